@@ -1,0 +1,156 @@
+"""Every exception that gpuward raises on purpose.
+
+    GpuwardError
+    ├── InputError                 something a person wrote: names the field, the value and the fix
+    │   ├── PolicyError            a ClusterPolicy, NVIDIADriver or setting that cannot be followed
+    │   └── KubeconfigError        no usable way to reach an API server was configured
+    ├── ApiError                   the API server answered, and the answer was no
+    │   ├── BadRequest             400
+    │   ├── Unauthorized           401
+    │   ├── Forbidden              403
+    │   ├── NotFound               404
+    │   ├── MethodNotAllowed       405
+    │   ├── Conflict               409  a precondition did not hold
+    │   │   └── AlreadyExists      409  reason AlreadyExists
+    │   ├── Gone                   410  the version asked for is no longer kept
+    │   ├── UnsupportedMediaType   415
+    │   ├── Invalid                422  the object breaks its schema
+    │   ├── TooManyRequests        429  a budget or a rate limit says not now
+    │   └── ServerError            5xx
+    ├── Unreachable                no answer: refused, reset, timed out; a write may or may not have happened
+    ├── IllegalTransition          the upgrade decision took a step that the transition table does not have
+    └── DemoFailed                 the demo did not reach its goal; the message is the reason
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class GpuwardError(Exception):
+    """Be the root of everything that gpuward raises on purpose."""
+
+
+class InputError(GpuwardError):
+    """Refuse something that a person wrote, naming the field, its value and what to write instead."""
+
+    def __init__(self, field: str, value: object, fix: str) -> None:
+        self.field = field
+        self.value = value
+        self.fix = fix
+        super().__init__(f"{field}: {value!r} cannot be used: {fix}")
+
+
+class PolicyError(InputError):
+    """Refuse a value of a ClusterPolicy, an NVIDIADriver or one of our own settings."""
+
+
+class KubeconfigError(GpuwardError):
+    """Say in one line why no API server can be reached with the configuration given."""
+
+
+class ApiError(GpuwardError):
+    """Carry an API server's refusal: its HTTP status, the Status object's reason, message and details."""
+
+    status: int = 0
+    reason: str = "Unknown"
+
+    def __init__(self, message: str, *, status: int | None = None, reason: str | None = None,
+                 details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if status is not None:
+            self.status = status
+        if reason is not None:
+            self.reason = reason
+        self.details: dict[str, Any] = details or {}
+
+
+class BadRequest(ApiError):
+    """Answer 400."""
+
+    status, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    """Answer 401."""
+
+    status, reason = 401, "Unauthorized"
+
+
+class Forbidden(ApiError):
+    """Answer 403."""
+
+    status, reason = 403, "Forbidden"
+
+
+class NotFound(ApiError):
+    """Answer 404."""
+
+    status, reason = 404, "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    """Answer 405."""
+
+    status, reason = 405, "MethodNotAllowed"
+
+
+class Conflict(ApiError):
+    """Answer 409: a precondition did not hold."""
+
+    status, reason = 409, "Conflict"
+
+
+class AlreadyExists(Conflict):
+    """Answer 409 to a create: the name is taken."""
+
+    status, reason = 409, "AlreadyExists"
+
+
+class Gone(ApiError):
+    """Answer 410: the resource version asked for is no longer kept."""
+
+    status, reason = 410, "Expired"
+
+
+class UnsupportedMediaType(ApiError):
+    """Answer 415."""
+
+    status, reason = 415, "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    """Answer 422: the object breaks its schema or a validation rule."""
+
+    status, reason = 422, "Invalid"
+
+
+class TooManyRequests(ApiError):
+    """Answer 429: a disruption budget or a rate limit says not now."""
+
+    status, reason = 429, "TooManyRequests"
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return the seconds that the server asked to wait, if it did."""
+        seconds = self.details.get("retryAfterSeconds")
+        return float(seconds) if seconds else None
+
+
+class ServerError(ApiError):
+    """Answer 5xx."""
+
+    status, reason = 500, "InternalError"
+
+
+class Unreachable(GpuwardError):
+    """Say that no answer came: refused, reset or timed out. A write may or may not have happened."""
+
+
+class IllegalTransition(GpuwardError):
+    """Stop a decision that took a step which the transition table does not have."""
+
+
+class DemoFailed(GpuwardError):
+    """End a demo that did not reach its goal; the message is the reason."""

@@ -1,0 +1,70 @@
+"""Every name that gpuward shares with a cluster: API groups, labels, annotations, event reasons, each once.
+
+The `nvidia.com/...` names are NVIDIA's contract; the `gpuward.io/...` names are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# API groups and versions.
+NVIDIA_GROUP: Final = "nvidia.com"
+CLUSTER_POLICY_VERSION: Final = "v1"
+NVIDIA_DRIVER_VERSION: Final = "v1alpha1"
+GPUWARD_GROUP: Final = "gpuward.io"
+
+DEFAULT_NAMESPACE: Final = "gpu-operator"
+OPERATOR_NAME: Final = "gpu-operator"
+LEADER_LEASE: Final = "53822513.nvidia.com"
+EVENT_SOURCE: Final = "nvidia-gpu-operator"
+FIELD_MANAGER: Final = "gpuward"
+DRIVER_EVENT_REASON: Final = "GPUDriverUpgrade"
+
+# Node labels that node feature discovery writes and gpuward reads.
+NFD_PREFIX: Final = "feature.node.kubernetes.io/"
+NFD_GPU_LABELS: Final = (
+    NFD_PREFIX + "pci-10de.present",
+    NFD_PREFIX + "pci-0302_10de.present",
+    NFD_PREFIX + "pci-0300_10de.present",
+)
+NFD_KERNEL: Final = NFD_PREFIX + "kernel-version.full"
+NFD_OS_ID: Final = NFD_PREFIX + "system-os_release.ID"
+NFD_OS_VERSION: Final = NFD_PREFIX + "system-os_release.VERSION_ID"
+
+# Node labels of the GPU operator.
+GPU_PRESENT: Final = "nvidia.com/gpu.present"
+DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
+DEPLOY_OPERANDS: Final = DEPLOY_PREFIX + "operands"
+DEPLOY_DRIVER: Final = DEPLOY_PREFIX + "driver"
+WORKLOAD_CONFIG: Final = "nvidia.com/gpu.workload.config"
+MIG_CAPABLE: Final = "nvidia.com/mig.capable"
+MIG_CONFIG: Final = "nvidia.com/mig.config"
+GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+VGPU_HOST_DRIVER: Final = "nvidia.com/vgpu.host-driver-version"
+DRIVER_OWNER: Final = "nvidia.com/gpu-operator.driver.owner"
+
+# The driver upgrade: labels and annotations of nodes and pods.
+UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"
+UPGRADE_SKIP: Final = "nvidia.com/gpu-driver-upgrade.skip"
+DRAIN_SKIP: Final = "nvidia.com/gpu-driver-upgrade-drain.skip"
+UPGRADE_ENABLED: Final = "nvidia.com/gpu-driver-upgrade-enabled"
+UPGRADE_REQUESTED: Final = "nvidia.com/gpu-driver-upgrade-requested"
+SAFE_LOAD: Final = "nvidia.com/gpu-driver-upgrade.driver-wait-for-safe-load"
+INITIALLY_UNSCHEDULABLE: Final = "nvidia.com/gpu-driver-upgrade.node-initial-state.unschedulable"
+WAIT_FOR_JOBS_SINCE: Final = "nvidia.com/gpu-driver-upgrade-wait-for-pod-completion-start-time"
+VALIDATION_SINCE: Final = "nvidia.com/gpu-driver-upgrade-validation-start-time"
+UPGRADE_RECORD: Final = "gpuward.io/driver-upgrade"
+"""The one annotation of ours on a node: a JSON document, see `gpuward.model.record`."""
+
+# Objects that gpuward owns.
+APPLIED_HASH: Final = "nvidia.com/last-applied-hash"
+DRIVER_APP: Final = "nvidia-driver-daemonset"
+VALIDATOR_APP: Final = "nvidia-operator-validator"
+DRIVER_COMPONENT: Final = "nvidia-driver"
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+REVISION_HASH: Final = "controller-revision-hash"
+DRIVER_CONFIG_DIGEST: Final = "DRIVER_CONFIG_DIGEST"
+
+# Extended resources that make a pod a GPU user.
+GPU_RESOURCE_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
+MIRROR_POD: Final = "kubernetes.io/config.mirror"
