@@ -1,0 +1,125 @@
+"""The closed union of what a plan can ask for. Each action is one API call (the driver pod's deletion takes one more look first).
+
+Actions carry their precondition: the uid of the object that was read, and the fields that the decision depends on. An action
+belongs to a lane, its node or its object: when one fails, the rest of its lane is dropped and the next pass looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gpuward.model.states import State
+from gpuward.model.views import Ref
+
+
+class EventText(msgspec.Struct, frozen=True):
+    """Hold the type and message of a Kubernetes event that follows a successful action."""
+
+    message: str
+    warning: bool = False
+
+
+class PatchNode(msgspec.Struct, frozen=True, tag=True):
+    """Change a node's labels, annotations or schedulability, if those it was decided on still hold.
+
+    In `labels` and `annotations` None removes the key. `expect_labels` and `expect_annotations` are what was read (None: absent).
+    """
+
+    node: Ref
+    labels: Mapping[str, str | None] = {}
+    annotations: Mapping[str, str | None] = {}
+    unschedulable: bool | None = None
+    expect_labels: Mapping[str, str | None] = {}
+    expect_annotations: Mapping[str, str | None] = {}
+    expect_unschedulable: bool | None = None
+    has_annotations: bool = True
+    entered: tuple[State, ...] = ()
+    """The upgrade states entered by this patch, in order; the last one is what the label is set to."""
+    events: tuple[EventText, ...] = ()
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return the node's name."""
+        return self.node.name
+
+
+class EvictPod(msgspec.Struct, frozen=True, tag=True):
+    """Ask the eviction API to remove a pod; disruption budgets may refuse."""
+
+    pod: Ref
+    node: str
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return the pod's own lane: one protected pod must not keep the others of its node waiting."""
+        return f"{self.node}/{self.pod}"
+
+
+class DeletePod(msgspec.Struct, frozen=True, tag=True):
+    """Delete a pod of ours so that its DaemonSet makes a new one.
+
+    With `last_look` the node's pods are listed by a quorum read first, and a pod that must leave calls the deletion off.
+    """
+
+    pod: Ref
+    node: str
+    last_look: bool = False
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return the node's name."""
+        return self.node
+
+
+class ApplyObject(msgspec.Struct, frozen=True, tag=True):
+    """Create an object that is wholly ours, or replace it by the full rendered one."""
+
+    resource: str
+    ref: Ref
+    body: Mapping[str, Any]
+    hash: str
+    exists: bool
+    """Whether the decision saw it: True replaces it at the version seen, False creates it."""
+    version: str = ""
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return the object's own lane."""
+        return f"{self.resource}/{self.ref}"
+
+
+class DeleteObject(msgspec.Struct, frozen=True, tag=True):
+    """Delete an object that is wholly ours and no longer wanted."""
+
+    resource: str
+    ref: Ref
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return the object's own lane."""
+        return f"{self.resource}/{self.ref}"
+
+
+class PatchStatus(msgspec.Struct, frozen=True, tag=True):
+    """Merge our fields into the status of a custom resource."""
+
+    resource: str
+    ref: Ref
+    status: Mapping[str, Any]
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return the object's own lane."""
+        return f"{self.resource}/{self.ref}"
+
+
+Action = PatchNode | EvictPod | DeletePod | ApplyObject | DeleteObject | PatchStatus

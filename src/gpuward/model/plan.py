@@ -1,0 +1,86 @@
+"""What a decision returns: the actions for now, what every waiting node waits for, and when time alone changes the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from gpuward.model.actions import Action
+from gpuward.model.states import State
+
+
+class Reason(StrEnum):
+    """Name why a node does not go on. The sentence for people is made at the edge, by `gpuward.upgrade.explain`."""
+
+    # Gates of admission.
+    SKIPPED = "Skipped"
+    PAUSED = "Paused"
+    INVALID_POLICY = "InvalidPolicy"
+    NODE_GONE = "NodeGone"
+    NODE_NOT_READY = "NodeNotReady"
+    DRIVER_POD_MISSING = "DriverPodMissing"
+    TEMPLATE_SETTLING = "TemplateSettling"
+    PROTECTED_PODS = "ProtectedPods"
+    UNAVAILABLE_LIMIT = "UnavailableLimit"
+    PARALLEL_LIMIT = "ParallelLimit"
+    # Waits of a node in progress.
+    JOBS_RUNNING = "JobsRunning"
+    EVICTING = "Evicting"
+    EVICTION_REFUSED = "EvictionRefused"
+    DRIVER_STOPPING = "DriverStopping"
+    DRIVER_STARTING = "DriverStarting"
+    VALIDATOR_MISSING = "ValidatorMissing"
+    VALIDATOR_STARTING = "ValidatorStarting"
+    VALIDATOR_REPLACING = "ValidatorReplacing"
+    FAILED = "Failed"
+    # Things a person has to look at.
+    UNKNOWN_STATE = "UnknownState"
+    TWO_DRIVER_PODS = "TwoDriverPods"
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Say why one node waits: a code with its arguments, since when, and when time alone would end it."""
+
+    reason: Reason
+    args: Mapping[str, object] = {}
+    since: float = 0.0
+    until: float | None = None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Count the managed nodes for the six upgrade metrics."""
+
+    total: int = 0
+    in_progress: int = 0
+    done: int = 0
+    failed: int = 0
+    available: int = 0
+    """Nodes that could start now if they wanted to."""
+    pending: int = 0
+    unavailable: int = 0
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """Summarise one managed node for people: its state after this plan and what it waits for."""
+
+    state: State | None
+    since: float
+    hold: Hold | None = None
+    label: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Hold one decision about the fleet."""
+
+    actions: tuple[Action, ...] = ()
+    nodes: Mapping[str, NodeStatus] = {}
+    wake_at: float | None = None
+    counts: Counts = Counts()
+    auto_upgrade: bool = False
+
+    @property
+    def holds(self) -> Mapping[str, Hold]:
+        """Return what every waiting node waits for, by node name."""
+        return {name: status.hold for name, status in self.nodes.items() if status.hold is not None}

@@ -1,0 +1,64 @@
+"""How a driver upgrade may disrupt the fleet: the policy that people write, typed and with every default filled in."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+
+class MaxUnavailable(msgspec.Struct, frozen=True):
+    """Bound the nodes that may be unavailable at once, as a count or as a percentage of the managed nodes."""
+
+    count: int | None = None
+    percent: int | None = None
+
+    def of(self, total: int) -> int:
+        """Return the bound in nodes for a fleet of `total` nodes; percentages are rounded up, as Kubernetes does here."""
+        if self.percent is not None:
+            return math.ceil(self.percent * total / 100)
+        return total if self.count is None else self.count
+
+    def __str__(self) -> str:
+        if self.percent is not None:
+            return f"{self.percent}%"
+        return "no limit" if self.count is None else str(self.count)
+
+
+class WaitForCompletion(msgspec.Struct, frozen=True):
+    """Let pods that match a selector finish before their node is emptied; 0 seconds wait for ever."""
+
+    pod_selector: str = ""
+    timeout_seconds: int = 0
+
+
+class PodDeletion(msgspec.Struct, frozen=True):
+    """Say which GPU pods may be evicted, and how long that may take; 0 seconds wait for ever."""
+
+    force: bool = False
+    timeout_seconds: int = 300
+    delete_empty_dir: bool = False
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """Say whether a node is drained of all its pods when evicting the GPU pods did not do."""
+
+    enable: bool = False
+    force: bool = False
+    pod_selector: str = ""
+    timeout_seconds: int = 300
+    delete_empty_dir: bool = False
+
+
+class UpgradePolicy(msgspec.Struct, frozen=True):
+    """Hold `driver.upgradePolicy` with NVIDIA's defaults (reference: API type DriverUpgradePolicySpec of 26.7)."""
+
+    auto_upgrade: bool = False
+    max_parallel_upgrades: int = 1
+    """Nodes in progress at once; 0 is no limit."""
+    max_unavailable: MaxUnavailable = MaxUnavailable(percent=25)
+    wait_for_completion: WaitForCompletion = WaitForCompletion()
+    pod_deletion: PodDeletion = PodDeletion()
+    drain: Drain = Drain()
+    admit: bool = True
+    """False while the policy that people wrote is invalid: nodes in progress finish under this one, no other starts."""

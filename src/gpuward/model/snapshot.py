@@ -1,0 +1,33 @@
+"""The facts of one moment, frozen: all that a decision about the cluster may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, RevisionView
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Remember that the eviction API refused a pod. Losing it costs one early attempt, so it lives in memory only."""
+
+    at: float
+    count: int
+    message: str
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Hold the cluster as one pass sees it. `pods` has only pods that a decision may concern, grouped by node name."""
+
+    namespace: str
+    nodes: Mapping[str, NodeView] = {}
+    pods: Mapping[str, tuple[PodView, ...]] = {}
+    daemonsets: tuple[DaemonSetView, ...] = ()
+    revisions: tuple[RevisionView, ...] = ()
+    owned: Mapping[str, Mapping[tuple[str, str], OwnedView]] = {}
+    """Objects that gpuward applied, by resource and (namespace, name)."""
+    refusals: Mapping[str, Refusal] = {}
+    """Refused evictions by pod uid."""
+    unsettled: frozenset[str] = frozenset()
+    """Nodes whose last write has an outcome that is not known yet; nothing is decided about them."""

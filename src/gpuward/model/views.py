@@ -1,0 +1,173 @@
+"""Slim, frozen projections of Kubernetes objects: only what a decision reads, never written back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.record import Record
+from gpuward.model.states import State, parse_state
+
+
+class Ref(msgspec.Struct, frozen=True, order=True):
+    """Name one object and the one life of it (uid) that a decision looked at. Cluster-scoped objects have no namespace."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Name the controller of an object."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """See of a node what placing operands and upgrading its driver depends on."""
+
+    name: str
+    uid: str = ""
+    version: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    has_annotations: bool = True
+    """Whether the object has an annotations map at all: a JSON patch must know."""
+    unschedulable: bool = False
+    ready: bool | None = None
+    """None where the node reports no Ready condition, or Unknown."""
+    created: float = 0.0
+    deleting: bool = False
+    runtime: str = ""
+    """`containerd`, `docker`, `cri-o`, ... as the kubelet reports it."""
+    record: Record | None = None
+    record_error: str = ""
+    """Why our annotation could not be read; empty when it could, or is absent."""
+
+    @property
+    def ref(self) -> Ref:
+        """Return the node's reference."""
+        return Ref("", self.name, self.uid)
+
+    @property
+    def upgrade_label(self) -> str:
+        """Return the upgrade state label, empty when absent."""
+        return self.labels.get(names.UPGRADE_STATE, "")
+
+    @property
+    def state(self) -> State | None:
+        """Return the upgrade state, or None when the label holds none of NVIDIA's values."""
+        return parse_state(self.upgrade_label)
+
+    @property
+    def gpu_present(self) -> bool:
+        """Tell whether the node is labelled as one with GPUs."""
+        return self.labels.get(names.GPU_PRESENT) == "true"
+
+
+class PodView(msgspec.Struct, frozen=True):
+    """See of a pod what evicting, restarting and validating depends on."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    version: str = ""
+    node: str = ""
+    labels: Mapping[str, str] = {}
+    owner: Owner | None = None
+    orphan: bool = False
+    """Whether the pod has no owner at all, controller or not."""
+    phase: str = "Pending"
+    ready: bool = False
+    """Whether it is Running, has container statuses, and every container is ready."""
+    restarts: int = 0
+    """The largest restart count among the containers, init containers included, that are not ready."""
+    waiting: str = ""
+    """The reason of the first container that waits, such as ImagePullBackOff."""
+    created: float = 0.0
+    deleting: bool = False
+    uses_gpu: bool = False
+    empty_dir: bool = False
+    mirror: bool = False
+    priority: int = 0
+    config_digest: str = ""
+    """The driver pod's DRIVER_CONFIG_DIGEST."""
+
+    @property
+    def ref(self) -> Ref:
+        """Return the pod's reference."""
+        return Ref(self.namespace, self.name, self.uid)
+
+    @property
+    def revision(self) -> str:
+        """Return the controller-revision-hash label, empty when absent."""
+        return self.labels.get(names.REVISION_HASH, "")
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether the pod has run to its end."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+class DaemonSetView(msgspec.Struct, frozen=True):
+    """See of a DaemonSet what its readiness and its pods' revision depend on."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    version: str = ""
+    generation: int = 0
+    observed_generation: int = 0
+    labels: Mapping[str, str] = {}
+    selector: Mapping[str, str] = {}
+    owner: Owner | None = None
+    on_delete: bool = False
+    desired: int = 0
+    updated: int = 0
+    available: int = 0
+    unavailable: int = 0
+    misscheduled: int = 0
+    applied_hash: str = ""
+    config_digest: str = ""
+    image: str = ""
+    deleting: bool = False
+
+    @property
+    def ref(self) -> Ref:
+        """Return the DaemonSet's reference."""
+        return Ref(self.namespace, self.name, self.uid)
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether the DaemonSet controller has seen the newest template."""
+        return self.observed_generation >= self.generation
+
+
+class RevisionView(msgspec.Struct, frozen=True):
+    """See of a ControllerRevision whose it is, which number it has and the hash that its pods carry."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    version: str = ""
+    owner_uid: str = ""
+    revision: int = 0
+    hash: str = ""
+
+
+class OwnedView(msgspec.Struct, frozen=True):
+    """See of any other object that gpuward applied that it is there, and which version of it."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    version: str = ""
+    owner_uid: str = ""
+    applied_hash: str = ""

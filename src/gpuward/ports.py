@@ -1,0 +1,54 @@
+"""The three ports between decisions and the world: what is seen, what is done, and what time it is.
+
+The same loop runs live, in rehearsals and in tests; only the implementations of these protocols differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gpuward.model.actions import Action
+from gpuward.model.snapshot import Snapshot
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Say how one action ended. `error` is empty for a success; a dropped action followed a failed one of its lane."""
+
+    action: Action
+    error: str = ""
+    dropped: bool = False
+
+
+class Clock(Protocol):
+    """Tell the time. `decide` never sees it: it is given a reading."""
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait by this clock."""
+        ...
+
+
+class Observer(Protocol):
+    """Show the cluster."""
+
+    def observe(self) -> Snapshot:
+        """Return the facts of this moment."""
+        ...
+
+    async def changed(self, timeout: float | None) -> bool:
+        """Wait until something that a decision reads has changed; return False when `timeout` seconds passed first."""
+        ...
+
+
+class Executor(Protocol):
+    """Change the cluster."""
+
+    async def execute(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+        """Perform the actions, lane by lane, and return an outcome for each. Never raises for an API server's refusal."""
+        ...

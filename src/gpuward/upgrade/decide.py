@@ -1,0 +1,132 @@
+"""Decide what the driver upgrade does now: one pure function from the facts to a plan.
+
+Two questions, two places. `walk` asks of one node: if it may go on, what is its next step? Admission asks of the fleet: which of
+the nodes that want to start may start now? Nodes under way go first, so that what they free is given out in the same pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuward import names
+from gpuward.model.actions import Action, PatchNode
+from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import NodeView
+from gpuward.upgrade import emptying, queueing, replacing  # noqa: F401  importing the steps registers them
+from gpuward.upgrade.facts import NodeFacts, gather
+from gpuward.upgrade.gates import GATES, Fleet
+from gpuward.upgrade.gates.fleet import fleet_of
+from gpuward.upgrade.queueing import admission, turn
+from gpuward.upgrade.walk import Path, actions_of, begin, take, walk
+
+_GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
+"""Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
+
+
+def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Plan:
+    """Return what to do now about every managed node, what each waits for and when to look again unasked."""
+    facts = {node.node.name: node for node in gather(snapshot, policy)}
+    if policy.auto_upgrade:
+        paths = {name: _advance(node, snapshot, policy, now) for name, node in facts.items()}
+        paths, fleet = _admit(paths, snapshot, policy, now)
+        strays: tuple[Action, ...] = ()
+    else:
+        paths = {name: _finish_only(node, snapshot, policy, now) for name, node in facts.items()}
+        fleet = fleet_of((path.node for path in paths.values()), now)
+        strays = _labels_to_drop(snapshot, facts)
+    actions = tuple(action for name, path in paths.items() for action in actions_of(path, facts[name]))
+    return Plan(
+        actions=actions + strays,
+        nodes={name: _status(path) for name, path in paths.items()},
+        wake_at=min((path.retry_at for path in paths.values() if path.retry_at is not None), default=None),
+        counts=_count(paths, fleet, policy),
+        auto_upgrade=policy.auto_upgrade,
+    )
+
+
+def _advance(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Path:
+    if node.node.state is None:
+        return Path(node, hold=Hold(Reason.UNKNOWN_STATE, {"label": node.node.upgrade_label}))
+    if node.node.name in snapshot.unsettled:
+        return Path(node)
+    return walk(begin(node, now), policy, now)
+
+
+def _admit(
+    paths: Mapping[str, Path], snapshot: Snapshot, policy: UpgradePolicy, now: float
+) -> tuple[dict[str, Path], Fleet]:
+    """Fold over the waiting nodes in order: each that passes every gate changes the fleet for the next one."""
+    result = dict(paths)
+    fleet = fleet_of((path.node for path in paths.values()), now)
+    waiting = [path.node for path in paths.values() if path.node.state is State.UPGRADE_REQUIRED]
+    for node in sorted(waiting, key=turn):
+        name = node.node.name
+        path = result[name]
+        if name in snapshot.unsettled:
+            continue
+        hold = next((held for gate in GATES if (held := gate(node, fleet, policy)) is not None), None)
+        if hold is None:
+            result[name] = walk(take(path, admission(node), now), policy, now)
+            fleet = fleet.admitted(node) if result[name].node.state in IN_PROGRESS else fleet
+        else:
+            result[name] = Path(
+                path.node, path.entered, path.annotations, path.events, path.actions, path.adopted, hold
+            )
+    return result, fleet
+
+
+def _finish_only(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Path:
+    """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
+    state = node.node.state
+    if state not in IN_PROGRESS or node.node.name in snapshot.unsettled:
+        return Path(node)
+    if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
+        path = walk(begin(node, now), policy, now)
+        if path.node.state in _GENTLE:
+            return path
+    return Path(node, hold=Hold(Reason.PAUSED, {}, node.record.since))
+
+
+def _labels_to_drop(snapshot: Snapshot, facts: Mapping[str, NodeFacts]) -> tuple[Action, ...]:
+    """Remove the state label, as documented, from every node that is not under way; our record of it stays."""
+    return tuple(
+        PatchNode(
+            node.ref,
+            labels={names.UPGRADE_STATE: None},
+            expect_labels={names.UPGRADE_STATE: node.upgrade_label},
+            has_annotations=node.has_annotations,
+            why="automatic driver upgrades are off",
+        )
+        for name, node in sorted(snapshot.nodes.items())
+        if _droppable(node) and name not in snapshot.unsettled
+    )
+
+
+def _droppable(node: NodeView) -> bool:
+    return names.UPGRADE_STATE in node.labels and node.state is not None and node.state not in IN_PROGRESS
+
+
+def _status(path: Path) -> NodeStatus:
+    state = path.node.state if path.node.node.state is not None else None
+    since = path.node.record.since
+    return NodeStatus(state, since, path.hold, path.node.node.upgrade_label)
+
+
+def _count(paths: Mapping[str, Path], fleet: Fleet, policy: UpgradePolicy) -> Counts:
+    states = [path.node.state for path in paths.values()]
+    pending = states.count(State.UPGRADE_REQUIRED)
+    free = policy.max_unavailable.of(fleet.total) - len(fleet.unavailable)
+    if policy.max_parallel_upgrades:
+        free = min(free, policy.max_parallel_upgrades - len(fleet.in_progress))
+    return Counts(
+        total=fleet.total,
+        in_progress=len(fleet.in_progress),
+        done=states.count(State.DONE),
+        failed=states.count(State.FAILED),
+        available=max(0, free),
+        pending=pending,
+        unavailable=len(fleet.unavailable),
+    )

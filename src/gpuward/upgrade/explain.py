@@ -1,0 +1,34 @@
+"""Make sentences of holds. The codes and arguments come from the decision; people read these."""
+
+from __future__ import annotations
+
+from gpuward.model.plan import Hold, Reason
+
+SENTENCES: dict[Reason, str] = {
+    Reason.SKIPPED: "left alone: the node has the label {label}=true",
+    Reason.PAUSED: "upgrades are paused: driver.upgradePolicy.autoUpgrade is false",
+    Reason.INVALID_POLICY: "nothing new starts while the policy is invalid; see its condition",
+    Reason.NODE_GONE: "the node is being deleted",
+    Reason.NODE_NOT_READY: "the node is not Ready",
+    Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
+    Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
+    Reason.PROTECTED_PODS: "pod {pod} uses a GPU and cannot be evicted: {why}",
+    Reason.UNAVAILABLE_LIMIT: "{used} nodes are unavailable ({nodes}) and maxUnavailable allows {limit}",
+    Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades under way ({nodes})",
+    Reason.JOBS_RUNNING: "waits for {pods} pods to complete, among them {pod}",
+    Reason.EVICTING: "waits for {pods} GPU pods to go, among them {pod}",
+    Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts} attempts): {message}",
+    Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
+    Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready",
+    Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",
+    Reason.VALIDATOR_STARTING: "waits for pod {pod} to confirm the new driver",
+    Reason.VALIDATOR_REPLACING: "replaces validator pod {pod}, which saw the old driver",
+    Reason.FAILED: "failed in {step}: {cause}",
+    Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",
+    Reason.TWO_DRIVER_PODS: "{pods} driver pods run on this node",
+}
+
+
+def sentence(hold: Hold) -> str:
+    """Return what the node waits for, in one sentence."""
+    return SENTENCES[hold.reason].format_map({key: value for key, value in hold.args.items()})

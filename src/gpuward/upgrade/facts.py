@@ -1,0 +1,188 @@
+"""What one node's upgrade depends on, gathered from the snapshot once per pass."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import CordonOwner, Record
+from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import DaemonSetView, NodeView, PodView
+from gpuward.upgrade.leaving import Leaving, pods_to_leave
+from gpuward.upgrade.selectors import matches
+
+RESTARTS_TOLERATED = 10
+"""NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """Hold the facts about one managed node. `state` and `record` are as they will be after the steps taken so far."""
+
+    node: NodeView
+    state: State
+    record: Record
+    driver: PodView | None = None
+    driver_pods: int = 0
+    """Driver pods on the node that are not terminating."""
+    daemonset: DaemonSetView | None = None
+    target: str = ""
+    """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""
+    validators: tuple[PodView, ...] = ()
+    leaving: Leaving = Leaving()
+    draining: Leaving = Leaving()
+    jobs: tuple[PodView, ...] = ()
+    refusals: Mapping[str, Refusal] = {}
+    unschedulable: bool = False
+
+    @property
+    def in_step(self) -> bool:
+        """Tell whether the driver pod runs the newest template."""
+        return self.driver is not None and not self.driver.orphan and self.driver.revision == self.target
+
+    @property
+    def driver_ready(self) -> bool:
+        """Tell whether the driver pod is in step, ready and not on its way out."""
+        return self.driver is not None and self.in_step and self.driver.ready and not self.driver.deleting
+
+    @property
+    def safe_load(self) -> bool:
+        """Tell whether a driver pod waits for leave to load its modules."""
+        return bool(self.node.annotations.get(names.SAFE_LOAD))
+
+    @property
+    def requested(self) -> bool:
+        """Tell whether somebody asked for an upgrade by annotation."""
+        return self.node.annotations.get(names.UPGRADE_REQUESTED) == "true"
+
+    @property
+    def by_hand(self) -> bool:
+        """Tell whether the state label was set by somebody else since gpuward wrote it."""
+        return self.node.record is not None and self.node.upgrade_label != self.node.record.state
+
+    @property
+    def needed(self) -> bool:
+        """Tell whether the driver pod has to be replaced or validated anew."""
+        return self.record.forced or self.asked
+
+    @property
+    def asked(self) -> bool:
+        """Tell whether the cluster's state alone asks for an upgrade. An orphan waits until somebody requests it."""
+        if self.safe_load or self.requested:
+            return True
+        if self.driver is None or not self.target:
+            return False
+        return not self.driver.orphan and self.driver.revision != self.target
+
+    @property
+    def restart_only(self) -> bool:
+        """Tell whether the new template would install the very same driver, so that nothing needs to leave the node."""
+        if self.driver is None or self.driver.orphan or self.daemonset is None or self.record.forced or self.asked_by_hand:
+            return False
+        digest = self.driver.config_digest
+        return bool(digest) and digest == self.daemonset.config_digest
+
+    @property
+    def asked_by_hand(self) -> bool:
+        """Tell whether an annotation, not a new template, asks for the upgrade."""
+        return self.safe_load or self.requested
+
+    @property
+    def cordon_is_foreign(self) -> bool:
+        """Tell whether the node's cordon was there before the upgrade, so that it has to stay."""
+        return names.INITIALLY_UNSCHEDULABLE in self.node.annotations or self.record.cordon is CordonOwner.OTHER
+
+    @property
+    def stale_validators(self) -> tuple[PodView, ...]:
+        """Return the validator pods that cannot have seen the driver that runs now."""
+        if self.driver is None:
+            return self.validators
+        threshold = max(self.driver.created, self.record.started if self.record.forced else 0.0)
+        return tuple(pod for pod in self.validators if pod.created < int(threshold))
+
+
+def gather(snapshot: Snapshot, policy: UpgradePolicy) -> list[NodeFacts]:
+    """Return the facts of every managed node, by name: a node with a driver pod, or with an upgrade under way."""
+    daemonsets = {ds.uid: ds for ds in snapshot.daemonsets if _drives(ds)}
+    targets = _newest_revisions(snapshot, daemonsets)
+    return [
+        facts
+        for name in sorted(snapshot.nodes)
+        if (facts := _node_facts(snapshot, snapshot.nodes[name], policy, (daemonsets, targets))) is not None
+    ]
+
+
+def _drives(ds: DaemonSetView) -> bool:
+    return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
+
+
+def _newest_revisions(snapshot: Snapshot, daemonsets: Mapping[str, DaemonSetView]) -> dict[str, str]:
+    """Return the newest revision's hash by DaemonSet uid; by owner, since one DaemonSet's name may begin another's."""
+    newest: dict[str, tuple[int, str]] = defaultdict(lambda: (-1, ""))
+    for revision in snapshot.revisions:
+        if revision.owner_uid in daemonsets:
+            newest[revision.owner_uid] = max(newest[revision.owner_uid], (revision.revision, revision.hash))
+    return {uid: hash_ for uid, (_, hash_) in newest.items() if daemonsets[uid].settled}
+
+
+def _node_facts(
+    snapshot: Snapshot,
+    node: NodeView,
+    policy: UpgradePolicy,
+    driver_sets: tuple[Mapping[str, DaemonSetView], Mapping[str, str]],
+) -> NodeFacts | None:
+    daemonsets, targets = driver_sets
+    pods = snapshot.pods.get(node.name, ())
+    drivers = [pod for pod in pods if _is_driver(pod, snapshot.namespace, daemonsets)]
+    state = node.state if node.state is not None else State.UNKNOWN
+    if not drivers and state not in IN_PROGRESS and state is not State.FAILED:
+        return None
+    driver = _the_driver(drivers)
+    daemonset = _daemonset_of(driver, daemonsets)
+    record = node.record or Record(state=state)
+    return NodeFacts(
+        node=node,
+        state=state,
+        record=record,
+        driver=driver,
+        driver_pods=sum(not pod.deleting for pod in drivers),
+        daemonset=daemonset,
+        target=targets.get(daemonset.uid, "") if daemonset else "",
+        validators=tuple(p for p in pods if p.namespace == snapshot.namespace and _app(p) == names.VALIDATOR_APP),
+        leaving=pods_to_leave(pods, policy.pod_deletion, snapshot.namespace),
+        draining=pods_to_leave(pods, policy.drain, snapshot.namespace) if policy.drain.enable else Leaving(),
+        jobs=_running(pods, policy.wait_for_completion.pod_selector),
+        refusals=snapshot.refusals,
+        unschedulable=node.unschedulable,
+    )
+
+
+def _app(pod: PodView) -> str:
+    return pod.labels.get("app", "")
+
+
+def _is_driver(pod: PodView, namespace: str, daemonsets: Mapping[str, DaemonSetView]) -> bool:
+    if pod.namespace != namespace or _app(pod) != names.DRIVER_APP:
+        return False
+    return pod.orphan or (pod.owner is not None and pod.owner.uid in daemonsets)
+
+
+def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
+    """Choose the pod that counts where a node has several: one that stays before one that goes, owned before orphaned."""
+    return min(drivers, key=lambda pod: (pod.deleting, pod.orphan, -pod.created, pod.name), default=None)
+
+
+def _daemonset_of(driver: PodView | None, daemonsets: Mapping[str, DaemonSetView]) -> DaemonSetView | None:
+    if driver is not None and driver.owner is not None and driver.owner.uid in daemonsets:
+        return daemonsets[driver.owner.uid]
+    return min(daemonsets.values(), key=lambda ds: ds.name, default=None)
+
+
+def _running(pods: Iterable[PodView], selector: str) -> tuple[PodView, ...]:
+    if not selector:
+        return ()
+    return tuple(pod for pod in pods if pod.phase in ("Running", "Pending") and matches(selector, pod.labels))

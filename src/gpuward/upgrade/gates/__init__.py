@@ -1,0 +1,31 @@
+"""The gates of admission: each looks at one node that wants to start, and holds it or lets it pass.
+
+They are asked in this order, and the first one that holds is the reason that people read. A new rule is a new file here.
+"""
+
+from __future__ import annotations
+
+from gpuward.upgrade.gates.fleet import Candidate, Fleet, Gate
+from gpuward.upgrade.gates.invalid_policy import invalid_policy
+from gpuward.upgrade.gates.max_parallel import max_parallel
+from gpuward.upgrade.gates.max_unavailable import max_unavailable
+from gpuward.upgrade.gates.node_gone import node_gone
+from gpuward.upgrade.gates.not_ready import not_ready
+from gpuward.upgrade.gates.protected_pods import protected_pods
+from gpuward.upgrade.gates.skipped import skipped
+from gpuward.upgrade.gates.template_settling import template_settling
+from gpuward.upgrade.gates.two_driver_pods import two_driver_pods
+
+GATES: tuple[Gate, ...] = (
+    skipped,
+    invalid_policy,
+    node_gone,
+    not_ready,
+    two_driver_pods,
+    template_settling,
+    protected_pods,
+    max_unavailable,
+    max_parallel,
+)
+
+__all__ = ["GATES", "Candidate", "Fleet", "Gate"]

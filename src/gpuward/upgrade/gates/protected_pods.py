@@ -1,0 +1,18 @@
+"""Gate: GPU pods that nothing in the policy allows to move."""
+
+from __future__ import annotations
+
+from gpuward.model.plan import Hold, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.upgrade.gates.fleet import Candidate, Fleet
+
+
+def protected_pods(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node, before it is cordoned, whose GPU pods could never be evicted; a drain may be allowed to take them."""
+    if node.restart_only:
+        return None
+    blocked = node.draining.blocked if policy.drain.enable else node.leaving.blocked
+    if not blocked:
+        return None
+    args = {"pod": str(blocked[0].pod.ref), "why": blocked[0].why, "pods": len(blocked)}
+    return Hold(Reason.PROTECTED_PODS, args, node.record.since)

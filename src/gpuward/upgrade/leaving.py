@@ -1,0 +1,86 @@
+"""Which pods must leave a node before its driver is replaced, and which of them may not be evicted.
+
+The rules are those of `kubectl drain` as NVIDIA's upgrade library applies them (reference: operator-libs pod and drain managers,
+kubectl 0.36 drain filters): DaemonSet and static pods are never evicted, pods without a controller only by force, and pods with
+emptyDir volumes only where losing them is permitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.policy import Drain, PodDeletion
+from gpuward.model.views import PodView
+from gpuward.upgrade.selectors import matches
+
+VALIDATOR_WORKLOADS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
+"""Workload pods that the validator starts itself: they come and go with the driver."""
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """Name a pod that must leave but may not be evicted, and what would permit it."""
+
+    pod: PodView
+    why: str
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    """Split the pods that must leave into those that may be evicted and those that block."""
+
+    pods: tuple[PodView, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Tell whether nothing has to leave."""
+        return not self.pods and not self.blocked
+
+
+def pods_to_leave(pods: Iterable[PodView], rules: PodDeletion | Drain, namespace: str) -> Leaving:
+    """Return the pods that have to go: GPU pods for a pod deletion, all that a drain takes for a drain."""
+    going, blocked = [], []
+    for pod in pods:
+        if not _concerned(pod, rules, namespace):
+            continue
+        why = _obstacle(pod, rules)
+        if why is None:
+            going.append(pod)
+        elif not _ignored(pod, rules):
+            blocked.append(Blocked(pod, why))
+    return Leaving(tuple(going), tuple(blocked))
+
+
+def _concerned(pod: PodView, rules: PodDeletion | Drain, namespace: str) -> bool:
+    if pod.namespace == namespace and pod.labels.get("app") in VALIDATOR_WORKLOADS:
+        return False
+    if isinstance(rules, PodDeletion):
+        return pod.uses_gpu and not pod.finished
+    selector = f"{rules.pod_selector},{names.DRAIN_SKIP}!=true" if rules.pod_selector else f"{names.DRAIN_SKIP}!=true"
+    return matches(selector, pod.labels)
+
+
+def _ignored(pod: PodView, rules: PodDeletion | Drain) -> bool:
+    """Tell whether a drain passes over the pod without a word: DaemonSet pods and static ones."""
+    return isinstance(rules, Drain) and (pod.mirror or _daemonset_pod(pod))
+
+
+def _daemonset_pod(pod: PodView) -> bool:
+    return pod.owner is not None and pod.owner.kind == "DaemonSet"
+
+
+def _obstacle(pod: PodView, rules: PodDeletion | Drain) -> str | None:
+    where = "drain" if isinstance(rules, Drain) else "podDeletion"
+    if pod.mirror:
+        return "it is a static pod: remove its manifest from the node"
+    if _daemonset_pod(pod):
+        return f"DaemonSet {pod.owner.name if pod.owner else ''} would start it again: take the node out of its node selector"
+    if pod.finished:
+        return None
+    if pod.empty_dir and not rules.delete_empty_dir:
+        return f"it has an emptyDir volume: set upgradePolicy.{where}.deleteEmptyDir if its data may be lost"
+    if pod.owner is None and not rules.force:
+        return f"no controller would start it again: set upgradePolicy.{where}.force if it may be lost"
+    return None

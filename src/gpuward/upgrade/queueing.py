@@ -1,0 +1,40 @@
+"""The step of a node that waits for its turn, and the move that admits it."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.states import State
+from gpuward.upgrade.emptying import cordon_annotations, cordon_owner
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.step import Move, Rest, Step, step
+
+
+@step(State.UPGRADE_REQUIRED)
+def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
+    """Send a node back whose driver is in step again: the target was rolled back before its turn came."""
+    if node.in_step and not node.needed:
+        return Move(State.DONE)
+    return Rest()
+
+
+def admission(node: NodeFacts) -> Move:
+    """Return the move that starts a node's upgrade; the same driver under another template takes the short way."""
+    requested = {names.UPGRADE_REQUESTED: None} if node.requested else {}
+    if node.restart_only:
+        owner = cordon_owner(node)
+        return Move(
+            State.POD_RESTART_REQUIRED,
+            annotations=requested | cordon_annotations(owner),
+            cordon=owner,
+            started=True,
+            target=node.target,
+        )
+    return Move(
+        State.CORDON_REQUIRED, annotations=requested, forced=node.asked_by_hand, started=True, target=node.target
+    )
+
+
+def turn(node: NodeFacts) -> tuple[int, str]:
+    """Return the sort key of the queue: idle nodes first, so that the most nodes are done before anything must move."""
+    return len(node.leaving.pods), node.node.name

@@ -1,0 +1,64 @@
+"""What one step of one node's upgrade can be: a move to another state, or a wait that may act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from gpuward.model.actions import Action, EventText
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import CordonOwner, Failure
+from gpuward.model.states import State
+from gpuward.upgrade.facts import NodeFacts
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Go to another state, changing the node in the same patch. `cordon` None leaves schedulability and its owner alone."""
+
+    to: State
+    annotations: Mapping[str, str | None] = {}
+    cordon: CordonOwner | None = None
+    """Make the node unschedulable, or note that somebody else already did."""
+    uncordon: bool = False
+    failure: Failure | None = None
+    forced: bool = False
+    started: bool = False
+    """Whether this move admits the node: the upgrade's clock starts."""
+    target: str = ""
+    events: tuple[EventText, ...] = ()
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Stay in the state. The actions are done now; the hold says what for; `retry_at` is when to look again unasked."""
+
+    hold: Hold
+    actions: tuple[Action, ...] = ()
+    annotations: Mapping[str, str | None] = {}
+    recordon: bool = False
+    """Make the node unschedulable again: somebody lifted our cordon in mid-upgrade."""
+    retry_at: float | None = None
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """Stay in the state with nothing to do and nothing to wait for."""
+
+
+Step = Move | Wait | Rest
+StepFunction = Callable[[NodeFacts, UpgradePolicy, float], Step]
+
+STEPS: dict[State, StepFunction] = {}
+"""One function per state; filled by the `step` decorator when `steps/` is imported."""
+
+
+def step(state: State) -> Callable[[StepFunction], StepFunction]:
+    """Register a function as the one step of a state."""
+
+    def register(function: StepFunction) -> StepFunction:
+        if state in STEPS:
+            raise ValueError(f"two step functions for {state}")
+        STEPS[state] = function
+        return function
+
+    return register
