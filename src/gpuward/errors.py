@@ -19,6 +19,7 @@
     │   └── ServerError            5xx
     ├── Unreachable                no answer: refused, reset, timed out; a write may or may not have happened
     ├── IllegalTransition          the upgrade decision took a step that the transition table does not have
+    ├── VirtualDeadlock            virtual time stands still: every task waits for something that cannot happen
     └── DemoFailed                 the demo did not reach its goal; the message is the reason
 """
 
@@ -150,6 +151,10 @@ class Unreachable(GpuwardError):
 
 class IllegalTransition(GpuwardError):
     """Stop a decision that took a step which the transition table does not have."""
+
+
+class VirtualDeadlock(GpuwardError):
+    """End a run in virtual time in which nothing can happen any more; the message names the waiting tasks."""
 
 
 class DemoFailed(GpuwardError):

@@ -1,0 +1,178 @@
+"""Event loops whose time is a port: virtual time for tests and rehearsal, fast time for people who watch.
+
+Both are ordinary asyncio loops: `asyncio.sleep`, `wait_for` and `timeout` obey their time, and `loop.time()` reads as
+unix seconds. Only two things are replaced: the reading of the clock, and how long the selector waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from gpuward.errors import InputError, VirtualDeadlock
+
+T = TypeVar("T")
+
+EPOCH: Final = 1767225600.0
+"""Where virtual time starts unless told otherwise: 2026-01-01T00:00:00Z."""
+
+STANDSTILL_TURNS: Final = 2_000_000
+"""So many turns of the loop without time moving mean a task that spins."""
+
+_RESOLUTION: Final = 1e-6
+
+
+class _TimeSelector(selectors.BaseSelector):
+    """Pass everything to a real selector, except how long to wait."""
+
+    def __init__(self, wait: Callable[[selectors.BaseSelector, float | None], list[Any]]) -> None:
+        self._real = selectors.DefaultSelector()
+        self._wait = wait
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return self._wait(self._real, timeout)
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._real.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.modify(fileobj, events, data)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._real.get_map()
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Jump to the next timer whenever nothing is ready; never wait for real.
+
+    While a thread of `run_in_executor` works, time stands still and the loop waits for it.
+    Raises VirtualDeadlock out of `run_until_complete` when nothing is ready and no timer is set.
+    """
+
+    def __init__(self, start: float = EPOCH) -> None:
+        self._now = start
+        self._threads = 0
+        self._turns = 0
+        super().__init__(_TimeSelector(self._wait))
+        # asyncio runs timers that are due within this; its own 1e-9 is below what a float holds at unix seconds.
+        self._clock_resolution = _RESOLUTION
+
+    def time(self) -> float:
+        """Return the virtual unix seconds."""
+        return self._now
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+        """Run `func` in a thread, with virtual time standing still until it has ended."""
+        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+        self._threads += 1
+        future.add_done_callback(self._thread_ended)
+        return future
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for the executor's threads, which is a wait for the real world."""
+        self._threads += 1
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            self._threads -= 1
+
+    def _thread_ended(self, _future: asyncio.Future[Any]) -> None:
+        self._threads -= 1
+
+    def _wait(self, real: selectors.BaseSelector, timeout: float | None) -> list[Any]:
+        ready = real.select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            self._turns += 1
+            if self._turns > STANDSTILL_TURNS:
+                self._turns = 0
+                raise VirtualDeadlock(f"time does not move any more: a task spins without sleeping; {self._tasks()}")
+            return ready
+        if self._threads:
+            return real.select(None)
+        if timeout is None:
+            raise VirtualDeadlock(f"nothing is ready and no timer is set, so nothing can happen; {self._tasks()}")
+        # Rounding keeps whole seconds whole, so that timestamps cut to seconds do not fall one short.
+        self._now = round(self._now + timeout, 6)
+        self._turns = 0
+        return []
+
+    def _tasks(self) -> str:
+        waiting = []
+        for task in asyncio.all_tasks(self):
+            stack = task.get_stack(limit=1)
+            place = f"{stack[-1].f_code.co_qualname}:{stack[-1].f_lineno}" if stack else "unknown"
+            waiting.append(f"{task.get_name()} at {place}")
+        return "waiting: " + (", ".join(sorted(waiting)[:10]) or "no task")
+
+
+class SpeedLoop(asyncio.SelectorEventLoop):
+    """Run `speed` times as fast as the wall clock, from the past, and never overtake it.
+
+    The loop starts at `start` (unix seconds; by default so far back that it takes a little over a minute of real time
+    to catch up) and goes on at the wall clock's own pace once it has caught up, so that no timestamp lies in
+    the future for whoever looks at it with an ordinary clock. Sockets work as usual.
+    Raises InputError for a speed that is not positive.
+    """
+
+    def __init__(self, speed: float = 1.0, start: float | None = None) -> None:
+        if not speed > 0:
+            raise InputError("speed", speed, "give a factor greater than 0, such as 10")
+        self.speed = speed
+        self._wall = time.time()
+        self._zero = time.monotonic()
+        self._start = min(self._wall, self._wall - speed * 60 * (speed > 1) if start is None else start)
+        super().__init__(_TimeSelector(self._wait))
+        self._clock_resolution = _RESOLUTION
+
+    def time(self) -> float:
+        """Return the loop's unix seconds."""
+        elapsed = time.monotonic() - self._zero
+        return min(self._start + elapsed * self.speed, self._wall + elapsed)
+
+    def _wait(self, real: selectors.BaseSelector, timeout: float | None) -> list[Any]:
+        if timeout is None or timeout <= 0:
+            return real.select(timeout)
+        due = self.time() + timeout
+        reached = max((due - self._start) / self.speed, due - self._wall)
+        return real.select(max(0.0, reached - (time.monotonic() - self._zero)))
+
+
+class LoopClock:
+    """Read the running loop's time; only meaningful on the loops of this module."""
+
+    def now(self) -> float:
+        """Return the loop's unix seconds."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait by the loop's time."""
+        await asyncio.sleep(seconds)
+
+    async def sleep_until(self, instant: float) -> None:
+        """Return once the loop's time has reached `instant` (unix seconds), at once if it is past."""
+        while (left := instant - self.now()) > 0:
+            await asyncio.sleep(left)
+
+
+def run_virtual(main: Callable[[], Coroutine[Any, Any, T]], *, start: float = EPOCH) -> T:
+    """Run `main()` to its end in virtual time, which begins at `start` (unix seconds).
+
+    Raises VirtualDeadlock when nothing can ever happen again, and whatever `main` raises.
+    """
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(start)) as runner:
+        return runner.run(main())
+
+
+def run_at_speed(main: Callable[[], Coroutine[Any, Any, T]], speed: float, *, start: float | None = None) -> T:
+    """Run `main()` to its end on a SpeedLoop."""
+    with asyncio.Runner(loop_factory=lambda: SpeedLoop(speed, start)) as runner:
+        return runner.run(main())
