@@ -92,8 +92,8 @@ class Cdi(Spec, frozen=True, kw_only=True):
 
     @property
     def is_nri_plugin_enabled(self) -> bool:
-        """Return whether the NRI plugin is used, which needs CDI."""
-        return self.enabled and self.nri_plugin_enabled
+        """Return whether the NRI plugin hands devices to operands; validation insists on CDI with it."""
+        return self.nri_plugin_enabled
 
 
 class HostPaths(Spec, frozen=True, kw_only=True):

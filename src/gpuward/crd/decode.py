@@ -1,0 +1,69 @@
+"""Custom resources as JSON values <-> the types: where a decoding problem becomes a sentence about a field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from gpuward.crd.check import violations
+from gpuward.crd.clusterpolicy import ClusterPolicy
+from gpuward.crd.generate import schema_for_reading
+from gpuward.crd.nvidiadriver import NVIDIADriver
+from gpuward.errors import PolicyError
+
+if TYPE_CHECKING:
+    from gpuward.crd.facts import KubeObject
+
+Resource = TypeVar("Resource", ClusterPolicy, NVIDIADriver)
+
+
+def cluster_policy(obj: Mapping[str, Any]) -> ClusterPolicy:
+    """Decode a ClusterPolicy object; unknown fields are ignored, absent ones get their defaults.
+
+    Raises:
+        PolicyError: it is no ClusterPolicy of the version that gpuward knows, or breaks the schema; the first
+            violation if there are several, see `violations_of`.
+    """
+    return _decode(obj, ClusterPolicy)
+
+
+def nvidia_driver(obj: Mapping[str, Any]) -> NVIDIADriver:
+    """Decode an NVIDIADriver object; unknown fields are ignored, absent ones get their defaults.
+
+    Raises:
+        PolicyError: it is no NVIDIADriver of the version that gpuward knows, or breaks the schema; the first
+            violation if there are several, see `violations_of`.
+    """
+    return _decode(obj, NVIDIADriver)
+
+
+def violations_of(obj: Mapping[str, Any], kind: type[ClusterPolicy] | type[NVIDIADriver]) -> list[PolicyError]:
+    """Return everything for which an object cannot be decoded as this kind; empty if it can."""
+    wrong_kind = [
+        PolicyError(field, obj.get(field), f"write {wanted}")
+        for field, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)) if obj.get(field) != wanted
+    ]
+    return wrong_kind or list(violations(obj, schema_for_reading(kind)))
+
+
+def to_object(resource: ClusterPolicy | NVIDIADriver) -> KubeObject:
+    """Encode a resource; what equals its default is left out."""
+    body: KubeObject = msgspec.to_builtins(resource)
+    return {"apiVersion": resource.api_version, "kind": resource.kind} | body
+
+
+def _decode(obj: Mapping[str, Any], kind: type[Resource]) -> Resource:
+    for problem in violations_of(obj, kind):
+        raise problem
+    return msgspec.convert(_without_nulls(obj), kind)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Drop fields that are null, as the API server does for fields that are not nullable."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(item) for item in value]
+    return value

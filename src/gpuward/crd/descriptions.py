@@ -1,0 +1,135 @@
+"""What each field of the custom resources means, in one sentence, for `kubectl explain`.
+
+Most fields mean the same wherever they occur, so sentences are found by field name; `Struct.field` goes first where
+one differs. A field that is a struct is described by that struct's docstring.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import msgspec
+
+_SENTENCES: Final[dict[str, str]] = {
+    # Images and containers.
+    "repository": "Registry and path in front of the image name.",
+    "image": "Image name; the full reference if repository and version are empty.",
+    "version": "Image tag, or a digest that starts with sha256:.",
+    "image_pull_policy": "When the kubelet pulls the image: Always, Never or IfNotPresent (default).",
+    "image_pull_secrets": "Names of the pull secrets in the operator's namespace.",
+    "args": "Arguments of the container.",
+    "env": "Environment variables of the container.",
+    "EnvVar.name": "Name of the variable.",
+    "EnvVar.value": "Value of the variable.",
+    "host_network": "Whether the pod uses the host's network.",
+    "limits": "Most that the container may use.",
+    "requests": "What the scheduler sets aside for the container.",
+    "initial_delay_seconds": "Seconds from the start of the container to the first probe.",
+    "timeout_seconds": "Seconds after which this gives up; 0 waits for ever.",
+    "Probe.timeout_seconds": "Seconds after which a probe counts as failed.",
+    "period_seconds": "Seconds between probes.",
+    "success_threshold": "Successes in a row that make a failed container healthy again.",
+    "failure_threshold": "Failures in a row that make a container unhealthy.",
+    # Switches.
+    "enabled": "Whether it is wanted.",
+    "Gds.enabled": "Whether the nvidia-fs module is loaded beside the driver.",
+    "Gdrcopy.enabled": "Whether the gdrdrv module is loaded beside the driver.",
+    "use_host_mofed": "Whether the MOFED drivers on the host are used.",
+    "Psp.enabled": "Accepted and ignored: Kubernetes has no pod security policies any more.",
+    "KataManager.enabled": "Accepted and ignored: the operand is no longer deployed.",
+    # The operator and what all operands share.
+    "default_runtime": "Accepted and ignored: the container runtime of each node is detected.",
+    "runtime_class": "Name of the RuntimeClass that the operands run with.",
+    "use_ocp_driver_toolkit": "Whether the OpenShift Driver Toolkit builds the kernel modules.",
+    "labels": "Labels to add.",
+    "annotations": "Annotations to add.",
+    "tolerations": "Tolerations of the pods, instead of the usual ones.",
+    "NVIDIADriverSpec.tolerations": "Tolerations of the driver pods, besides the usual one.",
+    "priority_class_name": "PriorityClass of the pods.",
+    "update_strategy": "How the operand DaemonSets replace their pods.",
+    "RollingUpdate.max_unavailable": "Pods of a DaemonSet that may be down at once: a number or a percentage.",
+    "pod_security_context": "Security context of the pods.",
+    "root_fs": "Root directory of the host.",
+    "driver_install_dir": "Directory on the host with the driver container's root.",
+    "kubelet_root_dir": "Directory of the kubelet.",
+    "Cdi.enabled": "Whether devices are handed to containers through the Container Device Interface.",
+    "Cdi.default": "Accepted and ignored: CDI is the default wherever it is enabled.",
+    "nri_plugin_enabled": "Whether an NRI plugin injects the devices of the operands; needs CDI.",
+    # The driver.
+    "use_nvidia_driver_crd": "Whether NVIDIADriver resources manage the drivers instead of this section.",
+    "use_precompiled": "Whether driver containers with precompiled kernel modules are used.",
+    "use_open_kernel_modules": "Accepted and ignored: use kernelModuleType.",
+    "kernel_module_type": "Flavour of the kernel modules; auto lets the driver container choose.",
+    "secret_env": "Name of a Secret whose keys become environment variables of the driver container.",
+    "config_map_name": "Name of the ConfigMap in the operator's namespace.",
+    "LicensingConfig.config_map_name": "Deprecated: name of a ConfigMap with the licence; use secretName.",
+    "NVIDIADriverLicensing.name": "Deprecated: name of a ConfigMap with the licence; use secretName.",
+    "secret_name": "Name of the Secret with the licence.",
+    "nls_enabled": "Whether the NVIDIA Licence System is used.",
+    "VirtualTopology.config": "Name of the ConfigMap with nvidia-topologyd.conf.",
+    # The driver upgrade.
+    "auto_upgrade": "Whether nodes are upgraded without being asked one by one.",
+    "max_parallel_upgrades": "Nodes that may be upgraded at once; 0 is no limit.",
+    "DriverUpgradePolicy.max_unavailable": "Nodes that may be unavailable at once: a number or a percentage.",
+    "pod_selector": "Label selector of the pods that this is about.",
+    "force": "Whether pods without a controller are evicted too.",
+    "delete_empty_dir": "Whether pods with emptyDir volumes are evicted too; their data is lost.",
+    "Drain.enable": "Whether a node is drained if evicting its GPU pods was not enough.",
+    # The other operands.
+    "install_dir": "Directory on the host for the toolkit.",
+    "DevicePluginConfig.name": "Name of the ConfigMap with device plugin configurations.",
+    "DevicePluginConfig.default": "Key of the ConfigMap for nodes that do not name one.",
+    "Mps.root": "Directory on the host for the state of MPS.",
+    "host_port": "Accepted and ignored: the host engine is reached through its Service.",
+    "host_pid": "Whether the pod shares the host's process namespace.",
+    "HpcJobMapping.directory": "Directory on the host with the job mapping files.",
+    "DcgmExporterService.type": "Type of the Service.",
+    "internal_traffic_policy": "Whether the Service routes to pods of the same node only (Local) or of all (Cluster).",
+    "enable_pod_labels": "Whether metrics carry the labels of the pod that uses the GPU.",
+    "enable_pod_uid": "Whether metrics carry the uid of the pod that uses the GPU.",
+    "pod_label_allowlist_regex": "Patterns of the pod labels to add; all if empty.",
+    "interval": "Time between two scrapes.",
+    "scrape_timeout": "Time after which a scrape gives up.",
+    "honor_labels": "Whether labels of the metric win over those of the scrape.",
+    "additional_labels": "Labels to add to the ServiceMonitor.",
+    "relabelings": "Relabelings before the scrape.",
+    "strategy": "How MIG devices are named: none, single or mixed.",
+    "ConfigMapName.name": "Name of the ConfigMap in the operator's namespace.",
+    "MigConfig.name": "Name of the ConfigMap with MIG layouts; empty for the built-in one.",
+    "MigConfig.default": "Layout of nodes that do not name one.",
+    # Virtual machines, confidential and Kata containers.
+    "default_workload": "Kind of workload of nodes that do not name one.",
+    "mode": "Whether virtual machines are run by KubeVirt or by Kata.",
+    "VgpuDevicesConfig.name": "Name of the ConfigMap with vGPU layouts; empty for the built-in one.",
+    "VgpuDevicesConfig.default": "Layout of nodes that do not name one.",
+    "default_mode": "Confidential computing mode of nodes that do not name one.",
+    "artifacts_dir": "Directory on the host for the runtimes' files.",
+    "runtime_classes": "Kata runtimes to install.",
+    "url": "Reference of the OCI artifact.",
+    "pull_secret": "Name of the pull secret.",
+    "node_selector": "Labels of the nodes that this is for.",
+    "KataRuntimeClass.name": "Name of the RuntimeClass.",
+    # NVIDIADriver.
+    "NVIDIADriverSpec.default": "Whether this driver is for the GPU nodes that no other NVIDIADriver selects.",
+    "driver_type": "Driver for containers (gpu), for vGPU guests (vgpu) or for vGPU hosts; cannot be changed.",
+    "node_affinity": "Accepted and ignored: use nodeSelector.",
+    # Status.
+    "state": "Whether what is asked for is in place.",
+    "namespace": "Namespace of the operator.",
+    "conditions": "Details on the state.",
+    "Condition.type": "Aspect that the condition is about.",
+    "Condition.status": "Whether the condition holds.",
+    "reason": "Cause in one word.",
+    "message": "Cause in a sentence.",
+    "last_transition_time": "When the status of the condition last changed.",
+    "observed_generation": "Generation of the object that the condition is about.",
+}
+
+
+def describe(struct: type[msgspec.Struct], field: str) -> str | None:
+    """Return the sentence for a struct's field, or None where the field's own type describes it."""
+    for owner in struct.__mro__:
+        if sentence := _SENTENCES.get(f"{owner.__name__}.{field}"):
+            return sentence
+    return _SENTENCES.get(field)

@@ -1,0 +1,91 @@
+"""Rules on single settings that NVIDIA's schema does not check and a cluster would trip over later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from gpuward.crd.check import field_path
+from gpuward.crd.selectors import is_label_key, is_label_value
+from gpuward.crd.shapes import EnvVar
+from gpuward.errors import PolicyError
+
+if TYPE_CHECKING:
+    from gpuward.crd.shapes import Image
+
+_POD_LIMIT: Final = re.compile(r"0*([0-9]{1,9})(%?)")
+_DIGEST: Final = "sha256:"
+
+
+def image_in_parts(image: Image, path: str) -> Iterator[PolicyError]:
+    """Refuse an image with only some of its parts: `image` may stand alone, repository and version may not."""
+    yield from named_in_parts(image.repository, image.image, image.version, path)
+
+
+def named_in_parts(repository: str, image: str, version: str, path: str) -> Iterator[PolicyError]:
+    """Refuse an image with only some of its parts, for parts that do not come as an `Image`."""
+    parts = {"repository": repository, "image": image, "version": version}
+    given = " and ".join(part for part, text in parts.items() if text)
+    for part, text in parts.items():
+        if (repository or version) and not text:
+            fix = f"write it too, as {given} is given; or give only image, with the full reference"
+            yield PolicyError(f"{path}.{part}", text, fix)
+
+
+def image_without_fallback(repository: str, image: str, version: str, path: str) -> Iterator[PolicyError]:
+    """Refuse an image that is absent or incomplete where no default of the operator steps in."""
+    if not (repository or image or version):
+        yield PolicyError(f"{path}.image", image, "name the image: there is no default for it")
+    yield from named_in_parts(repository, image, version, path)
+
+
+def tag_to_extend(version: str, image: str, path: str) -> Iterator[PolicyError]:
+    """Refuse a digest where the kernel version must be appended to the tag."""
+    for field, text in (("version", version), ("image", image)):
+        if _DIGEST in text:
+            fix = "write a tag: with usePrecompiled each kernel has an image of its own, so there is no one digest"
+            yield PolicyError(f"{path}.{field}", text, fix)
+
+
+def daemonset_limit(text: str, path: str) -> Iterator[PolicyError]:
+    """Refuse a rolling update limit that the API server refuses on a DaemonSet: it wants 1 or more, or 1% to 100%."""
+    found = _POD_LIMIT.fullmatch(text)
+    if text and not (found and 0 < int(found[1]) <= (100 if found[2] else 2**31 - 1)):
+        yield PolicyError(path, text, 'write a number of pods of at least 1, such as "1", or a percentage up to "100%"')
+
+
+def labels(given: Mapping[str, str], path: str) -> Iterator[PolicyError]:
+    """Refuse what cannot be a label."""
+    yield from annotation_keys(given, path)
+    for key, value in given.items():
+        if not is_label_value(value):
+            fix = "write at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+            yield PolicyError(field_path(path, key), value, fix)
+
+
+def annotation_keys(given: Mapping[str, str], path: str) -> Iterator[PolicyError]:
+    """Refuse what cannot be the key of an annotation."""
+    for key in given:
+        if not is_label_key(key):
+            yield PolicyError(path, key, "write the key as name or domain/name")
+
+
+def one_of(value: str | None, choices: tuple[str, ...], path: str) -> Iterator[PolicyError]:
+    """Refuse a value outside a list; empty or absent leaves the choice to Kubernetes."""
+    if value and value not in choices:
+        yield PolicyError(path, value, "write one of " + ", ".join(choices))
+
+
+def environment(part: msgspec.Struct, path: str) -> Iterator[PolicyError]:
+    """Refuse environment variables without a name, here and in the parts below."""
+    for info in msgspec.structs.fields(part):
+        value, below = getattr(part, info.name), field_path(path, info.encode_name)
+        if isinstance(value, msgspec.Struct):
+            yield from environment(value, below)
+        elif isinstance(value, tuple):
+            for index, item in enumerate(value):
+                if isinstance(item, EnvVar) and not item.name:
+                    yield PolicyError(f"{below}[{index}].name", "", "name the variable")
