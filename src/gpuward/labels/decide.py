@@ -1,0 +1,105 @@
+"""Decide the labels of every node: one pure function from nodes and a policy to patches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpuward import names
+from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy, Workload
+from gpuward.model.actions import PatchNode
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PodView
+
+MIG_PRODUCTS = ("h100", "a100", "a30")
+
+
+def decide_labels(snapshot: Snapshot, policy: LabelPolicy) -> tuple[PatchNode, ...]:
+    """Return one patch for each node whose labels are not as they should be, by node name."""
+    patches = (
+        _patch(node, policy, snapshot.pods.get(name, ()))
+        for name, node in sorted(snapshot.nodes.items())
+        if name not in snapshot.unsettled and not node.deleting
+    )
+    return tuple(patch for patch in patches if patch is not None)
+
+
+def has_gpu(node: NodeView) -> bool:
+    """Tell whether node feature discovery saw a GPU of NVIDIA's on the node's PCI bus."""
+    return any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
+
+
+def discovery_lost(node: NodeView, pods: Iterable[PodView]) -> bool:
+    """Tell whether a node that had GPUs lost its discovery labels in a way that is no wish to take its driver away.
+
+    Discovery that restarts drops all its labels at once; and under a running GPU pod there is a GPU, whatever labels say.
+    """
+    if has_gpu(node) or not node.gpu_present:
+        return False
+    silent = not any(key.startswith(names.NFD_PREFIX) for key in node.labels)
+    return silent or any(pod.uses_gpu and not pod.finished for pod in pods)
+
+
+def _patch(node: NodeView, policy: LabelPolicy, pods: Iterable[PodView]) -> PatchNode | None:
+    present = has_gpu(node)
+    if discovery_lost(node, pods):
+        return None
+    wanted: dict[str, str | None] = {}
+    if present != node.gpu_present and (present or names.GPU_PRESENT in node.labels):
+        wanted[names.GPU_PRESENT] = "true" if present else "false"
+    wanted |= _operands(node, policy) if present else _removed(node, KNOWN)
+    if present:
+        wanted |= _mig_config(node, policy)
+    changed = {key: value for key, value in wanted.items() if node.labels.get(key) != value}
+    annotations = _annotations(node, policy, present)
+    if not changed and not annotations:
+        return None
+    return PatchNode(
+        node.ref,
+        labels=changed,
+        annotations=annotations,
+        expect_labels={key: node.labels.get(key) for key in changed},
+        has_annotations=node.has_annotations,
+        why="the node has GPUs" if present else "the node has no GPUs",
+    )
+
+
+def _operands(node: NodeView, policy: LabelPolicy) -> Mapping[str, str | None]:
+    """Return the operand labels to set and to remove; a value that somebody else chose is left alone."""
+    if node.labels.get(names.DEPLOY_OPERANDS) == "false":
+        return _removed(node, KNOWN)
+    workload = policy.workload(node.labels.get(names.WORKLOAD_CONFIG))
+    effective = policy.operand_labels(workload)
+    for_containers = workload is Workload.CONTAINER
+    spared = {MIG_MANAGER} if for_containers else frozenset()
+    labels: dict[str, str | None] = dict(_removed(node, KNOWN - effective - spared))
+    labels |= {key: "true" for key in effective if not node.labels.get(key)}
+    if for_containers and mig_capable(node) and MIG_MANAGER not in node.labels:
+        labels[MIG_MANAGER] = "true"
+    return labels
+
+
+def _removed(node: NodeView, keys: Iterable[str]) -> dict[str, str | None]:
+    return {key: None for key in keys if key in node.labels}
+
+
+def mig_capable(node: NodeView) -> bool:
+    """Tell whether a node's GPUs can be partitioned: by the discovery label, or by the product's name."""
+    if node.labels.get(names.VGPU_HOST_DRIVER):
+        return False
+    if (capable := node.labels.get(names.MIG_CAPABLE)) is not None:
+        return capable == "true"
+    product = node.labels.get(names.GPU_PRODUCT, "").lower()
+    return any(name in product for name in MIG_PRODUCTS)
+
+
+def _mig_config(node: NodeView, policy: LabelPolicy) -> dict[str, str | None]:
+    if policy.default_mig_config and mig_capable(node) and not node.labels.get(names.MIG_CONFIG):
+        return {names.MIG_CONFIG: policy.default_mig_config}
+    return {}
+
+
+def _annotations(node: NodeView, policy: LabelPolicy, present: bool) -> dict[str, str | None]:
+    """Return the change of the annotation by which the driver manager knows that the node is emptied for it."""
+    current = node.annotations.get(names.UPGRADE_ENABLED)
+    enabled = "true" if policy.driver_upgrades and present else None
+    return {} if current == enabled else {names.UPGRADE_ENABLED: enabled}

@@ -1,0 +1,76 @@
+"""What the node labels depend on in a ClusterPolicy, and the sets of operand labels per kind of workload."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from gpuward import names
+from gpuward.crd.clusterpolicy import ClusterPolicy
+
+
+class Workload(StrEnum):
+    """Say what a node's GPUs are for, as the label `nvidia.com/gpu.workload.config` spells it."""
+
+    CONTAINER = "container"
+    VM_PASSTHROUGH = "vm-passthrough"
+    VM_VGPU = "vm-vgpu"
+
+
+def _keys(*operands: str) -> frozenset[str]:
+    return frozenset(names.DEPLOY_PREFIX + operand for operand in operands)
+
+
+MIG_MANAGER = names.DEPLOY_PREFIX + "mig-manager"
+_CONTAINER = _keys(
+    "driver", "gpu-feature-discovery", "container-toolkit", "device-plugin", "dcgm", "dcgm-exporter",
+    "node-status-exporter", "operator-validator", "client",
+)
+_PASSTHROUGH = _keys("sandbox-validator", "vfio-manager", "kata-manager", "cc-manager", "client")
+_VGPU = _keys("sandbox-device-plugin", "vgpu-manager", "vgpu-device-manager", "sandbox-validator", "cc-manager", "client")
+_SANDBOX_PLUGINS = _keys("sandbox-device-plugin", "kata-sandbox-device-plugin")
+KNOWN = _CONTAINER | _PASSTHROUGH | _VGPU | _SANDBOX_PLUGINS | {MIG_MANAGER}
+"""Every operand label that the operator sets; other `nvidia.com/gpu.deploy.*` labels are never touched."""
+
+
+class LabelPolicy(msgspec.Struct, frozen=True):
+    """Hold what the labels of a node depend on, besides the node."""
+
+    driver_upgrades: bool = False
+    """Whether drivers are managed and upgraded automatically: then nodes say so to the driver manager."""
+    sandbox_workloads: bool = False
+    default_workload: Workload = Workload.CONTAINER
+    kata: bool = False
+    default_mig_config: str = ""
+
+    def workload(self, label: str | None) -> Workload:
+        """Return what a node is for; without sandbox workloads every node is for containers."""
+        if not self.sandbox_workloads:
+            return Workload.CONTAINER
+        try:
+            return Workload(label or "")
+        except ValueError:
+            return self.default_workload
+
+    def operand_labels(self, workload: Workload) -> frozenset[str]:
+        """Return the operand labels that a node for this workload carries."""
+        if workload is Workload.CONTAINER:
+            return _CONTAINER
+        if workload is Workload.VM_VGPU:
+            return _VGPU
+        return _PASSTHROUGH | _keys("kata-sandbox-device-plugin" if self.kata else "sandbox-device-plugin")
+
+
+def label_policy(policy: ClusterPolicy) -> LabelPolicy:
+    """Return what a ClusterPolicy says about node labels."""
+    spec = policy.spec
+    sandbox, mig = spec.sandbox_workloads, spec.mig_manager
+    upgrades = spec.driver.is_enabled and spec.driver.upgrade_policy.auto_upgrade
+    return LabelPolicy(
+        driver_upgrades=upgrades and not sandbox.is_enabled,
+        sandbox_workloads=sandbox.is_enabled,
+        default_workload=Workload(sandbox.default_workload),
+        kata=sandbox.mode == "kata",
+        default_mig_config=mig.config.default if mig.is_enabled and mig.config is not None else "",
+    )

@@ -1,0 +1,1 @@
+"""Kubernetes JSON to views, and nowhere else: each module decodes only the fields that a view keeps."""

@@ -1,0 +1,114 @@
+"""DaemonSets and their ControllerRevisions to views."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.views import DaemonSetView, OwnedView, RevisionView
+from gpuward.wire.meta import WireMeta
+from gpuward.wire.pods import WirePodSpec
+
+
+class _Selector(msgspec.Struct, rename="camel"):
+    match_labels: dict[str, str] | None = None
+
+
+class _Template(msgspec.Struct):
+    spec: WirePodSpec = msgspec.field(default_factory=WirePodSpec)
+
+
+class _Strategy(msgspec.Struct):
+    type: str = "RollingUpdate"
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    selector: _Selector = msgspec.field(default_factory=_Selector)
+    template: _Template = msgspec.field(default_factory=_Template)
+    update_strategy: _Strategy = msgspec.field(default_factory=_Strategy)
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    observed_generation: int = 0
+    desired_number_scheduled: int = 0
+    updated_number_scheduled: int = 0
+    number_available: int = 0
+    number_unavailable: int = 0
+    number_misscheduled: int = 0
+
+
+class _DaemonSet(msgspec.Struct):
+    metadata: WireMeta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Revision(msgspec.Struct):
+    metadata: WireMeta
+    revision: int = 0
+
+
+class _Object(msgspec.Struct):
+    metadata: WireMeta
+
+
+_daemonsets = msgspec.json.Decoder(_DaemonSet)
+_revisions = msgspec.json.Decoder(_Revision)
+_objects = msgspec.json.Decoder(_Object)
+
+
+def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
+    """Decode a DaemonSet. Raises msgspec.DecodeError for bytes that are not one."""
+    ds = _daemonsets.decode(raw)
+    meta, status = ds.metadata, ds.status
+    return DaemonSetView(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        generation=meta.generation,
+        observed_generation=status.observed_generation,
+        labels=meta.labels or {},
+        selector=ds.spec.selector.match_labels or {},
+        owner=meta.controller,
+        on_delete=ds.spec.update_strategy.type == "OnDelete",
+        desired=status.desired_number_scheduled,
+        updated=status.updated_number_scheduled,
+        available=status.number_available,
+        unavailable=status.number_unavailable,
+        misscheduled=status.number_misscheduled,
+        applied_hash=(meta.annotations or {}).get(names.APPLIED_HASH, ""),
+        config_digest=ds.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST),
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:
+    """Decode a ControllerRevision. Raises msgspec.DecodeError for bytes that are not one."""
+    revision = _revisions.decode(raw)
+    meta = revision.metadata
+    owner = meta.controller
+    suffix = meta.name.removeprefix(f"{owner.name}-") if owner else ""
+    return RevisionView(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        owner_uid=owner.uid if owner else "",
+        revision=revision.revision,
+        hash=(meta.labels or {}).get(names.REVISION_HASH, suffix),
+    )
+
+
+def owned_view(raw: bytes | msgspec.Raw) -> OwnedView:
+    """Decode any object's identity. Raises msgspec.DecodeError for bytes that are not an object."""
+    meta = _objects.decode(raw).metadata
+    owner = meta.controller
+    return OwnedView(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        owner_uid=owner.uid if owner else "",
+        applied_hash=(meta.annotations or {}).get(names.APPLIED_HASH, ""),
+    )

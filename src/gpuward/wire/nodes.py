@@ -1,0 +1,78 @@
+"""Nodes to NodeView."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.record import Record, decode_record
+from gpuward.model.views import NodeView
+from gpuward.wire.meta import WireMeta, with_prefix
+
+KEPT = ("nvidia.com/", "gpuward.io/", names.NFD_PREFIX)
+
+
+class _Spec(msgspec.Struct):
+    unschedulable: bool = False
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _NodeInfo(msgspec.Struct, rename="camel"):
+    container_runtime_version: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    conditions: list[_Condition] | None = None
+    node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
+
+
+class _Node(msgspec.Struct):
+    metadata: WireMeta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_decoder = msgspec.json.Decoder(_Node)
+
+
+def node_view(raw: bytes | msgspec.Raw) -> NodeView:
+    """Decode a node. Raises msgspec.DecodeError for bytes that are not one."""
+    node = _decoder.decode(raw)
+    meta = node.metadata
+    record, error = _record(meta)
+    return NodeView(
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        labels=with_prefix(meta.labels, KEPT),
+        annotations=with_prefix(meta.annotations, KEPT),
+        has_annotations=meta.annotations is not None,
+        unschedulable=node.spec.unschedulable,
+        ready=_ready(node.status),
+        created=meta.created,
+        deleting=meta.deletion_timestamp is not None,
+        runtime=node.status.node_info.container_runtime_version.partition("://")[0],
+        record=record,
+        record_error=error,
+    )
+
+
+def _ready(status: _Status) -> bool | None:
+    for condition in status.conditions or ():
+        if condition.type == "Ready":
+            return {"True": True, "False": False}.get(condition.status)
+    return None
+
+
+def _record(meta: WireMeta) -> tuple[Record | None, str]:
+    text = (meta.annotations or {}).get(names.UPGRADE_RECORD)
+    if text is None:
+        return None, ""
+    try:
+        return decode_record(text), ""
+    except ValueError as error:
+        return None, str(error)
