@@ -35,7 +35,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Plan:
         strays: tuple[Action, ...] = ()
     else:
         paths = {name: _finish_only(node, snapshot, policy, now) for name, node in facts.items()}
-        fleet = fleet_of((path.node for path in paths.values()), now)
+        fleet = fleet_of((path.node for path in paths.values()), snapshot.unsettled, now)
         strays = _labels_to_drop(snapshot, facts)
     actions = tuple(action for name, path in paths.items() for action in actions_of(path, facts[name]))
     return Plan(
@@ -60,7 +60,7 @@ def _admit(
 ) -> tuple[dict[str, Path], Fleet]:
     """Fold over the waiting nodes in order: each that passes every gate changes the fleet for the next one."""
     result = dict(paths)
-    fleet = fleet_of((path.node for path in paths.values()), now)
+    fleet = fleet_of((path.node for path in paths.values()), snapshot.unsettled, now)
     waiting = [path.node for path in paths.values() if path.node.state is State.UPGRADE_REQUIRED]
     for node in sorted(waiting, key=turn):
         name = node.node.name

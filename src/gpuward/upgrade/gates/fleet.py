@@ -8,7 +8,7 @@ import msgspec
 
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.states import IN_PROGRESS
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.facts import NodeFacts
 
 Candidate = NodeFacts
@@ -31,9 +31,16 @@ class Fleet(msgspec.Struct, frozen=True):
 Gate = Callable[[Candidate, Fleet, UpgradePolicy], Hold | None]
 
 
-def fleet_of(nodes: Iterable[NodeFacts], now: float) -> Fleet:
-    """Count the fleet as it is after this pass's steps: nodes in progress are out of service even before they are cordoned."""
+def fleet_of(nodes: Iterable[NodeFacts], unsettled: frozenset[str], now: float) -> Fleet:
+    """Count the fleet as it is after this pass's steps: nodes in progress are out of service even before they are cordoned.
+
+    A waiting node whose last write has no known outcome may have been admitted by it, so it counts.
+    """
     nodes = list(nodes)
-    in_progress = frozenset(node.node.name for node in nodes if node.state in IN_PROGRESS)
+    in_progress = frozenset(
+        node.node.name
+        for node in nodes
+        if node.state in IN_PROGRESS or (node.state is State.UPGRADE_REQUIRED and node.node.name in unsettled)
+    )
     broken = frozenset(node.node.name for node in nodes if node.unschedulable or not node.node.ready)
     return Fleet(len(nodes), in_progress, in_progress | broken, now)
