@@ -1,0 +1,216 @@
+"""Carry requests to a real API server with aiohttp; every foreign error ends here as errors.Unreachable."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
+
+from gpuward import errors
+from gpuward.kube.refusals import refusal
+from gpuward.kube.transport import Response
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from gpuward.kube.access import Access
+    from gpuward.kube.credentials import Credential
+    from gpuward.kube.tls import Certificate
+
+FOREIGN: Final = (aiohttp.ClientError, HttpProcessingError, OSError, asyncio.TimeoutError, EOFError, ValueError)
+"""All that aiohttp, asyncio, ssl and sockets raise when an exchange fails. OSError includes ssl.SSLError."""
+
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""A peer that vanished is noticed after a minute even on a watch that says nothing, in seconds and probes."""
+
+_TRUST_HINT: Final = "check certificate-authority and tls-server-name in the kubeconfig"
+
+
+class AiohttpTransport:
+    """Implement `gpuward.kube.transport.Transport` over HTTP/1.1.
+
+    Belongs to the event loop that first uses it. Opens as many connections as there are requests at a time: whoever
+    sends them bounds them.
+    """
+
+    def __init__(self, access: Access, *, timeout: float = 30.0, connect_timeout: float = 10.0) -> None:
+        """Take the default time for a whole exchange and the time for connecting, both in seconds."""
+        self._access = access
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+        self._context: tuple[tuple[bytes, Certificate | None], ssl.SSLContext] | None = None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float | None = None,
+    ) -> Response:
+        """Send one request; see the port. After a 401 it is sent once more if there is another credential.
+
+        Raises errors.Unreachable, and errors.KubeconfigError when there never was a usable credential.
+        """
+        limit = self._timeout if timeout is None else timeout
+        headers = {"Content-Type": content_type} if body is not None else {}
+        credential = await self._access.credentials.current()
+        while True:
+            try:
+                async with (
+                    asyncio.timeout(limit),
+                    self._open(method, path, query, credential, headers=headers, body=body) as answer,
+                ):
+                    response = Response(answer.status, answer.headers, await answer.read())
+            except FOREIGN as error:
+                raise self._unreachable(error, limit) from error
+            renewed = await self._access.credentials.renew(credential) if response.status == 401 else None
+            if renewed is None:
+                return response
+            credential = renewed
+
+    async def stream(self, path: str, *, query: Mapping[str, str], idle_timeout: float) -> AsyncIterator[bytes]:
+        """Yield the lines of a watch; see the port."""
+        answer = await self._start(path, query, idle_timeout)
+        rest = b""
+        try:
+            while chunk := await self._chunk(answer, idle_timeout):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line:
+                        yield line
+        finally:
+            answer.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def _start(self, path: str, query: Mapping[str, str], limit: float) -> aiohttp.ClientResponse:
+        credential = await self._access.credentials.current()
+        while True:
+            try:
+                async with asyncio.timeout(limit):
+                    answer = await self._open("GET", path, query, credential)
+                    if answer.status == 200:
+                        return answer
+                    async with answer:
+                        response = Response(answer.status, answer.headers, await answer.read())
+            except FOREIGN as error:
+                raise self._unreachable(error, limit) from error
+            renewed = await self._access.credentials.renew(credential) if response.status == 401 else None
+            if renewed is None:
+                raise refusal(response)
+            credential = renewed
+
+    async def _chunk(self, answer: aiohttp.ClientResponse, limit: float) -> bytes:
+        try:
+            async with asyncio.timeout(limit):
+                return await answer.content.readany()
+        except FOREIGN as error:
+            raise self._unreachable(error, limit) from error
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        credential: Credential,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> aiohttp.client._RequestContextManager:
+        url = self._access.server + path + (f"?{urlencode(query)}" if query else "")
+        sent = dict(headers or {})
+        if credential.authorization:
+            sent["Authorization"] = credential.authorization
+        return self._live_session().request(
+            method,
+            URL(url, encoded=True),
+            headers=sent,
+            data=body,
+            allow_redirects=False,
+            ssl=self._tls(credential),
+            server_hostname=self._access.trust.server_name or None,
+        )
+
+    def _live_session(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise errors.Unreachable("the connection to the API server was closed by us")
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
+                # Compressing costs the API server more than sending: it is the first to run out of CPU.
+                headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "gpuward"},
+            )
+        return self._session
+
+    def _tls(self, credential: Credential) -> ssl.SSLContext | bool:
+        if not self._access.server.startswith("https:"):
+            return True
+        key = (self._access.trust.read_authority(), credential.certificate)
+        if self._context is None or self._context[0] != key:
+            try:
+                self._context = (key, self._access.trust.context(*key))
+            except errors.KubeconfigError as error:
+                if self._context is None:
+                    raise
+                # Certificate and key are being rotated and do not fit each other yet: a matter of moments.
+                raise errors.Unreachable(str(error)) from error
+        return self._context[1]
+
+    def _unreachable(self, error: Exception, limit: float) -> errors.Unreachable:
+        return errors.Unreachable(f"{self._access.server}: {reason(error, limit)}")
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        option = getattr(socket, name, None)  # not every platform has all of them
+        if option is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
+
+
+def reason(error: Exception, limit: float) -> str:
+    """Say in one line why an exchange failed; `limit` is the time in seconds that it had."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            told = getattr(error.certificate_error, "verify_message", "") or _line(error.certificate_error)
+            return f"the server's certificate is not accepted: {told}: {_TRUST_HINT}"
+        case aiohttp.ClientConnectorDNSError():
+            return f"the name {error.host} cannot be resolved"
+        case aiohttp.ClientSSLError():
+            return f"TLS failed: {_line(error.os_error)}"
+        case aiohttp.ServerDisconnectedError():
+            return "the server closed the connection before it answered"
+        case aiohttp.ConnectionTimeoutError():
+            return "cannot connect: no answer in time"
+        case TimeoutError() | aiohttp.ServerTimeoutError():
+            return f"no answer within {limit:g} s"
+        case aiohttp.ClientConnectorError():
+            number = error.os_error.errno
+            return f"cannot connect: {os.strerror(number) if number and number > 0 else _line(error.os_error)}"
+        case _:
+            return _line(error)
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text or type(error).__name__
