@@ -15,15 +15,18 @@ def store() -> Store:
     return Store(now=lambda: 1_700_000_000.0, seed=7)
 
 
-def pod(name: str = "a", node: str | None = "n1", **meta: Any) -> dict[str, Any]:
+def pod(name: str | None = "a", node: str | None = "n1", **meta: Any) -> dict[str, Any]:
     spec: dict[str, Any] = {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 30}
     if node:
         spec["nodeName"] = node
-    return {"metadata": {"name": name, "namespace": "default", **meta}, "spec": spec}
+    return {"metadata": {**({"name": name} if name else {}), "namespace": "default", **meta}, "spec": spec}
 
 
 def daemon_set(**spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "d", "namespace": "default"}, "spec": spec}
+    labels = {"app": "d"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    return {"metadata": {"name": "d", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": labels}, "template": template, **spec}}
 
 
 def test_create_fills_what_the_server_owns(store: Store) -> None:
@@ -40,7 +43,7 @@ def test_same_seed_gives_same_names() -> None:
     names = []
     for _ in range(2):
         fresh = Store(now=lambda: 0.0, seed=3)
-        made = fresh.create("pods", {"metadata": {"generateName": "job-", "namespace": "default"}, "spec": {}})
+        made = fresh.create("pods", pod(None, generateName="job-"))
         names.append((made["metadata"]["name"], made["metadata"]["uid"]))
     assert names[0] == names[1]
     assert names[0][0].startswith("job-")
@@ -86,12 +89,13 @@ def test_update_with_an_old_version_conflicts(store: Store) -> None:
     (lambda d: d["spec"].update(revisionHistoryLimit=5), 2),
     (lambda d: d["metadata"].update(labels={"x": "y"}), 1),
     (lambda d: d.update(status={"numberReady": 4}), 1),
+    (lambda d: d["spec"]["template"]["spec"].pop("dnsPolicy"), 1),
 ])
 def test_generation_counts_spec_changes_only(store: Store, change: Any, generation: int) -> None:
     store.create("daemonsets.apps", daemon_set())
     after = store.modify("daemonsets.apps", "default", "d", change)
     assert after["metadata"]["generation"] == generation
-    assert "status" not in after
+    assert after["status"]["numberReady"] == 0
 
 
 def test_status_writes_leave_the_spec_alone(store: Store) -> None:
@@ -99,11 +103,11 @@ def test_status_writes_leave_the_spec_alone(store: Store) -> None:
     made["spec"]["revisionHistoryLimit"] = 9
     made["status"] = {"numberReady": 1}
     after = store.update("daemonsets.apps", made, subresource="status")
-    assert after["spec"] == {"revisionHistoryLimit": 3}
-    assert after["status"] == {"numberReady": 1}
+    assert after["spec"]["revisionHistoryLimit"] == 3
+    assert after["status"]["numberReady"] == 1
     again = store.patch_status("daemonsets.apps", "default", "d", lambda d: d["status"].update(numberReady=2))
-    assert again["status"] == {"numberReady": 2}
-    assert after["status"] == {"numberReady": 1}
+    assert again["status"]["numberReady"] == 2
+    assert after["status"]["numberReady"] == 1
 
 
 @pytest.mark.parametrize(("node", "phase", "grace", "left"), [

@@ -84,9 +84,8 @@ def check_identity(resource: Resource, old: Object, uid: str | None, version: st
         raise conflict(resource, meta["name"],
                        "the object has been modified; please apply your changes to the latest version and try again")
 
-    """Return what an update really asks for: server-owned metadata stays; spec and status each have their endpoint."""
 def carry_over(resource: Resource, old: Object, new: Object, subresource: str | None) -> Object:
-    """Return what an update really asks for: server-owned metadata stays; spec and status have each their own endpoint."""
+    """Return what an update really asks for: server-owned metadata stays; spec and status have an endpoint each."""
     if subresource == "status":
         merged = {**old, "status": new.get("status")}
         if merged["status"] is None:

@@ -9,27 +9,26 @@ identity, generations, preconditions, graceful deletion, finalizers and the watc
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from gpuward import errors
-from gpuward.sandbox import deletion, preconditions
+from gpuward.sandbox import deletion, preconditions, validation
+from gpuward.sandbox.collection import ChangeType, Collection, Event, Index, Object, Schema
 from gpuward.sandbox.resources import BUILT_IN, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-Object = dict[str, Any]
-"""One Kubernetes object as JSON."""
+__all__ = ["Event", "Object", "Objects", "Schema", "Store", "copy", "timestamp"]
+
 Objects = list[Object]
 Resources = list[Resource]
-ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 INITIAL_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -38,24 +37,6 @@ NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _encoder = msgspec.json.Encoder()
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
-
-
-class Schema(Protocol):
-    """Know the defaults and the validation of one resource type."""
-
-    def prepare(self, obj: Object, old: Object | None, subresource: str | None) -> None:
-        """Default, prune and validate `obj` in place; raise `errors.Invalid` where the API server would."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Tell of one accepted change; `version` is the resource version that it got."""
-
-    type: ChangeType
-    resource_key: str
-    obj: Object
-    old: Object | None
-    version: int
 
 
 Events = list[Event]
@@ -70,50 +51,6 @@ def copy(obj: Object) -> Object:
 def timestamp(seconds: float) -> str:
     """Write unix seconds as Kubernetes does: RFC 3339 in UTC, whole seconds."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-@dataclass(slots=True)
-class _Table:
-    resource: Resource
-    schema: Schema | None
-    objects: dict[tuple[str, str], Object] = field(default_factory=dict)
-    keys: list[tuple[str, str]] = field(default_factory=list)
-    history: deque[Event] = field(default_factory=deque)
-    forgotten: int = 0
-    """The newest version that the history no longer holds."""
-    indexes: dict[str, _Index] = field(default_factory=dict)
-
-    def put(self, key: tuple[str, str], obj: Object, old: Object | None) -> None:
-        if old is None:
-            insort(self.keys, key)
-        self.objects[key] = obj
-        for index in self.indexes.values():
-            index.move(key, old, obj)
-
-    def drop(self, key: tuple[str, str]) -> None:
-        old = self.objects.pop(key)
-        del self.keys[bisect_left(self.keys, key)]
-        for index in self.indexes.values():
-            index.move(key, old, None)
-
-    def remember(self, event: Event, limit: int) -> None:
-        self.history.append(event)
-        if len(self.history) > limit:
-            self.forgotten = self.history.popleft().version
-
-
-@dataclass(slots=True)
-class _Index:
-    terms: Callable[[Object], Iterable[str]]
-    members: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
-
-    def move(self, key: tuple[str, str], old: Object | None, new: Object | None) -> None:
-        before = set(self.terms(old)) if old is not None else set()
-        after = set(self.terms(new)) if new is not None else set()
-        for term in before - after:
-            self.members[term].discard(key)
-        for term in after - before:
-            self.members.setdefault(term, set()).add(key)
 
 
 def _node_of(pod: Object) -> tuple[str, ...]:
@@ -134,18 +71,17 @@ class Store:
         self.version = 0
         self._random = Random(seed)
         self._history = history
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, Collection] = {}
         self._subscribers: dict[int, tuple[str | None, Callable[[Event], None]]] = {}
         self._tickets = itertools.count()
         self._undelivered: deque[Event] = deque()
         self._delivering = False
         self._encoded: dict[str, tuple[Object, bytes]] = {}
         for resource in BUILT_IN:
-            self.register(resource)
+            self.register(resource, validation.BuiltIn(resource))
         self.add_index("pods", "node", _node_of)
         for name in INITIAL_NAMESPACES:
-            self.create("namespaces", {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-                                       "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}})
+            self.create("namespaces", {"metadata": {"name": name}})
 
     # Resource types.
 
@@ -153,7 +89,7 @@ class Store:
         """Add a resource type, or give one that exists a new description and schema; its objects stay."""
         table = self._tables.get(resource.key)
         if table is None:
-            self._tables[resource.key] = _Table(resource, schema, forgotten=self.version)
+            self._tables[resource.key] = Collection(resource, schema, forgotten=self.version)
         else:
             table.resource, table.schema = resource, schema
 
@@ -172,7 +108,7 @@ class Store:
     def add_index(self, resource_key: str, name: str, terms: Callable[[Object], Iterable[str]]) -> None:
         """Keep the objects of a resource findable by the terms that `terms` gives for each; see `lookup`."""
         table = self._table(resource_key)
-        index = table.indexes[name] = _Index(terms)
+        index = table.indexes[name] = Index(terms)
         for key, obj in table.objects.items():
             index.move(key, None, obj)
 
@@ -239,14 +175,16 @@ class Store:
 
     # Writing.
 
-    def create(self, resource_key: str, obj: Object, *, dry_run: bool = False) -> Object:
+    def create(self, resource_key: str, obj: Object, *, dry_run: bool = False, decoded: bool = False) -> Object:
         """Store a new object and return it as stored.
+
+        `decoded` says that `obj` has been through the schema's `decode` and is the store's to keep.
 
         Raises `errors.AlreadyExists`, `errors.Invalid` (no name), `errors.NotFound` (no such namespace) or
         `errors.Forbidden` (the namespace is being deleted).
         """
         table = self._table(resource_key)
-        new = copy(obj)
+        new = obj if decoded else self._decode(table, obj)
         meta = new.setdefault("metadata", {})
         self._name(table.resource, meta)
         preconditions.check_namespace(table.resource, meta, self.find("namespaces", None, meta.get("namespace") or ""))
@@ -261,19 +199,21 @@ class Store:
         if table.resource.counts_generation:
             meta["generation"] = 1
         if table.schema is not None:
-            table.schema.prepare(new, None, None)
+            table.schema.begin(new, self.find)
+            table.schema.check(new, None, None)
         if not dry_run:
             self._commit(table, "ADDED", new, None)
         return new
 
     def update(self, resource_key: str, obj: Object, *, subresource: str | None = None,
-               dry_run: bool = False) -> Object:
+               dry_run: bool = False, decoded: bool = False) -> Object:
         """Replace an object, or only its status with `subresource="status"`; return it as stored.
 
         A resourceVersion or uid in `obj` is a precondition (`errors.Conflict`). A write that changes nothing moves no
         version. Taking the last finalizer from an object that is being deleted removes it.
         """
-        return self._replace(resource_key, copy(obj), subresource, dry_run)
+        new = obj if decoded else self._decode(self._table(resource_key), obj)
+        return self._replace(resource_key, new, subresource, dry_run)
 
     def patch_status(self, resource_key: str, namespace: str | None, name: str,
                      change: Callable[[Object], None]) -> Object:
@@ -287,7 +227,7 @@ class Store:
         """Let `change` edit a copy of an object and store it; its status stays as it is."""
         new = copy(self.get(resource_key, namespace, name))
         change(new)
-        return self._replace(resource_key, new, None, False)
+        return self.update(resource_key, new)
 
     def delete(self, resource_key: str, namespace: str | None, name: str, *,  # noqa: PLR0913 the API's DeleteOptions
                uid: str | None = None, resource_version: str | None = None, grace_seconds: int | None = None,
@@ -321,7 +261,7 @@ class Store:
         preconditions.check_identity(table.resource, old, meta.get("uid"), meta.get("resourceVersion"))
         new = preconditions.carry_over(table.resource, old, new, subresource)
         if table.schema is not None:
-            table.schema.prepare(new, old, subresource)
+            table.schema.check(new, old, subresource)
         preconditions.count_generation(table.resource, old, new, subresource)
         if new == old:
             return old
@@ -331,11 +271,11 @@ class Store:
             return self._finish(table, new)
         return self._commit(table, "MODIFIED", new, old)
 
-    def _finish(self, table: _Table, last: Object) -> Object:
+    def _finish(self, table: Collection, last: Object) -> Object:
         final = {**last, "metadata": {**last["metadata"]}}
         return self._commit(table, "DELETED", final, table.objects[_key(last)])
 
-    def _commit(self, table: _Table, kind: ChangeType, new: Object, old: Object | None) -> Object:
+    def _commit(self, table: Collection, kind: ChangeType, new: Object, old: Object | None) -> Object:
         self.version += 1
         new["metadata"]["resourceVersion"] = str(self.version)
         key = _key(new)
@@ -378,7 +318,11 @@ class Store:
         digits = f"{self._random.getrandbits(128):032x}"
         return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 
-    def _table(self, resource_key: str) -> _Table:
+    @staticmethod
+    def _decode(table: Collection, obj: Object) -> Object:
+        return copy(obj) if table.schema is None else table.schema.decode(obj, [])
+
+    def _table(self, resource_key: str) -> Collection:
         table = self._tables.get(resource_key)
         if table is None:
             raise errors.NotFound(f"the server could not find the requested resource ({resource_key})")

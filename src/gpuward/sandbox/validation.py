@@ -1,0 +1,180 @@
+"""The validation of built-in objects where a GPU operator and kubectl meet it, worded as kube-apiserver words it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuward.sandbox import defaults, kubetypes, preconditions, strategies
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuward.sandbox.resources import Resource
+
+Object = dict[str, Any]
+Cause = tuple[str, str, str]
+"""Reason, field, message."""
+
+_LABEL: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_RULE: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')")
+_NAME_RULE: Final = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')")
+_SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')")
+_FREE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
+_POD_MAY_CHANGE: Final = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates",
+                                    "nodeName"})
+_SELECTING: Final = frozenset({"daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps"})
+
+
+def check(resource: Resource, new: Object, old: Object | None) -> None:
+    """Raise `errors.Invalid` with every rule that the new object breaks."""
+    causes = [*metadata(resource, new), *_templates(resource, new), *_changes(resource, new, old)]
+    if causes:
+        raise preconditions.invalid(resource, new["metadata"]["name"], causes)
+
+
+def metadata(resource: Resource, obj: Object) -> Iterator[Cause]:
+    """Yield what is wrong with an object's name, labels and annotations."""
+    meta = obj["metadata"]
+    name = meta["name"]
+    form = _DNS_LABEL if resource.key == "namespaces" else _SUBDOMAIN
+    if resource.plural not in _FREE_NAMES and (len(name) > 253 or not form.fullmatch(name)):
+        yield "FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": {_SUBDOMAIN_RULE}'
+    for field in ("labels", "annotations"):
+        for key, value in (meta.get(field) or {}).items():
+            yield from _key(f"metadata.{field}", key)
+            if field == "labels":
+                yield from _label_value("metadata.labels", value)
+
+
+def _key(field: str, key: str) -> Iterator[Cause]:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not _SUBDOMAIN.fullmatch(prefix):
+        yield "FieldValueInvalid", field, f'Invalid value: "{key}": prefix part {_SUBDOMAIN_RULE}'
+    if not name or not _LABEL.fullmatch(name):
+        yield "FieldValueInvalid", field, f'Invalid value: "{key}": {_NAME_RULE}'
+    elif len(name) > 63:
+        yield "FieldValueInvalid", field, f'Invalid value: "{key}": name part must be no more than 63 bytes'
+
+
+def _label_value(field: str, value: Any) -> Iterator[Cause]:
+    if len(str(value)) > 63:
+        yield "FieldValueInvalid", field, f'Invalid value: "{value}": must be no more than 63 bytes'
+    elif not _LABEL.fullmatch(str(value)):
+        yield "FieldValueInvalid", field, f'Invalid value: "{value}": {_LABEL_RULE}'
+
+
+def _templates(resource: Resource, obj: Object) -> Iterator[Cause]:
+    spec = obj.get("spec") or {}
+    if resource.key == "pods":
+        yield from _pod_spec(spec, "spec")
+    if resource.key in _SELECTING:
+        yield from _selector(spec)
+    if resource.key in _SELECTING or resource.key == "jobs.batch":
+        template = (spec.get("template") or {}).get("spec") or {}
+        yield from _pod_spec(template, "spec.template.spec")
+        policy = template.get("restartPolicy")
+        if resource.key != "jobs.batch" and policy not in (None, "Always"):
+            yield ("FieldValueNotSupported", "spec.template.spec.restartPolicy",
+                   f'Unsupported value: "{policy}": supported values: "Always"')
+
+
+def _selector(spec: Object) -> Iterator[Cause]:
+    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+    expressions = (spec.get("selector") or {}).get("matchExpressions")
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    if not wanted and not expressions:
+        yield "FieldValueRequired", "spec.selector", "Required value"
+    elif any(labels.get(key) != value for key, value in wanted.items()):
+        yield ("FieldValueInvalid", "spec.template.metadata.labels",
+               f"Invalid value: {_go_map(labels)}: `selector` does not match template `labels`")
+
+
+def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
+    if not spec.get("containers"):
+        yield "FieldValueRequired", f"{at}.containers", "Required value"
+    names: set[str] = set()
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    for field in ("initContainers", "containers"):
+        for place, container in enumerate(spec.get(field) or ()):
+            here = f"{at}.{field}[{place}]"
+            for needed in ("name", "image"):
+                if not container.get(needed):
+                    yield "FieldValueRequired", f"{here}.{needed}", "Required value"
+            if container.get("name") in names:
+                yield "FieldValueDuplicate", f"{here}.name", f'Duplicate value: "{container["name"]}"'
+            names.add(container.get("name", ""))
+            for number, mount in enumerate(container.get("volumeMounts") or ()):
+                if mount.get("name") not in volumes:
+                    yield "FieldValueNotFound", f"{here}.volumeMounts[{number}].name", f'Not found: "{mount.get("name")}"'
+
+
+def _changes(resource: Resource, new: Object, old: Object | None) -> Iterator[Cause]:
+    if old is None:
+        return
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    if resource.key in _SELECTING and before.get("selector") != after.get("selector"):
+        yield "FieldValueInvalid", "spec.selector", f"Invalid value: {_go_map(after.get('selector'))}: field is immutable"
+    if resource.key == "jobs.batch" and before.get("template") != after.get("template"):
+        yield "FieldValueInvalid", "spec.template", f"Invalid value: {_go_map(after.get('template'))}: field is immutable"
+    if resource.key == "pods" and _frozen(before) != _frozen(after):
+        yield ("FieldValueForbidden", "spec",
+               "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+               "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
+               "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)")
+    if resource.kind in ("RoleBinding", "ClusterRoleBinding") and old.get("roleRef") != new.get("roleRef"):
+        yield "FieldValueInvalid", "roleRef", f"Invalid value: {_go_map(new.get('roleRef'))}: cannot change roleRef"
+
+
+def _frozen(spec: Object) -> Object:
+    kept = {name: value for name, value in spec.items() if name not in _POD_MAY_CHANGE}
+    for field in ("containers", "initContainers"):
+        if field in kept:
+            kept[field] = [{**container, "image": ""} for container in kept[field]]
+    return kept
+
+
+def _go_map(value: Any) -> str:
+    if not isinstance(value, dict):
+        return repr(value)
+    inner = ", ".join(f'"{key}":"{item}"' for key, item in sorted(value.items()))
+    return "map[string]string{" + inner + "}"
+
+
+class BuiltIn:
+    """Be the `Schema` of a built-in resource."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        name = kubetypes.type_of(resource.group, resource.kind)
+        if name is None:
+            raise ValueError(f"no field data for {resource.key}")
+        self.type_name = name
+
+    def decode(self, obj: Object, unknown: list[str]) -> Object:
+        """Return what the API server makes of an object before it looks at what is stored."""
+        reading = kubetypes.Reading()
+        decoded: Object = kubetypes.decoder(self.type_name)(obj, (), reading)
+        unknown.extend(reading.unknown)
+        defaults.apply(self.type_name, decoded)
+        return decoded
+
+    def begin(self, obj: Object, find: Callable[[str, str | None, str], Object | None]) -> None:
+        """Complete an object that is about to be created, in place."""
+        strategies.begin(self.resource, obj, find)
+
+    def check(self, new: Object, old: Object | None, subresource: str | None) -> None:
+        """Raise `errors.Invalid` for an object that breaks a rule of its type."""
+        if subresource is None:
+            check(self.resource, new, old)
