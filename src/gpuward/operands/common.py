@@ -1,0 +1,97 @@
+"""Changes that many operands make to their pods. They work on dicts that the operand has just made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuward.crd.components import MigStrategy
+from gpuward.crd.shapes import Container, EnvVar, Image, Resources
+from gpuward.operands.facts import Context
+from gpuward.operands.images import pull_policy
+from gpuward.operands.objects import Json, env
+
+MANAGEMENT_CDI_DEVICE = "management.nvidia.com/gpu=all"
+NRI_ANNOTATION_PREFIX = "nvidia.cdi.k8s.io/container."
+
+
+def set_env(container: Json, name: str, value: str) -> None:
+    """Set a variable where it stands, or append it."""
+    for variable in container.setdefault("env", []):
+        if variable["name"] == name:
+            variable["value"] = value
+            variable.pop("valueFrom", None)
+            return
+    container["env"].append(env(name, value))
+
+
+def get_env(container: Json, name: str) -> str:
+    """Return a variable's literal value, empty when it has none."""
+    return next((str(v.get("value", "")) for v in container.get("env", []) if v["name"] == name), "")
+
+
+def set_envs(container: Json, variables: Iterable[EnvVar]) -> None:
+    """Set variables that the policy lists."""
+    for variable in variables:
+        set_env(container, variable.name, variable.value)
+
+
+def add_pull_secrets(pod: Json, secrets: Iterable[str]) -> None:
+    """Append image pull secrets to the pod, each once."""
+    for secret in secrets:
+        listed = pod.setdefault("imagePullSecrets", [])
+        if {"name": secret} not in listed:
+            listed.append({"name": secret})
+
+
+def set_resources(container: Json, resources: Resources | None) -> None:
+    """Replace a container's requests and limits, if the policy has any."""
+    if resources is not None:
+        wanted = {"limits": dict(resources.limits), "requests": dict(resources.requests)}
+        container["resources"] = {kind: amounts for kind, amounts in wanted.items() if amounts}
+
+
+def set_image(pod: Json, container: Json, reference: str, image: Image) -> None:
+    """Set a container's image and how it is pulled."""
+    container["image"] = reference
+    container["imagePullPolicy"] = pull_policy(image)
+    add_pull_secrets(pod, image.image_pull_secrets)
+
+
+def set_container(pod: Json, container: Json, reference: str, operand: Container) -> None:
+    """Set what every operand's section says about its main container, environment and network apart.
+
+    The resources go to all containers of the pod. Arguments of the policy replace those of the operand.
+    """
+    set_image(pod, container, reference, operand)
+    for each in pod["containers"]:
+        set_resources(each, operand.resources)
+    if operand.args:
+        container["args"] = list(operand.args)
+
+
+def set_host_network(pod: Json, wanted: bool | None) -> None:
+    """Put the pod into the host's network, with the cluster's DNS, if the policy wants it."""
+    if wanted:
+        pod["hostNetwork"] = True
+        pod["dnsPolicy"] = "ClusterFirstWithHostNet"
+
+
+def set_gpu_access(ctx: Context, template: Json, container: str) -> None:
+    """Hand the node's GPUs to the pod: by its RuntimeClass, or by an annotation when the NRI plugin does it.
+
+    CRI-O without CDI hands GPUs to containers by a hook, so that no RuntimeClass is needed.
+    """
+    cdi = ctx.spec.cdi
+    if cdi.is_nri_plugin_enabled:
+        annotations = template["metadata"].setdefault("annotations", {})
+        annotations[f"{NRI_ANNOTATION_PREFIX}{container}"] = MANAGEMENT_CDI_DEVICE
+    elif cdi.is_enabled or ctx.facts.runtime != "crio":
+        template["spec"]["runtimeClassName"] = ctx.runtime_class
+
+
+def set_mig_strategy(container: Json, strategy: MigStrategy | None) -> None:
+    """Say how MIG devices are exposed; a container that exposes them must be able to see them all."""
+    if strategy is not None:
+        set_env(container, "MIG_STRATEGY", strategy)
+    if strategy != "none":
+        set_env(container, "NVIDIA_MIG_MONITOR_DEVICES", "all")

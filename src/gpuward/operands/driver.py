@@ -1,0 +1,113 @@
+"""State `state-driver`: the GPU driver, installed on each node from a container."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.errors import PolicyError
+from gpuward.operands import driver_options, driver_pod, driver_sidecars, images, rbac, scripts
+from gpuward.operands.common import add_pull_secrets, set_container, set_env, set_envs, set_host_network, set_resources
+from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.digest import driver_config_digest
+from gpuward.operands.driver_pod import CONTAINER, MANAGER, STARTUP_PROBE
+from gpuward.operands.driver_sidecars import driver_image
+from gpuward.operands.facts import Context
+from gpuward.operands.objects import Json, config_map, find
+from gpuward.operands.state import ObjectRef
+
+NAME = "state-driver"
+ACCOUNT = "nvidia-driver"
+DAEMON_SET = names.DRIVER_APP
+
+
+def enabled(ctx: Context) -> bool:
+    """Tell whether the policy wants drivers to be installed."""
+    return ctx.spec.driver.is_enabled
+
+
+def refs(ctx: Context) -> tuple[ObjectRef, ...]:
+    """Return all that this state can make."""
+    return (
+        *rbac.access_refs(ctx.namespace, ACCOUNT),
+        ObjectRef("v1", "ConfigMap", ctx.namespace, STARTUP_PROBE),
+        ref(ctx.namespace, DAEMON_SET),
+    )
+
+
+def objects(ctx: Context) -> list[Json]:
+    """Return the driver's account, startup probe and DaemonSet.
+
+    Raises:
+        PolicyError: the policy asks for what cannot be made, such as drivers described by NVIDIADriver objects.
+    """
+    _refuse_unsupported(ctx)
+    made = rbac.access(ctx.namespace, ACCOUNT, [rbac.use_privileged_scc()], _cluster_rules())
+    labels = {"app": DAEMON_SET, names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
+    made.append(config_map(ctx.namespace, STARTUP_PROBE, {"startup-probe.sh": scripts.DRIVER_STARTUP_PROBE}, labels))
+    if ctx.facts.has_gpu_nodes:
+        frame = Frame(
+            name=DAEMON_SET, component="driver", account=ACCOUNT, on_delete=True,
+            labels={names.COMPONENT_LABEL: names.DRIVER_COMPONENT, "nvidia.com/precompiled": "false"},
+            annotations={"openshift.io/scc": "nvidia-driver"},
+            template_annotations={"kubectl.kubernetes.io/default-container": CONTAINER},
+        )
+        made.append(daemon_set(ctx, frame, driver_pod.pod(ctx), _fill))
+    return made
+
+
+def _refuse_unsupported(ctx: Context) -> None:
+    driver = ctx.spec.driver
+    if driver.is_left_to_nvidia_drivers:
+        raise PolicyError("spec.driver.useNvidiaDriverCRD", True, "not supported yet: set false and describe the driver here")
+    if driver.is_precompiled:
+        raise PolicyError("spec.driver.usePrecompiled", True, "not supported yet: set false to compile drivers on the nodes")
+    for field, probe in (("livenessProbe", driver.liveness_probe), ("readinessProbe", driver.readiness_probe)):
+        if probe is not None:
+            raise PolicyError(f"spec.driver.{field}", probe, "remove it: the driver has only driver.startupProbe")
+
+
+def _cluster_rules() -> list[Json]:
+    return [
+        rbac.rule("config.openshift.io", ["clusterversions"], ["get", "list"]),
+        rbac.rule("", ["nodes"], ["get", "list", "patch", "update", "watch"]),
+        rbac.rule("", ["pods"], rbac.READ),
+        rbac.rule("", ["pods/eviction"], ["create"]),
+        rbac.rule("resource.k8s.io", ["resourceclaims"], ["get", "list"]),
+        rbac.rule("apps", ["daemonsets"], ["get"]),
+    ]
+
+
+def _fill(ctx: Context, template: Json) -> None:
+    pod = template["spec"]
+    manager, container = find(pod["initContainers"], MANAGER), find(pod["containers"], CONTAINER)
+    _fill_manager(ctx, pod, manager)
+    _fill_driver(ctx, pod, container)
+    driver_sidecars.fill(ctx, pod)
+    digest = driver_config_digest(pod)
+    for each in (manager, container):
+        set_env(each, names.DRIVER_CONFIG_DIGEST, digest)
+    set_host_network(pod, ctx.spec.driver.host_network)
+
+
+def _fill_manager(ctx: Context, pod: Json, container: Json) -> None:
+    driver = ctx.spec.driver
+    manager = driver.manager
+    container["image"] = images.resolve("spec.driver.manager", manager, "DRIVER_MANAGER_IMAGE", ctx.images)
+    if manager.image_pull_policy:
+        container["imagePullPolicy"] = images.pull_policy(manager)
+    set_resources(container, driver.resources)
+    if driver.rdma.is_enabled:
+        set_env(container, "GPU_DIRECT_RDMA_ENABLED", "true")
+    if driver.rdma.uses_host_mofed:
+        set_env(container, "USE_HOST_MOFED", "true")
+    set_envs(container, manager.env)
+    add_pull_secrets(pod, manager.image_pull_secrets)
+
+
+def _fill_driver(ctx: Context, pod: Json, container: Json) -> None:
+    driver = ctx.spec.driver
+    set_container(pod, container, driver_image(ctx), driver)
+    driver_options.fill_features(ctx, pod, container)
+    driver_options.fill_probe(container, driver.startup_probe)
+    driver_options.fill_vgpu(ctx, pod, container)
+    set_envs(container, driver.env)
+    driver_options.fill_host_packages(ctx, pod, container)

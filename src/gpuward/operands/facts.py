@@ -1,0 +1,89 @@
+"""What rendering needs to know: of the cluster, and of the operator's own environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from gpuward.crd.clusterpolicy import ClusterPolicy, ClusterPolicySpec
+from gpuward.errors import PolicyError
+
+Runtime = Literal["containerd", "docker", "crio"]
+
+DEFAULT_RUNTIME_CLASS = "nvidia"
+
+
+class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what rendering needs to know of the cluster. Equal facts and an equal policy give equal objects."""
+
+    namespace: str
+    """Where the operator runs and its operands go."""
+    runtime: Runtime = "containerd"
+    os_tag: str = ""
+    """ID and VERSION_ID of the first GPU node by name, such as ubuntu22.04 or rhel9; empty without GPU nodes."""
+    has_gpu_nodes: bool = False
+    """Without GPU nodes no DaemonSet is made, and none is removed."""
+    has_service_monitor_crd: bool = False
+    config_maps: Mapping[str, tuple[str, ...]] = {}
+    """The keys of every ConfigMap of the namespace that the policy names (see `referenced_config_maps`)."""
+    secrets: frozenset[str] = frozenset()
+    """The Secrets of the namespace that the policy names for the driver's environment."""
+
+    @property
+    def os_id(self) -> str:
+        """Return the operating system's ID, such as ubuntu."""
+        return self.os_tag.rstrip("0123456789.")
+
+
+class Context(msgspec.Struct, frozen=True):
+    """Bundle what every operand is rendered from."""
+
+    policy: ClusterPolicy
+    facts: ClusterFacts
+    images: Mapping[str, str]
+    """Images that the operator's environment gives for what the policy leaves open, by variable: DRIVER_MANAGER_IMAGE, ..."""
+
+    @property
+    def spec(self) -> ClusterPolicySpec:
+        """Return the policy's spec."""
+        return self.policy.spec
+
+    @property
+    def namespace(self) -> str:
+        """Return the operator's namespace."""
+        return self.facts.namespace
+
+    @property
+    def runtime_class(self) -> str:
+        """Return the RuntimeClass that hands GPUs to containers."""
+        return self.spec.operator.runtime_class or DEFAULT_RUNTIME_CLASS
+
+    @property
+    def cdi_hook_path(self) -> str:
+        """Return where the toolkit puts its CDI hook on the host; empty when the toolkit is not ours to install."""
+        toolkit = self.spec.toolkit
+        return f"{toolkit.install_dir.rstrip('/')}/toolkit/nvidia-cdi-hook" if toolkit.is_enabled else ""
+
+    def config_map_keys(self, field: str, name: str) -> tuple[str, ...]:
+        """Return the sorted keys of a ConfigMap that `field` of the policy names.
+
+        Raises:
+            PolicyError: there is no such ConfigMap.
+        """
+        if name not in self.facts.config_maps:
+            raise PolicyError(field, name, f"create a ConfigMap of that name in namespace {self.namespace}")
+        return tuple(sorted(self.facts.config_maps[name]))
+
+
+def referenced_config_maps(spec: ClusterPolicySpec) -> frozenset[str]:
+    """Return the ConfigMaps whose keys decide what the driver's pod mounts."""
+    driver = spec.driver
+    named = (driver.repo_config.config_map_name, driver.cert_config.name, driver.kernel_module_config.name)
+    return frozenset(name for name in named if name)
+
+
+def referenced_secrets(spec: ClusterPolicySpec) -> frozenset[str]:
+    """Return the Secrets that must exist before the driver's pod can be written."""
+    return frozenset({spec.driver.secret_env} - {""})

@@ -1,0 +1,51 @@
+"""When a DaemonSet counts as ready, as the policy's state reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuward.model.views import DaemonSetView, PodView, RevisionView
+
+
+def daemonset_ready(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
+                    revisions: Iterable[RevisionView] = ()) -> bool:
+    """Tell whether every node that should run the DaemonSet runs its newest template; see `waits_for`."""
+    return not waits_for(daemon_set, pods, revisions)
+
+
+def waits_for(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
+              revisions: Iterable[RevisionView] = ()) -> str:
+    """Return what a DaemonSet waits for, empty when it is ready.
+
+    A DaemonSet that no node wants is ready. `pods` and `revisions` matter only to one that is updated OnDelete, whose own
+    status says nothing about which template its pods have; they may include those of others.
+    """
+    if daemon_set is None:
+        return "the DaemonSet does not exist"
+    if daemon_set.desired == 0:
+        return ""
+    if daemon_set.unavailable:
+        return f"{daemon_set.unavailable} of {daemon_set.desired} pods are unavailable"
+    if daemon_set.on_delete:
+        return _newest_everywhere(daemon_set, pods, revisions)
+    if not daemon_set.settled:
+        return "the DaemonSet controller has not seen the newest template"
+    if daemon_set.updated != daemon_set.desired:
+        return f"{daemon_set.updated} of {daemon_set.desired} pods have the newest template"
+    if daemon_set.available != daemon_set.desired:
+        return f"{daemon_set.available} of {daemon_set.desired} pods are available"
+    return ""
+
+
+def _newest_everywhere(daemon_set: DaemonSetView, pods: Iterable[PodView], revisions: Iterable[RevisionView]) -> str:
+    newest = max((r for r in revisions if r.owner_uid == daemon_set.uid), key=lambda r: r.revision, default=None)
+    if newest is None:
+        return "the DaemonSet has no ControllerRevision"
+    own = [pod for pod in pods if pod.owner is not None and pod.owner.uid == daemon_set.uid]
+    if not own:
+        return "the DaemonSet has no pods"
+    stale = [pod for pod in own if pod.revision != newest.hash]
+    if stale:
+        return f"{len(stale)} of {len(own)} pods have an older template"
+    unready = [pod for pod in own if not pod.ready]
+    return f"{len(unready)} of {len(own)} pods are not ready" if unready else ""

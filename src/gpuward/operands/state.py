@@ -1,0 +1,76 @@
+"""What rendering answers: for every state of the policy its objects, or what must not exist, or why it cannot be followed."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from gpuward import names
+from gpuward.errors import PolicyError
+from gpuward.operands.objects import Json
+
+
+class ObjectRef(msgspec.Struct, frozen=True, order=True):
+    """Name an object of any kind; the namespace of a cluster-scoped one is empty."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+class OperandState(msgspec.Struct, frozen=True):
+    """Hold one state of the ClusterPolicy, such as `state-driver`.
+
+    With an `error` there are neither objects nor absent ones: what runs stays as it is until the policy is mended.
+    """
+
+    name: str
+    enabled: bool
+    objects: tuple[Json, ...] = ()
+    """In the order in which they must be written: a pod's account and configuration before the DaemonSet."""
+    absent: tuple[ObjectRef, ...] = ()
+    """What must not exist now; objects that are neither here nor in `objects` are left alone."""
+    error: PolicyError | None = None
+
+
+def ref_of(obj: Json) -> ObjectRef:
+    """Return the reference of a rendered object."""
+    meta = obj["metadata"]
+    return ObjectRef(obj["apiVersion"], obj["kind"], meta.get("namespace", ""), meta["name"])
+
+
+def with_owner(obj: Json, policy_name: str, policy_uid: str) -> Json:
+    """Return the object as owned by the ClusterPolicy, so that it goes when the policy is deleted."""
+    owner = {
+        "apiVersion": f"{names.NVIDIA_GROUP}/{names.CLUSTER_POLICY_VERSION}",
+        "kind": "ClusterPolicy",
+        "name": policy_name,
+        "uid": policy_uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner]}}
+
+
+def applied_hash(obj: Json) -> str:
+    """Return a hash of an object that is the same in every process, blind to the hash annotation itself.
+
+    NVIDIA hashes a dump of its Go types, which no other program can repeat; any stable value serves.
+    """
+    meta = obj["metadata"]
+    annotations = {key: value for key, value in meta.get("annotations", {}).items() if key != names.APPLIED_HASH}
+    bare = {key: value for key, value in meta.items() if key != "annotations"}
+    hashed = {**obj, "metadata": {**bare, **({"annotations": annotations} if annotations else {})}}
+    return hashlib.sha256(msgspec.json.encode(hashed, order="deterministic")).hexdigest()[:16]
+
+
+def with_applied_hash(obj: Json) -> Json:
+    """Return the object with `applied_hash` in its annotation `nvidia.com/last-applied-hash`."""
+    meta = obj["metadata"]
+    annotations = {**meta.get("annotations", {}), names.APPLIED_HASH: applied_hash(obj)}
+    return {**obj, "metadata": {**meta, "annotations": annotations}}
