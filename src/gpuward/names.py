@@ -55,6 +55,8 @@ WAIT_FOR_JOBS_SINCE: Final = "nvidia.com/gpu-driver-upgrade-wait-for-pod-complet
 VALIDATION_SINCE: Final = "nvidia.com/gpu-driver-upgrade-validation-start-time"
 UPGRADE_RECORD: Final = "gpuward.io/driver-upgrade"
 """The one annotation of ours on a node: a JSON document, see `gpuward.model.record`."""
+VALID_UPGRADE_POLICY: Final = "gpuward.io/valid-upgrade-policy"
+"""On a ClusterPolicy: the last upgrade policy that could be followed, as JSON. Nodes in progress finish under it."""
 
 # Objects that gpuward owns.
 APPLIED_HASH: Final = "nvidia.com/last-applied-hash"

@@ -80,38 +80,39 @@ class DeletePod(msgspec.Struct, frozen=True, tag=True):
 class ApplyObject(msgspec.Struct, frozen=True, tag=True):
     """Create an object that is wholly ours, or replace it by the full rendered one."""
 
-    resource: str
+    kind: str
     ref: Ref
     body: Mapping[str, Any]
     hash: str
-    exists: bool
-    """Whether the decision saw it: True replaces it at the version seen, False creates it."""
     version: str = ""
+    """The version that the decision saw, and the precondition of the replacement; empty where there was no object."""
+    verify: bool = False
+    """Whether the object may be as wanted already: it is read first, and replaced only if it differs."""
     why: str = ""
 
     @property
     def lane(self) -> str:
         """Return the object's own lane."""
-        return f"{self.resource}/{self.ref}"
+        return f"{self.kind}/{self.ref}"
 
 
 class DeleteObject(msgspec.Struct, frozen=True, tag=True):
     """Delete an object that is wholly ours and no longer wanted."""
 
-    resource: str
+    kind: str
     ref: Ref
     why: str = ""
 
     @property
     def lane(self) -> str:
         """Return the object's own lane."""
-        return f"{self.resource}/{self.ref}"
+        return f"{self.kind}/{self.ref}"
 
 
 class PatchStatus(msgspec.Struct, frozen=True, tag=True):
     """Merge our fields into the status of a custom resource."""
 
-    resource: str
+    kind: str
     ref: Ref
     status: Mapping[str, Any]
     why: str = ""
@@ -119,7 +120,21 @@ class PatchStatus(msgspec.Struct, frozen=True, tag=True):
     @property
     def lane(self) -> str:
         """Return the object's own lane."""
-        return f"{self.resource}/{self.ref}"
+        return f"{self.kind}/{self.ref}"
 
 
-Action = PatchNode | EvictPod | DeletePod | ApplyObject | DeleteObject | PatchStatus
+class PatchAnnotations(msgspec.Struct, frozen=True, tag=True):
+    """Set annotations of ours on a custom resource; None removes one."""
+
+    kind: str
+    ref: Ref
+    annotations: Mapping[str, str | None]
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return the object's own lane."""
+        return f"{self.kind}/{self.ref}"
+
+
+Action = PatchNode | EvictPod | DeletePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations

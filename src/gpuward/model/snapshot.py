@@ -17,6 +17,14 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
 
 
+class Applied(msgspec.Struct, frozen=True):
+    """Remember the hash of what gpuward last applied, and which version of the object that made."""
+
+    hash: str
+    version: str
+    generation: int
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """Hold the cluster as one pass sees it. `pods` has only pods that a decision may concern, grouped by node name."""
 
@@ -25,8 +33,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     pods: Mapping[str, tuple[PodView, ...]] = {}
     daemonsets: tuple[DaemonSetView, ...] = ()
     revisions: tuple[RevisionView, ...] = ()
-    owned: Mapping[str, Mapping[tuple[str, str], OwnedView]] = {}
-    """Objects that gpuward applied, by resource and (namespace, name)."""
+    owned: Mapping[tuple[str, str, str], OwnedView] = {}
+    """Objects that a ClusterPolicy owns, by kind, namespace and name."""
+    applied: Mapping[tuple[str, str, str], Applied] = {}
+    """What the API server last answered when gpuward wrote them; lost in a restart, which costs one read of each."""
     refusals: Mapping[str, Refusal] = {}
     """Refused evictions by pod uid."""
     unsettled: frozenset[str] = frozenset()

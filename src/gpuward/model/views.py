@@ -163,11 +163,13 @@ class RevisionView(msgspec.Struct, frozen=True):
 
 
 class OwnedView(msgspec.Struct, frozen=True):
-    """See of any other object that gpuward applied that it is there, and which version of it."""
+    """See of any object that a ClusterPolicy owns that it is there, and which version of it."""
 
+    kind: str
     namespace: str
     name: str
     uid: str = ""
     version: str = ""
+    generation: int = 0
     owner_uid: str = ""
     applied_hash: str = ""

@@ -100,15 +100,17 @@ def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:
     )
 
 
-def owned_view(raw: bytes | msgspec.Raw) -> OwnedView:
+def owned_view(raw: bytes | msgspec.Raw, kind: str) -> OwnedView:
     """Decode any object's identity. Raises msgspec.DecodeError for bytes that are not an object."""
     meta = _objects.decode(raw).metadata
     owner = meta.controller
     return OwnedView(
+        kind=kind,
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
-        owner_uid=owner.uid if owner else "",
+        generation=meta.generation,
+        owner_uid=owner.uid if owner and owner.kind == "ClusterPolicy" else "",
         applied_hash=(meta.annotations or {}).get(names.APPLIED_HASH, ""),
     )

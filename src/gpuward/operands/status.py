@@ -1,0 +1,71 @@
+"""What a ClusterPolicy's status says: the state, and the pair of conditions that goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from gpuward.errors import PolicyError
+
+READY_MESSAGE = "ClusterPolicy is ready as all resources have been successfully reconciled"
+NO_GPU_MESSAGE = "No GPU node found, watching for new nodes to join the cluster."
+NO_NFD_MESSAGE = "No NFD labels found"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Hold the state, and the condition that is True: its type, its reason and its message."""
+
+    state: str
+    reason: str
+    message: str
+    ready: bool
+
+
+def invalid(problems: Sequence[PolicyError]) -> Verdict:
+    """Return the verdict on a policy that cannot be followed: every field at fault, its value and what to write."""
+    return Verdict("notReady", "ReconcileFailed", "; ".join(str(problem) for problem in problems), ready=False)
+
+
+def failed(state: str, problem: Exception) -> Verdict:
+    """Return the verdict when one state cannot be brought about."""
+    return Verdict("notReady", "ReconcileFailed", f"Failed to reconcile {state}: {problem}", ready=False)
+
+
+def judged(unready: Mapping[str, str], *, has_nfd_labels: bool, has_gpu_nodes: bool) -> Verdict:
+    """Return the verdict on states of which some, by name and with what each waits for, are not ready."""
+    if unready:
+        waits = "; ".join(f"{state}: {why}" for state, why in unready.items())
+        message = f"ClusterPolicy is not ready; states not ready: [{' '.join(unready)}] ({waits})"
+        return Verdict("notReady", "OperandNotReady", message, ready=False)
+    if not has_nfd_labels:
+        return Verdict("ready", "NFDLabelsMissing", NO_NFD_MESSAGE, ready=True)
+    if not has_gpu_nodes:
+        return Verdict("ready", "NoGPUNodes", NO_GPU_MESSAGE, ready=True)
+    return Verdict("ready", "Reconciled", READY_MESSAGE, ready=True)
+
+
+def status_of(verdict: Verdict, current: Mapping[str, Any], namespace: str, now: float) -> dict[str, Any] | None:
+    """Return the status to write, or None when the current one says the same.
+
+    The pair of conditions is NVIDIA's: the one that holds carries reason and message, the other one none. Their
+    lastTransitionTime moves only when their status does.
+    """
+    before = {condition.get("type"): condition for condition in current.get("conditions") or ()}
+    holding = {"status": "True", "reason": verdict.reason, "message": verdict.message}
+    other = {"status": "False", "reason": "Ready" if verdict.ready else "Error", "message": ""}
+    conditions = [
+        _condition("Ready", holding if verdict.ready else other, before.get("Ready"), now),
+        _condition("Error", other if verdict.ready else holding, before.get("Error"), now),
+    ]
+    wanted = {"state": verdict.state, "namespace": namespace, "conditions": conditions}
+    return None if all(current.get(key) == value for key, value in wanted.items()) else wanted
+
+
+def _condition(kind: str, content: Mapping[str, str], before: Mapping[str, Any] | None, now: float) -> dict[str, Any]:
+    moved = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if before is not None and before.get("status") == content["status"]:
+        moved = before.get("lastTransitionTime", moved)
+    return {"type": kind, **content, "lastTransitionTime": moved}
