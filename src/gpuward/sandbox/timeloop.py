@@ -10,11 +10,13 @@ import asyncio
 import selectors
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, TypeVar
+from concurrent.futures import Executor
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from gpuward.errors import InputError, VirtualDeadlock
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 EPOCH: Final = 1767225600.0
 """Where virtual time starts unless told otherwise: 2026-01-01T00:00:00Z."""
@@ -70,9 +72,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Return the virtual unix seconds."""
         return self._now
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T],
+                        *args: *Ts) -> asyncio.Future[T]:
         """Run `func` in a thread, with virtual time standing still until it has ended."""
-        future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
+        future = super().run_in_executor(executor, func, *args)
         self._threads += 1
         future.add_done_callback(self._thread_ended)
         return future
