@@ -50,7 +50,7 @@ def violations_of(obj: Mapping[str, Any], kind: type[ClusterPolicy] | type[NVIDI
 
 def to_object(resource: ClusterPolicy | NVIDIADriver) -> KubeObject:
     """Encode a resource; what equals its default is left out."""
-    body: KubeObject = msgspec.to_builtins(resource)
+    body: KubeObject = msgspec.json.decode(msgspec.json.encode(resource))
     return {"apiVersion": resource.api_version, "kind": resource.kind} | body
 
 

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuward.crd import validate
+from gpuward.crd.decode import cluster_policy, nvidia_driver
+
+NRI = {"enabled": True, "nriPluginEnabled": True}
+
+
+def problems(spec: dict[str, Any]) -> list[str]:
+    policy = cluster_policy({"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "spec": spec})
+    return [problem.field for problem in validate.cluster_policy(policy)]
+
+
+def driver_problems(spec: dict[str, Any]) -> list[str]:
+    driver = nvidia_driver({"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "spec": spec})
+    return [problem.field for problem in validate.nvidia_driver(driver)]
+
+
+@pytest.mark.parametrize(("spec", "fields"), [
+    ({}, []),
+    ({"driver": {"upgradePolicy": {"maxUnavailable": "abc"}}}, ["spec.driver.upgradePolicy.maxUnavailable"]),
+    ({"driver": {"upgradePolicy": {"waitForCompletion": {"podSelector": "a ="}}}}, []),
+    ({"driver": {"upgradePolicy": {"waitForCompletion": {"podSelector": "a = b c"}}}},
+     ["spec.driver.upgradePolicy.waitForCompletion.podSelector"]),
+    ({"driver": {"upgradePolicy": {"drain": {"podSelector": "!!"}}}}, ["spec.driver.upgradePolicy.drain.podSelector"]),
+    ({"daemonsets": {"labels": {"a b": "c", "d": "e f"}, "annotations": {"": "x y"}}},
+     ["spec.daemonsets.labels", "spec.daemonsets.labels.d", "spec.daemonsets.annotations"]),
+    ({"cdi": NRI}, []),
+    ({"cdi": NRI | {"enabled": False}}, ["spec.cdi.nriPluginEnabled"]),
+    ({"cdi": NRI, "toolkit": {"enabled": False}}, ["spec.cdi.nriPluginEnabled"]),
+    ({"dcgmExporter": {"service": {"type": "Cluster", "internalTrafficPolicy": "Cluster"}}},
+     ["spec.dcgmExporter.service.type"]),
+    ({"dcgmExporter": {"service": {"internalTrafficPolicy": "Node"}}},
+     ["spec.dcgmExporter.service.internalTrafficPolicy"]),
+    ({"dcgmExporter": {"enabled": False, "service": {"type": "Cluster"}}}, []),
+    ({"validator": {"plugin": {"env": [{"name": "A"}, {"name": ""}]}}}, ["spec.validator.plugin.env[1].name"]),
+    ({"driver": {"usePrecompiled": True}, "gds": {"enabled": True}, "gdrcopy": {"enabled": True}},
+     ["spec.gds.enabled", "spec.gdrcopy.enabled"]),
+    ({"driver": {"usePrecompiled": True, "enabled": False}, "gds": {"enabled": True}}, []),
+    ({"driver": {"usePrecompiled": True, "image": "driver", "repository": "r", "version": "sha256:1f"}},
+     ["spec.driver.version"]),
+])
+def test_what_a_policy_cannot_be_followed_in(spec: dict[str, Any], fields: list[str]) -> None:
+    assert problems(spec) == fields
+
+
+@pytest.mark.parametrize(("text", "fine"), [
+    ("", True), ("1", True), ("10", True), ("1%", True), ("100%", True),
+    ("0", False), ("0%", False), ("101%", False), ("x", False), ("-1", False), ("1.5", False), (" 1", False),
+    ("99999999999", False),
+])
+def test_the_rolling_update_limit_of_daemonsets(text: str, fine: bool) -> None:
+    expected = [] if fine else ["spec.daemonsets.rollingUpdate.maxUnavailable"]
+    assert problems({"daemonsets": {"rollingUpdate": {"maxUnavailable": text}}}) == expected
+
+
+@pytest.mark.parametrize(("image", "missing"), [
+    ({}, []),
+    ({"image": "nvcr.io/nvidia/driver:550"}, []),
+    ({"repository": "r", "image": "i", "version": "v"}, []),
+    ({"repository": "r"}, ["image", "version"]),
+    ({"version": "v"}, ["repository", "image"]),
+    ({"image": "i", "version": "v"}, ["repository"]),
+    ({"repository": "r", "image": "i"}, ["version"]),
+])
+def test_an_image_is_given_in_full_or_in_three_parts(image: dict[str, str], missing: list[str]) -> None:
+    for section in ("driver", "toolkit", "validator"):
+        assert problems({section: image}) == [f"spec.{section}.{part}" for part in missing]
+    assert problems({"driver": {"manager": image}}) == [f"spec.driver.manager.{part}" for part in missing]
+
+
+@pytest.mark.parametrize(("section", "switches", "in_use"), [
+    ("driver", {}, True),
+    ("driver", {"driver": {"enabled": False}}, False),
+    ("driver", {"driver": {"useNvidiaDriverCRD": True}}, False),
+    ("gds", {}, False),
+    ("gds", {"gds": {"enabled": True}}, True),
+    ("nodeStatusExporter", {}, False),
+    ("vgpuDeviceManager", {"vgpuDeviceManager": {"enabled": True}}, False),
+    ("vgpuDeviceManager", {"vgpuDeviceManager": {"enabled": True}, "sandboxWorkloads": {"enabled": True}}, True),
+    ("vgpuManager", {"vgpuManager": {"enabled": True}, "sandboxWorkloads": {"enabled": True}}, True),
+    ("vgpuManager", {"vgpuManager": {"enabled": True}, "sandboxWorkloads": {"enabled": True},
+                     "driver": {"useNvidiaDriverCRD": True}}, False),
+    ("vfioManager", {"vfioManager": {"enabled": True}, "sandboxWorkloads": {"enabled": True}}, True),
+    ("ccManager", {"ccManager": {"enabled": True}, "sandboxWorkloads": {"enabled": True}}, False),
+    ("ccManager", {"ccManager": {"enabled": True}, "sandboxWorkloads": {"enabled": True, "mode": "kata"}}, True),
+    ("sandboxDevicePlugin", {"sandboxDevicePlugin": {"enabled": True}, "sandboxWorkloads": {"enabled": True}}, True),
+    ("kataSandboxDevicePlugin", {"kataSandboxDevicePlugin": {"enabled": True},
+                                 "sandboxWorkloads": {"enabled": True, "mode": "kata"}}, True),
+])
+def test_the_image_of_an_operand_matters_only_where_it_is_deployed(
+    section: str, switches: dict[str, Any], in_use: bool,
+) -> None:
+    spec = switches | {section: switches.get(section, {}) | {"repository": "r", "image": "i"}}
+    assert problems(spec) == ([f"spec.{section}.version"] if in_use else [])
+
+
+def test_all_problems_are_reported() -> None:
+    assert problems({
+        "cdi": NRI | {"enabled": False}, "toolkit": {"enabled": False, "version": "v"},
+        "driver": {"upgradePolicy": {"maxUnavailable": "all"}, "repository": "r"},
+        "daemonsets": {"rollingUpdate": {"maxUnavailable": "x"}},
+    }) == [
+        "spec.daemonsets.rollingUpdate.maxUnavailable", "spec.driver.upgradePolicy.maxUnavailable",
+        "spec.driver.image", "spec.driver.version", "spec.cdi.nriPluginEnabled", "spec.cdi.nriPluginEnabled",
+    ]
+
+
+GDS = {"enabled": True, "repository": "r", "image": "nvidia-fs"}
+
+
+@pytest.mark.parametrize(("spec", "fields"), [
+    ({}, []),
+    ({"default": True}, []),
+    ({"default": True, "nodeSelector": {"a": "b"}}, ["spec.nodeSelector"]),
+    ({"nodeSelector": {"nvidia.com/gpu-operator.driver.owner": "x"}}, ["spec.nodeSelector"]),
+    ({"nodeSelector": {"a": "b c"}}, ["spec.nodeSelector.a"]),
+    ({"labels": {"a": "-"}, "annotations": {"a b": "c"}}, ["spec.labels.a", "spec.annotations"]),
+    ({"upgradePolicy": {"maxUnavailable": "1"}}, ["spec.upgradePolicy.maxUnavailable"]),
+    ({"image": ""}, ["spec.image"]),
+    ({"image": "driver", "version": "550"}, ["spec.repository"]),
+    ({"manager": {"version": "v1"}}, ["spec.manager.repository", "spec.manager.image"]),
+    ({"gdrcopy": {"enabled": True}}, ["spec.gdrcopy.image"]),
+    ({"usePrecompiled": True, "gdrcopy": {"enabled": True, "image": "i"}}, ["spec.gdrcopy.enabled"]),
+    ({"usePrecompiled": True, "image": "driver@sha256:1f"}, ["spec.image"]),
+    ({"gds": GDS | {"version": "v2.17.4"}}, []),
+    ({"gds": GDS | {"version": "2.17.5-rc1"}}, []),
+    ({"gds": GDS | {"version": "v2.17.5"}}, ["spec.kernelModuleType"]),
+    ({"gds": GDS | {"version": "2.29.4"}}, ["spec.kernelModuleType"]),
+    ({"gds": GDS | {"version": "3"}}, ["spec.kernelModuleType"]),
+    ({"gds": GDS | {"version": "sha256:1f"}}, ["spec.kernelModuleType"]),
+    ({"gds": GDS | {"version": "2.29.4"}, "kernelModuleType": "open"}, []),
+    ({"gds": GDS | {"version": "2.29.4", "enabled": False}}, []),
+    ({"env": [{"name": ""}]}, ["spec.env[0].name"]),
+])
+def test_what_an_nvidiadriver_cannot_be_followed_in(spec: dict[str, Any], fields: list[str]) -> None:
+    assert driver_problems(spec) == fields
