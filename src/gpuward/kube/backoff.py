@@ -1,0 +1,36 @@
+"""How long to wait before trying again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuward.errors import ApiError, GpuwardError
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class Backoff:
+    """Double the delay with every failure, from `first` up to `longest` seconds, and shorten it by up to half at random."""
+
+    def __init__(self, random: Random, first: float = 0.1, longest: float = 10.0) -> None:
+        self._random = random
+        self._first = first
+        self._longest = longest
+        self._failures = 0
+
+    def reset(self) -> None:
+        """Begin with the first delay again."""
+        self._failures = 0
+
+    def next(self, error: GpuwardError | None = None) -> float:
+        """Return the seconds to wait now: never less than the server asked for in its refusal."""
+        delay = min(self._longest, self._first * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        return max(delay * self._random.uniform(0.5, 1.0), asked_wait(error))
+
+
+def asked_wait(error: GpuwardError | None) -> float:
+    """Return the seconds that a refusal asks to wait (retryAfterSeconds, Retry-After), 0 when it does not say."""
+    seconds = error.details.get("retryAfterSeconds") if isinstance(error, ApiError) else None
+    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0

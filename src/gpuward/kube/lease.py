@@ -1,0 +1,104 @@
+"""The election's rules, as a pure function: from the Lease and the time to the next step.
+
+They are client-go's (tools/leaderelection), so that any operator that uses the same Lease takes turns with this one:
+a Lease is free when nobody holds it, or when the holder has not renewed it for `leaseDurationSeconds` of the
+*observer's* time since the observer first saw its present state. The times written in it are never compared with
+the observer's clock: clocks of different machines differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any
+
+from gpuward import names
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Hold the election's times in seconds; the defaults are controller-runtime's, and so NVIDIA's operator's."""
+
+    duration: float = 15.0
+    """How long others must wait after the last renewal before they may take over."""
+    renew_deadline: float = 10.0
+    """How long the leader tries to renew before it gives up leading; less than `duration`."""
+    retry: float = 2.0
+    """Time between renewals, and between attempts to acquire."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Hold what was last seen of the Lease: its holder and state, and since when on the observer's clock."""
+
+    holder: str = ""
+    state: tuple[str, str, int] = ("", "", 0)
+    """Holder, renewTime and transitions as written: any change of them restarts the wait."""
+    duration: float = 15.0
+    since: float = 0.0
+
+    def next(self, lease: dict[str, Any], now: float) -> Observation:
+        """Return the observation after reading `lease` at `now` (monotonic seconds)."""
+        spec = lease.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        state = (holder, spec.get("renewTime") or "", spec.get("leaseTransitions") or 0)
+        since = self.since if state == self.state else now
+        return Observation(holder, state, float(spec.get("leaseDurationSeconds") or 0), since)
+
+
+class Step(Enum):
+    """Name what to do next."""
+
+    CREATE = "create"
+    TAKE = "take"
+    RENEW = "renew"
+    WAIT = "wait"
+
+
+def next_step(identity: str, seen: Observation | None, now: float) -> Step:
+    """Return the next step of `identity` at `now` (monotonic seconds); None means that there is no Lease."""
+    if seen is None:
+        return Step.CREATE
+    if seen.holder == identity:
+        return Step.RENEW
+    if not seen.holder or now > seen.since + seen.duration:
+        return Step.TAKE
+    return Step.WAIT
+
+
+def claimed(lease: dict[str, Any], identity: str, step: Step, wall: float, timing: Timing) -> dict[str, Any]:
+    """Return the Lease with `identity` as holder, all else (annotations, resourceVersion) as it was.
+
+    `wall` is Unix time in seconds. Taking a Lease counts a transition and starts a new acquireTime; renewing does not.
+    """
+    spec = dict(lease.get("spec") or {})
+    instant = micro_time(wall)
+    if step is not Step.RENEW:
+        spec["acquireTime"] = instant
+        spec["leaseTransitions"] = 0 if step is Step.CREATE else (spec.get("leaseTransitions") or 0) + 1
+    spec |= {"holderIdentity": identity, "leaseDurationSeconds": round(timing.duration), "renewTime": instant}
+    return {**lease, "spec": spec}
+
+
+def released(lease: dict[str, Any], wall: float) -> dict[str, Any]:
+    """Return the Lease without holder, so that the next one need not wait; client-go leaves a duration of 1 s."""
+    instant = micro_time(wall)
+    spec = dict(lease.get("spec") or {})
+    spec |= {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": instant, "acquireTime": instant}
+    return {**lease, "spec": spec}
+
+
+def new_lease(namespace: str, name: str = names.LEADER_LEASE) -> dict[str, Any]:
+    """Return a Lease that nobody holds and that does not exist yet."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {},
+    }
+
+
+def micro_time(wall: float) -> str:
+    """Write Unix seconds as a Kubernetes MicroTime: RFC 3339 in UTC with exactly six decimals."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
