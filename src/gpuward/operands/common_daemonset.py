@@ -16,13 +16,13 @@ from gpuward.operands.state import ObjectRef
 IDENTITY_LABELS = ("app", "app.kubernetes.io/part-of")
 """Labels of a pod by which it is selected: the policy cannot change them."""
 
-DRIVER_PREFIX = names.DRIVER_APP
-
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """Describe what surrounds an operand's pod."""
 
     name: str
+    app: str = ""
+    """The label `app` by which the pods are selected, where it is not the name."""
     component: str
     """The node label `nvidia.com/gpu.deploy.<component>` that lets the pod onto a node."""
     account: str
@@ -50,7 +50,7 @@ def daemon_set(ctx: Context, frame: Frame, pod: Json, fill: Callable[[Context, J
     Raises:
         PolicyError: the policy has a value that cannot be followed.
     """
-    selector = {"app": frame.name, **frame.selector}
+    selector = {"app": frame.app or frame.name, **frame.selector}
     template = {
         "metadata": metadata("", "", {**selector, **frame.labels}, frame.template_annotations),
         "spec": {

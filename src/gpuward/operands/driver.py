@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gpuward import names
 from gpuward.errors import PolicyError
-from gpuward.operands import driver_options, driver_pod, driver_sidecars, images, rbac, scripts
+from gpuward.operands import driver_kernels, driver_options, driver_pod, driver_sidecars, images, rbac, scripts
 from gpuward.operands.common import add_pull_secrets, set_container, set_env, set_envs, set_host_network, set_resources
 from gpuward.operands.common_daemonset import Frame, daemon_set, ref
 from gpuward.operands.digest import driver_config_digest
+from gpuward.operands.driver_kernels import Variant
 from gpuward.operands.driver_pod import CONTAINER, MANAGER, STARTUP_PROBE
-from gpuward.operands.driver_sidecars import driver_image
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, config_map, find
 from gpuward.operands.state import ObjectRef
@@ -44,22 +46,25 @@ def objects(ctx: Context) -> list[Json]:
     labels = {"app": DAEMON_SET, names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
     made.append(config_map(ctx.namespace, STARTUP_PROBE, {"startup-probe.sh": scripts.DRIVER_STARTUP_PROBE}, labels))
     if ctx.facts.has_gpu_nodes:
-        frame = Frame(
-            name=DAEMON_SET, component="driver", account=ACCOUNT, on_delete=True,
-            labels={names.COMPONENT_LABEL: names.DRIVER_COMPONENT, "nvidia.com/precompiled": "false"},
-            annotations={"openshift.io/scc": "nvidia-driver"},
-            template_annotations={"kubectl.kubernetes.io/default-container": CONTAINER},
-        )
-        made.append(daemon_set(ctx, frame, driver_pod.pod(ctx), _fill))
+        made += [_daemon_set(ctx, variant) for variant in driver_kernels.variants(ctx)]
     return made
+
+
+def _daemon_set(ctx: Context, variant: Variant) -> Json:
+    frame = Frame(
+        name=variant.name, app=DAEMON_SET, component="driver", account=ACCOUNT, on_delete=True,
+        labels={names.COMPONENT_LABEL: names.DRIVER_COMPONENT, driver_kernels.PRECOMPILED: variant.label},
+        annotations={"openshift.io/scc": "nvidia-driver"},
+        template_annotations={"kubectl.kubernetes.io/default-container": CONTAINER},
+        node_selector=variant.node_selector,
+    )
+    return daemon_set(ctx, frame, driver_pod.pod(ctx), partial(_fill, variant.image))
 
 
 def _refuse_unsupported(ctx: Context) -> None:
     driver = ctx.spec.driver
     if driver.is_left_to_nvidia_drivers:
         raise PolicyError("spec.driver.useNvidiaDriverCRD", True, "not supported yet: set false and describe the driver here")
-    if driver.is_precompiled:
-        raise PolicyError("spec.driver.usePrecompiled", True, "not supported yet: set false to compile drivers on the nodes")
     for field, probe in (("livenessProbe", driver.liveness_probe), ("readinessProbe", driver.readiness_probe)):
         if probe is not None:
             raise PolicyError(f"spec.driver.{field}", probe, "remove it: the driver has only driver.startupProbe")
@@ -76,12 +81,12 @@ def _cluster_rules() -> list[Json]:
     ]
 
 
-def _fill(ctx: Context, template: Json) -> None:
+def _fill(image: str, ctx: Context, template: Json) -> None:
     pod = template["spec"]
     manager, container = find(pod["initContainers"], MANAGER), find(pod["containers"], CONTAINER)
     _fill_manager(ctx, pod, manager)
-    _fill_driver(ctx, pod, container)
-    driver_sidecars.fill(ctx, pod)
+    _fill_driver(ctx, pod, container, image)
+    driver_sidecars.fill(ctx, pod, image)
     digest = driver_config_digest(pod)
     for each in (manager, container):
         set_env(each, names.DRIVER_CONFIG_DIGEST, digest)
@@ -103,11 +108,14 @@ def _fill_manager(ctx: Context, pod: Json, container: Json) -> None:
     add_pull_secrets(pod, manager.image_pull_secrets)
 
 
-def _fill_driver(ctx: Context, pod: Json, container: Json) -> None:
+def _fill_driver(ctx: Context, pod: Json, container: Json, image: str) -> None:
     driver = ctx.spec.driver
-    set_container(pod, container, driver_image(ctx), driver)
+    set_container(pod, container, image, driver)
     driver_options.fill_features(ctx, pod, container)
     driver_options.fill_probe(container, driver.startup_probe)
     driver_options.fill_vgpu(ctx, pod, container)
     set_envs(container, driver.env)
-    driver_options.fill_host_packages(ctx, pod, container)
+    if driver.is_precompiled:
+        driver_options.fill_host_modules(ctx, pod, container)
+    else:
+        driver_options.fill_host_packages(ctx, pod, container)

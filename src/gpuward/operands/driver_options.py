@@ -110,6 +110,13 @@ def fill_host_packages(ctx: Context, pod: Json, container: Json) -> None:
         pod["volumes"].append(host_path(name, outside, kind))
 
 
+def fill_host_modules(ctx: Context, pod: Json, container: Json) -> None:
+    """Mount the host's kernel modules, which a precompiled driver links with on SUSE."""
+    if ctx.facts.os_id in ("sles", "sl-micro"):
+        container["volumeMounts"].append(mount("lib-modules", "/run/host/lib/modules", read_only=True))
+        pod["volumes"].append(host_path("lib-modules", "/lib/modules", "Directory"))
+
+
 def module_config_mounts(ctx: Context) -> list[Json]:
     """Return the mounts of the files with kernel module parameters."""
     return _mounts(ctx, "spec.driver.kernelModuleConfig.name", ctx.spec.driver.kernel_module_config.name, MODULES_DIR)

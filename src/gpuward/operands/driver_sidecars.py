@@ -13,12 +13,6 @@ FS = "nvidia-fs-ctr"
 GDRCOPY = "nvidia-gdrcopy-ctr"
 
 
-def driver_image(ctx: Context) -> str:
-    """Return the driver's image for the operating system of the nodes; raises PolicyError when there is none."""
-    reference = images.resolve("spec.driver", ctx.spec.driver, "DRIVER_IMAGE", ctx.images)
-    return images.with_os_tag(reference, ctx.facts.os_tag)
-
-
 def sidecars(ctx: Context) -> list[Json]:
     """Return the sidecars that the policy turns on, as they are without the rest of it."""
     made = []
@@ -75,7 +69,7 @@ def _module(name: str, installer: str, module: str) -> Json:
     }
 
 
-def fill(ctx: Context, pod: Json) -> None:
+def fill(ctx: Context, pod: Json, driver_image: str) -> None:
     """Put the policy's sections into the sidecars. Their resources are the driver's, set with those.
 
     Raises:
@@ -84,16 +78,16 @@ def fill(ctx: Context, pod: Json) -> None:
     for container in pod["containers"]:
         match container["name"]:
             case "nvidia-peermem-ctr":
-                _fill_peermem(ctx, container)
+                _fill_peermem(ctx, container, driver_image)
             case "nvidia-fs-ctr":
                 _fill_module(ctx, pod, container, "spec.gds")
             case "nvidia-gdrcopy-ctr":
                 _fill_module(ctx, pod, container, "spec.gdrcopy")
 
 
-def _fill_peermem(ctx: Context, container: Json) -> None:
+def _fill_peermem(ctx: Context, container: Json, driver_image: str) -> None:
     driver = ctx.spec.driver
-    container["image"] = driver_image(ctx)
+    container["image"] = driver_image
     container["imagePullPolicy"] = images.pull_policy(driver)
     if driver.rdma.uses_host_mofed:
         set_env(container, "USE_HOST_MOFED", "true")

@@ -15,6 +15,17 @@ Runtime = Literal["containerd", "docker", "crio"]
 DEFAULT_RUNTIME_CLASS = "nvidia"
 
 
+class NodeKernel(msgspec.Struct, frozen=True, order=True):
+    """Name a kernel that GPU nodes run, and the operating system around it."""
+
+    version: str
+    """As node feature discovery reports it, such as 5.15.0-101-generic."""
+    os: str
+    """ID and full VERSION_ID, such as ubuntu22.04 or rhel9.4."""
+    os_tag: str
+    """The same as images spell it, such as ubuntu22.04 or rhel9."""
+
+
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what rendering needs to know of the cluster. Equal facts and an equal policy give equal objects."""
 
@@ -26,6 +37,8 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     has_gpu_nodes: bool = False
     """Without GPU nodes no DaemonSet is made, and none is removed."""
     has_service_monitor_crd: bool = False
+    kernels: tuple[NodeKernel, ...] = ()
+    """The kernels of the GPU nodes, each once; only precompiled drivers depend on them."""
     config_maps: Mapping[str, tuple[str, ...]] = {}
     """The keys of every ConfigMap of the namespace that the policy names (see `referenced_config_maps`)."""
     secrets: frozenset[str] = frozenset()

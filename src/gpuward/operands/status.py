@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,11 +34,13 @@ def failed(state: str, problem: Exception) -> Verdict:
     return Verdict("notReady", "ReconcileFailed", f"Failed to reconcile {state}: {problem}", ready=False)
 
 
-def judged(unready: Mapping[str, str], *, has_nfd_labels: bool, has_gpu_nodes: bool) -> Verdict:
-    """Return the verdict on states of which some, by name and with what each waits for, are not ready."""
-    if unready:
-        waits = "; ".join(f"{state}: {why}" for state, why in unready.items())
-        message = f"ClusterPolicy is not ready; states not ready: [{' '.join(unready)}] ({waits})"
+def judged(unready: Iterable[str], *, has_nfd_labels: bool, has_gpu_nodes: bool) -> Verdict:
+    """Return the verdict on states of which some are not ready.
+
+    The message names the states only, as NVIDIA's does: with what each waits for it would change, and be written, all the time.
+    """
+    if waiting := " ".join(unready):
+        message = f"ClusterPolicy is not ready; states not ready: [{waiting}]"
         return Verdict("notReady", "OperandNotReady", message, ready=False)
     if not has_nfd_labels:
         return Verdict("ready", "NFDLabelsMissing", NO_NFD_MESSAGE, ready=True)

@@ -1,0 +1,56 @@
+"""The facts of the cluster, from its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuward import names
+from gpuward.model.views import NodeView
+from gpuward.operands.facts import ClusterFacts, NodeKernel, Runtime
+
+RUNTIMES: Mapping[str, Runtime] = {"docker": "docker", "containerd": "containerd", "cri-o": "crio"}
+"""Container runtimes by the name that the kubelet reports."""
+
+MAJOR_ONLY = ("ol", "rhel", "rocky")
+"""Systems whose driver images are built for a major version."""
+
+
+def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, has_service_monitor_crd: bool = False,
+                  config_maps: Mapping[str, tuple[str, ...]] | None = None, secrets: Iterable[str] = ()) -> ClusterFacts:
+    """Return what rendering needs to know of a cluster with these nodes.
+
+    Of nodes that differ the first by name decides, so that the same cluster always gives the same objects: the operating system
+    is that of the first GPU node that reports one; the runtime is containerd if any GPU node has it, else the first one's.
+    """
+    gpu_nodes = sorted((node for node in nodes if node.gpu_present), key=lambda node: node.name)
+    tags = [tag for node in gpu_nodes if (tag := os_tag(node))]
+    return ClusterFacts(
+        namespace=namespace,
+        runtime=_runtime(gpu_nodes),
+        os_tag=tags[0] if tags else "",
+        has_gpu_nodes=bool(gpu_nodes),
+        has_service_monitor_crd=has_service_monitor_crd,
+        kernels=tuple(sorted({kernel for node in gpu_nodes if (kernel := _kernel(node))})),
+        config_maps=dict(config_maps or {}),
+        secrets=frozenset(secrets),
+    )
+
+
+def os_tag(node: NodeView) -> str:
+    """Return a node's operating system as driver images spell it, such as ubuntu22.04 or rhel9; empty when it is not known."""
+    system, version = node.labels.get(names.NFD_OS_ID, ""), node.labels.get(names.NFD_OS_VERSION, "")
+    if not system or not version:
+        return ""
+    return system + (version.split(".")[0] if system in MAJOR_ONLY else version)
+
+
+def _kernel(node: NodeView) -> NodeKernel | None:
+    version, tag = node.labels.get(names.NFD_KERNEL, ""), os_tag(node)
+    if not version or not tag:
+        return None
+    return NodeKernel(version, node.labels[names.NFD_OS_ID] + node.labels[names.NFD_OS_VERSION], tag)
+
+
+def _runtime(gpu_nodes: Sequence[NodeView]) -> Runtime:
+    found = [RUNTIMES[name] for node in gpu_nodes if (name := node.runtime.partition(":")[0]) in RUNTIMES]
+    return "containerd" if "containerd" in found or not found else found[0]

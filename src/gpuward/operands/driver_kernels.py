@@ -1,0 +1,116 @@
+"""Drivers precompiled for a kernel: one DaemonSet for each kernel that GPU nodes run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuward import names
+from gpuward.errors import PolicyError
+from gpuward.model.views import DaemonSetView, Ref
+from gpuward.operands import images
+from gpuward.operands.facts import Context, NodeKernel
+from gpuward.operands.state import OperandState
+
+PRECOMPILED = "nvidia.com/precompiled"
+
+_ARCHITECTURE = re.compile(r"(x86_64|aarch64)(_64k)?")
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """Tell one driver DaemonSet from another: by the kernel that it is for, None for one that compiles on the node."""
+
+    image: str
+    kernel: NodeKernel | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the DaemonSet's name; the kernel's part of it is made fit for a name."""
+        if self.kernel is None:
+            return names.DRIVER_APP
+        return f"{names.DRIVER_APP}-{sanitized(self.kernel.version)}-{self.kernel.os}"
+
+    @property
+    def label(self) -> str:
+        """Return the value of the label `nvidia.com/precompiled`."""
+        return "false" if self.kernel is None else "true"
+
+    @property
+    def node_selector(self) -> dict[str, str]:
+        """Return the node labels that a pod of this DaemonSet needs beside those of every driver pod."""
+        return {} if self.kernel is None else {names.NFD_KERNEL: self.kernel.version}
+
+
+def sanitized(kernel: str) -> str:
+    """Return a kernel version as it may stand in an object's name: without the architecture, lower case, dots for underscores."""
+    return _ARCHITECTURE.sub("", kernel).replace("_", ".").removesuffix(".").lower()
+
+
+def variants(ctx: Context) -> tuple[Variant, ...]:
+    """Return the driver DaemonSets that the policy and the nodes' kernels ask for.
+
+    Raises:
+        PolicyError: there is no image, a kernel runs under two operating systems so that no image fits all its nodes, or no
+            GPU node says what it runs.
+    """
+    if not ctx.facts.os_tag:
+        raise PolicyError("spec.driver", "", "no GPU node has the labels of its operating system: run node feature discovery")
+    if not ctx.spec.driver.is_precompiled:
+        reference = images.resolve("spec.driver", ctx.spec.driver, "DRIVER_IMAGE", ctx.images)
+        return (Variant(images.with_os_tag(reference, ctx.facts.os_tag)),)
+    _refuse_sidecars(ctx)
+    if not ctx.facts.kernels:
+        raise PolicyError("spec.driver.usePrecompiled", True,
+                          f"no GPU node has the label {names.NFD_KERNEL}: run node feature discovery")
+    _refuse_ambiguous(ctx.facts.kernels)
+    return tuple(Variant(_precompiled_image(ctx, kernel), kernel) for kernel in sorted(ctx.facts.kernels))
+
+
+def _refuse_sidecars(ctx: Context) -> None:
+    for field, sidecar in (("spec.gds.enabled", ctx.spec.gds), ("spec.gdrcopy.enabled", ctx.spec.gdrcopy)):
+        if sidecar.is_enabled:
+            raise PolicyError(field, True, "set false, or spec.driver.usePrecompiled false: it needs the driver's sources")
+
+
+def _refuse_ambiguous(kernels: Iterable[NodeKernel]) -> None:
+    by_version: dict[str, NodeKernel] = {}
+    for kernel in kernels:
+        other = by_version.setdefault(kernel.version, kernel)
+        if other != kernel:
+            systems = " and ".join(sorted((other.os, kernel.os)))
+            raise PolicyError("spec.driver.usePrecompiled", True,
+                              f"give kernel {kernel.version} one operating system: GPU nodes run it under {systems}")
+
+
+def _precompiled_image(ctx: Context, kernel: NodeKernel) -> str:
+    """Return the image for a kernel, with that kernel's own operating system and not some other node's."""
+    driver = ctx.spec.driver
+    if "sha256:" in f"{driver.image}:{driver.version}":
+        raise PolicyError("spec.driver.version", driver.version or driver.image,
+                          "name a driver branch such as 580: a digest is the image of one kernel only")
+    reference = images.resolve("spec.driver", driver, "", {})
+    return images.with_os_tag(f"{reference}-{kernel.version}", kernel.os_tag)
+
+
+def stale_driver_daemon_sets(state: OperandState, existing: Iterable[DaemonSetView]) -> tuple[Ref, ...]:
+    """Return the driver DaemonSets that must go because the policy now makes others.
+
+    `state` is the rendered `state-driver`, `existing` the DaemonSets that the ClusterPolicy owns. A precompiled driver whose
+    kernel no node reports any more goes only when no node wants it and none runs it against its will.
+    """
+    if not state.enabled or state.error is not None:
+        return ()
+    wanted = {obj["metadata"]["name"]: obj for obj in state.objects if obj["kind"] == "DaemonSet"}
+    if not wanted:
+        return ()
+    kinds = {obj["metadata"]["labels"][PRECOMPILED] for obj in wanted.values()}
+    stale = []
+    for daemon_set in sorted(existing, key=lambda each: each.name):
+        kind = daemon_set.labels.get(PRECOMPILED)
+        if kind is None or daemon_set.name in wanted or not daemon_set.name.startswith(names.DRIVER_APP):
+            continue
+        if kind not in kinds or not (daemon_set.desired or daemon_set.misscheduled):
+            stale.append(daemon_set.ref)
+    return tuple(stale)
