@@ -36,7 +36,7 @@ def test_a_crd_has_exactly_the_published_schema(resource: CustomResource) -> Non
 @by_name
 def test_the_deployed_file_is_what_the_generator_prints(resource: CustomResource) -> None:
     name = f"nvidia.com_{resource.plural}.yaml"
-    assert (DEPLOYED / name).read_text() == as_yaml(crd(resource)), f"write it anew: gpuward crds > deploy/crds/{name}"
+    assert (DEPLOYED / name).read_text() == as_yaml(crd(resource)), f"deploy/crds/{name} is out of date"
 
 
 def test_yaml_holds_every_crd_as_its_own_document_without_anchors() -> None:

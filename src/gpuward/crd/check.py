@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuward.crd.facts import Schema
+from gpuward.crd.kubernetes import PROMETHEUS_DURATION, QUANTITY
 from gpuward.errors import PolicyError
 
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
@@ -20,6 +21,10 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 _WISHES: Final = {
     "string": "a string", "integer": "a whole number", "boolean": "true or false", "array": "a list",
     "object": "a mapping",
+}
+_WELL_KNOWN_PATTERNS: Final = {
+    QUANTITY["pattern"]: "a quantity such as 1, 500m or 2Gi, in quotes unless it is whole",
+    PROMETHEUS_DURATION: "a duration such as 15s or 1m30s",
 }
 _SIMPLE_NAME: Final = re.compile(r"^[A-Za-z0-9_-]+$")
 
@@ -44,6 +49,8 @@ def wish(schema: Schema, instead_of: object = None) -> str:
     """Say in a few words what a schema accepts."""
     if "enum" in schema:
         return "one of " + ", ".join(choice or '""' for choice in schema["enum"])
+    if words := _WELL_KNOWN_PATTERNS.get(schema.get("pattern", "")):
+        return words
     words = "a whole number or a string" if schema.get(_INT_OR_STRING) else _WISHES[schema["type"]]
     if "minimum" in schema:
         words += f" of at least {schema['minimum']}"
