@@ -56,8 +56,8 @@ class EvictPod(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """Return the pod's own lane: one protected pod must not keep the others of its node waiting."""
-        return f"{self.node}/{self.pod}"
+        """Return the node's name: the eviction comes after the cordon. One that is refused fails nothing but itself."""
+        return self.node
 
 
 class DeletePod(msgspec.Struct, frozen=True, tag=True):

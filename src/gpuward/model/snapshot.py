@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, RevisionView
+from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -33,6 +33,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     pods: Mapping[str, tuple[PodView, ...]] = {}
     daemonsets: tuple[DaemonSetView, ...] = ()
     revisions: tuple[RevisionView, ...] = ()
+    policies: tuple[PolicyView, ...] = ()
+    """Every ClusterPolicy, the active one first: the oldest, and by name where two are equally old."""
     owned: Mapping[tuple[str, str, str], OwnedView] = {}
     """Objects that a ClusterPolicy owns, by kind, namespace and name."""
     applied: Mapping[tuple[str, str, str], Applied] = {}

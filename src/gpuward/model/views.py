@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -173,3 +174,20 @@ class OwnedView(msgspec.Struct, frozen=True):
     generation: int = 0
     owner_uid: str = ""
     applied_hash: str = ""
+
+
+class PolicyView(msgspec.Struct, frozen=True):
+    """Hold a custom resource that configures the operator: its identity, and the whole object as it is stored."""
+
+    name: str
+    uid: str = ""
+    version: str = ""
+    generation: int = 0
+    created: float = 0.0
+    deleting: bool = False
+    body: Mapping[str, Any] = {}
+
+    @property
+    def ref(self) -> Ref:
+        """Return the object's reference."""
+        return Ref("", self.name, self.uid)

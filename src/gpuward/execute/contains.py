@@ -1,0 +1,26 @@
+"""Whether a live object is all that a rendered one asks for, whatever the API server has added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def contains(live: Any, wanted: Any) -> bool:
+    """Tell whether every field of `wanted` is in `live` with an equal value.
+
+    Lists are equal item by item and in length, since to a list the API server adds nothing. A field that is empty in `wanted`
+    equals one that is absent: the API server drops it. A ConfigMap's data and a role's rules are whole values, so a key that
+    somebody added there is a difference.
+    """
+    if isinstance(wanted, Mapping):
+        if not isinstance(live, Mapping):
+            return not wanted and live is None
+        if any(key in wanted and set(live.get(key) or ()) - set(wanted[key] or ()) for key in ("data", "matchLabels")):
+            return False
+        return all(contains(live.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        if not isinstance(live, Sequence) or isinstance(live, str):
+            return not wanted and live is None
+        return len(live) == len(wanted) and all(map(contains, live, wanted))
+    return bool(live == wanted) or (live is None and wanted in ("", False, 0))

@@ -1,0 +1,82 @@
+"""Perform a plan's actions: lane by lane, lanes side by side, and never let one lane's trouble reach another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from gpuward.errors import GpuwardError
+from gpuward.execute import nodes, objects, pods
+from gpuward.execute.world import CalledOff, World
+from gpuward.model.actions import (
+    Action,
+    ApplyObject,
+    DeleteObject,
+    DeletePod,
+    EvictPod,
+    PatchAnnotations,
+    PatchNode,
+    PatchStatus,
+)
+from gpuward.ports import Outcome
+
+LANES_AT_ONCE: Final = 64
+
+
+class ApiExecutor:
+    """Perform actions on a Kubernetes API. It is the live Executor."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._room = asyncio.Semaphore(LANES_AT_ONCE)
+
+    async def execute(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+        """Perform the actions of each lane in order and return an outcome for each, in the order given.
+
+        Evictions of one lane go out together, and a refused one fails nothing but itself.
+        """
+        lanes: dict[str, list[int]] = defaultdict(list)
+        for number, action in enumerate(actions):
+            lanes[action.lane].append(number)
+        outcomes: dict[int, Outcome] = {}
+        await asyncio.gather(*(self._lane(actions, numbers, outcomes) for numbers in lanes.values()))
+        return [outcomes[number] for number in range(len(actions))]
+
+    async def _lane(self, actions: Sequence[Action], numbers: list[int], outcomes: dict[int, Outcome]) -> None:
+        failed = False
+        evictions: list[int] = []
+        async with self._room:
+            for number in numbers:
+                action = actions[number]
+                if failed:
+                    outcomes[number] = Outcome(action, dropped=True)
+                elif isinstance(action, EvictPod):
+                    evictions.append(number)
+                else:
+                    outcomes[number] = await self._perform(action)
+                    failed = bool(outcomes[number].error)
+            ended = await asyncio.gather(*(self._perform(actions[number]) for number in evictions))
+            outcomes.update(zip(evictions, ended, strict=True))
+
+    async def _perform(self, action: Action) -> Outcome:
+        try:
+            await self._call(action)
+        except CalledOff as reason:
+            return Outcome(action, error=str(reason))
+        except GpuwardError as error:
+            return Outcome(action, error=str(error))
+        return Outcome(action)
+
+    def _call(self, action: Action) -> Awaitable[None]:
+        calls: dict[type, Callable[..., Awaitable[None]]] = {
+            PatchNode: nodes.patch_node,
+            EvictPod: pods.evict_pod,
+            DeletePod: pods.delete_pod,
+            ApplyObject: objects.apply_object,
+            DeleteObject: objects.delete_object,
+            PatchStatus: objects.patch_status,
+            PatchAnnotations: objects.patch_annotations,
+        }
+        return calls[type(action)](self.world, action)

@@ -1,0 +1,75 @@
+"""Patch nodes: shared objects, so a JSON patch of our fields only, whose tests are what the decision was made on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpuward import errors
+from gpuward.execute.world import World, settle_after
+from gpuward.kube import resources
+from gpuward.model.actions import PatchNode
+
+Operation = dict[str, Any]
+
+
+async def patch_node(world: World, action: PatchNode) -> None:
+    """Patch a node, then report the events that go with it.
+
+    Raises:
+        errors.Conflict: something that the decision was made on has changed.
+    """
+    cache = world.cluster.nodes
+    try:
+        answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, operations(action))
+    except errors.GpuwardError as error:
+        await settle_after(error, world, resources.NODES, cache, action.node.name)
+        raise
+    cache.learn(answer.body)
+    for event in action.events:
+        world.events.event("Node", action.node, event.message, warning=event.warning)
+
+
+def operations(action: PatchNode) -> list[Operation]:
+    """Return the JSON patch: tests first, changes after."""
+    tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": action.node.uid}]
+    tests += _tests("labels", action.expect_labels)
+    changes: list[Operation] = []
+    if action.has_annotations:
+        tests += _tests("annotations", action.expect_annotations)
+        changes += _changes("annotations", action.annotations, {**action.expect_annotations})
+    elif action.annotations:
+        tests.append({"op": "test", "path": "/metadata/annotations", "value": None})
+        fresh = {key: value for key, value in action.annotations.items() if value is not None}
+        changes.append({"op": "add", "path": "/metadata/annotations", "value": fresh})
+    changes += _changes("labels", action.labels, action.expect_labels)
+    if action.expect_unschedulable is not None:
+        tests.append({"op": "test", "path": "/spec/unschedulable", "value": True if action.expect_unschedulable else None})
+    if action.unschedulable is True:
+        changes.append({"op": "add", "path": "/spec/unschedulable", "value": True})
+    elif action.unschedulable is False:
+        changes.append({"op": "remove", "path": "/spec/unschedulable"})
+    return tests + changes
+
+
+def _tests(field: str, expected: Mapping[str, str | None]) -> Iterable[Operation]:
+    """Test values; a null passes for a key that is absent (kube-apiserver's JSON patch library does it so)."""
+    for key, value in expected.items():
+        yield {"op": "test", "path": f"/metadata/{field}/{_escape(key)}", "value": value}
+
+
+def _changes(field: str, values: Mapping[str, str | None], known: Mapping[str, str | None]) -> Iterable[Operation]:
+    """Set or remove keys. A removal is an error where the key is absent, so a key that may be absent is set first."""
+    for key, value in values.items():
+        path = f"/metadata/{field}/{_escape(key)}"
+        if value is not None:
+            yield {"op": "add", "path": path, "value": value}
+        elif known.get(key) is not None:
+            yield {"op": "remove", "path": path}
+        else:
+            yield {"op": "add", "path": path, "value": ""}
+            yield {"op": "remove", "path": path}
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

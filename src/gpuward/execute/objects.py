@@ -1,0 +1,113 @@
+"""Write objects that are wholly ours: by full replacement at a known version, so that fields left by others go away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuward import errors
+from gpuward.execute.contains import contains
+from gpuward.execute.world import World, settle_after
+from gpuward.kube import resources
+from gpuward.kube.cache import Cache
+from gpuward.kube.client import Answer
+from gpuward.kube.cluster import OWNED_KINDS
+from gpuward.kube.resources import GVR
+from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.snapshot import Applied
+
+IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
+
+
+async def apply_object(world: World, action: ApplyObject) -> None:
+    """Create an object, or replace it; leave it alone where a look shows that it is as wanted."""
+    gvr = resources.KINDS[action.body["apiVersion"], action.kind]
+    cache = _cache(world, action.kind)
+    key = (action.ref.namespace, action.ref.name)
+    try:
+        answer = await (_replace(world, gvr, action) if action.version else _create(world, gvr, action))
+    except errors.GpuwardError as error:
+        if cache is not None:
+            await settle_after(error, world, gvr, cache, key)
+        raise
+    if cache is not None:
+        cache.learn(answer.body)
+    meta = answer.object()["metadata"]
+    applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0))
+    world.cluster.applied[action.kind, *key] = applied
+
+
+async def _create(world: World, gvr: GVR, action: ApplyObject) -> Answer:
+    try:
+        return await world.cluster.client.create(gvr, action.body)
+    except errors.AlreadyExists:
+        if action.kind == "ServiceAccount":
+            return await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace)
+        return await _replace_read(world, gvr, action)
+
+
+async def _replace(world: World, gvr: GVR, action: ApplyObject) -> Answer:
+    if action.verify or action.kind == "Service":
+        return await _replace_read(world, gvr, action)
+    return await world.cluster.client.replace(gvr, _at(action.body, action.version, {}))
+
+
+async def _replace_read(world: World, gvr: GVR, action: ApplyObject) -> Answer:
+    """Read the object and replace it at the version read, unless all that is wanted is there already."""
+    found = await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace)
+    live = found.object()
+    if contains(live, action.body):
+        return found
+    return await world.cluster.client.replace(gvr, _at(action.body, live["metadata"]["resourceVersion"], live))
+
+
+def _at(body: Mapping[str, Any], version: str, live: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body with the version as precondition, and with what the API server lets nobody change."""
+    replaced = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+    if body["kind"] == "Service":
+        kept = {key: live["spec"][key] for key in IMMUTABLE_IN_SERVICES if key in live.get("spec", {})}
+        replaced["spec"] = {**body["spec"], **kept}
+    return replaced
+
+
+async def delete_object(world: World, action: DeleteObject) -> None:
+    """Delete an object; one that has gone already is as good."""
+    gvr = next(gvr for (_, kind), gvr in resources.KINDS.items() if kind == action.kind)
+    cache = _cache(world, action.kind)
+    key = (action.ref.namespace, action.ref.name)
+    try:
+        answer = await world.cluster.client.delete(gvr, action.ref.name, action.ref.namespace, uid=action.ref.uid)
+    except errors.NotFound:
+        if cache is not None:
+            cache.gone(key, action.ref.uid)
+    else:
+        if cache is not None:
+            cache.deleted(key, action.ref.uid, answer.body)
+    world.cluster.applied.pop((action.kind, *key), None)
+
+
+async def patch_status(world: World, action: PatchStatus) -> None:
+    """Merge our fields into a custom resource's status."""
+    gvr = _custom(action.kind)
+    answer = await world.cluster.client.patch_status(gvr, action.ref.name, action.status, action.ref.namespace)
+    if gvr == resources.CLUSTER_POLICIES:
+        world.cluster.policies.learn(answer.body)
+
+
+async def patch_annotations(world: World, action: PatchAnnotations) -> None:
+    """Set our annotations on a custom resource, if it still is the one that was read."""
+    gvr = _custom(action.kind)
+    patch = {"metadata": {"uid": action.ref.uid, "annotations": dict(action.annotations)}}
+    answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
+    if gvr == resources.CLUSTER_POLICIES:
+        world.cluster.policies.learn(answer.body)
+
+
+def _custom(kind: str) -> GVR:
+    return {"ClusterPolicy": resources.CLUSTER_POLICIES, "NVIDIADriver": resources.NVIDIA_DRIVERS}[kind]
+
+
+def _cache(world: World, kind: str) -> Cache[Any, Any] | None:
+    if kind == "DaemonSet":
+        return world.cluster.daemonsets
+    return world.cluster.owned[kind] if kind in OWNED_KINDS else None

@@ -1,0 +1,75 @@
+"""Make pods go: by the eviction API where workloads are concerned, by deletion where they are our own."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward import errors
+from gpuward.execute.world import CalledOff, World, settle_after
+from gpuward.kube import resources
+from gpuward.kube.client import Selection
+from gpuward.model.actions import DeletePod, EvictPod
+from gpuward.model.snapshot import Refusal
+from gpuward.model.views import PodView
+from gpuward.wire.pods import pod_view
+
+
+async def evict_pod(world: World, action: EvictPod) -> None:
+    """Ask for a pod's eviction; a refusal is remembered, so that the next attempt waits.
+
+    Raises:
+        errors.TooManyRequests: a disruption budget protects the pod now.
+    """
+    cluster, ref = world.cluster, action.pod
+    key = (ref.namespace, ref.name)
+    try:
+        await cluster.client.evict(ref.name, ref.namespace, uid=ref.uid)
+    except errors.NotFound:
+        cluster.pods.gone(key, ref.uid)
+    except errors.Conflict as error:
+        await settle_after(error, world, resources.PODS, cluster.pods, key)
+        raise
+    except errors.GpuwardError as error:
+        before = cluster.refusals.get(ref.uid)
+        count = before.count + 1 if before else 1
+        cluster.refusals[ref.uid] = Refusal(world.clock.now(), count, str(error))
+        cluster.touch()
+        raise
+    else:
+        cluster.refusals.pop(ref.uid, None)
+        cluster.pods.overlay(key, ref.uid, _as_deleting, lambda pod: pod.deleting)
+
+
+def _as_deleting(pod: PodView) -> PodView:
+    return msgspec.structs.replace(pod, deleting=True)
+
+
+async def delete_pod(world: World, action: DeletePod) -> None:
+    """Delete a pod of ours, after a last look at its node where that is asked for.
+
+    Raises:
+        CalledOff: a pod that must leave is on the node. It is in the cache now, so the next decision knows.
+    """
+    cluster, ref = world.cluster, action.pod
+    key = (ref.namespace, ref.name)
+    if action.last_look:
+        await _last_look(world, action.node)
+    try:
+        answer = await cluster.client.delete(resources.PODS, ref.name, ref.namespace, uid=ref.uid)
+    except errors.NotFound:
+        cluster.pods.gone(key, ref.uid)
+    except errors.GpuwardError as error:
+        await settle_after(error, world, resources.PODS, cluster.pods, key)
+        raise
+    else:
+        cluster.pods.deleted(key, ref.uid, answer.body)
+
+
+async def _last_look(world: World, node: str) -> None:
+    """List the node's pods by a quorum read: the watch may lag, and the scheduler may have bound a pod after the cordon."""
+    found = []
+    async for raw in world.cluster.client.list(Selection(resources.PODS, fields=f"spec.nodeName={node}")):
+        world.cluster.pods.learn(bytes(raw))
+        found.append(pod_view(raw))
+    if staying := world.must_leave(tuple(found)):
+        raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")

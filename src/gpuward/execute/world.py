@@ -1,0 +1,52 @@
+"""What every action works with: the cluster's caches and client, the events it leaves behind, and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gpuward import errors
+from gpuward.kube.cache import Cache
+from gpuward.kube.cluster import Cluster
+from gpuward.kube.resources import GVR
+from gpuward.model.views import PodView, Ref
+from gpuward.ports import Clock
+
+
+class CalledOff(errors.GpuwardError):
+    """End an action that its last look at the cluster made unwanted; nothing was written."""
+
+
+class EventSink(Protocol):
+    """Take Kubernetes events without ever holding up or failing who reports them."""
+
+    def event(self, kind: str, ref: Ref, message: str, *, warning: bool = False) -> None:
+        """Report an event about an object, with NVIDIA's reason for driver upgrades."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Bundle what actions need."""
+
+    cluster: Cluster
+    events: EventSink
+    clock: Clock
+    must_leave: Callable[[tuple[PodView, ...]], tuple[PodView, ...]]
+    """Which of a node's pods must be gone before its driver is replaced, under the policy in force."""
+
+
+async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
+    """Hold an object whose write failed in a way that leaves it unknown, and learn what it is if that is possible now.
+
+    After a conflict the server can be asked at once. After a lost answer it is asked again later, by the cluster.
+    """
+    if isinstance(error, errors.Conflict | errors.NotFound):
+        cache.doubt(key)
+        try:
+            await world.cluster.settle(gvr, cache, key)
+        except (errors.ApiError, errors.Unreachable):
+            return
+    elif isinstance(error, errors.Unreachable | errors.ServerError):
+        cache.doubt(key)

@@ -1,0 +1,224 @@
+"""The cluster as the operator follows it: which resources, projected how, and put together into a snapshot.
+
+It is the live Observer. Own writes enter it through the executor, so a snapshot is never older than what we did ourselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from gpuward import errors
+from gpuward.kube import resources
+from gpuward.kube.cache import Cache, Change
+from gpuward.kube.client import Client, Selection
+from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
+from gpuward.kube.reflector import Reflector
+from gpuward.kube.resources import GVR
+from gpuward.model.snapshot import Applied, Refusal, Snapshot
+from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
+from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view
+from gpuward.wire.nodes import node_view
+from gpuward.wire.pods import pod_view
+from gpuward.wire.policies import policy_view
+
+Place = tuple[str, str]
+Report = Callable[[GVR, errors.GpuwardError | None], None]
+Namespaced = PodView | DaemonSetView | RevisionView | OwnedView
+
+OWNED_KINDS: Final[dict[str, GVR]] = {
+    "ServiceAccount": resources.SERVICE_ACCOUNTS,
+    "Role": resources.ROLES,
+    "RoleBinding": resources.ROLE_BINDINGS,
+    "ClusterRole": resources.CLUSTER_ROLES,
+    "ClusterRoleBinding": resources.CLUSTER_ROLE_BINDINGS,
+    "ConfigMap": resources.CONFIG_MAPS,
+    "Service": resources.SERVICES,
+    "RuntimeClass": resources.RUNTIME_CLASSES,
+}
+"""Kinds, besides DaemonSets, of which the operands have objects on every cluster."""
+
+SETTLE_EVERY: Final = 1.0
+"""Seconds between attempts to learn what became of a write without an answer."""
+
+
+def _same(old: Any, new: Any) -> bool:
+    return bool(msgspec.structs.replace(old, version=new.version) == new)
+
+
+def _place(view: Namespaced) -> Identity:
+    return Identity(view.namespace, view.name, view.uid, view.version)
+
+
+def _name(view: NodeView | PolicyView) -> Identity:
+    return Identity("", view.name, view.uid, view.version)
+
+
+class Cluster:
+    """Follow a cluster. Belongs to one event loop; `start` follows until the task group that it is given ends."""
+
+    def __init__(self, client: Client, namespace: str, *, random: Random, report: Report | None = None) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.keep_pod: Callable[[PodView], bool] = lambda pod: True
+        """Which pods matter. Change it through `follow_pods`."""
+        self.nodes = Cache(Projection(BY_NAME, node_view, _name, _same))
+        self.pods = Cache(
+            Projection(BY_PLACE, self._pod, _place, _same), {"node": lambda pod: (pod.node,)}
+        )
+        self.daemonsets = Cache(Projection(BY_PLACE, daemonset_view, _place, _same))
+        self.revisions = Cache(Projection(BY_PLACE, revision_view, _place, _same))
+        self.policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
+        self.owned = {
+            kind: Cache[Place, OwnedView](Projection(BY_PLACE, partial(_owned, kind=kind), _place, OwnedView.__eq__))
+            for kind in OWNED_KINDS
+        }
+        self.applied: dict[tuple[str, str, str], Applied] = {}
+        self.refusals: dict[str, Refusal] = {}
+        self._random = random
+        self._report = report
+        self._wakes: list[asyncio.Event] = []
+        self._tasks: dict[GVR, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        for cache in self._caches():
+            cache.subscribe(self._wake)
+
+    # Following.
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Begin to follow everything, in tasks of the group."""
+        self._group = group
+        self._follow(Selection(resources.NODES), self.nodes)
+        self._follow(Selection(resources.PODS), self.pods)
+        self._follow(Selection(resources.DAEMON_SETS, self.namespace), self.daemonsets)
+        self._follow(Selection(resources.CONTROLLER_REVISIONS, self.namespace), self.revisions)
+        self._follow(Selection(resources.CLUSTER_POLICIES), self.policies)
+        for kind, gvr in OWNED_KINDS.items():
+            self._follow(Selection(gvr, self.namespace if gvr.namespaced else ""), self.owned[kind])
+        self._tasks[resources.EVENTS] = group.create_task(self._settle_doubts(), name="settle doubts")
+
+    def stop(self) -> None:
+        """Stop following."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def synced(self) -> None:
+        """Wait until every resource has been listed once."""
+        for cache in self._caches():
+            await cache.synced.wait()
+
+    def follow_pods(self, keep: Callable[[PodView], bool]) -> None:
+        """Change which pods matter, and list them anew: the ones that did not matter before are not known."""
+        self.keep_pod = keep
+        if resources.PODS in self._tasks:
+            self._tasks[resources.PODS].cancel()
+            self._follow(Selection(resources.PODS), self.pods)
+
+    def _follow(self, selection: Selection, cache: Cache[Any, Any]) -> None:
+        assert self._group is not None
+        gvr = selection.resource
+        report = partial(self._report, gvr) if self._report else None
+        reflector = Reflector(self.client, selection, cache, random=self._random, report=report)
+        self._tasks[gvr] = self._group.create_task(reflector.run(), name=f"follow {gvr}")
+
+    def _pod(self, raw: bytes) -> PodView | None:
+        pod = pod_view(raw)
+        return pod if self.keep_pod(pod) else None
+
+    def _caches(self) -> Iterable[Cache[Any, Any]]:
+        fixed: list[Cache[Any, Any]] = [self.nodes, self.pods, self.daemonsets, self.revisions, self.policies]
+        yield from fixed
+        yield from self.owned.values()
+
+    # Observing.
+
+    def observe(self) -> Snapshot:
+        """Return the facts of this moment."""
+        alive = {pod.uid for pod in self.pods.values()} if self.refusals else set()
+        self.refusals = {uid: refusal for uid, refusal in self.refusals.items() if uid in alive}
+        return Snapshot(
+            namespace=self.namespace,
+            nodes=dict(self.nodes.items()),
+            pods={str(node): self.pods.by("node", node) for node in self.pods.index_values("node")},
+            daemonsets=tuple(self.daemonsets.values()),
+            revisions=tuple(self.revisions.values()),
+            policies=tuple(sorted(self.policies.values(), key=lambda policy: (policy.created, policy.name))),
+            owned=self._owned_views(),
+            applied=dict(self.applied),
+            refusals=self.refusals,
+            unsettled=self._unsettled(),
+        )
+
+    def _owned_views(self) -> dict[tuple[str, str, str], OwnedView]:
+        views = {
+            (kind, view.namespace, view.name): view
+            for kind, cache in self.owned.items()
+            for view in cache.values()
+        }
+        for ds in self.daemonsets.values():
+            if ds.owner is not None and ds.owner.kind == "ClusterPolicy":
+                views["DaemonSet", ds.namespace, ds.name] = OwnedView(
+                    "DaemonSet", ds.namespace, ds.name, ds.uid, ds.version, ds.generation, ds.owner.uid, ds.applied_hash
+                )
+        return views
+
+    def _unsettled(self) -> frozenset[str]:
+        """Return the nodes about which, or about one of whose pods, something is not known."""
+        pods = (self.pods.get(place) for place in self.pods.uncertain)
+        return self.nodes.uncertain | {pod.node for pod in pods if pod is not None}
+
+    # Waking.
+
+    def wake_up(self) -> asyncio.Event:
+        """Return an event that is set whenever something changed; the caller clears it."""
+        wake = asyncio.Event()
+        self._wakes.append(wake)
+        return wake
+
+    def touch(self) -> None:
+        """Wake everybody: something changed that no watch shows, such as a refused eviction."""
+        for wake in self._wakes:
+            wake.set()
+
+    def _wake(self, changes: list[Change[Any, Any]]) -> None:
+        self.touch()
+
+    # Settling.
+
+    async def _settle_doubts(self) -> None:
+        """Ask, until it is answered, what became of objects whose last write has no known outcome."""
+        while True:
+            doubtful = [(gvr, cache, key) for gvr, cache in self._writable() for key in sorted(cache.uncertain)]
+            for gvr, cache, key in doubtful:
+                with contextlib.suppress(errors.ApiError, errors.Unreachable):
+                    await self.settle(gvr, cache, key)
+            await asyncio.sleep(SETTLE_EVERY)
+
+    def _writable(self) -> Iterable[tuple[GVR, Cache[Any, Any]]]:
+        yield resources.NODES, self.nodes
+        yield resources.PODS, self.pods
+        yield resources.DAEMON_SETS, self.daemonsets
+        yield resources.CLUSTER_POLICIES, self.policies
+        for kind, gvr in OWNED_KINDS.items():
+            yield gvr, self.owned[kind]
+
+    async def settle(self, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
+        """Read one object and let the cache know. Raises what the read raises, but for NotFound."""
+        namespace, name = cache.projection.keys.locate(key)
+        try:
+            answer = await self.client.get(gvr, name, namespace if gvr.namespaced else "")
+        except errors.NotFound:
+            cache.settle(key, None)
+        else:
+            cache.settle(key, answer.body)
+
+
+def _owned(raw: bytes, kind: str) -> OwnedView | None:
+    view = owned_view(raw, kind)
+    return view if view.owner_uid else None
