@@ -69,6 +69,26 @@ def test_null_is_the_same_as_absent(kind: Kind) -> None:
     assert decode(nulls, kind) == decode(obj | {"spec": {}}, kind)
 
 
+@pytest.mark.parametrize("status", [
+    None, {}, "ready", {"state": "unheardOf"}, {"state": "ready", "conditions": [{"type": "Ready"}]},
+], ids=repr)
+def test_a_status_that_cannot_be_read_counts_as_absent(status: Any) -> None:
+    obj = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "spec": {"mig": {"strategy": "mixed"}}}
+    assert cluster_policy(obj | {"status": status}) == cluster_policy(obj)
+    assert violations_of(obj | {"status": status}, ClusterPolicy) == []
+
+
+def test_a_status_is_read() -> None:
+    condition = {"type": "Ready", "status": "True", "reason": "Reconciled", "message": "",
+                 "lastTransitionTime": "2026-01-31T12:00:00Z"}
+    obj = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy",
+           "status": {"state": "ready", "namespace": "gpu-operator", "conditions": [condition]}}
+    status = cluster_policy(obj).status
+    assert status is not None
+    assert (status.state, status.namespace, status.conditions[0].reason) == ("ready", "gpu-operator", "Reconciled")
+    assert to_object(cluster_policy(obj)) == obj
+
+
 def test_unknown_fields_are_ignored() -> None:
     obj = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "spec": {"driver": {"later": 1}}, "more": 2}
     assert cluster_policy(obj) == ClusterPolicy()

@@ -58,6 +58,25 @@ def test_the_rolling_update_limit_of_daemonsets(text: str, fine: bool) -> None:
     assert problems({"daemonsets": {"rollingUpdate": {"maxUnavailable": text}}}) == expected
 
 
+@pytest.mark.parametrize(("toleration", "refused"), [
+    ({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, []),
+    ({"key": "a", "value": "b"}, []),
+    ({"operator": "Exists"}, []),
+    ({"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}, []),
+    ({"key": "a", "operator": "In"}, ["operator"]),
+    ({"key": "a", "effect": "NoWay"}, ["effect"]),
+    ({"key": "a b"}, ["key"]),
+    ({"value": "b"}, ["operator"]),
+    ({"key": "a", "operator": "Exists", "value": "b"}, ["value"]),
+    ({"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5}, ["tolerationSeconds"]),
+])
+def test_tolerations(toleration: dict[str, Any], refused: list[str]) -> None:
+    assert problems({"daemonsets": {"tolerations": [toleration]}}) == [
+        f"spec.daemonsets.tolerations[0].{field}" for field in refused
+    ]
+    assert driver_problems({"tolerations": [toleration]}) == [f"spec.tolerations[0].{field}" for field in refused]
+
+
 @pytest.mark.parametrize(("image", "missing"), [
     ({}, []),
     ({"image": "nvcr.io/nvidia/driver:550"}, []),

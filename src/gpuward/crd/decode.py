@@ -1,4 +1,8 @@
-"""Custom resources as JSON values <-> the types: where a decoding problem becomes a sentence about a field."""
+"""Custom resources as JSON values <-> the types: where a decoding problem becomes a sentence about a field.
+
+A status that cannot be read counts as absent: it is the operator's to write anew, and no reason to stop following the
+spec. It can come from an operator of another version.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +44,12 @@ def nvidia_driver(obj: Mapping[str, Any]) -> NVIDIADriver:
 
 
 def violations_of(obj: Mapping[str, Any], kind: type[ClusterPolicy] | type[NVIDIADriver]) -> list[PolicyError]:
-    """Return everything for which an object cannot be decoded as this kind; empty if it can."""
+    """Return everything for which an object cannot be decoded as this kind, in the order of its fields."""
     wrong_kind = [
         PolicyError(field, obj.get(field), f"write {wanted}")
         for field, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)) if obj.get(field) != wanted
     ]
-    return wrong_kind or list(violations(obj, schema_for_reading(kind)))
+    return wrong_kind or list(violations(_without_status(obj), schema_for_reading(kind)))
 
 
 def to_object(resource: ClusterPolicy | NVIDIADriver) -> KubeObject:
@@ -57,7 +61,13 @@ def to_object(resource: ClusterPolicy | NVIDIADriver) -> KubeObject:
 def _decode(obj: Mapping[str, Any], kind: type[Resource]) -> Resource:
     for problem in violations_of(obj, kind):
         raise problem
-    return msgspec.convert(_without_nulls(obj), kind)
+    status = schema_for_reading(kind)["properties"]["status"]
+    readable = not any(violations(obj.get("status"), status))
+    return msgspec.convert(_without_nulls(obj if readable else _without_status(obj)), kind)
+
+
+def _without_status(obj: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in obj.items() if field != "status"}
 
 
 def _without_nulls(value: Any) -> Any:

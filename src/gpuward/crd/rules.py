@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,9 +14,12 @@ from gpuward.crd.shapes import EnvVar
 from gpuward.errors import PolicyError
 
 if TYPE_CHECKING:
+    from gpuward.crd.facts import KubeObject
     from gpuward.crd.shapes import Image
 
 _POD_LIMIT: Final = re.compile(r"0*([0-9]{1,9})(%?)")
+_TOLERATION_OPERATORS: Final = ("Equal", "Exists", "Lt", "Gt")
+_TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DIGEST: Final = "sha256:"
 
 
@@ -71,6 +74,23 @@ def annotation_keys(given: Mapping[str, str], path: str) -> Iterator[PolicyError
     for key in given:
         if not is_label_key(key):
             yield PolicyError(path, key, "write the key as name or domain/name")
+
+
+def tolerations(given: Sequence[KubeObject], path: str) -> Iterator[PolicyError]:
+    """Refuse tolerations that the API server refuses in a pod (core/v1 validation)."""
+    for index, toleration in enumerate(given):
+        below, operator = f"{path}[{index}]", toleration.get("operator") or "Equal"
+        yield from one_of(operator, _TOLERATION_OPERATORS, f"{below}.operator")
+        yield from one_of(toleration.get("effect"), _TAINT_EFFECTS, f"{below}.effect")
+        if toleration.get("key") and not is_label_key(toleration["key"]):
+            yield PolicyError(f"{below}.key", toleration["key"], "write the key as name or domain/name")
+        if not toleration.get("key") and operator != "Exists":
+            yield PolicyError(f"{below}.operator", operator, "write Exists, or name a key: without one all taints match")
+        if toleration.get("value") and operator == "Exists":
+            yield PolicyError(f"{below}.value", toleration["value"], "leave it out, or write the operator Equal")
+        if "tolerationSeconds" in toleration and toleration.get("effect") != "NoExecute":
+            fix = "leave it out, or write the effect NoExecute: only that one has a time limit"
+            yield PolicyError(f"{below}.tolerationSeconds", toleration["tolerationSeconds"], fix)
 
 
 def one_of(value: str | None, choices: tuple[str, ...], path: str) -> Iterator[PolicyError]:

@@ -44,6 +44,7 @@ def _daemonsets(spec: ClusterPolicySpec) -> Iterator[PolicyError]:
     common = spec.daemonsets
     yield from rules.labels(common.labels, "spec.daemonsets.labels")
     yield from rules.annotation_keys(common.annotations, "spec.daemonsets.annotations")
+    yield from rules.tolerations(common.tolerations, "spec.daemonsets.tolerations")
     yield from rules.daemonset_limit(
         common.rolling_update.max_unavailable, "spec.daemonsets.rollingUpdate.maxUnavailable",
     )
@@ -145,6 +146,7 @@ def _driver_nodes(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:
 def _driver_pods(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:
     yield from rules.labels(spec.labels, "spec.labels")
     yield from rules.annotation_keys(spec.annotations, "spec.annotations")
+    yield from rules.tolerations(spec.tolerations, "spec.tolerations")
 
 
 def _driver_images(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:
