@@ -81,7 +81,7 @@ class WorkQueue:
         if self._timer is not None:
             self._timer.cancel()
         self._armed_for = self._heap[0][0]
-        self._timer = self._loop.call_at(self._armed_for, self._work)
+        self._timer = self._loop.call_later(max(0.0, self._armed_for - self._now()), self._work)
 
     def _work(self) -> None:
         now = self._now()

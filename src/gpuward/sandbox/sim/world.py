@@ -9,7 +9,7 @@ from gpuward.sandbox.sim.faults import Faults
 from gpuward.sandbox.sim.objects import Object, controller_uid, is_terminating, namespace_of, node_of, uid_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from random import Random
 
     from gpuward.sandbox.sim.queue import WorkQueue
@@ -108,9 +108,18 @@ class World:
     delays: Delays = field(default_factory=Delays)
     faults: Faults = field(default_factory=Faults)
     pods: PodIndex = field(init=False)
+    evictor: Callable[[str, str], object] | None = None
+    """What carries out an eviction as the API server's subresource does; set by whoever builds the API server."""
 
     def __post_init__(self) -> None:
         self.pods = PodIndex(self.store)
+
+    def evict(self, namespace: str, name: str) -> None:
+        """Evict a pod; raises errors.TooManyRequests while a budget protects it."""
+        if self.evictor is None:
+            self.store.delete("pods", namespace, name)
+        else:
+            self.evictor(namespace, name)
 
     def now(self) -> float:
         """Return the sandbox's unix seconds."""

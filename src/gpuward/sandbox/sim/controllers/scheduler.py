@@ -215,4 +215,4 @@ class Scheduler:
 
 def _matters(old: Object, new: Object) -> bool:
     return (labels_of(old) != labels_of(new) or old["spec"] != new["spec"]
-            or old["status"].get("allocatable") != new["status"].get("allocatable"))
+            or (old.get("status") or {}).get("allocatable") != (new.get("status") or {}).get("allocatable"))

@@ -1,0 +1,241 @@
+"""The kubelets: run the pods that are bound to their nodes, report them, and end them when they are deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuward.sandbox.sim.containers import NEVER, PodRun
+from gpuward.sandbox.sim.demands import is_gpu, quantity, requests_of
+from gpuward.sandbox.sim.faults import Fault, FaultKind
+from gpuward.sandbox.sim.machine import Machine
+from gpuward.sandbox.sim.objects import (
+    FINISHED,
+    Object,
+    annotations_of,
+    is_finished,
+    is_terminating,
+    name_of,
+    namespace_of,
+    node_of,
+    phase_of,
+    seconds,
+    uid_of,
+    with_condition,
+)
+from gpuward.sandbox.sim.podstatus import pod_status
+
+if TYPE_CHECKING:
+    from gpuward.sandbox.sim.world import World
+    from gpuward.sandbox.store import Event
+
+QUEUE: Final = "kubelet"
+TERMINATION_SECONDS: Final = "sandbox.gpuward.io/termination-seconds"
+"""Pod annotation: how long the containers take to end when told to; their grace period still bounds it."""
+
+
+class Kubelets:
+    """Be the kubelet of every node."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.machines: dict[str, Machine] = {}
+        self._runs: dict[str, PodRun] = {}
+        self._on: dict[str, dict[str, PodRun]] = {}
+        self._down: set[str] = set()
+        self._addresses = 0
+        world.queue.register(QUEUE, self.sync)
+        world.faults.listen(self._fault_changed)
+        world.store.subscribe(self._node_changed, "nodes")
+        world.store.subscribe(self._pod_changed, "pods")
+        for node in world.store.list("nodes"):
+            self._boot(node)
+        for pod in world.store.list("pods"):
+            self._adopt(pod)
+
+    # The node itself.
+
+    def set_alive(self, node: str, alive: bool) -> None:
+        """Stop a node's kubelet (nothing starts, ends or is reported any more) or let it go on."""
+        if alive:
+            self._down.discard(node)
+            self.report_ready(node, True)
+        else:
+            self._down.add(node)
+        for uid in self._on.get(node, {}):
+            self._world.queue.add(QUEUE, uid)
+        for pod in self._world.pods.on_node(node):
+            self._world.queue.add(QUEUE, uid_of(pod))
+
+    def report_ready(self, node: str, ready: bool) -> None:
+        """Report a node as Ready or not; does nothing while its kubelet is stopped."""
+        if node in self._down:
+            return
+        verdict = {"type": "Ready", "status": str(ready), "reason": "KubeletReady" if ready else "KubeletNotReady",
+                   "message": "kubelet is posting ready status" if ready else "container runtime network not ready",
+                   "lastHeartbeatTime": None}
+
+        def change(obj: Object) -> None:
+            conditions = [
+                {**found, "status": "False"} if found["status"] == "Unknown" and found["type"] != "Ready" else found
+                for found in obj["status"].get("conditions") or ()]
+            obj["status"]["conditions"] = with_condition(conditions, verdict, self._world.now())
+        self._world.store.patch_status("nodes", None, node, change)
+
+    def _boot(self, node: Object) -> None:
+        name = name_of(node)
+        self.machines[name] = Machine(node, lambda: self._machine_changed(name))
+
+    def _node_changed(self, event: Event) -> None:
+        name = name_of(event.obj)
+        if event.type == "ADDED":
+            self._boot(event.obj)
+            for pod in self._world.pods.on_node(name):
+                self._world.queue.add(QUEUE, uid_of(pod))
+        elif event.type == "DELETED":
+            self.machines.pop(name, None)
+            self._down.discard(name)
+            for uid in self._on.pop(name, {}):
+                del self._runs[uid]
+        elif event.old is not None and _capacity(event.old) != _capacity(event.obj):
+            self._machine_changed(name)
+
+    def _machine_changed(self, node: str) -> None:
+        for uid, run in self._on.get(node, {}).items():
+            if run.waits:
+                self._world.queue.add(QUEUE, uid)
+
+    def _fault_changed(self, fault: Fault) -> None:
+        for uid, run in self._runs.items():
+            if fault.node in ("*", run.machine.node) or "*" in fault.node:
+                self._world.queue.add(QUEUE, uid)
+
+    # The pods.
+
+    def _pod_changed(self, event: Event) -> None:
+        pod, old = event.obj, event.old
+        node = node_of(pod)
+        if not node:
+            return
+        if event.type == "DELETED":
+            self._machine_changed(node)
+        elif old is not None and node_of(old) == node and old["metadata"].get("deletionTimestamp") == pod["metadata"].get(
+                "deletionTimestamp"):
+            return
+        self._world.queue.add(QUEUE, uid_of(pod))
+
+    def _adopt(self, pod: Object) -> None:
+        if node_of(pod) in self.machines and phase_of(pod) == "Running":
+            self._begin(pod).adopt(self._world.now())
+        if node_of(pod):
+            self._world.queue.add(QUEUE, uid_of(pod))
+
+    def sync(self, uid: str) -> None:
+        """Get one pod as far as it can go now, and report it."""
+        pod, run = self._world.pods.by_uid.get(uid), self._runs.get(uid)
+        if pod is None:
+            self._let_ghost_go(uid, run)
+            return
+        node = node_of(pod)
+        if node not in self.machines or node in self._down:
+            return
+        if is_terminating(pod):
+            self._stop(pod, run)
+        elif run is not None or not is_finished(pod):
+            self._run(pod, run or self._begin(pod))
+
+    def _begin(self, pod: Object) -> PodRun:
+        self._addresses += 1
+        node, number = node_of(pod), self._addresses
+        ip = f"10.{64 + number // 65536 % 128}.{number // 256 % 256}.{number % 256}"
+        run = PodRun(self._world, self.machines[node], pod, ip, self._world.now())
+        self._runs[uid_of(pod)] = run
+        self._on.setdefault(node, {})[uid_of(pod)] = run
+        run.rejected = self._refusal(pod) if phase_of(pod) == "Pending" else ""
+        return run
+
+    def _refusal(self, pod: Object) -> str:
+        """Return why the kubelet cannot admit a pod: a GPU that the scheduler saw may have gone since."""
+        wanted = {name: value for name, value in requests_of(pod["spec"]).items() if is_gpu(name) and value}
+        if not wanted:
+            return ""
+        node = self._world.store.get("nodes", None, node_of(pod))
+        for name, value in wanted.items():
+            there = quantity(((node.get("status") or {}).get("allocatable") or {}).get(name, "0"))
+            taken = sum(requests_of(other["spec"]).get(name, 0.0) for other in self._world.pods.on_node(node_of(pod))
+                        if not is_finished(other))
+            if taken > there:
+                return (f"UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for "
+                        f"{name}. Requested: {value:.0f}, Available: {max(0.0, there - taken + value):.0f}, "
+                        "which is unexpected")
+        return ""
+
+    def _run(self, pod: Object, run: PodRun) -> None:
+        now = self._world.now()
+        wake = NEVER if run.rejected else run.advance(now)
+        self._report(pod, run, now)
+        if wake < NEVER:
+            self._world.queue.add_at(QUEUE, uid_of(pod), wake)
+        if run.phase in FINISHED:
+            self._forget(uid_of(pod), run)
+
+    def _report(self, pod: Object, run: PodRun, now: float) -> None:
+        old = pod.get("status") or {}
+        status = pod_status(run, old, self._host_ip(run.machine.node), now)
+        if status != old:
+            self._world.store.patch_status("pods", namespace_of(pod), name_of(pod), lambda obj: obj.update(status=status))
+
+    def _host_ip(self, node: str) -> str:
+        found = self._world.store.get("nodes", None, node)
+        for address in (found.get("status") or {}).get("addresses") or ():
+            if address["type"] == "InternalIP":
+                ip: str = address["address"]
+                return ip
+        return ""
+
+    # The end of a pod.
+
+    def _stop(self, pod: Object, run: PodRun | None) -> None:
+        now, uid = self._world.now(), uid_of(pod)
+        deadline = seconds(pod["metadata"]["deletionTimestamp"])
+        if run is not None and run.stop_at is None:
+            run.stop()
+            run.stop_at = now + self._termination(pod)
+        if self._world.faults.hits(FaultKind.STUCK_TERMINATING, node_of(pod), name_of(pod)):
+            return
+        # A pod that has no process to end, or whose grace is over, goes at once.
+        until = now if run is None or not run.has_sandbox or run.stop_at is None else min(run.stop_at, deadline)
+        if now < until - 1e-6:
+            self._world.queue.add_at(QUEUE, uid, until)
+            return
+        if run is not None:
+            run.end()
+            self._forget(uid, run)
+        self._world.store.delete("pods", namespace_of(pod), name_of(pod), uid=uid, grace_seconds=0)
+
+    def _termination(self, pod: Object) -> float:
+        return float(annotations_of(pod).get(TERMINATION_SECONDS, self._world.delays.termination_seconds))
+
+    def _let_ghost_go(self, uid: str, run: PodRun | None) -> None:
+        """End the processes of a pod that was deleted without waiting for them; they still need their time."""
+        if run is None:
+            return
+        if run.machine.node in self._down:
+            return
+        now = self._world.now()
+        if run.stop_at is None:
+            run.stop()
+            run.stop_at = now + self._termination(run.pod)
+        if run.has_sandbox and now < run.stop_at - 1e-6:
+            self._world.queue.add_at(QUEUE, uid, run.stop_at)
+            return
+        run.end()
+        self._forget(uid, run)
+
+    def _forget(self, uid: str, run: PodRun) -> None:
+        self._runs.pop(uid, None)
+        self._on.get(run.machine.node, {}).pop(uid, None)
+
+
+def _capacity(node: Object) -> Object:
+    found: Object = (node.get("status") or {}).get("capacity") or {}
+    return found

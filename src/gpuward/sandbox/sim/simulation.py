@@ -1,0 +1,74 @@
+"""Everything that lives behind the API server of one sandbox, put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuward.sandbox.sim.controllers.daemonset import DaemonSetController
+from gpuward.sandbox.sim.controllers.deployment import DeploymentController
+from gpuward.sandbox.sim.controllers.disruption import DisruptionController
+from gpuward.sandbox.sim.controllers.garbage import GarbageCollector
+from gpuward.sandbox.sim.controllers.job import JobController
+from gpuward.sandbox.sim.controllers.namespaces import NamespaceController
+from gpuward.sandbox.sim.controllers.nodelife import NodeLifecycle
+from gpuward.sandbox.sim.controllers.replicaset import ReplicaSetController
+from gpuward.sandbox.sim.controllers.scheduler import Scheduler
+from gpuward.sandbox.sim.kubelet import Kubelets
+from gpuward.sandbox.sim.queue import WorkQueue
+from gpuward.sandbox.sim.world import Delays, World
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from gpuward.sandbox.sim.faults import Faults
+    from gpuward.sandbox.sim.machine import Machine
+    from gpuward.sandbox.store import Store
+
+
+class Simulation:
+    """Run the controllers, the scheduler and the kubelets of a cluster on a store.
+
+    What is in the store already is taken over as it is; pods that say that they run are believed.
+    """
+
+    def __init__(self, store: Store, random: Random, delays: Delays | None = None) -> None:
+        delays = delays or Delays()
+        self.queue = WorkQueue(store.now, delays.reaction_seconds)
+        self.world = World(store, self.queue, random, delays)
+        self.nodes = NodeLifecycle(self.world)
+        self.kubelets = Kubelets(self.world)
+        self._controllers = (
+            Scheduler(self.world), DaemonSetController(self.world), ReplicaSetController(self.world),
+            DeploymentController(self.world), JobController(self.world), DisruptionController(self.world),
+            GarbageCollector(self.world), NamespaceController(self.world))
+
+    @property
+    def faults(self) -> Faults:
+        """Return the faults of pods; add to them to make something go wrong."""
+        return self.world.faults
+
+    def start(self) -> None:
+        """Begin, on the running event loop."""
+        self.queue.start()
+
+    def stop(self) -> None:
+        """End; nothing happens in the cluster any more."""
+        self.queue.stop()
+
+    def machine(self, node: str) -> Machine:
+        """Return the machine under a node; raises KeyError for a node that does not exist."""
+        return self.kubelets.machines[node]
+
+    def set_node_ready(self, node: str, ready: bool) -> None:
+        """Let a node's kubelet report that the node is ready, or that it is not."""
+        self.kubelets.report_ready(node, ready)
+
+    def disconnect(self, node: str) -> None:
+        """Stop a node's kubelet: the node goes to Unknown after the grace period, and its pods hang as they are."""
+        self.kubelets.set_alive(node, False)
+        self.nodes.fall_silent(node)
+
+    def reconnect(self, node: str) -> None:
+        """Let a stopped kubelet go on."""
+        self.nodes.speak_again(node)
+        self.kubelets.set_alive(node, True)
