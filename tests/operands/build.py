@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,14 @@ TWO_KERNELS = tuple(NodeKernel(f"5.15.0-{build}-generic", "ubuntu22.04", "ubuntu
 
 def policy(spec: Mapping[str, Any] | None = None, *, example: str = "clusterpolicy.yaml") -> ClusterPolicy:
     """Return an example policy, by default the chart's, with `spec` merged into its spec; None removes a field."""
-    document = yaml.safe_load((EXAMPLES / example).read_text())
-    document["spec"] = _merged(document["spec"], spec or {})
-    return cluster_policy(document)
+    document = _example(example)
+    return cluster_policy({**document, "spec": _merged(document["spec"], spec or {})})
+
+
+@cache
+def _example(name: str) -> Json:
+    document: Json = yaml.safe_load((EXAMPLES / name).read_text())
+    return document
 
 
 def _merged(base: Any, changes: Any) -> Any:
@@ -66,7 +72,7 @@ def pod(name: str, spec: Mapping[str, Any] | None = None, cluster: ClusterFacts 
 
 def container(pod_spec: Json, name: str) -> Json:
     """Return a container or init container of a pod spec."""
-    found: Json = next(c for c in (*pod_spec["containers"], *pod_spec["initContainers"]) if c["name"] == name)
+    found: Json = next(c for c in (*pod_spec["containers"], *pod_spec.get("initContainers", [])) if c["name"] == name)
     return found
 
 

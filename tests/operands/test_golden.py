@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import unified_diff
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,69 +23,72 @@ GOLDEN = Path(__file__).parent / "golden"
 
 RESOURCES = {"limits": {"cpu": "500m", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "64Mi"}}
 
+CHANGES: dict[str, tuple[dict[str, Any], ClusterFacts]] = {
+    "default": ({}, DEFAULT_FACTS),
+    "driver-disabled": ({"driver": {"enabled": False}}, DEFAULT_FACTS),
+    "daemonsets-common": ({"daemonsets": {
+        "labels": {"app": "custom-app", "app.kubernetes.io/part-of": "custom-part", "team": "ml"},
+        "annotations": {"example.com/note": "hello"},
+        "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoExecute"}],
+        "priorityClassName": "gpu-high",
+        "podSecurityContext": {"fsGroup": 2000, "seccompProfile": {"type": "RuntimeDefault"}},
+        "updateStrategy": "OnDelete",
+    }}, DEFAULT_FACTS),
+    "driver-options": ({
+        "driver": {
+            "kernelModuleType": "open", "args": ["--max-threads", "4"], "resources": RESOURCES, "hostNetwork": True,
+            "env": [{"name": "ZED", "value": "z"}, {"name": "KERNEL_MODULE_TYPE", "value": "proprietary"}],
+            "startupProbe": {"initialDelaySeconds": 7, "failureThreshold": 10},
+            "imagePullSecrets": ["driver-cred"], "secretEnv": "driver-env",
+            "repoConfig": {"configMapName": "repos"}, "certConfig": {"name": "certs"},
+            "kernelModuleConfig": {"name": "modules"}, "virtualTopology": {"config": "topology"},
+            "licensingConfig": {"secretName": "licence", "nlsEnabled": True},
+            "manager": {"env": [{"name": "ENABLE_AUTO_DRAIN", "value": "true"}], "imagePullSecrets": ["manager-cred"]},
+        },
+    }, facts(secrets=frozenset({"driver-env"}),
+             config_maps={"repos": ("b.list", "a.list"), "certs": ("ca.crt",), "modules": ("nvidia.conf",)})),
+    "driver-sidecars": ({
+        "driver": {"rdma": {"enabled": True, "useHostMofed": True}},
+        "gds": {"enabled": True, "env": [{"name": "GDS_A", "value": "1"}], "imagePullSecrets": ["gds-cred"]},
+        "gdrcopy": {"enabled": True},
+    }, DEFAULT_FACTS),
+    "driver-precompiled": ({"driver": {"usePrecompiled": True, "version": "580"}}, facts(kernels=TWO_KERNELS)),
+    "plugin-config-mps": ({"devicePlugin": {
+        "config": {"name": "plugin-config", "default": "any"}, "mps": {"root": "/var/run/mps"}, "resources": RESOURCES,
+    }}, DEFAULT_FACTS),
+    "dcgm": ({"dcgm": {"enabled": True}, "dcgmExporter": {
+        "config": {"name": "custom-metrics"}, "annotations": {"example.com/scrape": "yes"},
+        "env": [{"name": "DCGM_EXPORTER_INTERVAL", "value": "5000"}],
+        "service": {"type": "NodePort", "internalTrafficPolicy": "Local"},
+        "enablePodLabels": True, "hpcJobMapping": {"enabled": True},
+    }}, facts(has_service_monitor_crd=True)),
+    "cdi-off": ({"cdi": {"enabled": False}}, DEFAULT_FACTS),
+    "cdi-nri": ({"cdi": {"enabled": True, "nriPluginEnabled": True}}, DEFAULT_FACTS),
+    "crio": ({"cdi": {"enabled": False}}, facts(runtime="crio", os_tag="rhel9")),
+    "validator-options": ({
+        "nodeStatusExporter": {"enabled": True, "args": ["--x"], "env": [{"name": "NSE", "value": "1"}]},
+        "validator": {
+            "args": ["--v"], "env": [{"name": "V", "value": "1"}], "resources": RESOURCES,
+            "imagePullSecrets": ["val-cred", "val-cred2"],
+            "driver": {"env": [{"name": "DISABLE_DEV_CHAR_SYMLINK_CREATION", "value": "true"}]},
+            "toolkit": {"env": [{"name": "WITH_WAIT", "value": "maybe"}]},
+            "cuda": {"env": [{"name": "CU", "value": "1"}]},
+            "plugin": {"env": [{"name": "WITH_WORKLOAD", "value": "true"}]},
+        },
+    }, DEFAULT_FACTS),
+    "host-paths": ({"hostPaths": {
+        "rootFS": "/host", "driverInstallDir": "/opt/driver", "kubeletRootDir": "/data/kubelet",
+    }, "toolkit": {"installDir": "/opt/nvidia"}}, DEFAULT_FACTS),
+    "mig-configs": ({"mig": {"strategy": "mixed"}, "migManager": {
+        "config": {"name": "my-layouts"}, "gpuClientsConfig": {"name": "my-clients"},
+    }}, DEFAULT_FACTS),
+    "no-gpu-nodes": ({}, facts(has_gpu_nodes=False, os_tag="")),
+}
+
 CASES: dict[str, tuple[ClusterPolicy, ClusterFacts, Mapping[str, str]]] = {
-    name: (policy(spec), cluster, IMAGES) for name, (spec, cluster) in {
-        "default": ({}, DEFAULT_FACTS),
-        "driver-disabled": ({"driver": {"enabled": False}}, DEFAULT_FACTS),
-        "daemonsets-common": ({"daemonsets": {
-            "labels": {"app": "custom-app", "app.kubernetes.io/part-of": "custom-part", "team": "ml"},
-            "annotations": {"example.com/note": "hello"},
-            "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoExecute"}],
-            "priorityClassName": "gpu-high",
-            "podSecurityContext": {"fsGroup": 2000, "seccompProfile": {"type": "RuntimeDefault"}},
-            "updateStrategy": "OnDelete",
-        }}, DEFAULT_FACTS),
-        "driver-options": ({
-            "driver": {
-                "kernelModuleType": "open", "args": ["--max-threads", "4"], "resources": RESOURCES, "hostNetwork": True,
-                "env": [{"name": "ZED", "value": "z"}, {"name": "KERNEL_MODULE_TYPE", "value": "proprietary"}],
-                "startupProbe": {"initialDelaySeconds": 7, "failureThreshold": 10},
-                "imagePullSecrets": ["driver-cred"], "secretEnv": "driver-env",
-                "repoConfig": {"configMapName": "repos"}, "certConfig": {"name": "certs"},
-                "kernelModuleConfig": {"name": "modules"}, "virtualTopology": {"config": "topology"},
-                "licensingConfig": {"secretName": "licence", "nlsEnabled": True},
-                "manager": {"env": [{"name": "ENABLE_AUTO_DRAIN", "value": "true"}], "imagePullSecrets": ["manager-cred"]},
-            },
-        }, facts(secrets=frozenset({"driver-env"}),
-                 config_maps={"repos": ("b.list", "a.list"), "certs": ("ca.crt",), "modules": ("nvidia.conf",)})),
-        "driver-sidecars": ({
-            "driver": {"rdma": {"enabled": True, "useHostMofed": True}},
-            "gds": {"enabled": True, "env": [{"name": "GDS_A", "value": "1"}], "imagePullSecrets": ["gds-cred"]},
-            "gdrcopy": {"enabled": True},
-        }, DEFAULT_FACTS),
-        "driver-precompiled": ({"driver": {"usePrecompiled": True, "version": "580"}}, facts(kernels=TWO_KERNELS)),
-        "plugin-config-mps": ({"devicePlugin": {
-            "config": {"name": "plugin-config", "default": "any"}, "mps": {"root": "/var/run/mps"}, "resources": RESOURCES,
-        }}, DEFAULT_FACTS),
-        "dcgm": ({"dcgm": {"enabled": True}, "dcgmExporter": {
-            "config": {"name": "custom-metrics"}, "annotations": {"example.com/scrape": "yes"},
-            "env": [{"name": "DCGM_EXPORTER_INTERVAL", "value": "5000"}],
-            "service": {"type": "NodePort", "internalTrafficPolicy": "Local"},
-            "enablePodLabels": True, "hpcJobMapping": {"enabled": True},
-        }}, facts(has_service_monitor_crd=True)),
-        "cdi-off": ({"cdi": {"enabled": False}}, DEFAULT_FACTS),
-        "cdi-nri": ({"cdi": {"enabled": True, "nriPluginEnabled": True}}, DEFAULT_FACTS),
-        "crio": ({"cdi": {"enabled": False}}, facts(runtime="crio", os_tag="rhel9")),
-        "validator-options": ({
-            "nodeStatusExporter": {"enabled": True, "args": ["--x"], "env": [{"name": "NSE", "value": "1"}]},
-            "validator": {
-                "args": ["--v"], "env": [{"name": "V", "value": "1"}], "resources": RESOURCES,
-                "imagePullSecrets": ["val-cred", "val-cred2"],
-                "driver": {"env": [{"name": "DISABLE_DEV_CHAR_SYMLINK_CREATION", "value": "true"}]},
-                "toolkit": {"env": [{"name": "WITH_WAIT", "value": "maybe"}]},
-                "cuda": {"env": [{"name": "CU", "value": "1"}]},
-                "plugin": {"env": [{"name": "WITH_WORKLOAD", "value": "true"}]},
-            },
-        }, DEFAULT_FACTS),
-        "host-paths": ({"hostPaths": {
-            "rootFS": "/host", "driverInstallDir": "/opt/driver", "kubeletRootDir": "/data/kubelet",
-        }, "toolkit": {"installDir": "/opt/nvidia"}}, DEFAULT_FACTS),
-        "mig-configs": ({"mig": {"strategy": "mixed"}, "migManager": {
-            "config": {"name": "my-layouts"}, "gpuClientsConfig": {"name": "my-clients"},
-        }}, DEFAULT_FACTS),
-        "no-gpu-nodes": ({}, facts(has_gpu_nodes=False, os_tag="")),
-    }.items()
-} | {"images-in-policy": (policy(example="clusterpolicy-images.yaml"), DEFAULT_FACTS, {})}
+    **{name: (policy(spec), cluster, IMAGES) for name, (spec, cluster) in CHANGES.items()},
+    "images-in-policy": (policy(example="clusterpolicy-images.yaml"), DEFAULT_FACTS, {}),
+}
 
 
 def _rendered(name: str) -> dict[str, Json]:
@@ -109,6 +113,11 @@ def _yaml(value: object) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=120)
 
 
+@cache
+def _default_lines() -> Mapping[str, list[str]]:
+    return {key: _yaml(obj).splitlines() for key, obj in _rendered("default").items()}
+
+
 def _changes(name: str) -> str:
     """Return, as a unified diff without line numbers, how the objects of a case differ from the default ones."""
     before, after = _rendered("default"), _rendered(name)
@@ -116,10 +125,9 @@ def _changes(name: str) -> str:
     for key in sorted(before | after):
         if key not in after:
             lines.append(f"=== {key} is gone")
-            continue
-        old, new = (_yaml(made[key]).splitlines() if key in made else [] for made in (before, after))
-        diff = list(unified_diff(old, new, lineterm="", n=3))[2:]
-        if diff:
+        elif after[key] != before.get(key):
+            old, new = _default_lines().get(key, []), _yaml(after[key]).splitlines()
+            diff = list(unified_diff(old, new, lineterm="", n=3))[2:]
             lines += [f"=== {key}", *("@@" if line.startswith("@@") else line for line in diff)]
     return "\n".join([*lines, ""])
 

@@ -48,7 +48,8 @@ def test_os_tag_follows_a_tag_but_not_a_digest(reference: str, expected: str) ->
 
 
 @pytest.mark.parametrize(("policy", "expected"), [
-    ("Always", "Always"), ("Never", "Never"), ("IfNotPresent", "IfNotPresent"), ("", "IfNotPresent"), ("Sometimes", "IfNotPresent"),
+    ("Always", "Always"), ("Never", "Never"), ("IfNotPresent", "IfNotPresent"),
+    ("", "IfNotPresent"), ("Sometimes", "IfNotPresent"),
 ])
 def test_pull_policy(policy: str, expected: str) -> None:
     assert images.pull_policy(Image(image_pull_policy=policy)) == expected

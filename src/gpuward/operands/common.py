@@ -57,14 +57,19 @@ def set_image(pod: Json, container: Json, reference: str, image: Image) -> None:
     add_pull_secrets(pod, image.image_pull_secrets)
 
 
-def set_container(pod: Json, container: Json, reference: str, operand: Container) -> None:
-    """Set what every operand's section says about its main container, environment and network apart.
+def set_pod_resources(pod: Json, resources: Resources | None) -> None:
+    """Give every container of the pod, init containers apart, the policy's requests and limits, if it has any."""
+    for container in pod["containers"]:
+        set_resources(container, resources)
 
-    The resources go to all containers of the pod. Arguments of the policy replace those of the operand.
+
+def set_container(pod: Json, container: Json, reference: str, operand: Container) -> None:
+    """Set what most operands' sections say about their main container: image, resources, arguments.
+
+    Arguments of the policy replace those of the operand, they are not added to them.
     """
     set_image(pod, container, reference, operand)
-    for each in pod["containers"]:
-        set_resources(each, operand.resources)
+    set_pod_resources(pod, operand.resources)
     if operand.args:
         container["args"] = list(operand.args)
 

@@ -14,7 +14,8 @@ def resolve(field: str, image: Image, variable: str, images: Mapping[str, str]) 
     """Return the full reference of an image.
 
     `field` is where the policy says it, such as `spec.toolkit`; `variable` is the operator's environment variable that
-    stands in when the policy says nothing. With neither repository nor version, `image` is the complete reference.
+    stands in when the policy says nothing, empty for none. With neither repository nor version, `image` is the complete
+    reference.
 
     Raises:
         PolicyError: some but not all of repository, image and version are set, or no image is given anywhere.
@@ -22,7 +23,8 @@ def resolve(field: str, image: Image, variable: str, images: Mapping[str, str]) 
     if not image.repository and not image.version:
         found = image.image or images.get(variable, "")
         if not found:
-            raise PolicyError(f"{field}.image", "", f"set repository, image and version, or {variable} on the operator")
+            otherwise = f", or {variable} on the operator" if variable else ""
+            raise PolicyError(f"{field}.image", "", f"set repository, image and version{otherwise}")
         return found
     parts = {"repository": image.repository, "image": image.image, "version": image.version}
     missing = [name for name, value in parts.items() if not value]

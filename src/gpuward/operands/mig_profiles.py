@@ -7,6 +7,7 @@ profiles, how many fit on a GPU, and the PCI ids of the GPUs are NVIDIA's facts 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 import yaml
 
@@ -76,6 +77,7 @@ def _entry(instances: Mapping[str, int]) -> Json:
     return {"devices": "all", "mig-enabled": True, "mig-devices": dict(instances)}
 
 
+@cache
 def config_yaml() -> str:
     """Return all layouts as the text of a `mig-parted` configuration file."""
     return yaml.safe_dump({"version": "v1", "mig-configs": layouts()}, sort_keys=False)

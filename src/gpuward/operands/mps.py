@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from gpuward.operands import common_plugin_config, device_plugin, images, rbac
-from gpuward.operands.common import set_container, set_gpu_access, set_host_network, set_mig_strategy, set_resources
+from gpuward.operands import common_plugin_config, device_plugin, rbac
+from gpuward.operands.common import (
+    set_gpu_access,
+    set_host_network,
+    set_image,
+    set_mig_strategy,
+    set_pod_resources,
+    set_resources,
+)
 from gpuward.operands.common_daemonset import Frame, daemon_set, ref
 from gpuward.operands.common_validation import fill_validation, wait_for_toolkit
 from gpuward.operands.facts import Context
@@ -72,17 +79,17 @@ def _pod(ctx: Context) -> Json:
 
 
 def _fill(ctx: Context, template: Json) -> None:
+    """Put the plugin's section into the pod; the plugin's `args` and `env` are not the daemon's."""
     plugin = ctx.spec.device_plugin
     pod = template["spec"]
     container = find(pod["containers"], CONTAINER)
     mounter = find(pod["initContainers"], MOUNTER)
     image = common_plugin_config.plugin_image(ctx)
     fill_validation(ctx, pod)
-    mounter["image"], mounter["imagePullPolicy"] = image, images.pull_policy(plugin)
+    set_image(pod, mounter, image, plugin)
     set_resources(mounter, plugin.resources)
-    set_container(pod, container, image, plugin)
-    # The plugin's arguments and environment are not the daemon's.
-    container.pop("args", None)
+    set_image(pod, container, image, plugin)
+    set_pod_resources(pod, plugin.resources)
     common_plugin_config.fill_plugin_config(ctx, pod, CONTAINER, plugin.resources)
     set_gpu_access(ctx, template, CONTAINER)
     set_mig_strategy(container, ctx.spec.mig.strategy)

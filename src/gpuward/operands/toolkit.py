@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuward.operands import images, rbac, scripts, toolkit_runtime
-from gpuward.operands.common import set_container, set_env, set_envs, set_host_network
+from gpuward.operands.common import set_env, set_envs, set_host_network, set_image, set_pod_resources
 from gpuward.operands.common_daemonset import Frame, daemon_set, ref
 from gpuward.operands.common_validation import STATUS_FILES, driver_validation, fill_validation
 from gpuward.operands.facts import Context
@@ -107,15 +107,14 @@ def _container() -> Json:
 
 
 def _fill(ctx: Context, template: Json) -> None:
+    """Put the section `toolkit` into the pod; its `args` have no effect, as in NVIDIA's operator."""
     toolkit = ctx.spec.toolkit
     pod = template["spec"]
     container = find(pod["containers"], CONTAINER)
-    arguments = container["args"]
     fill_validation(ctx, pod)
     image = images.resolve("spec.toolkit", toolkit, "CONTAINER_TOOLKIT_IMAGE", ctx.images)
-    set_container(pod, container, image, toolkit)
-    # The policy's arguments have no effect here: the entrypoint's place must not be taken.
-    container["args"] = arguments
+    set_image(pod, container, image, toolkit)
+    set_pod_resources(pod, toolkit.resources)
     _fill_cdi(ctx, container)
     _fill_install_dir(pod, container, toolkit.install_dir)
     if ctx.facts.runtime == "crio":
