@@ -14,7 +14,7 @@ Three things reach a cache, in any order: lists, watch events, and answers to ou
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from gpuward.kube.index import Index
 from gpuward.kube.projection import K, Projection, Seen, V, project, read_head
@@ -22,6 +22,9 @@ from gpuward.kube.versions import newer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+
+
+_BURIED_LIMIT: Final = 4096
 
 
 class Change(NamedTuple, Generic[K, V]):
@@ -252,9 +255,11 @@ class Cache(Generic[K, V]):
         return floor.version if floor is not None and newer(floor.version, self.version) else self.version
 
     def _bury(self, key: K, uid: str) -> None:
+        self._buried[uid] = self._tick()
+        if len(self._buried) > _BURIED_LIMIT:  # where the watch was quicker than the answer nothing more will come
+            del self._buried[next(iter(self._buried))]
         view = self._views.get(key)
-        if view is not None and self.projection.identity(view).uid == uid:  # else the watch has shown its end already
-            self._buried[uid] = self._tick()
+        if view is not None and self.projection.identity(view).uid == uid:
             self._forget(key)
             self._put(key, None)
 
