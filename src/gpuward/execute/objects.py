@@ -11,7 +11,6 @@ from gpuward.execute.world import World, settle_after
 from gpuward.kube import resources
 from gpuward.kube.cache import Cache
 from gpuward.kube.client import Answer
-from gpuward.kube.cluster import OWNED_KINDS
 from gpuward.kube.resources import GVR
 from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.snapshot import Applied
@@ -110,4 +109,4 @@ def _custom(kind: str) -> GVR:
 def _cache(world: World, kind: str) -> Cache[Any, Any] | None:
     if kind == "DaemonSet":
         return world.cluster.daemonsets
-    return world.cluster.owned[kind] if kind in OWNED_KINDS else None
+    return world.cluster.owned.get(kind)

@@ -75,10 +75,7 @@ class Cluster:
         self.daemonsets = Cache(Projection(BY_PLACE, daemonset_view, _place, _same))
         self.revisions = Cache(Projection(BY_PLACE, revision_view, _place, _same))
         self.policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
-        self.owned = {
-            kind: Cache[Place, OwnedView](Projection(BY_PLACE, partial(_owned, kind=kind), _place, OwnedView.__eq__))
-            for kind in OWNED_KINDS
-        }
+        self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
         self.applied: dict[tuple[str, str, str], Applied] = {}
         self.refusals: dict[str, Refusal] = {}
         self._random = random
@@ -108,6 +105,11 @@ class Cluster:
         for task in self._tasks.values():
             task.cancel()
 
+    @property
+    def is_synced(self) -> bool:
+        """Tell whether every resource has been listed once."""
+        return all(cache.synced.is_set() for cache in self._caches())
+
     async def synced(self) -> None:
         """Wait until every resource has been listed once."""
         for cache in self._caches():
@@ -117,8 +119,17 @@ class Cluster:
         """Change which pods matter, and list them anew: the ones that did not matter before are not known."""
         self.keep_pod = keep
         if resources.PODS in self._tasks:
+            self.pods.synced.clear()
             self._tasks[resources.PODS].cancel()
             self._follow(Selection(resources.PODS), self.pods)
+
+    def follow_monitors(self) -> None:
+        """Follow ServiceMonitors too, which only clusters with the Prometheus operator have."""
+        kind, gvr = "ServiceMonitor", resources.SERVICE_MONITORS
+        if kind not in self.owned:
+            self.owned[kind] = _owned_cache(kind)
+            self.owned[kind].subscribe(self._wake)
+            self._follow(Selection(gvr, self.namespace), self.owned[kind])
 
     def _follow(self, selection: Selection, cache: Cache[Any, Any]) -> None:
         assert self._group is not None
@@ -175,11 +186,11 @@ class Cluster:
 
     # Waking.
 
-    def wake_up(self) -> asyncio.Event:
-        """Return an event that is set whenever something changed; the caller clears it."""
+    def watcher(self) -> Watcher:
+        """Return an Observer for one loop."""
         wake = asyncio.Event()
         self._wakes.append(wake)
-        return wake
+        return Watcher(self, wake)
 
     def touch(self) -> None:
         """Wake everybody: something changed that no watch shows, such as a refused eviction."""
@@ -205,8 +216,8 @@ class Cluster:
         yield resources.PODS, self.pods
         yield resources.DAEMON_SETS, self.daemonsets
         yield resources.CLUSTER_POLICIES, self.policies
-        for kind, gvr in OWNED_KINDS.items():
-            yield gvr, self.owned[kind]
+        for kind, cache in self.owned.items():
+            yield OWNED_KINDS.get(kind, resources.SERVICE_MONITORS), cache
 
     async def settle(self, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
         """Read one object and let the cache know. Raises what the read raises, but for NotFound."""
@@ -217,6 +228,32 @@ class Cluster:
             cache.settle(key, None)
         else:
             cache.settle(key, answer.body)
+
+
+class Watcher:
+    """Show the cluster to one loop, and wake it when something changed since it looked last."""
+
+    def __init__(self, cluster: Cluster, wake: asyncio.Event) -> None:
+        self._cluster = cluster
+        self._wake = wake
+
+    def observe(self) -> Snapshot:
+        """Return the facts of this moment."""
+        self._wake.clear()
+        return self._cluster.observe()
+
+    async def changed(self, timeout: float | None) -> bool:
+        """Wait until something has changed since the last look; return False when the time is up first."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _owned_cache(kind: str) -> Cache[Place, OwnedView]:
+    return Cache(Projection(BY_PLACE, partial(_owned, kind=kind), _place, OwnedView.__eq__))
 
 
 def _owned(raw: bytes, kind: str) -> OwnedView | None:

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     # Things a person has to look at.
     UNKNOWN_STATE = "UnknownState"
     TWO_DRIVER_PODS = "TwoDriverPods"
+    MAINTENANCE = "Maintenance"
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -84,3 +85,7 @@ class Plan(msgspec.Struct, frozen=True):
     def holds(self) -> Mapping[str, Hold]:
         """Return what every waiting node waits for, by node name."""
         return {name: status.hold for name, status in self.nodes.items() if status.hold is not None}
+
+    def waiting(self) -> Plan:
+        """Return the same view of the fleet with nothing to do: for a moment in which deciding anew is not possible."""
+        return msgspec.structs.replace(self, actions=(), wake_at=None)

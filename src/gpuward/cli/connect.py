@@ -1,0 +1,74 @@
+"""Reach the API server that the user means, or say in one line why not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import click
+
+from gpuward import errors
+from gpuward.kube import resources
+from gpuward.kube.access import Access
+from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.client import Client, Selection
+from gpuward.kube.config import find_access
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+class WallClock:
+    """Tell the time of the machine. It is the live Clock."""
+
+    def now(self) -> float:
+        """Return Unix seconds."""
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+def connection_options(command: F) -> F:
+    """Add the options that say which cluster is meant."""
+    command = click.option("--context", help="The context of the kubeconfig to use.")(command)
+    return click.option("--kubeconfig", help="The kubeconfig file; else $KUBECONFIG, the pod's service account, ~/.kube/config.")(
+        command
+    )
+
+
+@asynccontextmanager
+async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterator[tuple[Client, Access]]:
+    """Yield a client for the cluster that the user means.
+
+    Raises:
+        KubeconfigError: nothing usable is configured.
+        Unreachable: nobody answers there.
+        ApiError: the server answers, but does not let us in.
+    """
+    access = find_access(kubeconfig, context)
+    client = Client(AiohttpTransport(access))
+    try:
+        await client.server_version()
+        yield client, access
+    finally:
+        await client.close()
+
+
+async def check_access(client: Client) -> list[str]:
+    """Make sure that what every command reads may be read; return what is not installed.
+
+    Raises:
+        Forbidden: a list that nothing works without is refused.
+    """
+    missing = []
+    for resource in (resources.NODES, resources.PODS, resources.CLUSTER_POLICIES):
+        try:
+            async for _ in client.list(Selection(resource), limit=1):
+                break
+        except errors.NotFound:
+            missing.append(str(resource))
+    return missing

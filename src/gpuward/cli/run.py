@@ -1,0 +1,143 @@
+"""`gpuward run`: the operator, live."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from random import Random
+from typing import Any, TypeVar
+
+import click
+import msgspec
+import structlog
+
+from gpuward import names
+from gpuward.cli import logs
+from gpuward.cli.connect import WallClock, check_access, connected, connection_options
+from gpuward.controllers.operator import Operator, Settings
+from gpuward.controllers.serving import health_routes, metrics_routes, serve
+from gpuward.errors import InputError
+from gpuward.kube.access import Access
+from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.election import Candidate
+from gpuward.kube.election_thread import ElectionThread
+from gpuward.kube.lease import Timing
+
+F = TypeVar("F", bound=Callable[..., object])
+
+class Flags(msgspec.Struct, frozen=True):
+    """Hold the flags of the operator's binary, as NVIDIA's has them."""
+
+    metrics_bind_address: str
+    health_probe_bind_address: str
+    leader_elect: bool
+    leader_elect_namespace: str
+    leader_lease_renew_deadline: str
+    zap_log_level: str
+    zap_time_encoding: str
+    zap_encoder: str
+    zap_devel: bool
+
+
+def go_bool(name: str, text: str) -> Callable[[F], F]:
+    """Add a boolean option that is written as in Go: `--name`, `--name=true` or `--name=false`."""
+    return click.option(name, is_flag=False, flag_value="true", default="false", type=click.BOOL, help=text)
+
+
+@click.command()
+@connection_options
+@click.option("--metrics-bind-address", default=":8080", show_default=True, help="Where /metrics is served; 0 for nowhere.")
+@click.option("--health-probe-bind-address", default=":8081", show_default=True, help="Where /healthz and /readyz are served.")
+@go_bool("--leader-elect", "Act only while holding the Lease, so that several replicas can run.")
+@click.option("--leader-elect-namespace", default="", help="Where the Lease is; the operator's namespace by default.")
+@click.option("--leader-lease-renew-deadline", default="0s", help="How long the leader tries to renew, such as 10s; 0s: 10s.")
+@click.option("--zap-log-level", default="info", show_default=True, help="debug, info, warning, error, or a number above 0.")
+@click.option("--zap-time-encoding", default="epoch", show_default=True, help="epoch, millis, nano, iso8601, rfc3339 ...")
+@click.option("--zap-encoder", type=click.Choice(["json", "console"]), default="json", show_default=True, help="Log format.")
+@go_bool("--zap-devel", "Log for people: text, and debug lines too.")
+def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
+    """Run the operator. The namespace is that of $OPERATOR_NAMESPACE, which must be set."""
+    flags = Flags(**values)
+    logs.configure(
+        logs.to_stream(sys.stderr), WallClock().now, level="debug" if flags.zap_devel else flags.zap_log_level,
+        times=flags.zap_time_encoding, readable=flags.zap_devel or flags.zap_encoder == "console",
+    )
+    namespace = os.environ.get("OPERATOR_NAMESPACE", "")
+    if not namespace:
+        raise InputError("OPERATOR_NAMESPACE", namespace, "set it to the namespace in which the operator and its operands live")
+    settings = Settings(namespace, {key: value for key, value in os.environ.items() if key.endswith("_IMAGE")})
+    asyncio.run(_run(kubeconfig, context, settings, flags))
+
+
+async def _run(kubeconfig: str | None, context: str | None, settings: Settings, flags: Flags) -> None:
+    log = structlog.get_logger(logger="setup")
+    async with AsyncExitStack() as stack:
+        client, access = await stack.enter_async_context(connected(kubeconfig, context))
+        for resource in await check_access(client):
+            log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
+                      "--server-side -f -")
+        elector = _elector(access, settings, flags) if flags.leader_elect else None
+        operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True)
+        stop = _stopped()
+        routes = metrics_routes(operator.metrics)
+        await stack.enter_async_context(serve("--metrics-bind-address", flags.metrics_bind_address, routes))
+        probes = health_routes(lambda: operator.ready, lambda: operator.alive)
+        await stack.enter_async_context(serve("--health-probe-bind-address", flags.health_probe_bind_address, probes))
+        if elector:
+            elector.start()
+            stack.push_async_callback(elector.stop)
+        log.info("Starting", namespace=settings.namespace, server=access.server)
+        work = asyncio.create_task(operator.run())
+        await asyncio.wait([work, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        if not work.cancelled() and (error := work.exception()) is not None:
+            raise error
+        log.info("Stopped")
+
+
+def _elector(access: Access, settings: Settings, flags: Flags) -> ElectionThread:
+    namespace = flags.leader_elect_namespace or settings.namespace
+    deadline = parse_duration("--leader-lease-renew-deadline", flags.leader_lease_renew_deadline)
+    log = structlog.get_logger(logger="leaderelection")
+    timing = Timing(duration=deadline + 5, renew_deadline=deadline) if deadline else Timing()
+    candidate = Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, timing)
+
+    def changed(leading: bool) -> None:
+        log.info("Leading" if leading else "No longer leading", lease=f"{namespace}/{names.LEADER_LEASE}")
+
+    return ElectionThread(lambda: AiohttpTransport(access), candidate, random=Random(), changed=changed)
+
+
+def _stopped() -> asyncio.Event:
+    """Return an event that the usual signals to end set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def parse_duration(flag: str, text: str) -> float:
+    """Return the seconds of a Go duration of whole units, such as 15s, 2m or 1m30s.
+
+    Raises:
+        InputError: the text is no duration.
+    """
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0}
+    total, number = 0.0, ""
+    for letter in text:
+        if letter.isdigit() or letter == ".":
+            number += letter
+        elif letter in units and number:
+            total, number = total + float(number) * units[letter], ""
+        else:
+            raise InputError(flag, text, "write a duration such as 15s or 1m30s")
+    if number and float(number):
+        raise InputError(flag, text, "write a duration with its unit, such as 15s")
+    return total

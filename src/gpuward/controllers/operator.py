@@ -1,0 +1,120 @@
+"""The operator: one cluster to follow, three loops over it, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+import msgspec
+import structlog
+
+from gpuward import names
+from gpuward.controllers.clusterpolicy import ClusterPolicyController
+from gpuward.controllers.interest import Interest
+from gpuward.controllers.labels import LabelController
+from gpuward.controllers.loop import Loop
+from gpuward.controllers.metrics import Metrics
+from gpuward.controllers.policies import PolicyReader
+from gpuward.controllers.surroundings import Surroundings
+from gpuward.controllers.upgrade import UpgradeController
+from gpuward.errors import GpuwardError
+from gpuward.execute.executor import ApiExecutor
+from gpuward.execute.world import World
+from gpuward.kube.client import Client
+from gpuward.kube.cluster import Cluster
+from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
+from gpuward.kube.resources import GVR
+from gpuward.model.plan import Plan
+from gpuward.model.views import PodView, Ref
+from gpuward.ports import Clock
+from gpuward.upgrade.leaving import pods_to_leave
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Hold what an operator process is told from outside."""
+
+    namespace: str = names.DEFAULT_NAMESPACE
+    images: Mapping[str, str] = {}
+    """Variables that name images: DRIVER_MANAGER_IMAGE, VALIDATOR_IMAGE, ..."""
+    seed: int | None = None
+
+
+class Operator:
+    """Keep one cluster's GPU stack and upgrade its drivers.
+
+    `acting` tells whether this process leads; one that does not only looks on.
+    """
+
+    def __init__(self, client: Client, settings: Settings, clock: Clock, acting: Callable[[], bool] = lambda: True) -> None:
+        random = Random(settings.seed)
+        self.metrics = Metrics()
+        self.reader = PolicyReader()
+        self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
+        self.events = EventRecorder(client, now=clock.now, random=random)
+        self.interest = Interest(self.cluster, self.reader)
+        self.surroundings = Surroundings(client, settings.namespace, self.reader, self.cluster.follow_monitors)
+        world = World(self.cluster, Events(self.events), clock, self._must_leave)
+        self.executor = ApiExecutor(world)
+        self.upgrade = UpgradeController(self.reader, self.interest, self.metrics)
+        policies = ClusterPolicyController(self.reader, self.surroundings, settings.images, self.metrics)
+        self._loops: list[Loop[Any]] = [
+            Loop(policies, self.cluster.watcher(), self.executor, clock, acting),
+            Loop(LabelController(self.reader), self.cluster.watcher(), self.executor, clock, acting),
+            Loop(self.upgrade, self.cluster.watcher(), self.executor, clock, acting),
+        ]
+        self._log = structlog.get_logger(logger="setup")
+        self.alive = False
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether the cluster has been listed."""
+        return self.alive and self.cluster.is_synced
+
+    @property
+    def plan(self) -> Plan:
+        """Return the plan of the last pass of the upgrade controller."""
+        return self.upgrade.plan
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        self.alive = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                self.cluster.start(group)
+                group.create_task(self.events.run(), name="events")
+                await self.cluster.synced()
+                self._log.info("Listed the cluster", nodes=len(self.cluster.nodes), pods=len(self.cluster.pods))
+                group.create_task(self.interest.run(self.cluster.watcher()), name="interest")
+                looking = self.surroundings.run(self.cluster.watcher(), self.cluster.touch)
+                group.create_task(looking, name="surroundings")
+                for loop in self._loops:
+                    group.create_task(loop.run(), name=loop.controller.name)
+        finally:
+            self.alive = False
+
+    def _must_leave(self, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
+        """Return the pods that must be gone before their node's driver is replaced."""
+        policy = self.reader.read(self.cluster.observe()).upgrades
+        leaving = pods_to_leave(pods, policy.pod_deletion, self.cluster.namespace)
+        return (*leaving.pods, *(blocked.pod for blocked in leaving.blocked))
+
+    def _report(self, resource: GVR, error: GpuwardError | None) -> None:
+        if error is None:
+            self._log.info("Following again", resource=str(resource))
+        else:
+            self._log.warning("Cannot follow", resource=str(resource), error=str(error))
+
+
+class Events:
+    """Put the events of actions on the recorder, each as one of its own."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def event(self, kind: str, ref: Ref, message: str, *, warning: bool = False) -> None:
+        """Report an event about a core object, with NVIDIA's reason for driver upgrades."""
+        about = About("v1", kind, ref.name, ref.uid, ref.namespace)
+        level = WARNING if warning else NORMAL
+        self._recorder.record(about, level, names.DRIVER_EVENT_REASON, message, alone=True)

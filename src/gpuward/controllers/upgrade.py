@@ -1,0 +1,81 @@
+"""The upgrade controller: the driver upgrade's decision, its log lines and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from gpuward.controllers.interest import Interest
+from gpuward.controllers.metrics import Metrics
+from gpuward.controllers.policies import PolicyReader
+from gpuward.model.actions import EvictPod, PatchNode
+from gpuward.model.plan import Plan, Reason
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PodView
+from gpuward.ports import Outcome
+from gpuward.upgrade.decide import decide
+from gpuward.upgrade.explain import sentence
+from gpuward.upgrade.facts import is_driver_pod
+
+SKIPPING: Final = frozenset({
+    Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.DRIVER_POD_MISSING, Reason.PROTECTED_PODS,
+    Reason.TWO_DRIVER_PODS, Reason.UNKNOWN_STATE, Reason.FAILED,
+})
+"""Reasons for which a node is passed over while others go on: worth one warning each time they begin."""
+
+
+class UpgradeController:
+    """Upgrade the drivers of a fleet."""
+
+    name = "controllers.Upgrade"
+
+    def __init__(self, reader: PolicyReader, interest: Interest, metrics: Metrics) -> None:
+        self._reader = reader
+        self._interest = interest
+        self.plan = Plan()
+        """What the last pass decided."""
+        self._metrics = metrics
+        self._log = structlog.get_logger(logger=self.name)
+        self._said: dict[str, str] = {}
+
+    def decide(self, snapshot: Snapshot, now: float) -> Plan:
+        """Return the plan for the fleet under the policy in force."""
+        policy = self._reader.read(snapshot).upgrades
+        return decide(snapshot, policy, now) if self._interest.covers(policy) else self.plan.waiting()
+
+    def report(self, snapshot: Snapshot, decision: Plan, outcomes: Sequence[Outcome]) -> None:
+        """Log each state entered, each node passed over and each failed action, once; set the metrics."""
+        self.plan = decision
+        self._metrics.upgrades(decision)
+        for outcome in outcomes:
+            self._log_outcome(outcome)
+        skipped = {name: sentence(hold) for name, hold in decision.holds.items() if hold.reason in SKIPPING}
+        for pod in _unplaced(snapshot):
+            skipped[f"pod {pod.name}"] = "the driver pod has no node yet"
+        for name, why in skipped.items():
+            if self._said.get(name) != why:
+                kind, _, bare = name.rpartition(" ")
+                self._log.warning(f"Skipping {kind or 'node'}", **{kind or "node": bare}, reason=why)
+        self._said = skipped
+
+    def _log_outcome(self, outcome: Outcome) -> None:
+        action = outcome.action
+        if outcome.dropped:
+            return
+        if isinstance(action, EvictPod):
+            if outcome.error:
+                self._log.info("Eviction refused", node=action.node, pod=str(action.pod), error=outcome.error)
+            else:
+                self._log.info("Evicted pod", node=action.node, pod=str(action.pod))
+        elif outcome.error:
+            self._log.warning("Action failed", action=type(action).__name__, node=action.lane, error=outcome.error)
+        elif isinstance(action, PatchNode) and action.entered:
+            states = [str(state) for state in action.entered]
+            self._log.info("Updated node state", node=action.node.name, states=states, change=action.why)
+
+
+def _unplaced(snapshot: Snapshot) -> list[PodView]:
+    """Return the driver pods that no node has: the scheduler could not place them."""
+    return [pod for pod in snapshot.pods.get("", ()) if is_driver_pod(pod, snapshot.namespace)]
