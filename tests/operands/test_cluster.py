@@ -1,0 +1,72 @@
+"""The facts of a cluster, from its nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward import names
+from gpuward.model.views import NodeView
+from gpuward.operands import NodeKernel, cluster_facts
+from gpuward.operands.cluster import os_tag
+
+
+def node(name: str, system: str = "ubuntu 22.04", *, kernel: str = "5.15.0-101-generic", runtime: str = "containerd://2.1.4",
+         gpu: bool = True) -> NodeView:
+    system_id, _, version = system.partition(" ")
+    labels = {
+        names.NFD_OS_ID: system_id, names.NFD_OS_VERSION: version, names.NFD_KERNEL: kernel,
+        names.GPU_PRESENT: str(gpu).lower(),
+    }
+    return NodeView(name=name, labels={key: value for key, value in labels.items() if value}, runtime=runtime)
+
+
+@pytest.mark.parametrize(("system", "expected"), [
+    ("ubuntu 24.04", "ubuntu24.04"), ("rhel 9.4", "rhel9"), ("rocky 8.10", "rocky8"), ("ol 9.5", "ol9"),
+    ("sles 15.6", "sles15.6"), ("", ""), ("ubuntu", ""),
+])
+def test_os_tag(system: str, expected: str) -> None:
+    assert os_tag(node("a", system)) == expected
+
+
+def test_the_first_gpu_node_by_name_decides_on_the_system() -> None:
+    nodes = [node("c", "ubuntu 24.04"), node("b", "rhel 9.4"), node("a", "debian 12", gpu=False), node("aa", "")]
+    for order in (nodes, nodes[::-1]):
+        facts = cluster_facts("gpu-operator", order)
+        assert facts.os_tag == "rhel9"
+        assert facts.os_id == "rhel"
+        assert facts.has_gpu_nodes
+
+
+@pytest.mark.parametrize(("runtimes", "expected"), [
+    (["cri-o://1.33", "containerd://2.1"], "containerd"),
+    (["cri-o://1.33", "docker://27"], "crio"),
+    (["docker://27", "cri-o://1.33"], "docker"),
+    (["rkt://1", "cri-o://1.33"], "crio"),
+    (["rkt://1"], "containerd"),
+    (["containerd"], "containerd"),
+    ([], "containerd"),
+])
+def test_runtime(runtimes: list[str], expected: str) -> None:
+    nodes = [node(f"gpu-{number}", runtime=runtime) for number, runtime in enumerate(runtimes)]
+    assert cluster_facts("ns", [*nodes, node("a-cpu", runtime="docker://27", gpu=False)]).runtime == expected
+
+
+def test_kernels_are_those_of_gpu_nodes_that_report_them() -> None:
+    nodes = [
+        node("a", kernel="6.8.0-45-generic", system="ubuntu 24.04"), node("b"), node("c"), node("d", kernel=""),
+        node("e", kernel="5.4.0-1", gpu=False), node("f", kernel="5.14.0-427.el9.x86_64", system="rhel 9.4"),
+    ]
+    assert cluster_facts("ns", nodes).kernels == (
+        NodeKernel("5.14.0-427.el9.x86_64", "rhel9.4", "rhel9"),
+        NodeKernel("5.15.0-101-generic", "ubuntu22.04", "ubuntu22.04"),
+        NodeKernel("6.8.0-45-generic", "ubuntu24.04", "ubuntu24.04"),
+    )
+
+
+def test_no_gpu_nodes() -> None:
+    facts = cluster_facts("ns", [node("a", gpu=False)], has_service_monitor_crd=True, config_maps={"c": ("k",)}, secrets=["s"])
+    assert not facts.has_gpu_nodes
+    assert facts.os_tag == ""
+    assert (facts.namespace, facts.has_service_monitor_crd, facts.config_maps, facts.secrets) == (
+        "ns", True, {"c": ("k",)}, frozenset({"s"}),
+    )

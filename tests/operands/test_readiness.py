@@ -1,0 +1,61 @@
+"""When a DaemonSet counts as ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuward.model.views import DaemonSetView, Owner, PodView, RevisionView
+from gpuward.operands import daemonset_ready, waits_for
+
+READY = DaemonSetView("n", "d", uid="d1", generation=2, observed_generation=2, desired=3, updated=3, available=3)
+DRIVER = msgspec.structs.replace(READY, on_delete=True, updated=0)
+REVISIONS = (
+    RevisionView("n", "d-old", owner_uid="d1", revision=1, hash="old"),
+    RevisionView("n", "d-new", owner_uid="d1", revision=3, hash="new"),
+    RevisionView("n", "e-x", owner_uid="e1", revision=9, hash="other"),
+)
+
+
+def pod(name: str, revision: str = "new", *, ready: bool = True, owner: str = "d1") -> PodView:
+    return PodView("n", name, labels={"controller-revision-hash": revision}, phase="Running", ready=ready,
+                   owner=Owner("DaemonSet", "d", owner))
+
+
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({}, ""),
+    ({"unavailable": 1, "available": 2}, "1 of 3 pods are unavailable"),
+    ({"generation": 3}, "the DaemonSet controller has not seen the newest template"),
+    ({"updated": 1}, "1 of 3 pods have the newest template"),
+    ({"available": 2}, "2 of 3 pods are available"),
+    ({"desired": 0, "generation": 9, "unavailable": 0}, ""),
+])
+def test_rolling_daemon_set(changes: dict[str, Any], reason: str) -> None:
+    daemon_set = msgspec.structs.replace(READY, **changes)
+    assert waits_for(daemon_set) == reason
+    assert daemonset_ready(daemon_set) == (not reason)
+
+
+@pytest.mark.parametrize(("pods", "revisions", "reason"), [
+    ([pod("a"), pod("b"), pod("c")], REVISIONS, ""),
+    ([pod("a"), pod("b", "old")], REVISIONS, "1 of 2 pods have an older template"),
+    ([pod("a"), pod("b", ready=False)], REVISIONS, "1 of 2 pods are not ready"),
+    ([pod("a"), pod("b", "other", owner="e1")], REVISIONS, ""),
+    ([pod("b", owner="e1")], REVISIONS, "the DaemonSet has no pods"),
+    ([], REVISIONS, "the DaemonSet has no pods"),
+    ([pod("a")], REVISIONS[2:], "the DaemonSet has no ControllerRevision"),
+])
+def test_on_delete_daemon_set_is_judged_by_its_pods(pods: list[PodView], revisions: tuple[RevisionView, ...],
+                                                    reason: str) -> None:
+    assert waits_for(DRIVER, pods, revisions) == reason
+
+
+def test_on_delete_daemon_set_with_unavailable_pods() -> None:
+    daemon_set = msgspec.structs.replace(DRIVER, unavailable=1)
+    assert waits_for(daemon_set, [pod("a")], REVISIONS) == "1 of 3 pods are unavailable"
+
+
+def test_missing_daemon_set() -> None:
+    assert waits_for(None) == "the DaemonSet does not exist"

@@ -1,0 +1,69 @@
+"""Owner, reference and hash of rendered objects."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from gpuward.operands import ObjectRef, applied_hash, ref_of, with_applied_hash, with_owner
+from gpuward.operands.objects import Json
+
+OBJECT: Json = {
+    "apiVersion": "apps/v1", "kind": "DaemonSet",
+    "metadata": {"name": "d", "namespace": "n", "annotations": {"a": "1"}, "labels": {"x": "1", "y": "2"}},
+    "spec": {"template": {"spec": {"containers": [{"name": "c", "args": ["1", "2"]}]}}},
+}
+
+
+def test_ref() -> None:
+    assert ref_of(OBJECT) == ObjectRef("apps/v1", "DaemonSet", "n", "d")
+    cluster_wide = {"apiVersion": "v1", "kind": "K", "metadata": {"name": "k"}}
+    assert str(ref_of(cluster_wide)) == "K k"
+    assert str(ref_of(OBJECT)) == "DaemonSet n/d"
+
+
+def test_owner_is_the_policy() -> None:
+    before = deepcopy(OBJECT)
+    owned = with_owner(OBJECT, "cluster-policy", "uid-1")
+    assert owned["metadata"]["ownerReferences"] == [{
+        "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "cluster-policy", "uid": "uid-1",
+        "controller": True, "blockOwnerDeletion": True,
+    }]
+    assert before == OBJECT, "the rendered object is not touched"
+
+
+def test_hash_is_the_same_in_every_process() -> None:
+    assert applied_hash(OBJECT) == "5e1d5211069d2370"
+
+
+def test_hash_does_not_depend_on_key_order_or_itself() -> None:
+    reordered = dict(reversed(OBJECT.items())) | {"metadata": dict(reversed(OBJECT["metadata"].items()))}
+    assert applied_hash(reordered) == applied_hash(OBJECT)
+    hashed = with_applied_hash(OBJECT)
+    assert hashed["metadata"]["annotations"] == {"a": "1", "nvidia.com/last-applied-hash": applied_hash(OBJECT)}
+    assert applied_hash(hashed) == applied_hash(OBJECT)
+    assert with_applied_hash(hashed) == hashed
+
+
+def test_hash_of_an_object_without_annotations() -> None:
+    bare = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {}}
+    assert applied_hash(with_applied_hash(bare)) == applied_hash(bare)
+
+
+@pytest.mark.parametrize("path", [("metadata", "name"), ("metadata", "labels", "x"), ("metadata", "annotations", "a"), ("kind",)])
+def test_hash_sees_every_change(path: tuple[str, ...]) -> None:
+    changed = deepcopy(OBJECT)
+    at: Any = changed
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = "other"
+    assert applied_hash(changed) != applied_hash(OBJECT)
+
+
+def test_hash_sees_order_and_owner() -> None:
+    reordered = deepcopy(OBJECT)
+    reordered["spec"]["template"]["spec"]["containers"][0]["args"].reverse()
+    assert applied_hash(reordered) != applied_hash(OBJECT)
+    assert applied_hash(with_owner(OBJECT, "p", "1")) != applied_hash(with_owner(OBJECT, "p", "2"))
