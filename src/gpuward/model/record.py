@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -45,20 +45,24 @@ class Record(msgspec.Struct, frozen=True):
     """Revision hash of the driver DaemonSet that the node was last sent to."""
     cordon: CordonOwner | None = None
     forced: bool = False
-    """Whether somebody asked for this upgrade though the driver is in step: by label, by annotation, or for a safe load."""
+    """Whether the driver is restarted or validated anew even if in step: somebody asked for it, or broke an upgrade off."""
     failure: Failure | None = None
+
+
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time without a zone would be read in the zone of whoever reads it."""
 
 
 class _StoredFailure(msgspec.Struct, frozen=True):
     state: State
     cause: str
-    at: datetime
+    at: _Moment
 
 
 class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     state: State
-    since: datetime
-    started: datetime | None = None
+    since: _Moment
+    started: _Moment | None = None
     target: str = ""
     cordon: CordonOwner | None = None
     forced: bool = False
@@ -86,17 +90,29 @@ def decode_record(text: str) -> Record:
     Raises:
         ValueError: the text is not such a record; the message says where.
     """
-    stored = msgspec.json.decode(text, type=_Stored)
+    try:
+        stored = msgspec.json.decode(text, type=_Stored)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     failure = stored.failure
     return Record(
         state=stored.state,
-        since=stored.since.timestamp(),
-        started=stored.started.timestamp() if stored.started else 0.0,
+        since=_seconds(stored.since),
+        started=_seconds(stored.started) if stored.started else 0.0,
         target=stored.target,
         cordon=stored.cordon,
         forced=stored.forced,
-        failure=Failure(failure.state, failure.cause, failure.at.timestamp()) if failure else None,
+        failure=Failure(failure.state, failure.cause, _seconds(failure.at)) if failure else None,
     )
+
+
+def _seconds(moment: datetime) -> float:
+    try:
+        seconds = moment.astimezone(UTC).timestamp()
+        format_time(seconds)
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"{moment.isoformat()} is outside the years 1 to 9999 of UTC") from error
+    return seconds
 
 
 def format_time(instant: float) -> str:
