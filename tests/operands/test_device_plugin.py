@@ -62,6 +62,7 @@ def test_config_manager_has_the_resources_of_its_operand(daemon_set: str, sectio
      {"GDS_ENABLED", "GDRCOPY_ENABLED", "CONFIG_FILE"}),
     ({"cdi": {"enabled": False}}, {"DEVICE_LIST_STRATEGY": "envvar"}, {"CDI_ENABLED", "NVIDIA_CDI_HOOK_PATH"}),
     ({"toolkit": {"enabled": False}}, {"CDI_ENABLED": "true"}, {"NVIDIA_CDI_HOOK_PATH"}),
+    ({"toolkit": {"installDir": ""}}, {"NVIDIA_CDI_HOOK_PATH": "/usr/local/nvidia/toolkit/nvidia-cdi-hook"}, set()),
     ({"toolkit": {"installDir": "/opt/n/"}}, {"NVIDIA_CDI_HOOK_PATH": "/opt/n/toolkit/nvidia-cdi-hook"}, set()),
     ({"gds": {"enabled": True}}, {"GDS_ENABLED": "true", "MOFED_ENABLED": "true"}, {"GDRCOPY_ENABLED"}),
 ])

@@ -13,6 +13,7 @@ from gpuward.errors import PolicyError
 Runtime = Literal["containerd", "docker", "crio"]
 
 DEFAULT_RUNTIME_CLASS = "nvidia"
+DEFAULT_TOOLKIT_DIR = "/usr/local/nvidia"
 
 
 class NodeKernel(msgspec.Struct, frozen=True, order=True):
@@ -74,10 +75,14 @@ class Context(msgspec.Struct, frozen=True):
         return self.spec.operator.runtime_class or DEFAULT_RUNTIME_CLASS
 
     @property
+    def toolkit_dir(self) -> str:
+        """Return where the toolkit is installed on the host."""
+        return self.spec.toolkit.install_dir or DEFAULT_TOOLKIT_DIR
+
+    @property
     def cdi_hook_path(self) -> str:
         """Return where the toolkit puts its CDI hook on the host; empty when the toolkit is not ours to install."""
-        toolkit = self.spec.toolkit
-        return f"{toolkit.install_dir.rstrip('/')}/toolkit/nvidia-cdi-hook" if toolkit.is_enabled else ""
+        return f"{self.toolkit_dir.rstrip('/')}/toolkit/nvidia-cdi-hook" if self.spec.toolkit.is_enabled else ""
 
     def config_map_keys(self, field: str, name: str) -> tuple[str, ...]:
         """Return the sorted keys of a ConfigMap that `field` of the policy names.

@@ -19,7 +19,7 @@ def enabled(ctx: Context) -> bool:
 
 def refs(ctx: Context) -> tuple[ObjectRef, ...]:
     """Return all that this state can make."""
-    return tuple(ObjectRef(VERSION, "RuntimeClass", "", name) for name in (ctx.runtime_class, *CDI_CLASSES))
+    return tuple(ObjectRef(VERSION, "RuntimeClass", "", name) for name in dict.fromkeys((ctx.runtime_class, *CDI_CLASSES)))
 
 
 def objects(ctx: Context) -> list[Json]:

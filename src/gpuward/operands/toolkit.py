@@ -6,7 +6,7 @@ from gpuward.operands import images, rbac, scripts, toolkit_runtime
 from gpuward.operands.common import set_env, set_envs, set_host_network, set_image, set_pod_resources
 from gpuward.operands.common_daemonset import Frame, daemon_set, ref
 from gpuward.operands.common_validation import STATUS_FILES, driver_validation, fill_validation
-from gpuward.operands.facts import Context
+from gpuward.operands.facts import DEFAULT_TOOLKIT_DIR, Context
 from gpuward.operands.objects import (
     EXECUTABLE_BY_OWNER,
     Json,
@@ -26,7 +26,6 @@ ACCOUNT = "nvidia-container-toolkit"
 DAEMON_SET = "nvidia-container-toolkit-daemonset"
 CONTAINER = "nvidia-container-toolkit-ctr"
 ENTRYPOINT = "nvidia-container-toolkit-entrypoint"
-DEFAULT_INSTALL_DIR = "/usr/local/nvidia"
 CRIO_HOOKS_DIR = "/usr/share/containers/oci/hooks.d"
 
 
@@ -72,7 +71,7 @@ def _pod() -> Json:
             host_path("run-nvidia-validations", STATUS_FILES, "DirectoryOrCreate"),
             host_path("driver-install-dir", "/run/nvidia/driver", "DirectoryOrCreate"),
             host_path("host-root", "/"),
-            host_path("toolkit-install-dir", DEFAULT_INSTALL_DIR),
+            host_path("toolkit-install-dir", DEFAULT_TOOLKIT_DIR),
             host_path("crio-hooks", "/run/containers/oci/hooks.d"),
             host_path("host-dev-char", "/dev/char"),
             host_path("cdi-root", "/var/run/cdi", "DirectoryOrCreate"),
@@ -86,7 +85,7 @@ def _container() -> Json:
         "command": ["/bin/sh", "-c"],
         "args": ["/bin/entrypoint.sh"],
         "env": [
-            env("ROOT", DEFAULT_INSTALL_DIR),
+            env("ROOT", DEFAULT_TOOLKIT_DIR),
             env("NVIDIA_CONTAINER_RUNTIME_MODES_CDI_DEFAULT_KIND", "management.nvidia.com/gpu"),
             env("NVIDIA_VISIBLE_DEVICES", "void"),
             env("TOOLKIT_PID_FILE", "/run/nvidia/toolkit/toolkit.pid"),
@@ -97,7 +96,7 @@ def _container() -> Json:
             mount(ENTRYPOINT, "/bin/entrypoint.sh", read_only=True, sub_path="entrypoint.sh"),
             mount("toolkit-root", "/run/nvidia/toolkit"),
             mount("run-nvidia-validations", STATUS_FILES),
-            mount("toolkit-install-dir", DEFAULT_INSTALL_DIR),
+            mount("toolkit-install-dir", DEFAULT_TOOLKIT_DIR),
             mount("crio-hooks", CRIO_HOOKS_DIR),
             mount("driver-install-dir", "/driver-root", propagation="HostToContainer"),
             mount("host-root", "/host", propagation="HostToContainer", read_only=True),
@@ -116,7 +115,7 @@ def _fill(ctx: Context, template: Json) -> None:
     set_image(pod, container, image, toolkit)
     set_pod_resources(pod, toolkit.resources)
     _fill_cdi(ctx, container)
-    _fill_install_dir(pod, container, toolkit.install_dir)
+    _fill_install_dir(pod, container, ctx.toolkit_dir)
     if ctx.facts.runtime == "crio":
         find(pod["volumes"], "crio-hooks")["hostPath"]["path"] = CRIO_HOOKS_DIR
     set_envs(container, toolkit.env)
@@ -137,7 +136,7 @@ def _fill_cdi(ctx: Context, container: Json) -> None:
 
 
 def _fill_install_dir(pod: Json, container: Json, directory: str) -> None:
-    if directory in ("", DEFAULT_INSTALL_DIR):
+    if directory == DEFAULT_TOOLKIT_DIR:
         return
     set_env(container, "ROOT", directory)
     find(pod["volumes"], "toolkit-install-dir")["hostPath"]["path"] = directory
