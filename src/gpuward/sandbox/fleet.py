@@ -103,7 +103,6 @@ def workloads(inference: int = 6, training: int = 2, web: int = 4, *, max_unavai
            "spec": {"completions": training, "parallelism": training, "backoffLimit": 20, "template": _template(
                "training", "registry.example/training:3", gpu, policy="Never",
                annotations={RUN_SECONDS: str(training_seconds)})}}
-    del job["spec"]["template"]["metadata"]["labels"]["app"]
     budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
               "metadata": {"name": "inference", "namespace": WORKLOAD_NAMESPACE},
               "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": "inference"}}}}

@@ -134,8 +134,15 @@ def target_node(pod: Object) -> str:
     return ""
 
 
+def repels(pod: Object) -> bool:
+    """Tell whether a pod has a required anti-affinity by hostname."""
+    return bool(_anti_affinity(pod["spec"]))
+
+
 def _anti_affinity(spec: Any) -> tuple[Object, ...]:
-    rules = (spec.get("affinity") or {}).get("podAntiAffinity") or {}
+    rules = (spec.get("affinity") or {}).get("podAntiAffinity")
+    if not rules:
+        return ()
     return tuple(term for term in rules.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
                  if term.get("topologyKey") == HOSTNAME)
 

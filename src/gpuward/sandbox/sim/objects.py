@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward.sandbox.store import timestamp
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 FINISHED: Final = ("Succeeded", "Failed")
+
+
+@lru_cache(maxsize=4096)
+def _stamp(second: int) -> str:
+    return timestamp(second)
+
+
+def stamp(instant: float) -> str:
+    """Write unix seconds as Kubernetes does; most of the instants in a status are equal, so they are kept."""
+    return _stamp(int(instant))
 
 
 def name_of(obj: Object) -> str:
@@ -129,7 +140,7 @@ def seconds(text: str) -> float:
 def with_condition(conditions: Iterable[Object], wanted: Object, now: float) -> list[Object]:
     """Return the conditions with `wanted` put in; its time moves only when its status does."""
     result = []
-    wanted = {**wanted, "lastTransitionTime": timestamp(now)}
+    wanted = {**wanted, "lastTransitionTime": stamp(now)}
     for found in conditions:
         if found["type"] != wanted["type"]:
             result.append(found)

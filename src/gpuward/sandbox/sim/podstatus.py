@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuward.sandbox.sim.objects import FINISHED
-from gpuward.sandbox.store import timestamp
+from gpuward.sandbox.sim.objects import FINISHED, stamp
 
 if TYPE_CHECKING:
     from gpuward.sandbox.sim.containers import ContainerRun, PodRun
@@ -18,7 +17,7 @@ def pod_status(run: PodRun, old: Object, host_ip: str, now: float) -> Object:
     """Return the status of a running pod; `old` is what was reported before."""
     phase = run.phase
     status: Object = {"phase": phase, "qosClass": old.get("qosClass", "BestEffort"),
-                      "startTime": timestamp(run.accepted_at), "hostIP": host_ip, "hostIPs": [{"ip": host_ip}]}
+                      "startTime": stamp(run.accepted_at), "hostIP": host_ip, "hostIPs": [{"ip": host_ip}]}
     if run.rejected:
         reason, _, message = run.rejected.partition(": ")
         return {**status, "reason": reason, "message": f"Pod was rejected: {message}",
@@ -56,7 +55,7 @@ def _conditions(run: PodRun, old: Object, phase: str, now: float) -> list[Object
 def _condition(kind: str, holds: bool, excuse: Object, old: Object | None, now: float) -> Object:
     state = str(holds)
     since = old["lastTransitionTime"] if old is not None and old.get("status") == state and old.get(
-        "lastTransitionTime") else timestamp(now)
+        "lastTransitionTime") else stamp(now)
     return {"type": kind, "status": state, "lastProbeTime": None, "lastTransitionTime": since, **excuse}
 
 
@@ -80,7 +79,7 @@ def _container(found: ContainerRun, run: PodRun, now: float) -> Object:
 
 def _state(found: ContainerRun, run: PodRun, now: float) -> Object:
     if found.running:
-        return {"running": {"startedAt": timestamp(found.started_at)}}
+        return {"running": {"startedAt": stamp(found.started_at)}}
     if found.backing_off and found.restart_at is not None:
         wait = round(found.restart_at - found.finished_at)
         meta = run.pod["metadata"]
@@ -97,7 +96,7 @@ def _state(found: ContainerRun, run: PodRun, now: float) -> Object:
 
 def _terminated(started: float, finished: float, code: int, message: str) -> Object:
     told: Object = {"exitCode": code, "reason": "Completed" if code == 0 else "Error",
-                    "startedAt": timestamp(started), "finishedAt": timestamp(finished)}
+                    "startedAt": stamp(started), "finishedAt": stamp(finished)}
     if message:
         told["message"] = message
     return told

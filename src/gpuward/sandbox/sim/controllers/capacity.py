@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpuward.sandbox.sim.demands import quantity, requests_of
+from gpuward.sandbox.sim.demands import quantity, repels, requests_of
 from gpuward.sandbox.sim.objects import Object, is_finished, name_of, node_of, uid_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Capacity:
 
     def __init__(self, store: Store) -> None:
         self.rooms: dict[str, Room] = {}
+        self.repellers: dict[str, dict[str, Object]] = {}
+        """The pods of each node that keep others off it by anti-affinity."""
         self._counted: dict[str, tuple[str, dict[str, float]]] = {}
         for node in store.list("nodes"):
             self._measure(node)
@@ -80,9 +82,12 @@ class Capacity:
             requests = requests_of(pod["spec"])
             self._counted[uid_of(pod)] = (node_of(pod), requests)
             self.rooms.setdefault(node_of(pod), Room()).take(requests, 1)
+            if repels(pod):
+                self.repellers.setdefault(node_of(pod), {})[uid_of(pod)] = pod
 
     def _discount(self, pod: Object) -> None:
         counted = self._counted.pop(uid_of(pod), None)
         if counted is not None:
             node, requests = counted
             self.rooms[node].take(requests, -1)
+            self.repellers.get(node, {}).pop(uid_of(pod), None)

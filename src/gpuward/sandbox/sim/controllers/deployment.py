@@ -17,10 +17,11 @@ from gpuward.sandbox.sim.objects import (
     namespace_of,
     owned_by,
     share,
+    stamp,
     uid_of,
     with_condition,
 )
-from gpuward.sandbox.store import copy, timestamp
+from gpuward.sandbox.store import copy
 
 if TYPE_CHECKING:
     from gpuward.sandbox.sim.world import World
@@ -162,7 +163,7 @@ class DeploymentController:
         rules = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
         enough = available >= wanted - share(rules.get("maxUnavailable", "25%"), wanted, round_up=False)
         told = (deployment.get("status") or {}).get("conditions") or []
-        verdict = {"type": "Available", "status": str(enough), "lastUpdateTime": timestamp(now),
+        verdict = {"type": "Available", "status": str(enough), "lastUpdateTime": stamp(now),
                    "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
                    "message": f"Deployment {'has' if enough else 'does not have'} minimum availability."}
         known = condition(deployment, "Available")

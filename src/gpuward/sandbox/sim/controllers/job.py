@@ -16,9 +16,10 @@ from gpuward.sandbox.sim.objects import (
     namespace_of,
     owned_by,
     phase_of,
+    stamp,
     uid_of,
 )
-from gpuward.sandbox.store import copy, timestamp
+from gpuward.sandbox.store import copy
 
 if TYPE_CHECKING:
     from gpuward.sandbox.sim.world import World
@@ -133,7 +134,7 @@ class JobController:
             "spec": template["spec"]})
 
     def _tell(self, job: Object, tally: _Tally, active: list[Object], verdict: str) -> None:
-        now = timestamp(self._world.now())
+        now = stamp(self._world.now())
         old = job.get("status") or {}
         status: dict[str, Any] = {"startTime": old.get("startTime", now), "ready": sum(map(is_ready, active)),
                                   "terminating": sum(map(is_terminating, self._world.pods.of(uid_of(job)))),

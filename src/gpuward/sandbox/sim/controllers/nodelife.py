@@ -20,11 +20,11 @@ from gpuward.sandbox.sim.objects import (
     namespace_of,
     node_of,
     seconds,
+    stamp,
     uid_of,
     with_condition,
 )
 from gpuward.sandbox.sim.selection import NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT, covers
-from gpuward.sandbox.store import timestamp
 
 if TYPE_CHECKING:
     from gpuward.sandbox.sim.world import World
@@ -106,7 +106,7 @@ class NodeLifecycle:
         old = node["spec"].get("taints") or []
         taints = [taint for taint in old if taint["key"] not in _OURS or (taint["key"], taint["effect"]) in wanted]
         known = {(taint["key"], taint["effect"]) for taint in taints}
-        now = timestamp(self._world.now())
+        now = stamp(self._world.now())
         taints += [{"key": key, "effect": effect, "timeAdded": now}
                    for key, effect in wanted if (key, effect) not in known]
         if taints != old:

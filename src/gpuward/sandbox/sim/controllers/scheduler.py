@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 POD_QUEUE: Final = "schedule"
 NODE_QUEUE: Final = "schedule-onto"
 SCHEDULER: Final = "default-scheduler"
-FEWEST_FEASIBLE: Final = 100
+SAMPLE: Final = 16
+"""So many nodes that can take a pod are compared; kube-scheduler, too, looks at a part of a large cluster only."""
 
 
 class Scheduler:
@@ -99,8 +100,6 @@ class Scheduler:
         demands = self._demands_of(pod)
         reasons: Counter[str] = Counter()
         names = self._candidates(demands)
-        enough = len(names) if len(names) < FEWEST_FEASIBLE else max(
-            FEWEST_FEASIBLE, int(len(names) * max(5.0, 50 - len(names) / 125) / 100))
         feasible: list[tuple[float, str]] = []
         looked = 0
         for name in self._from_next(names):
@@ -110,7 +109,7 @@ class Scheduler:
                 reasons.update(why)
                 continue
             feasible.append((self._capacity.rooms[name].load(demands.requests), name))
-            if len(feasible) >= enough:
+            if len(feasible) >= SAMPLE:
                 break
         self._next += looked if not demands.target else 0
         if feasible:
@@ -134,7 +133,6 @@ class Scheduler:
     def _why_not(self, name: str, demands: Demands) -> list[str]:
         """Return what speaks against a node, in kube-scheduler's words; nothing when the node can take the pod."""
         node = self._world.store.get("nodes", None, name)
-        lacking = self._capacity.rooms[name].lacking(demands.requests)
         if not demands.fits_labels(node):
             return ["node(s) didn't match Pod's node affinity/selector"]
         taint = untolerated(node, demands.tolerations, BLOCKING_EFFECTS)
@@ -142,10 +140,10 @@ class Scheduler:
             if taint["key"] == UNSCHEDULABLE_TAINT:
                 return ["node(s) were unschedulable"]
             return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value') or ''}}}"]
-        if lacking:
+        if lacking := self._capacity.rooms[name].lacking(demands.requests):
             return ["Too many pods" if lack == "pods" else f"Insufficient {lack}" for lack in lacking]
-        others = [pod for pod in self._world.pods.on_node(name) if not is_finished(pod)]
-        if demands.is_kept_off_by(others):
+        others = self._world.pods.on_node(name) if demands.repelled_by else self._capacity.repellers.get(name, {}).values()
+        if demands.is_kept_off_by(pod for pod in others if not is_finished(pod)):
             return ["node(s) didn't match pod anti-affinity rules"]
         return []
 
@@ -158,7 +156,8 @@ class Scheduler:
     def _bind(self, pod: Object, node: str) -> None:
         self._stop_waiting(uid_of(pod))
         self._demands.pop(uid_of(pod), None)
-        self._world.store.modify("pods", namespace_of(pod), name_of(pod), lambda obj: obj["spec"].update(nodeName=node))
+        bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
+        self._world.store.update("pods", bound, decoded=True)
 
     # What does not fit.
 
