@@ -13,7 +13,7 @@ from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, find, metadata
 from gpuward.operands.state import ObjectRef
 
-IDENTITY_LABELS = ("app", "app.kubernetes.io/part-of")
+IDENTITY_LABELS = ("app", names.PART_OF_LABEL)
 """Labels of a pod by which it is selected: the policy cannot change them."""
 
 
@@ -55,7 +55,7 @@ def daemon_set(ctx: Context, frame: Frame, pod: Json, fill: Callable[[Context, J
         "metadata": metadata("", "", {**selector, **frame.labels}, frame.template_annotations),
         "spec": {
             "nodeSelector": {f"{names.DEPLOY_PREFIX}{frame.component}": "true", **frame.node_selector},
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            "tolerations": [{"key": names.GPU_TAINT, "operator": "Exists", "effect": "NoSchedule"}],
             "priorityClassName": "system-node-critical",
             "serviceAccountName": frame.account,
             **pod,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward import names
 from gpuward.crd.shapes import Resources
 from gpuward.operands import images
 from gpuward.operands.common import set_env, set_resources
@@ -39,7 +40,7 @@ def _manager(name: str, *, oneshot: str, signal: str, process: str) -> Json:
             env("ONESHOT", oneshot),
             env("KUBECONFIG", ""),
             node_name_env(),
-            env("NODE_LABEL", "nvidia.com/device-plugin.config"),
+            env("NODE_LABEL", names.DEVICE_PLUGIN_CONFIG),
             env("CONFIG_FILE_SRCDIR", CONFIGS_DIR),
             env("CONFIG_FILE_DST", CONFIG_FILE),
             env("DEFAULT_CONFIG", ""),

@@ -14,8 +14,6 @@ from gpuward.operands import images
 from gpuward.operands.facts import Context, NodeKernel
 from gpuward.operands.state import OperandState
 
-PRECOMPILED = "nvidia.com/precompiled"
-
 _ARCHITECTURE = re.compile(r"(x86_64|aarch64)(_64k)?")
 
 
@@ -105,10 +103,10 @@ def stale_driver_daemon_sets(state: OperandState, existing: Iterable[DaemonSetVi
     wanted = {obj["metadata"]["name"]: obj for obj in state.objects if obj["kind"] == "DaemonSet"}
     if not wanted:
         return ()
-    kinds = {obj["metadata"]["labels"][PRECOMPILED] for obj in wanted.values()}
+    kinds = {obj["metadata"]["labels"][names.PRECOMPILED] for obj in wanted.values()}
     stale = []
     for daemon_set in sorted(existing, key=lambda each: each.name):
-        kind = daemon_set.labels.get(PRECOMPILED)
+        kind = daemon_set.labels.get(names.PRECOMPILED)
         if kind is None or daemon_set.name in wanted or not daemon_set.name.startswith(names.DRIVER_APP):
             continue
         if kind not in kinds or not (daemon_set.desired or daemon_set.misscheduled):

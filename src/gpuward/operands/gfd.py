@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward import names
 from gpuward.operands import common_plugin_config, images, rbac
 from gpuward.operands.common import set_container, set_envs, set_gpu_access, set_host_network, set_mig_strategy
 from gpuward.operands.common_daemonset import Frame, daemon_set, ref
@@ -46,7 +47,7 @@ def objects(ctx: Context) -> list[Json]:
     made = rbac.access(ctx.namespace, ACCOUNT, rules, [rbac.read_nodes()])
     if ctx.facts.has_gpu_nodes:
         frame = Frame(name=DAEMON_SET, component="gpu-feature-discovery", account=ACCOUNT,
-                      selector={"app.kubernetes.io/part-of": "nvidia-gpu"})
+                      selector={names.PART_OF_LABEL: "nvidia-gpu"})
         made.append(daemon_set(ctx, frame, _pod(ctx), _fill))
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward import names
 from gpuward.operands import common_plugin_config, device_plugin, rbac
 from gpuward.operands.common import (
     set_gpu_access,
@@ -38,7 +39,7 @@ def objects(ctx: Context) -> list[Json]:
     made = rbac.access(ctx.namespace, DAEMON_SET, [rbac.use_privileged_scc()], [rbac.read_nodes()])
     if ctx.facts.has_gpu_nodes:
         frame = Frame(name=DAEMON_SET, component="device-plugin", account=device_plugin.ACCOUNT,
-                      node_selector={"nvidia.com/mps.capable": "true"},
+                      node_selector={names.MPS_CAPABLE: "true"},
                       annotations={"openshift.io/scc": "hostmount-anyuid"})
         made.append(daemon_set(ctx, frame, _pod(ctx), _fill))
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward import names
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, metadata
 from gpuward.operands.state import ObjectRef
@@ -24,9 +25,9 @@ def refs(ctx: Context) -> tuple[ObjectRef, ...]:
 
 def objects(ctx: Context) -> list[Json]:
     """Return the RuntimeClasses; without CDI only the one that operands use themselves."""
-    names = (ctx.runtime_class, *(CDI_CLASSES if ctx.spec.cdi.is_enabled else ()))
+    classes = (ctx.runtime_class, *(CDI_CLASSES if ctx.spec.cdi.is_enabled else ()))
     return [
         {"apiVersion": VERSION, "kind": "RuntimeClass", "handler": name,
-         "metadata": metadata(name, "", {"app.kubernetes.io/component": "gpu-operator"})}
-        for name in dict.fromkeys(names)
+         "metadata": metadata(name, "", {names.COMPONENT_LABEL: names.OPERATOR_NAME})}
+        for name in dict.fromkeys(classes)
     ]

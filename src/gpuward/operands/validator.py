@@ -61,7 +61,7 @@ def objects(ctx: Context) -> list[Json]:
     made = rbac.access(ctx.namespace, APP, rules, [rbac.read_nodes(), rbac.rule(names.NVIDIA_GROUP, owners, write)])
     if ctx.facts.has_gpu_nodes:
         frame = Frame(name=APP, component="operator-validator", account=APP,
-                      selector={"app.kubernetes.io/part-of": "gpu-operator"})
+                      selector={names.PART_OF_LABEL: "gpu-operator"})
         made.append(daemon_set(ctx, frame, _pod(ctx), _fill))
     return made
 
