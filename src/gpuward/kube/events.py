@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 MESSAGE_LIMIT: Final = 1024
-"""kube-apiserver refuses longer messages (core/v1 event validation)."""
+"""The longest note of events.k8s.io/v1 (https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/):
+core/v1 takes more, but both APIs show the same Events."""
 _WORKERS: Final = 8
 _ATTEMPTS: Final = 6
 
