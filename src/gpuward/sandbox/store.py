@@ -101,6 +101,13 @@ class Store:
         """Return the description of a resource type; raise `errors.NotFound` for an unknown one."""
         return self._table(resource_key).resource
 
+    def schema(self, resource_key: str) -> Schema:
+        """Return a resource type's schema; every type that an API server serves has one."""
+        schema = self._table(resource_key).schema
+        if schema is None:
+            raise errors.MethodNotAllowed(f"{resource_key} cannot be written through the API: it has no schema")
+        return schema
+
     def resources(self) -> Resources:
         """Return every registered resource type, in order of registration."""
         return [table.resource for table in self._tables.values()]
@@ -155,6 +162,10 @@ class Store:
             raise errors.Gone(f"too old resource version: {version} ({table.forgotten + 1})")
         recent = itertools.takewhile(lambda event: event.version > version, reversed(table.history))
         return list(recent)[::-1]
+
+    def compacted(self, resource_key: str) -> int:
+        """Return the newest version whose change is no longer kept."""
+        return self._table(resource_key).forgotten
 
     def compact(self, version: int) -> None:
         """Forget the changes up to and including a version, as etcd's compaction makes a real API server do."""
@@ -281,7 +292,6 @@ class Store:
         key = _key(new)
         if kind == "DELETED":
             table.drop(key)
-            self._encoded.pop(new["metadata"]["uid"], None)
         else:
             table.put(key, new, old)
         event = Event(kind, table.resource.key, new, old, self.version)
@@ -300,6 +310,8 @@ class Store:
                 for wanted, callback in list(self._subscribers.values()):
                     if wanted is None or wanted == event.resource_key:
                         callback(event)
+                if event.type == "DELETED":
+                    self._encoded.pop(event.obj["metadata"]["uid"], None)
         finally:
             self._delivering = False
 

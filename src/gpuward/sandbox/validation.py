@@ -79,6 +79,8 @@ def _templates(resource: Resource, obj: Object) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
     if resource.key == "pods":
         yield from _pod_spec(spec, "spec")
+    if resource.kind == "CustomResourceDefinition":
+        yield from _definition(obj)
     if resource.key in _SELECTING:
         yield from _selector(spec)
     if resource.key in _SELECTING or resource.key == "jobs.batch":
@@ -118,6 +120,24 @@ def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
             for number, mount in enumerate(container.get("volumeMounts") or ()):
                 if mount.get("name") not in volumes:
                     yield "FieldValueNotFound", f"{here}.volumeMounts[{number}].name", f'Not found: "{mount.get("name")}"'
+
+
+def _definition(obj: Object) -> Iterator[Cause]:
+    spec = obj.get("spec") or {}
+    names = spec.get("names") or {}
+    for field, value in (("spec.group", spec.get("group")), ("spec.names.plural", names.get("plural")),
+                         ("spec.names.kind", names.get("kind"))):
+        if not value:
+            yield "FieldValueRequired", field, "Required value"
+    if spec.get("scope") not in ("Cluster", "Namespaced"):
+        yield ("FieldValueNotSupported", "spec.scope",
+               f'Unsupported value: "{spec.get("scope", "")}": supported values: "Cluster", "Namespaced"')
+    if obj["metadata"]["name"] != f"{names.get('plural')}.{spec.get('group')}":
+        yield ("FieldValueInvalid", "metadata.name",
+               f'Invalid value: "{obj["metadata"]["name"]}": must be spec.names.plural+"."+spec.group')
+    if sum(bool(version.get("storage")) for version in spec.get("versions") or ()) != 1:
+        yield ("FieldValueInvalid", "spec.versions",
+               "Invalid value: must have exactly one version marked as storage version")
 
 
 def _changes(resource: Resource, new: Object, old: Object | None) -> Iterator[Cause]:

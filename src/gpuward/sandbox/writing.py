@@ -1,0 +1,214 @@
+"""POST, PUT, PATCH and DELETE: from a body to a store's write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuward import errors
+from gpuward.sandbox import kubetypes, messages, patch, patch_strategic, preconditions, scaling
+from gpuward.sandbox.messages import JSON, Answer, Request
+
+if TYPE_CHECKING:
+    from gpuward.sandbox.catalog import Served, Target
+    from gpuward.sandbox.store import Store
+
+Object = dict[str, Any]
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+ANSWERS_OBJECT: Final = frozenset({"pods", "services", "serviceaccounts", "persistentvolumeclaims", "persistentvolumes",
+                                   "resourcequotas", "namespaces"})
+"""The types whose removal is answered with the last object and not with a Status."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """Hold what a delete call may ask for."""
+
+    grace_seconds: int | None = None
+    propagation: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    dry_run: bool = False
+
+
+class Writer:
+    """Carry out writes on a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def create(self, target: Target, request: Request) -> Answer:
+        """Create the object in the body; raise `errors.AlreadyExists` or `errors.Invalid`."""
+        body = _object(request)
+        obj, warnings = self._decode(target, self._addressed(target, body), request)
+        made = self._store.create(target.served.storage_key, obj, dry_run=_dry_run(request.query), decoded=True)
+        return messages.answer(target.served.show(made), 201, warnings)
+
+    def replace(self, target: Target, request: Request) -> Answer:
+        """Replace an object, or its status, by the body."""
+        body = self._addressed(target, _object(request))
+        if body["metadata"].get("name") != target.name:
+            raise errors.BadRequest(f"the name of the object ({body['metadata'].get('name', '')}) does not match the name "
+                                    f"on the URL ({target.name})")
+        if target.subresource == "scale":
+            return messages.answer(scaling.write(self._store, target, body))
+        if not target.served.resource.unconditional_update and not body["metadata"].get("resourceVersion"):
+            raise preconditions.invalid(target.served.resource, target.name or "", [
+                ("FieldValueInvalid", "metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")])
+        return self._put(target, body, request)
+
+    def patch(self, target: Target, request: Request) -> Answer:
+        """Patch an object, its status or its scale, by the body's kind of patch; an apply patch may create it."""
+        kind = request.content_type.partition(";")[0].strip()
+        change = messages.parse(request.body, "application/yaml" if kind == APPLY_PATCH else JSON)
+        if kind == APPLY_PATCH:
+            if not request.query.get("fieldManager"):
+                raise errors.Invalid('PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for '
+                                     "apply patch")
+            return self._apply(target, change, request)
+        if target.subresource == "scale":
+            current = scaling.read(self._store, target)
+            return messages.answer(scaling.write(self._store, target, _patched(target.served, current, kind, change)))
+        stored = self._store.get(target.served.storage_key, target.namespace, target.name or "")
+        current = target.served.show(stored)
+        return self._put(target, _patched(target.served, current, kind, change), request)
+
+    def delete(self, target: Target, request: Request) -> Answer:
+        """Delete an object as the options in body or query say."""
+        options = delete_options(request)
+        return self._delete(target, target.name or "", options)
+
+    def delete_all(self, target: Target, found: list[Object], request: Request) -> Answer:
+        """Delete the objects found, each by itself, and return them as a list."""
+        options = delete_options(request)
+        for obj in found:
+            self._store.delete(target.served.storage_key, obj["metadata"].get("namespace"), obj["metadata"]["name"],
+                               grace_seconds=options.grace_seconds, propagation=options.propagation,
+                               dry_run=options.dry_run)
+        resource = target.served.resource
+        return messages.answer({"kind": resource.kind + "List", "apiVersion": resource.api_version,
+                                "metadata": {"resourceVersion": str(self._store.version)},
+                                "items": [target.served.show(obj) for obj in found]})
+
+    def _delete(self, target: Target, name: str, options: DeleteOptions) -> Answer:
+        key, resource = target.served.storage_key, target.served.resource
+        last = self._store.delete(key, target.namespace, name, uid=options.uid, propagation=options.propagation,
+                                  resource_version=options.resource_version, grace_seconds=options.grace_seconds,
+                                  dry_run=options.dry_run)
+        gone = self._store.find(key, target.namespace, name) is None
+        if gone and key not in ANSWERS_OBJECT:
+            return messages.success(**preconditions.details(resource, name, uid=last["metadata"]["uid"]))
+        return messages.answer(target.served.show(last))
+
+    def _apply(self, target: Target, change: Any, request: Request) -> Answer:
+        body = self._addressed(target, change if isinstance(change, dict) else {})
+        name = target.name or ""
+        if body["metadata"].setdefault("name", name) != name:
+            raise errors.BadRequest("the name of the object does not match the name on the URL")
+        stored = self._store.find(target.served.storage_key, target.namespace, name)
+        if stored is None:
+            if target.subresource is not None:
+                raise preconditions.not_found(target.served.resource, name)
+            obj, warnings = self._decode(target, body, request)
+            made = self._store.create(target.served.storage_key, obj, dry_run=_dry_run(request.query), decoded=True)
+            return messages.answer(target.served.show(made), 201, warnings)
+        kind = MERGE_PATCH if target.served.resource.custom else STRATEGIC_PATCH
+        return self._put(target, _patched(target.served, target.served.show(stored), kind, body), request)
+
+    def _put(self, target: Target, body: Object, request: Request) -> Answer:
+        obj, warnings = self._decode(target, self._addressed(target, body), request)
+        sub = "status" if target.subresource == "status" else None
+        done = self._store.update(target.served.storage_key, obj, subresource=sub, dry_run=_dry_run(request.query),
+                                  decoded=True)
+        return messages.answer(target.served.show(done), 200, warnings)
+
+    def _addressed(self, target: Target, body: Object) -> Object:
+        """Check that the body says what the path says, and complete it from there."""
+        resource = target.served.resource
+        wanted = "autoscaling/v1" if target.subresource == "scale" else resource.api_version
+        found = body.get("apiVersion")
+        if found and found != wanted:
+            raise errors.BadRequest(f"the API version in the data ({found}) does not match the expected API version ({wanted})")
+        kind = "Scale" if target.subresource == "scale" else resource.kind
+        if body.get("kind") and body["kind"] != kind:
+            raise errors.BadRequest(f"{body['kind']} in version \"{found}\" cannot be handled as a {kind}")
+        meta = dict(body.get("metadata") or {})
+        if resource.namespaced:
+            if target.namespace is not None and meta.setdefault("namespace", target.namespace) != target.namespace:
+                raise errors.BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+        else:
+            meta.pop("namespace", None)
+        return {**body, "apiVersion": wanted, "kind": kind, "metadata": meta}
+
+    def _decode(self, target: Target, body: Object, request: Request) -> tuple[Object, tuple[str, ...]]:
+        served = target.served
+        inner = served.inward(body) if served.inward is not None else body
+        unknown: list[str] = []
+        schema = self._store.schema(served.storage_key)
+        label = f'{served.resource.kind} in version "{served.resource.version}" cannot be handled as a {served.resource.kind}'
+        try:
+            obj = schema.decode(inner, unknown)
+        except errors.BadRequest as error:
+            raise errors.BadRequest(f"{label}: {error.message}") from None
+        mode = request.query.get("fieldValidation") or "Warn"
+        if unknown and mode == "Strict":
+            told = ", ".join(f'unknown field "{path}"' for path in unknown)
+            raise errors.BadRequest(f"{label}: strict decoding error: {told}")
+        return obj, tuple(f'unknown field "{path}"' for path in unknown) if mode == "Warn" else ()
+
+
+def delete_options(request: Request) -> DeleteOptions:
+    """Read DeleteOptions from a request's body, or else from its query."""
+    body = messages.parse(request.body, request.content_type) if request.body else {}
+    body = body if isinstance(body, dict) else {}
+    query = request.query
+    wanted = body.get("preconditions") or {}
+    grace = body.get("gracePeriodSeconds", request.seconds("gracePeriodSeconds"))
+    propagation = body.get("propagationPolicy") or query.get("propagationPolicy")
+    if propagation not in (None, "Foreground", "Background", "Orphan"):
+        raise errors.Invalid(f'DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Unsupported value: "{propagation}": '
+                             'supported values: "Foreground", "Background", "Orphan", "nil"')
+    if body.get("orphanDependents") or request.flag("orphanDependents"):
+        propagation = "Orphan"
+    dry = _dry_run({"dryRun": (body.get("dryRun") or [query.get("dryRun", "")])[0]})
+    return DeleteOptions(grace, propagation, wanted.get("uid"), wanted.get("resourceVersion"), dry)
+
+
+def _patched(served: Served, current: Object, kind: str, change: Any) -> Object:
+    if kind == JSON_PATCH:
+        result = patch.apply_json(current, change)
+    elif kind == MERGE_PATCH:
+        if not isinstance(change, dict):
+            raise errors.BadRequest("error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}")
+        result = patch.merge(current, change)
+    elif kind == STRATEGIC_PATCH and not served.resource.custom:
+        result = patch_strategic.apply(_type_name(served), current, change)
+    else:
+        accepted = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
+        raise messages.unsupported(accepted if served.resource.custom else [*accepted[:2], STRATEGIC_PATCH, APPLY_PATCH])
+    if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
+        raise errors.BadRequest("the patch leaves no object with metadata")
+    return result
+
+
+def _type_name(served: Served) -> str:
+    return kubetypes.type_of(served.resource.group, served.resource.kind) or "any"
+
+
+def _object(request: Request) -> Object:
+    body = messages.parse(request.body, request.content_type)
+    if not isinstance(body, dict):
+        raise errors.BadRequest("json: cannot unmarshal array into Go value of type map[string]interface {}")
+    return body
+
+
+def _dry_run(query: Any) -> bool:
+    wanted = query.get("dryRun") or ""
+    if wanted not in ("", "All"):
+        raise errors.Invalid(f'CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: "{wanted}": '
+                             'supported values: "All"')
+    return bool(wanted)
