@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.operands.build import container, env, names, pod
+from tests.operands.build import container, env, names, pod, states
 
 MAIN = {
     "nvidia-device-plugin-daemonset": ("nvidia-device-plugin", "nvidia-device-plugin"),
@@ -43,6 +43,21 @@ def test_config_manager(daemon_set: str) -> None:
         }
     # A pod in the host's process namespace already sees the process that is to be signalled.
     assert rendered.get("shareProcessNamespace", False) != rendered.get("hostPID", False)
+
+
+@pytest.mark.parametrize(("name", "volume"), [
+    ("plugins.v1", "plugins-v1"), ("p" * 63 + ".long", "p" * 63), ("p" * 62 + ".long", "p" * 62),
+])
+def test_volume_has_a_name_that_kubernetes_takes(name: str, volume: str) -> None:
+    rendered = pod("nvidia-device-plugin-daemonset", {"devicePlugin": {"config": {"name": name}}})
+    assert {"name": volume, "configMap": {"name": name}} in rendered["volumes"]
+    assert volume in names(container(rendered, "config-manager")["volumeMounts"])
+
+
+def test_a_config_map_called_as_the_managers_volume_is_refused() -> None:
+    error = states({"devicePlugin": {"config": {"name": "config"}}})["state-device-plugin"].error
+    assert error is not None
+    assert (error.field, error.value) == ("spec.devicePlugin.config.name", "config")
 
 
 @pytest.mark.parametrize(("daemon_set", "section"), [

@@ -88,6 +88,22 @@ def test_module_parameters_also_reach_the_container_that_loads_peermem() -> None
         ]
 
 
+def test_one_config_map_for_two_purposes_is_one_volume() -> None:
+    spec = {"repoConfig": {"configMapName": "host.files"}, "certConfig": {"name": "host.files"}}
+    rendered, made = driver(spec, config_maps={"host.files": ("a",)})
+    assert names(rendered["volumes"]).count("host-files") == 1
+    assert [m["mountPath"] for m in made["volumeMounts"] if m["name"] == "host-files"] == [
+        "/etc/apt/sources.list.d/a", "/usr/local/share/ca-certificates/a",
+    ]
+
+
+def test_a_config_map_called_as_a_volume_of_the_pod_is_refused() -> None:
+    cluster = facts(config_maps={"var-log": ("a",)})
+    error = states({"driver": {"certConfig": {"name": "var-log"}}}, cluster)["state-driver"].error
+    assert error is not None
+    assert (error.field, error.value) == ("spec.driver.certConfig.name", "var-log")
+
+
 def test_the_secret_is_the_environment_of_driver_and_module_builders() -> None:
     rendered = pod(DAEMON_SET, {"driver": {"secretEnv": "env"}, "gds": {"enabled": True}, "gdrcopy": {"enabled": True}},
                    facts(secrets=frozenset({"env"})))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gpuward.crd.components import MigStrategy
 from gpuward.crd.shapes import Container, EnvVar, Image, Resources
+from gpuward.errors import PolicyError
 from gpuward.operands.facts import Context
 from gpuward.operands.images import pull_policy
 from gpuward.operands.objects import Json, env
@@ -41,6 +42,19 @@ def add_pull_secrets(pod: Json, secrets: Iterable[str]) -> None:
         listed = pod.setdefault("imagePullSecrets", [])
         if {"name": secret} not in listed:
             listed.append({"name": secret})
+
+
+def add_volume(pod: Json, volume: Json, field: str, config_map: str) -> None:
+    """Append a volume that comes of a ConfigMap which `field` of the policy names; a second time it is there already.
+
+    Raises:
+        PolicyError: the pod has another volume of that name.
+    """
+    same = [each for each in pod["volumes"] if each["name"] == volume["name"]]
+    if same and same[0] != volume:
+        raise PolicyError(field, config_map, f"name the ConfigMap otherwise: the pod has its own volume {volume['name']}")
+    if not same:
+        pod["volumes"].append(volume)
 
 
 def set_resources(container: Json, resources: Resources | None) -> None:

@@ -5,9 +5,19 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.crd.shapes import Resources
 from gpuward.operands import images
-from gpuward.operands.common import set_env, set_resources
+from gpuward.operands.common import add_volume, set_env, set_resources
 from gpuward.operands.facts import Context
-from gpuward.operands.objects import Json, config_map_volume, empty_dir, env, find, mount, node_name_env, privileged
+from gpuward.operands.objects import (
+    Json,
+    config_map_volume,
+    empty_dir,
+    env,
+    find,
+    mount,
+    node_name_env,
+    privileged,
+    volume_name,
+)
 
 CONFIG_FILE = "/config/config.yaml"
 CONFIGS_DIR = "/available-configs"
@@ -55,7 +65,7 @@ def fill_plugin_config(ctx: Context, pod: Json, main: str, init_resources: Resou
     """Give the pod the plugin's configurations and fill the config manager; nothing without a configuration.
 
     Raises:
-        PolicyError: there is no image for the device plugin.
+        PolicyError: there is no image for the device plugin, or the ConfigMap's name is that of another volume.
     """
     plugin = ctx.spec.device_plugin
     if not plugin.config.name:
@@ -64,7 +74,9 @@ def fill_plugin_config(ctx: Context, pod: Json, main: str, init_resources: Resou
     set_env(container, "CONFIG_FILE", CONFIG_FILE)
     if not pod.get("hostPID"):
         pod["shareProcessNamespace"] = True
-    pod["volumes"] += [config_map_volume(plugin.config.name, plugin.config.name), empty_dir("config")]
+    volume = volume_name(plugin.config.name)
+    for each in (config_map_volume(volume, plugin.config.name), empty_dir("config")):
+        add_volume(pod, each, "spec.devicePlugin.config.name", plugin.config.name)
     init = find(pod["initContainers"], "config-manager-init")
     follower = find(pod["containers"], "config-manager")
     set_resources(init, init_resources)
@@ -75,4 +87,4 @@ def fill_plugin_config(ctx: Context, pod: Json, main: str, init_resources: Resou
         set_env(manager, "DEFAULT_CONFIG", plugin.config.default)
         set_env(manager, "FALLBACK_STRATEGIES", "empty")
     for each in (container, init, follower):
-        each.setdefault("volumeMounts", []).extend([mount("config", "/config"), mount(plugin.config.name, CONFIGS_DIR)])
+        each.setdefault("volumeMounts", []).extend([mount("config", "/config"), mount(volume, CONFIGS_DIR)])

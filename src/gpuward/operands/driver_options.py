@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from gpuward.crd.shapes import Probe
 from gpuward.errors import PolicyError
-from gpuward.operands.common import set_env
+from gpuward.operands.common import add_volume, set_env
 from gpuward.operands.facts import Context
-from gpuward.operands.objects import Json, config_map_volume, find, host_path, mount, secret_volume
+from gpuward.operands.objects import Json, config_map_volume, find, host_path, mount, secret_volume, volume_name
 
 MODULES_DIR = "/drivers"
 LICENCE = ("gridd.conf", "/drivers/gridd.conf")
@@ -74,7 +74,7 @@ def fill_vgpu(ctx: Context, pod: Json, container: Json) -> None:
     """Mount what guests with a virtual GPU need: licence and topology; and the parameters of the kernel modules.
 
     Raises:
-        PolicyError: the ConfigMap with the module parameters does not exist.
+        PolicyError: the ConfigMap with the module parameters does not exist, or is called as another volume.
     """
     driver = ctx.spec.driver
     licensing = driver.licensing_config
@@ -151,13 +151,14 @@ def fill_secret_env(ctx: Context, container: Json) -> None:
 
 def _mounts(ctx: Context, field: str, config_map: str, directory: str) -> list[Json]:
     keys = ctx.config_map_keys(field, config_map) if config_map else ()
-    return [mount(config_map, f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
+    return [mount(volume_name(config_map), f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
 
 
 def _add_volume(ctx: Context, pod: Json, field: str, config_map: str) -> None:
     if config_map:
         keys = ctx.config_map_keys(field, config_map)
-        pod["volumes"].append(config_map_volume(config_map, config_map, items=[(key, key) for key in keys]))
+        volume = config_map_volume(volume_name(config_map), config_map, items=[(key, key) for key in keys])
+        add_volume(pod, volume, field, config_map)
 
 
 def _subscriptions(ctx: Context) -> tuple[tuple[str, str, str], ...]:

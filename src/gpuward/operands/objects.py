@@ -67,6 +67,14 @@ def config_map_volume(name: str, config_map: str, *, items: Iterable[tuple[str, 
     }}
 
 
+def volume_name(config_map: str) -> str:
+    """Return what the volume of somebody's ConfigMap is called: as the ConfigMap, if that can be a volume's name.
+
+    ConfigMaps may have dots and 253 characters in their names, volumes no dots and 63.
+    """
+    return config_map.replace(".", "-")[:63].rstrip("-")
+
+
 def secret_volume(name: str, secret: str, items: Iterable[tuple[str, str]]) -> Json:
     """Return a volume of a Secret with the given pairs of key and path."""
     return {"name": name, "secret": {"secretName": secret, **_items(items)}}
