@@ -127,13 +127,14 @@ class SpeedLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self, speed: float = 1.0, start: float | None = None) -> None:
+        super().__init__(_TimeSelector(self._wait))
         if not speed > 0:
+            self.close()
             raise InputError("speed", speed, "give a factor greater than 0, such as 10")
         self.speed = speed
         self._wall = time.time()
         self._zero = time.monotonic()
         self._start = min(self._wall, self._wall - speed * 60 * (speed > 1) if start is None else start)
-        super().__init__(_TimeSelector(self._wait))
         self._clock_resolution = _RESOLUTION
 
     def time(self) -> float:

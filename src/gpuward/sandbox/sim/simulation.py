@@ -9,7 +9,6 @@ from gpuward.sandbox.sim.controllers.deployment import DeploymentController
 from gpuward.sandbox.sim.controllers.disruption import DisruptionController
 from gpuward.sandbox.sim.controllers.garbage import GarbageCollector
 from gpuward.sandbox.sim.controllers.job import JobController
-from gpuward.sandbox.sim.controllers.namespaces import NamespaceController
 from gpuward.sandbox.sim.controllers.nodelife import NodeLifecycle
 from gpuward.sandbox.sim.controllers.replicaset import ReplicaSetController
 from gpuward.sandbox.sim.controllers.scheduler import Scheduler
@@ -40,7 +39,7 @@ class Simulation:
         self._controllers = (
             Scheduler(self.world), DaemonSetController(self.world), ReplicaSetController(self.world),
             DeploymentController(self.world), JobController(self.world), DisruptionController(self.world),
-            GarbageCollector(self.world), NamespaceController(self.world))
+            GarbageCollector(self.world))
 
     @property
     def faults(self) -> Faults:

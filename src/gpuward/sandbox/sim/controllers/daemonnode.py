@@ -136,10 +136,11 @@ def _age(pod: Object) -> tuple[str, str]:
 def _share_of(should_run: bool, there: list[Object], alive: list[Object], facts: DaemonFacts,
               now: float) -> tuple[NodeShare, float | None]:
     standing, wake = _standing(there, alive, facts, now)
+    if should_run and not there:
+        # The controller waits until it sees the pod that it makes before it takes another one away.
+        return NodeShare((1, 0, 0, 0, 0, 0), Standing.GAP), None
     if not should_run:
         return NodeShare((0, 0, int(bool(there)), 0, 0, 0), standing), wake
-    if not there:
-        return NodeShare((1, 0, 0, 0, 0, 0), standing), wake
     # The controller reports on the oldest pod of a node, even while that is on its way out.
     oldest = there[0]
     counts = (1, 1, 0, int(is_ready(oldest)), int(available_at(oldest, facts.min_ready_seconds) <= now),
