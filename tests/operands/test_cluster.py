@@ -37,6 +37,18 @@ def test_the_first_gpu_node_by_name_decides_on_the_system() -> None:
         assert facts.has_gpu_nodes
 
 
+@pytest.mark.parametrize(("image", "expected"), [
+    ("", "debian12"),
+    ("r.example/driver:595-ubuntu24.04", "ubuntu24.04"),
+    ("r.example/driver:595-debian12", "debian12"),
+    ("r.example/driver:595-rhel9", "debian12"),
+    ("r.example/driver@sha256:abc", "debian12"),
+])
+def test_the_running_drivers_system_stays_while_a_node_has_it(image: str, expected: str) -> None:
+    nodes = [node("a", "debian 12"), node("b", "ubuntu 22.04"), node("c", "ubuntu 24.04")]
+    assert cluster_facts("ns", nodes, driver_image=image).os_tag == expected
+
+
 @pytest.mark.parametrize(("runtimes", "expected"), [
     (["cri-o://1.33", "containerd://2.1"], "containerd"),
     (["cri-o://1.33", "docker://27"], "crio"),

@@ -15,19 +15,21 @@ MAJOR_ONLY = ("ol", "rhel", "rocky")
 """Systems whose driver images are built for a major version."""
 
 
-def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, has_service_monitor_crd: bool = False,
+def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: str = "", has_service_monitor_crd: bool = False,
                   config_maps: Mapping[str, tuple[str, ...]] | None = None, secrets: Iterable[str] = ()) -> ClusterFacts:
     """Return what rendering needs to know of a cluster with these nodes.
 
     Of nodes that differ the first by name decides, so that the same cluster always gives the same objects: the operating system
     is that of the first GPU node that reports one; the runtime is containerd if any GPU node has it, else the first one's.
+    With the image of the running driver in `driver_image`, its operating system stays as long as any GPU node has it: a node that
+    comes or goes must not replace the driver of all the others.
     """
     gpu_nodes = sorted((node for node in nodes if node.gpu_present), key=lambda node: node.name)
     tags = [tag for node in gpu_nodes if (tag := os_tag(node))]
     return ClusterFacts(
         namespace=namespace,
         runtime=_runtime(gpu_nodes),
-        os_tag=tags[0] if tags else "",
+        os_tag=next((tag for tag in tags if driver_image.endswith(f"-{tag}")), tags[0] if tags else ""),
         has_gpu_nodes=bool(gpu_nodes),
         has_service_monitor_crd=has_service_monitor_crd,
         kernels=tuple(sorted({kernel for node in gpu_nodes if (kernel := _kernel(node))})),
