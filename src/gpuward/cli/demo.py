@@ -1,0 +1,93 @@
+"""`gpuward demo`: watch the operator install a driver on a simulated fleet and upgrade it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from gpuward.cli.policyfile import default_policy, read_policy
+from gpuward.cli.screen import Screen
+from gpuward.cli.story import Options, Story
+from gpuward.controllers.serving import health_routes, metrics_routes, serve
+from gpuward.errors import DemoFailed
+from gpuward.sandbox.timeloop import SpeedLoop
+
+
+@click.command()
+@click.option("--nodes", default=12, show_default=True, type=click.IntRange(1, 5000), help="GPU nodes in the sandbox.")
+@click.option("--max-parallel", type=click.IntRange(0), help="Set maxParallelUpgrades; 0 is no limit.")
+@click.option("--max-unavailable", help="Set maxUnavailable, such as 2 or 25%.")
+@click.option("--speed", default=20.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Factor of virtual time.")
+@click.option("--policy", "file", type=click.Path(dir_okay=False), help="A ClusterPolicy file; NVIDIA's chart's by default.")
+@click.option("--to", "to_version", default="", help="The driver version to upgrade to; the next one by default.")
+@click.option("--keep", is_flag=True, help="Leave the sandbox and the operator serving until Ctrl-C.")
+def demo(
+    nodes: int, max_parallel: int | None, max_unavailable: str | None, speed: float, file: str | None, **rest: Any
+) -> None:
+    """Watch gpuward install the GPU stack on a simulated fleet, and then upgrade its driver under running workloads."""
+    policy = read_policy(file) if file else default_policy()
+    options = Options(policy, nodes, max_parallel, max_unavailable, rest["to_version"])
+    with asyncio.Runner(loop_factory=lambda: SpeedLoop(speed)) as runner:
+        failure = runner.run(_play(options, speed, keep=rest["keep"]))
+    if failure:
+        raise DemoFailed(failure)
+
+
+async def _play(options: Options, speed: float, *, keep: bool) -> str:
+    """Play the story and return why it failed, empty for success."""
+    begun = time.monotonic()
+    screen = Screen(Console(highlight=False), options.nodes, speed)
+    story = Story(options, screen.node_moved)
+    screen.story = story
+    failure = ""
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(story.stop)
+        await story.start()
+        if keep:
+            await _open_doors(story, stack)
+        try:
+            async with screen.installing():
+                seconds = await story.install()
+            screen.say(f"The stack is ready on {options.nodes} GPU nodes after {int(seconds)} s of the sandbox's time, "
+                       f"driver {story.old_version}.")
+            screen.say(f"Now spec.driver.version becomes {story.new_version}.")
+            async with screen.upgrading():
+                seconds = await story.upgrade()
+        except DemoFailed as error:
+            failure = str(error)
+        screen.summary(seconds if not failure else None, time.monotonic() - begun, failure)
+        if keep and not failure:
+            await _wait_for_interrupt(screen)
+    return failure
+
+
+async def _open_doors(story: Story, stack: contextlib.AsyncExitStack) -> None:
+    """Serve the sandbox to kubectl, and the operator's metrics to Prometheus, while the stack lasts."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpuward-")))
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(await story.sandbox.serve(), encoding="utf-8")
+    operator = story.operator
+    routes = metrics_routes(operator.metrics) + health_routes(lambda: operator.ready, lambda: operator.alive)
+    metrics = await stack.enter_async_context(serve("--keep", "127.0.0.1:0", routes))
+    click.echo(f"export KUBECONFIG={kubeconfig}")
+    click.echo(f"metrics: http://{metrics}/metrics")
+
+
+async def _wait_for_interrupt(screen: Screen) -> None:
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    screen.say("The sandbox and the operator keep running, for kubectl in another terminal. Ctrl-C ends them.")
+    sys.stdout.flush()
+    await ended.wait()
+
+

@@ -1,0 +1,39 @@
+"""Read the ClusterPolicy that a command is given, or the one that comes with gpuward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuward.errors import InputError
+
+EXAMPLE = "clusterpolicy.yaml"
+
+
+def default_policy() -> Mapping[str, Any]:
+    """Return the example that has the values of NVIDIA's chart."""
+    packaged = Path(__file__).with_name(EXAMPLE)
+    return read_policy(str(packaged if packaged.exists() else Path(__file__).parents[3] / "examples" / EXAMPLE))
+
+
+def read_policy(file: str) -> Mapping[str, Any]:
+    """Return the first ClusterPolicy of a YAML file.
+
+    Raises:
+        InputError: the file cannot be read, or has none.
+    """
+    try:
+        documents = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InputError("--policy", file, f"name a file that can be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError("--policy", file, f"write valid YAML: {' '.join(str(error).split())}") from error
+    for document in documents:
+        if isinstance(document, Mapping) and document.get("kind") == "ClusterPolicy":
+            if not (document.get("metadata") or {}).get("name"):
+                raise InputError("metadata.name", None, f"give the ClusterPolicy in {file} a name")
+            return document
+    raise InputError("--policy", file, "name a file with a ClusterPolicy in it")

@@ -1,0 +1,56 @@
+"""`gpuward sandbox`: a simulated Kubernetes cluster with GPU nodes, for kubectl and for an operator of your own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from gpuward.errors import InputError
+from gpuward.sandbox.cluster import Sandbox
+from gpuward.sandbox.fleet import fleet, operator_place, workloads
+from gpuward.sandbox.timeloop import SpeedLoop
+
+
+@click.command()
+@click.option("--nodes", default=12, show_default=True, type=click.IntRange(0, 5000), help="GPU nodes.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="The port on 127.0.0.1; a free one by default.")
+@click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Factor of virtual time.")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Where to write the kubeconfig; a temporary file by default.")
+def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None) -> None:
+    """Serve the sandbox alone until Ctrl-C: nodes as node feature discovery leaves them, workloads, no operator."""
+    with asyncio.Runner(loop_factory=lambda: SpeedLoop(speed)) as runner:
+        runner.run(_serve(nodes, port, kubeconfig))
+
+
+async def _serve(nodes: int, port: int, kubeconfig: str | None) -> None:
+    cluster = Sandbox()
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    await cluster.start()
+    try:
+        for node in fleet(nodes, 1):
+            cluster.add_node(node)
+        for obj in (*operator_place(), *workloads()):
+            cluster.apply(obj)
+        text = await cluster.serve(port)
+        with tempfile.TemporaryDirectory(prefix="gpuward-") as folder:
+            file = Path(kubeconfig) if kubeconfig else Path(folder) / "kubeconfig"
+            _write(file, text)
+            click.echo(f"export KUBECONFIG={file}")
+            sys.stdout.flush()
+            await ended.wait()
+    finally:
+        await cluster.stop()
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError("--kubeconfig", str(file), f"name a file that can be written: {error.strerror}") from error

@@ -1,0 +1,111 @@
+"""What the demo shows: a live table with a progress bar on a terminal, plain lines elsewhere, and a summary."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.text import Text
+
+from gpuward.cli.view import age, node_rows, node_table
+from gpuward.model.states import State
+from gpuward.upgrade.explain import sentence
+
+if TYPE_CHECKING:
+    from gpuward.cli.story import Story
+
+LINES_AROUND_TABLE = 8
+FRAME_SECONDS = 0.15
+"""Real seconds between two pictures."""
+
+
+class Screen:
+    """Show a story as it goes. Its `story` is set before anything is shown."""
+
+    story: Story
+
+    def __init__(self, console: Console, nodes: int, speed: float) -> None:
+        self.console = console
+        self.speed = speed
+        self.nodes = nodes
+        self._begun = time.monotonic()
+        self._quiet = True
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(Text(text))
+
+    def node_moved(self, node: str, state: str) -> None:
+        """Take notice of a node's new state; without a terminal it is a line."""
+        if self._quiet or self.console.is_terminal:
+            return
+        hold = self.story.plan.holds.get(node)
+        reason = f": {sentence(hold)}" if hold is not None and state not in (State.DONE, State.UPGRADE_REQUIRED) else ""
+        self.console.print(Text(f"{self._clock()}  {node}  {state}{reason}"), soft_wrap=True)
+
+    @contextlib.asynccontextmanager
+    async def installing(self) -> AsyncIterator[None]:
+        """Show the installation while the context lasts."""
+        self.say(f"Starting {self.nodes} GPU nodes (H100, A100, T4; Ubuntu 22.04 and 24.04), one without GPUs, and workloads.")
+        async with self._live(lambda: Text(f"Installing the GPU stack ... {self._ready()} of {self.nodes} nodes have their driver")):
+            yield
+
+    @contextlib.asynccontextmanager
+    async def upgrading(self) -> AsyncIterator[None]:
+        """Show the rollout while the context lasts."""
+        self._quiet = False
+        progress = Progress(TextColumn("{task.description}"), BarColumn(40), MofNCompleteColumn(), TextColumn("{task.fields[clock]}"))
+        task = progress.add_task("upgraded", total=self.nodes, clock="")
+
+        def picture() -> RenderableType:
+            progress.update(task, completed=self.story.tally.done, clock=self._clock())
+            rows = node_rows(self.story.plan, self.story.clock.now())
+            most = max(3, self.console.height - LINES_AROUND_TABLE)
+            return Group(node_table(rows, "", most), progress)
+
+        async with self._live(picture):
+            yield
+
+    def summary(self, seconds: float | None, real_seconds: float, failure: str) -> None:
+        """Print what was done, or why it was not."""
+        tally = self.story.tally
+        self.say("")
+        self.say(f"{tally.done} of {self.nodes} nodes upgraded from {self.story.old_version} to {self.story.new_version}"
+                 + (f" in {age(seconds)} of the sandbox's time" if seconds is not None else "") + f", {real_seconds:.1f} s real")
+        self.say(f"pods evicted: {self.story.evicted}")
+        if tally.longest.node:
+            self.say(f"longest wait: {age(tally.longest.seconds)}, {tally.longest.node}: {tally.longest.reason}")
+        self.say(f"most nodes disrupted at once: {tally.most_disrupted} (limit: {self.story.limit()})")
+        if failure:
+            self.say(f"failed: {failure}")
+
+    def _ready(self) -> int:
+        return list(self.story.tally.states.values()).count(State.DONE)
+
+    def _clock(self) -> str:
+        return f"{time.monotonic() - self._begun:5.1f} s"
+
+    @contextlib.asynccontextmanager
+    async def _live(self, picture: Callable[[], RenderableType]) -> AsyncIterator[None]:
+        """Keep a picture up to date on a terminal while the context lasts; do nothing elsewhere."""
+        if not self.console.is_terminal:
+            yield
+            return
+        with Live(picture(), console=self.console, auto_refresh=False) as live:
+            drawing = asyncio.create_task(self._draw(live, picture))
+            try:
+                yield
+            finally:
+                drawing.cancel()
+                live.update(picture(), refresh=True)
+
+    async def _draw(self, live: Live, picture: Callable[[], RenderableType]) -> None:
+        while True:
+            await asyncio.sleep(FRAME_SECONDS * self.speed)
+            live.update(picture(), refresh=True)

@@ -1,0 +1,208 @@
+"""The demo's story: a fleet in a sandbox gets its driver, and then another one, while workloads run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from gpuward import names
+from gpuward.cli import logs
+from gpuward.cli.tally import Tally
+from gpuward.controllers.operator import Operator, Settings
+from gpuward.crd.generate import all_crds
+from gpuward.errors import DemoFailed
+from gpuward.kube import resources
+from gpuward.kube.client import Client
+from gpuward.kube.stats import RequestKey
+from gpuward.model.plan import Plan
+from gpuward.model.states import State
+from gpuward.sandbox.cluster import Sandbox
+from gpuward.sandbox.fleet import fleet, operator_place, workloads
+from gpuward.sandbox.store import Event
+from gpuward.sandbox.timeloop import LoopClock
+
+IMAGES = {
+    "DRIVER_MANAGER_IMAGE": "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0",
+    "VALIDATOR_IMAGE": "nvcr.io/nvidia/gpu-operator:v26.7.0",
+}
+"""What NVIDIA's chart sets in the operator's environment."""
+
+STALL_LIMIT = 900.0
+"""Seconds of the sandbox's time without any progress after which the demo gives up."""
+LOG_LINES = 20_000
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Hold what the demo is asked for."""
+
+    policy: Mapping[str, Any]
+    nodes: int = 12
+    max_parallel: int | None = None
+    max_unavailable: str | None = None
+    to_version: str = ""
+
+
+class Story:
+    """Play the demo: `start`, `install`, `upgrade`. Whoever shows it is told of each node's states and looks at `plan`."""
+
+    def __init__(self, options: Options, told: Callable[[str, str], None]) -> None:
+        self.options = options
+        self.clock = LoopClock()
+        self.sandbox = Sandbox()
+        self.tally = Tally()
+        self.log: deque[str] = deque(maxlen=LOG_LINES)
+        logs.configure(self.log.append, self.clock.now)
+        self.client = Client(self.sandbox.transport())
+        self.operator = Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock)
+        self.old_version = ""
+        self.new_version = ""
+        self._told = told
+        self._work: asyncio.Task[None] | None = None
+        self._moved = 0.0
+
+    @property
+    def plan(self) -> Plan:
+        """Return the operator's newest plan."""
+        return self.operator.plan
+
+    @property
+    def policy_name(self) -> str:
+        """Return the ClusterPolicy's name."""
+        return str(self.options.policy["metadata"]["name"])
+
+    @property
+    def evicted(self) -> int:
+        """Return the number of pods that the operator evicted."""
+        return self.client.stats.requests[RequestKey("create", "pods/eviction", 201)]
+
+    def limit(self) -> str:
+        """Return how many nodes the policy lets be disrupted at once."""
+        policy = self.operator.reader.read(self.operator.cluster.observe()).upgrades
+        limits = [policy.max_unavailable.of(self.options.nodes)]
+        if policy.max_parallel_upgrades:
+            limits.append(policy.max_parallel_upgrades)
+        return str(min(limits)) if min(limits) < self.options.nodes else "none"
+
+    async def start(self) -> None:
+        """Start the sandbox with its fleet and workloads, the CRDs, the policy and the operator.
+
+        Raises:
+            ApiError: the policy is refused.
+        """
+        self.sandbox.store.subscribe(self._saw, "nodes")
+        await self.sandbox.start()
+        for node in fleet(self.options.nodes, 1):
+            self.sandbox.add_node(node)
+        users = Client(self.sandbox.transport())
+        pods = max(4, self.options.nodes // 2)
+        for obj in (*operator_place(), *workloads(inference=pods, training=2, max_unavailable=max(1, pods // 4))):
+            await users.create(resources.resource_of(obj["apiVersion"], obj["kind"]), obj)
+        for crd in all_crds():
+            await users.create(resources.CUSTOM_RESOURCE_DEFINITIONS, crd)
+        stored = await users.create(resources.CLUSTER_POLICIES, adjusted(self.options))
+        self.old_version = stored.object()["spec"]["driver"].get("version", "")
+        self.new_version = self.options.to_version or next_version(self.old_version)
+        self._work = asyncio.create_task(self.operator.run())
+
+    async def stop(self) -> None:
+        """End the operator and the sandbox."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        await self.sandbox.stop()
+
+    async def install(self) -> float:
+        """Wait until the whole stack is ready; return how long that took by the sandbox's clock.
+
+        Raises:
+            DemoFailed: the stack does not get ready.
+        """
+        begun = self._moved = self.clock.now()
+        while not (await self._ready() and self._all_done()):
+            await self._turn()
+        return self.clock.now() - begun
+
+    async def upgrade(self) -> float:
+        """Change the driver's version and wait until every node has it; return how long that took.
+
+        Raises:
+            DemoFailed: a node failed, or nothing moves any more.
+        """
+        begun = self._moved = self.clock.now()
+        self.tally.begin()
+        patch = [{"op": "replace", "path": "/spec/driver/version", "value": self.new_version}]
+        await self.client.patch_json(resources.CLUSTER_POLICIES, self.policy_name, patch)
+        while not (self.tally.done == self.options.nodes and self._all_done() and await self._ready()):
+            if self.tally.failed and len(self.tally.failed) + self.tally.done == self.options.nodes:
+                raise DemoFailed(f"{len(self.tally.failed)} nodes failed: {', '.join(self.tally.failed[:5])}")
+            await self._turn()
+        self._verify()
+        return self.clock.now() - begun
+
+    async def _turn(self) -> None:
+        """Let a second pass, and give up when the operator ended or nothing has moved for long.
+
+        Raises:
+            DemoFailed: the demo cannot go on.
+        """
+        if self._work is not None and self._work.done():
+            raise DemoFailed(f"the operator ended: {self._work.exception()}")
+        self.tally.planned(self.plan, self.clock.now())
+        if self.clock.now() - self._moved > STALL_LIMIT:
+            raise DemoFailed(f"no node has moved for {int(STALL_LIMIT)} s: {await self._why()}")
+        await asyncio.sleep(1.0)
+
+    def _all_done(self) -> bool:
+        return list(self.tally.states.values()).count(State.DONE) == self.options.nodes
+
+    def _verify(self) -> None:
+        """Make sure by the pods themselves that every node runs the new driver.
+
+        Raises:
+            DemoFailed: some node does not.
+        """
+        pods = self.sandbox.store.list("pods", names.DEFAULT_NAMESPACE)
+        drivers = [pod for pod in pods if pod["metadata"]["labels"].get("app") == names.DRIVER_APP]
+        old = [pod["spec"]["nodeName"] for pod in drivers if f":{self.new_version}-" not in pod["spec"]["containers"][0]["image"]]
+        if old or len(drivers) != self.options.nodes:
+            raise DemoFailed(f"{len(drivers) - len(old)} driver pods run {self.new_version}, not on: {', '.join(old[:5])}")
+
+    def _saw(self, event: Event) -> None:
+        if event.type != "DELETED" and (state := self.tally.node_changed(event.obj)) is not None:
+            self._moved = self.clock.now()
+            self._told(event.obj["metadata"]["name"], str(state))
+
+    async def _policy_status(self) -> dict[str, Any]:
+        policy = await self.client.get(resources.CLUSTER_POLICIES, self.policy_name)
+        return dict(policy.object().get("status") or {})
+
+    async def _ready(self) -> bool:
+        return (await self._policy_status()).get("state") == "ready"
+
+    async def _why(self) -> str:
+        conditions = (await self._policy_status()).get("conditions") or ()
+        holding = [condition for condition in conditions if condition["status"] == "True"]
+        return f"{holding[0]['reason']}: {holding[0]['message']}" if holding else "the ClusterPolicy has no status"
+
+
+def adjusted(options: Options) -> dict[str, Any]:
+    """Return the policy with what the demo's options change in it."""
+    policy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(options.policy))
+    upgrades = policy.setdefault("spec", {}).setdefault("driver", {}).setdefault("upgradePolicy", {})
+    upgrades["autoUpgrade"] = True
+    if options.max_parallel is not None:
+        upgrades["maxParallelUpgrades"] = options.max_parallel
+    if options.max_unavailable is not None:
+        text = options.max_unavailable
+        upgrades["maxUnavailable"] = int(text) if text.isdigit() else text
+    return policy
+
+
+def next_version(version: str) -> str:
+    """Return a driver version with a higher last number: 595.91.07 becomes 595.91.08."""
+    head, dot, last = version.rpartition(".")
+    return f"{head}{dot}{int(last) + 1:0{len(last)}d}" if last.isdigit() else f"{version}.1"

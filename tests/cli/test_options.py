@@ -1,0 +1,91 @@
+"""What the command line makes of what people write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import structlog
+
+from gpuward.cli import logs
+from gpuward.cli.policyfile import default_policy, read_policy
+from gpuward.cli.run import parse_duration
+from gpuward.cli.story import Options, adjusted, next_version
+from gpuward.cli.view import age
+from gpuward.controllers.serving import parse_address
+from gpuward.errors import InputError
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0s", 0), ("10s", 10), ("1m30s", 90), ("2h", 7200), ("1.5s", 1.5), ("0", 0)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration("--x", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["10", "s", "ten", "5d", "-3s"])
+def test_what_is_no_duration_is_named(text: str) -> None:
+    with pytest.raises(InputError, match=r"--x: .* write a duration"):
+        parse_duration("--x", text)
+
+
+@pytest.mark.parametrize(("text", "place"), [
+    (":8080", ("0.0.0.0", 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9", ("::1", 9)), ("0", None), ("", None),
+])
+def test_addresses(text: str, place: tuple[str, int] | None) -> None:
+    assert parse_address("--x", text) == place
+
+
+@pytest.mark.parametrize("text", ["8080", ":http", ":70000", "host"])
+def test_what_is_no_address_is_named(text: str) -> None:
+    with pytest.raises(InputError, match="write an address such as :8080"):
+        parse_address("--x", text)
+
+
+@pytest.mark.parametrize(("before", "after"), [("595.91.07", "595.91.08"), ("580.99", "580.100"), ("575", "576"), ("x", "x.1")])
+def test_the_next_version(before: str, after: str) -> None:
+    assert next_version(before) == after
+
+
+def test_ages() -> None:
+    assert [age(value) for value in (-1, 5, 119, 185, 7800, 400000)] == ["0s", "5s", "119s", "3m5s", "2h10m", "4d"]
+
+
+def test_options_change_a_copy_of_the_policy() -> None:
+    policy = default_policy()
+    changed = adjusted(Options(policy, max_parallel=0, max_unavailable="100%"))
+    upgrades = changed["spec"]["driver"]["upgradePolicy"]
+    assert (upgrades["maxParallelUpgrades"], upgrades["maxUnavailable"]) == (0, "100%")
+    assert policy["spec"]["driver"]["upgradePolicy"]["maxParallelUpgrades"] == 1
+    assert adjusted(Options(policy, max_unavailable="3"))["spec"]["driver"]["upgradePolicy"]["maxUnavailable"] == 3
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("a: [", "write valid YAML"), ("kind: Pod", "a ClusterPolicy in it"), ("kind: ClusterPolicy", "metadata.name"),
+])
+def test_a_bad_policy_file_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=problem):
+        read_policy(str(file))
+    with pytest.raises(InputError, match="No such file"):
+        read_policy(str(tmp_path / "absent.yaml"))
+
+
+def test_log_lines_have_the_shape_of_zap() -> None:
+    lines: list[str] = []
+    logs.configure(lines.append, lambda: 12.5)
+    log = structlog.get_logger(logger="controllers.Upgrade")
+    log.info("Updated node state", node="n0")
+    log.debug("not shown")
+    assert json.loads(lines[0]) == {"level": "info", "ts": 12.5, "logger": "controllers.Upgrade", "msg": "Updated node state",
+                                    "node": "n0"}
+    assert len(lines) == 1
+    logs.configure(lines.append, lambda: 0.0, level="2", times="rfc3339", readable=True)
+    structlog.get_logger(logger="x").debug("shown")
+    assert lines[1] == "1970-01-01T00:00:00Z\tDEBUG\tx\tshown\n"
+
+
+@pytest.mark.parametrize(("level", "times"), [("loud", "epoch"), ("info", "sundial")])
+def test_unknown_log_settings_are_named(level: str, times: str) -> None:
+    with pytest.raises(InputError, match="--zap-"):
+        logs.configure(lambda line: None, lambda: 0.0, level=level, times=times)

@@ -1,0 +1,143 @@
+"""Which labels a node gets, by what discovery and people wrote on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward import names
+from gpuward.labels.decide import decide_labels, discovery_lost, mig_capable
+from gpuward.labels.policy import KNOWN, LabelPolicy, Workload
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PodView
+
+GPU = {names.NFD_GPU_LABELS[0]: "true"}
+CONTAINER = {
+    names.DEPLOY_PREFIX + operand: "true"
+    for operand in ("driver", "gpu-feature-discovery", "container-toolkit", "device-plugin", "dcgm", "dcgm-exporter",
+                    "node-status-exporter", "operator-validator", "client")
+}
+READY = {**GPU, names.GPU_PRESENT: "true", **CONTAINER}
+
+
+def changes(labels: dict[str, str], policy: LabelPolicy | None = None, *, pods: tuple[PodView, ...] = (),
+            annotations: dict[str, str] | None = None) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    """Return what one node's labels and annotations are changed to."""
+    node = NodeView("n0", "uid", labels=labels, annotations=annotations or {})
+    patches = decide_labels(Snapshot("gpu-operator", {"n0": node}, {"n0": pods}), policy or LabelPolicy())
+    assert len(patches) <= 1
+    return (dict(patches[0].labels), dict(patches[0].annotations)) if patches else ({}, {})
+
+
+def test_a_fresh_gpu_node_gets_every_operand_of_containers() -> None:
+    labels, annotations = changes(GPU)
+    assert labels == {names.GPU_PRESENT: "true", **CONTAINER}
+    assert annotations == {}
+
+
+@pytest.mark.parametrize("label", names.NFD_GPU_LABELS)
+def test_any_of_the_pci_labels_makes_a_gpu_node(label: str) -> None:
+    assert changes({label: "true"})[0][names.GPU_PRESENT] == "true"
+
+
+def test_a_node_without_gpus_is_left_alone() -> None:
+    assert changes({"feature.node.kubernetes.io/kernel-version.full": "6.8"}) == ({}, {})
+
+
+def test_a_node_that_is_as_it_should_be_gets_no_patch() -> None:
+    assert changes(READY) == ({}, {})
+
+
+@pytest.mark.parametrize("value", ["false", "paused-for-driver-upgrade", "pre-installed"])
+def test_what_somebody_else_chose_stays(value: str) -> None:
+    assert changes({**READY, names.DEPLOY_DRIVER: value}) == ({}, {})
+
+
+def test_an_empty_value_counts_as_absent() -> None:
+    assert changes({**READY, names.DEPLOY_DRIVER: ""})[0] == {names.DEPLOY_DRIVER: "true"}
+
+
+def test_operands_false_takes_every_operand_away_and_leaves_unknown_ones() -> None:
+    unknown = {names.DEPLOY_PREFIX + "mine": "true"}
+    labels, _ = changes({**READY, **unknown, names.DEPLOY_OPERANDS: "false"})
+    assert labels == dict.fromkeys(CONTAINER)
+
+
+@pytest.mark.parametrize(("labels", "expected"), [
+    ({names.MIG_CAPABLE: "true"}, True),
+    ({names.MIG_CAPABLE: "false", names.GPU_PRODUCT: "NVIDIA-H100"}, False),
+    ({names.GPU_PRODUCT: "NVIDIA-A100-SXM4-80GB"}, True),
+    ({names.GPU_PRODUCT: "Tesla-T4"}, False),
+    ({names.MIG_CAPABLE: "true", names.VGPU_HOST_DRIVER: "580.1"}, False),
+    ({}, False),
+])
+def test_mig_capability(labels: dict[str, str], expected: bool) -> None:
+    assert mig_capable(NodeView("n0", labels=labels)) is expected
+
+
+def test_a_mig_capable_node_gets_the_manager_and_the_default_layout_once() -> None:
+    policy = LabelPolicy(default_mig_config="all-disabled")
+    node = {**READY, names.MIG_CAPABLE: "true"}
+    manager = names.DEPLOY_PREFIX + "mig-manager"
+    assert changes(node, policy)[0] == {manager: "true", names.MIG_CONFIG: "all-disabled"}
+    assert changes({**node, manager: "false", names.MIG_CONFIG: "all-1g.10gb"}, policy) == ({}, {})
+
+
+@pytest.mark.parametrize(("policy", "wanted"), [
+    (LabelPolicy(sandbox_workloads=True, default_workload=Workload.VM_PASSTHROUGH), "sandbox-device-plugin"),
+    (LabelPolicy(sandbox_workloads=True, default_workload=Workload.VM_PASSTHROUGH, kata=True), "kata-sandbox-device-plugin"),
+    (LabelPolicy(sandbox_workloads=True, default_workload=Workload.VM_VGPU), "vgpu-manager"),
+])
+def test_nodes_for_virtual_machines_swap_their_operands(policy: LabelPolicy, wanted: str) -> None:
+    labels, _ = changes(READY, policy)
+    assert labels[names.DEPLOY_PREFIX + wanted] == "true"
+    assert labels[names.DEPLOY_DRIVER] is None
+    assert set(labels) <= KNOWN
+
+
+def test_the_workload_label_counts_only_with_sandbox_workloads() -> None:
+    node = {**READY, names.WORKLOAD_CONFIG: "vm-vgpu"}
+    assert changes(node) == ({}, {})
+    labels, _ = changes(node, LabelPolicy(sandbox_workloads=True))
+    assert labels[names.DEPLOY_PREFIX + "vgpu-manager"] == "true"
+    assert changes({**READY, names.WORKLOAD_CONFIG: "nonsense"}, LabelPolicy(sandbox_workloads=True)) == ({}, {})
+
+
+def test_the_annotation_tells_the_driver_manager_that_nodes_are_emptied_for_it() -> None:
+    policy = LabelPolicy(driver_upgrades=True)
+    assert changes(READY, policy) == ({}, {names.UPGRADE_ENABLED: "true"})
+    assert changes(READY, annotations={names.UPGRADE_ENABLED: "true"}) == ({}, {names.UPGRADE_ENABLED: None})
+    assert changes(READY, policy, annotations={names.UPGRADE_ENABLED: "true"}) == ({}, {})
+
+
+GONE = {key: value for key, value in READY.items() if key not in GPU}
+OTHER_NFD = {names.NFD_KERNEL: "6.8.0"}
+
+
+def test_a_gpu_that_was_taken_out_takes_the_operands_with_it() -> None:
+    labels, annotations = changes({**GONE, **OTHER_NFD}, annotations={names.UPGRADE_ENABLED: "true"})
+    assert labels == {names.GPU_PRESENT: "false", **dict.fromkeys(CONTAINER)}
+    assert annotations == {names.UPGRADE_ENABLED: None}
+
+
+def test_a_restarting_discovery_takes_nothing_away() -> None:
+    assert changes(GONE) == ({}, {})
+
+
+def test_nothing_is_taken_away_under_a_running_gpu_pod() -> None:
+    user = PodView("ml", "train", node="n0", uses_gpu=True, phase="Running")
+    assert changes({**GONE, **OTHER_NFD}, pods=(user,)) == ({}, {})
+    finished = PodView("ml", "train", node="n0", uses_gpu=True, phase="Succeeded")
+    assert changes({**GONE, **OTHER_NFD}, pods=(finished,))[0][names.GPU_PRESENT] == "false"
+    assert discovery_lost(NodeView("n0", labels={**GONE, **OTHER_NFD}), (user,))
+
+
+def test_nodes_in_doubt_and_nodes_on_their_way_out_are_not_touched() -> None:
+    node = NodeView("n0", labels=GPU)
+    assert decide_labels(Snapshot("ns", {"n0": node}, unsettled=frozenset({"n0"})), LabelPolicy()) == ()
+    assert decide_labels(Snapshot("ns", {"n0": NodeView("n0", labels=GPU, deleting=True)}), LabelPolicy()) == ()
+
+
+def test_each_changed_label_is_expected_as_it_was_read() -> None:
+    node = NodeView("n0", labels={**READY, names.DEPLOY_DRIVER: ""})
+    (patch,) = decide_labels(Snapshot("ns", {"n0": node}), LabelPolicy())
+    assert patch.expect_labels == {names.DEPLOY_DRIVER: ""}

@@ -1,0 +1,96 @@
+"""The fewest writes from what is there to what was rendered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gpuward.errors import PolicyError
+from gpuward.model.actions import ApplyObject, DeleteObject
+from gpuward.model.snapshot import Applied, Snapshot
+from gpuward.model.views import OwnedView, Ref
+from gpuward.operands.changes import changes
+from gpuward.operands.state import ObjectRef, OperandState
+
+OWNER = Ref("", "cluster-policy", "cp-uid")
+
+
+def obj(kind: str = "ConfigMap", name: str = "a", **rest: Any) -> dict[str, Any]:
+    """Build a rendered object."""
+    version = "apps/v1" if kind == "DaemonSet" else "v1"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "ns"}, **rest}
+
+
+def state(*objects: dict[str, Any], absent: tuple[ObjectRef, ...] = (), error: PolicyError | None = None) -> OperandState:
+    """Build a state."""
+    return OperandState("state-x", True, objects, absent, error)
+
+
+def applied(kind: str = "ConfigMap", name: str = "a", **rest: Any) -> tuple[Snapshot, str]:
+    """Return a cluster in which the object was applied at version 5, and its hash."""
+    (action,) = changes([state(obj(kind, name))], OWNER, Snapshot("ns"))
+    assert isinstance(action, ApplyObject)
+    owned = OwnedView(kind, "ns", name, "uid", "5", 1, "cp-uid", action.hash)
+    return _with(owned, Applied(action.hash, "5", 1), **rest), action.hash
+
+
+def _with(owned: OwnedView, last: Applied | None, **change: Any) -> Snapshot:
+    view = msgspec.structs.replace(owned, **change)
+    key = (view.kind, view.namespace, view.name)
+    return Snapshot("ns", owned={key: view}, applied={key: last} if last else {})
+
+
+def test_what_is_not_there_is_created_with_its_owner() -> None:
+    (action,) = changes([state(obj())], OWNER, Snapshot("ns"))
+    assert isinstance(action, ApplyObject)
+    assert (action.version, action.verify) == ("", False)
+    assert action.body["metadata"]["ownerReferences"][0]["uid"] == "cp-uid"
+
+
+def test_what_is_as_applied_is_left_alone() -> None:
+    for kind in ("ConfigMap", "DaemonSet", "ServiceAccount"):
+        assert changes([state(obj(kind))], OWNER, applied(kind)[0]) == ()
+
+
+def test_a_status_update_of_a_daemonset_is_no_difference_but_a_hand_edit_is() -> None:
+    assert changes([state(obj("DaemonSet"))], OWNER, applied("DaemonSet", version="9")[0]) == ()
+    (action,) = changes([state(obj("DaemonSet"))], OWNER, applied("DaemonSet", version="9", generation=2)[0])
+    assert isinstance(action, ApplyObject)
+    assert (action.version, action.verify) == ("9", True)
+
+
+def test_a_hand_edit_of_another_object_is_looked_at() -> None:
+    (action,) = changes([state(obj())], OWNER, applied(version="6")[0])
+    assert isinstance(action, ApplyObject)
+    assert action.verify
+
+
+def test_a_new_rendering_replaces_without_a_look() -> None:
+    (action,) = changes([state(obj(data={"x": "1"}))], OWNER, applied()[0])
+    assert isinstance(action, ApplyObject)
+    assert (action.version, action.verify) == ("5", False)
+
+
+def test_after_a_restart_what_is_there_is_looked_at_once() -> None:
+    snapshot = msgspec.structs.replace(applied()[0], applied={})
+    (action,) = changes([state(obj())], OWNER, snapshot)
+    assert isinstance(action, ApplyObject)
+    assert action.verify
+
+
+def test_a_daemonset_with_our_hash_needs_no_look_after_a_restart() -> None:
+    snapshot = msgspec.structs.replace(applied("DaemonSet")[0], applied={})
+    assert changes([state(obj("DaemonSet"))], OWNER, snapshot) == ()
+
+
+def test_only_what_is_there_is_deleted() -> None:
+    gone = (ObjectRef("v1", "ConfigMap", "ns", "a"), ObjectRef("v1", "ConfigMap", "ns", "never-was"))
+    assert changes([state(absent=gone)], OWNER, applied()[0]) == (
+        DeleteObject("ConfigMap", Ref("ns", "a", "uid"), why="state-x does not want it"),
+    )
+
+
+def test_a_state_with_an_error_changes_nothing() -> None:
+    broken = state(obj(), error=PolicyError("spec.x", 1, "mend it"))
+    assert changes([broken, state(obj(name="b"))], OWNER, Snapshot("ns"))[0].lane == "ConfigMap/ns/b"

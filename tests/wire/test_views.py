@@ -1,0 +1,175 @@
+"""Kubernetes JSON to views: what is kept, what absent fields mean, what cannot be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuward import names
+from gpuward.model.record import Record, encode_record
+from gpuward.model.states import State
+from gpuward.model.views import Owner, PodView
+from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view
+from gpuward.wire.nodes import node_view
+from gpuward.wire.pods import keep_pods, pod_view
+from gpuward.wire.policies import policy_view
+
+CREATED = "2026-01-02T03:04:05Z"
+OWNER = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "drv", "uid": "ds-1", "controller": True}
+
+
+def raw(**obj: Any) -> bytes:
+    """Encode an object."""
+    return msgspec.json.encode(obj)
+
+
+def test_a_node_keeps_the_labels_of_ours_and_of_discovery() -> None:
+    view = node_view(raw(
+        metadata={
+            "name": "n0", "uid": "u", "resourceVersion": "7", "creationTimestamp": CREATED,
+            "labels": {"nvidia.com/gpu.present": "true", names.NFD_KERNEL: "6.8", "topology.kubernetes.io/zone": "a"},
+            "annotations": {"nvidia.com/x": "1", "other": "2"},
+        },
+        spec={"unschedulable": True},
+        status={"conditions": [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+                "nodeInfo": {"containerRuntimeVersion": "containerd://1.7.27"}},
+    ))
+    assert view.labels == {"nvidia.com/gpu.present": "true", names.NFD_KERNEL: "6.8"}
+    assert view.annotations == {"nvidia.com/x": "1"}
+    assert (view.unschedulable, view.ready, view.runtime, view.version) == (True, True, "containerd", "7")
+    assert view.created == 1767323045.0
+
+
+@pytest.mark.parametrize(("conditions", "ready"), [
+    ([{"type": "Ready", "status": "True"}], True),
+    ([{"type": "Ready", "status": "False"}], False),
+    ([{"type": "Ready", "status": "Unknown"}], None),
+    ([], None),
+    (None, None),
+])
+def test_a_node_that_does_not_say_that_it_is_ready_is_not(conditions: Any, ready: bool | None) -> None:
+    assert node_view(raw(metadata={"name": "n"}, status={"conditions": conditions})).ready is ready
+
+
+def test_a_node_without_annotations_says_so() -> None:
+    assert not node_view(raw(metadata={"name": "n"})).has_annotations
+    assert node_view(raw(metadata={"name": "n", "annotations": {}})).has_annotations
+
+
+def test_our_record_is_read_and_garbage_is_told_apart_from_nothing() -> None:
+    record = Record(State.DONE, since=5.0, target="abc")
+    annotations = {names.UPGRADE_RECORD: encode_record(record)}
+    assert node_view(raw(metadata={"name": "n", "annotations": annotations})).record == record
+    spoilt = node_view(raw(metadata={"name": "n", "annotations": {names.UPGRADE_RECORD: "{nonsense"}}))
+    assert spoilt.record is None
+    assert spoilt.record_error
+    assert not node_view(raw(metadata={"name": "n"})).record_error
+
+
+def pod(**change: Any) -> dict[str, Any]:
+    """Build a running pod with one container."""
+    body: dict[str, Any] = {
+        "metadata": {"name": "p", "namespace": "ml", "uid": "u", "ownerReferences": [OWNER]},
+        "spec": {"nodeName": "n0", "containers": [{"name": "c"}]},
+        "status": {"phase": "Running", "containerStatuses": [{"ready": True, "restartCount": 3}]},
+    }
+    for key, value in change.items():
+        body[key] = {**body[key], **value}
+    return body
+
+
+def view(**change: Any) -> PodView:
+    """Decode a changed pod."""
+    return pod_view(raw(**pod(**change)))
+
+
+def test_a_pod_of_a_daemonset() -> None:
+    assert view().owner == Owner("DaemonSet", "drv", "ds-1")
+    assert (view().ready, view().orphan, view().node, view().uses_gpu) == (True, False, "n0", False)
+
+
+@pytest.mark.parametrize(("status", "ready", "restarts"), [
+    ({"phase": "Pending"}, False, 0),
+    ({"containerStatuses": []}, False, 0),
+    ({"containerStatuses": [{"ready": True}, {"ready": False, "restartCount": 12}]}, False, 12),
+    ({"containerStatuses": [{"ready": True}], "initContainerStatuses": [{"ready": False, "restartCount": 4}]}, True, 4),
+    ({"phase": "Pending", "containerStatuses": [{"ready": True, "restartCount": 99}]}, False, 0),
+])
+def test_readiness_and_restarts(status: dict[str, Any], ready: bool, restarts: int) -> None:
+    assert (view(status=status).ready, view(status=status).restarts) == (ready, restarts)
+
+
+def test_the_reason_for_which_a_container_waits() -> None:
+    waiting = {"ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    assert view(status={"phase": "Pending", "containerStatuses": [waiting]}).waiting == "ImagePullBackOff"
+
+
+@pytest.mark.parametrize(("resources", "uses"), [
+    ({"limits": {"nvidia.com/gpu": "1"}}, True),
+    ({"requests": {"nvidia.com/gpu.shared": 2}}, True),
+    ({"limits": {"nvidia.com/mig-1g.10gb": "1"}}, True),
+    ({"limits": {"cpu": "1", "example.com/gpu": "1"}}, False),
+    ({}, False),
+])
+def test_who_uses_a_gpu(resources: dict[str, Any], uses: bool) -> None:
+    assert view(spec={"containers": [{"name": "a"}, {"name": "b", "resources": resources}]}).uses_gpu is uses
+
+
+def test_the_driver_digest_is_the_first_that_is_not_empty_init_containers_first() -> None:
+    def env(value: str) -> list[dict[str, str]]:
+        return [{"name": names.DRIVER_CONFIG_DIGEST, "value": value}]
+
+    spec = {"initContainers": [{"env": env("")}, {"env": env("11")}], "containers": [{"env": env("22")}]}
+    assert view(spec=spec).config_digest == "11"
+    assert view(spec={"containers": [{"env": env("22")}]}).config_digest == "22"
+
+
+def test_what_is_kept_of_a_fleets_pods() -> None:
+    keep = keep_pods("gpu-operator", [lambda pod: pod.labels.get("job") == "long"])
+    ours = PodView("gpu-operator", "driver", owner=Owner("DaemonSet", "drv", "1"))
+    assert keep(ours), "ours is kept even before it has a node"
+    assert keep(PodView("gpu-operator", "left", labels={"app": names.DRIVER_APP}, orphan=True))
+    assert not keep(PodView("gpu-operator", "other", node="n0", orphan=True))
+    assert keep(PodView("ml", "train", node="n0", uses_gpu=True))
+    assert not keep(PodView("ml", "train", uses_gpu=True)), "a pod without a node disturbs none"
+    assert keep(PodView("ml", "job", node="n0", labels={"job": "long"}))
+    assert not keep(PodView("web", "shop", node="n0"))
+
+
+def test_a_daemonset_and_its_revision() -> None:
+    ds = daemonset_view(raw(
+        metadata={"name": "drv", "namespace": "ns", "uid": "ds-1", "generation": 4, "annotations": {names.APPLIED_HASH: "h"}},
+        spec={"selector": {"matchLabels": {"app": "x"}}, "updateStrategy": {"type": "OnDelete"},
+              "template": {"spec": {"containers": [{"env": [{"name": names.DRIVER_CONFIG_DIGEST, "value": "5"}]}]}}},
+        status={"observedGeneration": 3, "desiredNumberScheduled": 2, "numberUnavailable": 1},
+    ))
+    assert (ds.on_delete, ds.settled, ds.desired, ds.unavailable) == (True, False, 2, 1)
+    assert (ds.config_digest, ds.applied_hash) == ("5", "h")
+    revision = revision_view(raw(
+        metadata={"name": "drv-6f9c", "namespace": "ns", "labels": {names.REVISION_HASH: "6f9c"}, "ownerReferences": [OWNER]},
+        revision=3,
+    ))
+    assert (revision.owner_uid, revision.revision, revision.hash) == ("ds-1", 3, "6f9c")
+    bare = revision_view(raw(metadata={"name": "drv-77", "ownerReferences": [OWNER]}, revision=1))
+    assert bare.hash == "77", "without the label the hash is what follows the owner's name"
+
+
+def test_only_objects_of_a_cluster_policy_count_as_owned() -> None:
+    owner = {**OWNER, "kind": "ClusterPolicy", "uid": "cp"}
+    assert owned_view(raw(metadata={"name": "a", "ownerReferences": [owner]}), "ConfigMap").owner_uid == "cp"
+    assert owned_view(raw(metadata={"name": "a", "ownerReferences": [OWNER]}), "ConfigMap").owner_uid == ""
+    assert owned_view(raw(metadata={"name": "a"}), "ConfigMap").owner_uid == ""
+
+
+def test_a_policy_keeps_its_whole_body() -> None:
+    body = {"metadata": {"name": "cluster-policy", "generation": 2, "creationTimestamp": CREATED}, "spec": {"driver": {}}}
+    policy = policy_view(msgspec.json.encode(body))
+    assert (policy.name, policy.generation, policy.created, policy.body) == ("cluster-policy", 2, 1767323045.0, body)
+
+
+@pytest.mark.parametrize("decode", [node_view, pod_view, daemonset_view, revision_view, policy_view])
+def test_garbage_is_refused(decode: Any) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode(b'{"metadata": 3}')
