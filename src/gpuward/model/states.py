@@ -6,9 +6,10 @@ ever written. A node walks the main route
     unknown/upgrade-done -> upgrade-required -> cordon-required -> wait-for-jobs-required -> pod-deletion-required
         [-> drain-required] -> pod-restart-required -> validation-required -> uncordon-required -> upgrade-done
 
-with four ways off it: a restart that changes nothing about the driver goes from upgrade-required straight to
+with five ways off it: a restart that changes nothing about the driver goes from upgrade-required straight to
 pod-restart-required; a target that was rolled back sends an undisturbed node straight to uncordon-required or upgrade-done;
-a GPU pod that turns up just before the driver is replaced sends the node back to pod-deletion-required; and every step that can
+a GPU pod that turns up just before the driver is replaced sends the node back to pod-deletion-required; a node that somebody
+set to uncordon-required by hand is validated first; and every step that can
 go wrong leads to upgrade-failed, from where it is tried again. `TRANSITIONS` holds all of it; anything else is a bug and raises.
 """
 
@@ -58,7 +59,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.VALIDATION_REQUIRED: frozenset(
         {State.UNCORDON_REQUIRED, State.DONE, State.POD_RESTART_REQUIRED, State.FAILED}
     ),
-    State.UNCORDON_REQUIRED: frozenset({State.DONE}),
+    State.UNCORDON_REQUIRED: frozenset({State.DONE, State.VALIDATION_REQUIRED}),
     State.FAILED: frozenset(
         {State.UPGRADE_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED, State.POD_RESTART_REQUIRED,
          State.VALIDATION_REQUIRED}

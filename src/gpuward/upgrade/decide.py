@@ -1,12 +1,14 @@
 """Decide what the driver upgrade does now: one pure function from the facts to a plan.
 
 Two questions, two places. `walk` asks of one node: if it may go on, what is its next step? Admission asks of the fleet: which of
-the nodes that want to start may start now? Nodes under way go first, so that what they free is given out in the same pass.
+the nodes that want to start may start now? Nodes under way go first; what they give back is given out once it is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, PatchNode
@@ -15,7 +17,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
-from gpuward.upgrade import emptying, queueing, replacing  # noqa: F401  importing the steps registers them
+from gpuward.upgrade import emptying, finishing, queueing, replacing  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.facts import NodeFacts, gather
 from gpuward.upgrade.gates import GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of
@@ -31,12 +33,13 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Plan:
     facts = {node.node.name: node for node in gather(snapshot, policy)}
     if policy.auto_upgrade:
         paths = {name: _advance(node, snapshot, policy, now) for name, node in facts.items()}
-        paths, fleet = _admit(paths, snapshot, policy, now)
+        fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, now)
+        paths, fleet = _admit(paths, fleet, snapshot, policy, now)
         strays: tuple[Action, ...] = ()
     else:
         paths = {name: _finish_only(node, snapshot, policy, now) for name, node in facts.items()}
-        fleet = fleet_of((path.node for path in paths.values()), snapshot.unsettled, now)
-        strays = _labels_to_drop(snapshot, facts)
+        fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, now)
+        strays = _labels_to_drop(snapshot)
     actions = tuple(action for name, path in paths.items() for action in actions_of(path, facts[name]))
     return Plan(
         actions=actions + strays,
@@ -56,11 +59,10 @@ def _advance(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: fl
 
 
 def _admit(
-    paths: Mapping[str, Path], snapshot: Snapshot, policy: UpgradePolicy, now: float
+    paths: Mapping[str, Path], fleet: Fleet, snapshot: Snapshot, policy: UpgradePolicy, now: float
 ) -> tuple[dict[str, Path], Fleet]:
     """Fold over the waiting nodes in order: each that passes every gate changes the fleet for the next one."""
     result = dict(paths)
-    fleet = fleet_of((path.node for path in paths.values()), snapshot.unsettled, now)
     waiting = [path.node for path in paths.values() if path.node.state is State.UPGRADE_REQUIRED]
     for node in sorted(waiting, key=turn):
         name = node.node.name
@@ -70,11 +72,9 @@ def _admit(
         hold = next((held for gate in GATES if (held := gate(node, fleet, policy)) is not None), None)
         if hold is None:
             result[name] = walk(take(path, admission(node), now), policy, now)
-            fleet = fleet.admitted(node) if result[name].node.state in IN_PROGRESS else fleet
+            fleet = fleet.admitted(node)
         else:
-            result[name] = Path(
-                path.node, path.entered, path.annotations, path.events, path.actions, path.adopted, hold
-            )
+            result[name] = msgspec.structs.replace(path, hold=hold)
     return result, fleet
 
 
@@ -84,13 +84,13 @@ def _finish_only(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now
     if state not in IN_PROGRESS or node.node.name in snapshot.unsettled:
         return Path(node)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
-        path = walk(begin(node, now), policy, now)
-        if path.node.state in _GENTLE:
-            return path
+        path = walk(begin(node, now), policy, now, within=_GENTLE)
+        waits = path.hold is None and path.node.state in IN_PROGRESS
+        return msgspec.structs.replace(path, hold=Hold(Reason.PAUSED, {}, path.node.record.since)) if waits else path
     return Path(node, hold=Hold(Reason.PAUSED, {}, node.record.since))
 
 
-def _labels_to_drop(snapshot: Snapshot, facts: Mapping[str, NodeFacts]) -> tuple[Action, ...]:
+def _labels_to_drop(snapshot: Snapshot) -> tuple[Action, ...]:
     """Remove the state label, as documented, from every node that is not under way; our record of it stays."""
     return tuple(
         PatchNode(
@@ -123,7 +123,7 @@ def _count(paths: Mapping[str, Path], fleet: Fleet, policy: UpgradePolicy) -> Co
         free = min(free, policy.max_parallel_upgrades - len(fleet.in_progress))
     return Counts(
         total=fleet.total,
-        in_progress=len(fleet.in_progress),
+        in_progress=sum(state in IN_PROGRESS for state in states),
         done=states.count(State.DONE),
         failed=states.count(State.FAILED),
         available=max(0, free),

@@ -8,15 +8,18 @@ from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Refusal
-from gpuward.model.states import State
+from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import PodView
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.finishing import finish, rolled_back
 from gpuward.upgrade.leaving import Leaving
 from gpuward.upgrade.step import Move, Step, Wait, step
 
 FIRST_RETRY = 2.0
 """Seconds until a refused eviction is tried again; it doubles up to LAST_RETRY."""
 LAST_RETRY = 30.0
+_DOUBLINGS = 10
+"""More than it takes to get to LAST_RETRY; a pod that is refused for a day would overflow the power."""
 
 DRAIN_INSTEAD = "Pod deletion failed but drain is enabled in spec. Will attempt a node drain"
 PODS_DELETED = "Deleted workload pods on the node for the driver upgrade"
@@ -27,28 +30,28 @@ DRAIN_FAILED = "Failed to drain the node, "
 
 
 def cordon_owner(node: NodeFacts) -> CordonOwner:
-    """Say whose cordon the node will carry: ours, unless somebody else's is there already.
-
-    A node found in mid-upgrade with a cordon, without an owner and without NVIDIA's initial-state annotation, was cordoned by the
-    upgrade itself, so it counts as ours.
-    """
-    if node.record.cordon is CordonOwner.GPUWARD or not node.unschedulable:
+    """Say whose cordon the node will carry: ours, unless somebody else's is there already."""
+    if not node.unschedulable:
         return CordonOwner.GPUWARD
-    if names.INITIALLY_UNSCHEDULABLE in node.node.annotations or node.state is State.UPGRADE_REQUIRED:
+    if names.INITIALLY_UNSCHEDULABLE in node.node.annotations:
         return CordonOwner.OTHER
-    return node.record.cordon or (CordonOwner.GPUWARD if node.node.record is None else CordonOwner.OTHER)
+    return CordonOwner.GPUWARD if node.record.cordon is CordonOwner.GPUWARD else CordonOwner.OTHER
 
 
-def cordon_annotations(owner: CordonOwner) -> dict[str, str | None]:
-    """Return NVIDIA's memory of a foreign cordon, so that NVIDIA's operator could take over."""
-    return {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
+def cordon_annotations(node: NodeFacts, owner: CordonOwner) -> dict[str, str | None]:
+    """Return NVIDIA's memory of a foreign cordon, so that NVIDIA's operator could take over, or forget an earlier one."""
+    if owner is CordonOwner.OTHER:
+        return {names.INITIALLY_UNSCHEDULABLE: "true"}
+    return {names.INITIALLY_UNSCHEDULABLE: None} if names.INITIALLY_UNSCHEDULABLE in node.node.annotations else {}
 
 
 @step(State.CORDON_REQUIRED)
 def cordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Cordon the node, noting whose cordon it is, and start the clock of the jobs that may finish first."""
+    if rolled_back(node):
+        return finish(node)
     owner = cordon_owner(node)
-    annotations = cordon_annotations(owner)
+    annotations = cordon_annotations(node, owner)
     if node.jobs and policy.wait_for_completion.timeout_seconds:
         annotations[names.WAIT_FOR_JOBS_SINCE] = str(int(now))
     return Move(State.WAIT_FOR_JOBS_REQUIRED, cordon=owner, annotations=annotations)
@@ -57,9 +60,11 @@ def cordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.WAIT_FOR_JOBS_REQUIRED)
 def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Wait for the pods that the policy lets finish, for ever or until its timeout."""
+    if rolled_back(node):
+        return finish(node)
     timeout = policy.wait_for_completion.timeout_seconds
-    since = _clock(node.node.annotations.get(names.WAIT_FOR_JOBS_SINCE)) or node.record.since or now
-    if node.jobs and (not timeout or now <= since + timeout):
+    since = min(now, _clock(node.node.annotations.get(names.WAIT_FOR_JOBS_SINCE)) or node.record.since)
+    if node.jobs and (not timeout or now < since + timeout):
         until = since + timeout if timeout else None
         args = {"pod": str(node.jobs[0].ref), "pods": len(node.jobs)}
         return Wait(Hold(Reason.JOBS_RUNNING, args, since, until), retry_at=until)
@@ -70,6 +75,8 @@ def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.POD_DELETION_REQUIRED)
 def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict the GPU pods; when one may not go, or time is up, drain the node if the policy allows it, else fail."""
+    if rolled_back(node):
+        return finish(node)
     waited = node.node.upgrade_label == State.POD_DELETION_REQUIRED
     if node.leaving.empty:
         return Move(State.POD_RESTART_REQUIRED, events=(EventText(PODS_DELETED),) if waited else ())
@@ -85,6 +92,8 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.DRAIN_REQUIRED)
 def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict everything that a drain takes, if the policy wants one; fail when something may not go or time is up."""
+    if rolled_back(node):
+        return finish(node)
     if not policy.drain.enable:
         return Move(State.POD_RESTART_REQUIRED)
     if node.draining.empty:
@@ -97,16 +106,23 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 
 def fail(node: NodeFacts, cause: str, now: float, events: tuple[EventText, ...] = ()) -> Move:
     """Set the node to failed, remembering the step and its cause; a node whose driver was not touched serves on."""
-    undisturbed = node.state in (State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED)
-    ours = undisturbed and not node.cordon_is_foreign
-    return Move(State.FAILED, failure=Failure(node.state, cause, now), uncordon=ours, events=events)
+    ours = node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
+    undisturbed = node.state in UNDISTURBED and node.untouched
+    clocks = {names.VALIDATION_SINCE: None} if names.VALIDATION_SINCE in node.node.annotations else {}
+    return Move(
+        State.FAILED,
+        annotations=clocks,
+        failure=Failure(node.state, cause, now),
+        uncordon=ours and undisturbed,
+        events=events,
+    )
 
 
 def _obstacle(node: NodeFacts, leaving: Leaving, timeout: int, now: float) -> str | None:
     """Say what makes the eviction impossible, or that its time is up; None while it may go on."""
     if leaving.blocked:
         return "; ".join(f"pod {blocked.pod.ref} cannot be evicted: {blocked.why}" for blocked in leaving.blocked)
-    if timeout and now > node.record.since + timeout and node.node.upgrade_label == node.state:
+    if timeout and now >= node.record.since + timeout and node.node.upgrade_label == node.state:
         pods = ", ".join(_why_still_there(pod, node.refusals.get(pod.uid)) for pod in leaving.pods)
         return f"after {timeout} s there still are: {pods}"
     return None
@@ -121,9 +137,10 @@ def _why_still_there(pod: PodView, refusal: Refusal | None) -> str:
 def _evict(node: NodeFacts, leaving: Leaving, timeout: int, now: float) -> Wait:
     """Ask for the eviction of every pod that is not on its way yet and whose last refusal is old enough."""
     until = node.record.since + timeout if timeout else None
-    due = [pod for pod in leaving.pods if not pod.deleting and _retry_at(node.refusals.get(pod.uid)) <= now]
-    waits = [_retry_at(node.refusals.get(pod.uid)) for pod in leaving.pods if not pod.deleting and pod not in due]
-    refused = next((pod for pod in leaving.pods if not pod.deleting and pod.uid in node.refusals), None)
+    staying = [pod for pod in leaving.pods if not pod.deleting]
+    due = [pod for pod in staying if _retry_at(node.refusals.get(pod.uid)) <= now]
+    waits = [at for pod in staying if (at := _retry_at(node.refusals.get(pod.uid))) > now]
+    refused = next((pod for pod in staying if pod.uid in node.refusals), None)
     if refused is not None:
         refusal = node.refusals[refused.uid]
         args = {"pod": str(refused.ref), "message": refusal.message, "attempts": refusal.count}
@@ -143,9 +160,10 @@ def _evict(node: NodeFacts, leaving: Leaving, timeout: int, now: float) -> Wait:
 def _retry_at(refusal: Refusal | None) -> float:
     if refusal is None:
         return 0.0
-    return refusal.at + min(FIRST_RETRY * 2.0 ** (refusal.count - 1), LAST_RETRY)
+    doublings = min(refusal.count - 1, _DOUBLINGS)
+    return refusal.at + min(FIRST_RETRY * 2.0**doublings, LAST_RETRY)
 
 
 def _clock(text: str | None) -> float | None:
     """Read NVIDIA's start-time annotation, seconds in decimal; garbage is as good as none."""
-    return float(text) if text is not None and text.isdigit() else None
+    return float(text) if text is not None and text.isdecimal() else None

@@ -12,7 +12,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODE_NOT_READY: "the node is not Ready",
     Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
     Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
-    Reason.PROTECTED_PODS: "pod {pod} uses a GPU and cannot be evicted: {why}",
+    Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
     Reason.UNAVAILABLE_LIMIT: "{used} nodes are unavailable ({nodes}) and maxUnavailable allows {limit}",
     Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades under way ({nodes})",
     Reason.JOBS_RUNNING: "waits for {pods} pods to complete, among them {pod}",
@@ -26,6 +26,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.FAILED: "failed in {step}: {cause}",
     Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",
     Reason.TWO_DRIVER_PODS: "{pods} driver pods run on this node",
+    Reason.MAINTENANCE: "a maintenance operator has this node; set its state label to upgrade-required to upgrade it here",
 }
 
 

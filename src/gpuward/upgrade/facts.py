@@ -11,9 +11,9 @@ from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Refusal, Snapshot
-from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
-from gpuward.upgrade.leaving import Leaving, pods_to_leave
+from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 from gpuward.upgrade.selectors import matches
 
 RESTARTS_TOLERATED = 10
@@ -42,7 +42,9 @@ class NodeFacts(msgspec.Struct, frozen=True):
     @property
     def in_step(self) -> bool:
         """Tell whether the driver pod runs the newest template."""
-        return self.driver is not None and not self.driver.orphan and self.driver.revision == self.target
+        if self.driver is None or not self.target:
+            return False
+        return not self.driver.orphan and self.driver.revision == self.target
 
     @property
     def driver_ready(self) -> bool:
@@ -104,10 +106,39 @@ class NodeFacts(msgspec.Struct, frozen=True):
         threshold = max(self.driver.created, self.record.started if self.record.forced else 0.0)
         return tuple(pod for pod in self.validators if pod.created < int(threshold))
 
+    @property
+    def live_validators(self) -> tuple[PodView, ...]:
+        """Return the validator pods that stay."""
+        return tuple(pod for pod in self.validators if not pod.deleting and not pod.finished)
+
+    @property
+    def validated(self) -> bool:
+        """Tell whether validator pods that have seen the driver that runs now confirm it."""
+        validators, stale = self.live_validators, self.stale_validators
+        return self.driver_ready and bool(validators) and all(pod.ready and pod not in stale for pod in validators)
+
+    @property
+    def untouched(self) -> bool:
+        """Tell whether the driver pod is the one that ran when the node was admitted."""
+        return self.driver is not None and not self.driver.deleting and self.driver.created < int(self.record.started)
+
+    @property
+    def stranded(self) -> bool:
+        """Tell whether our own cordon outlived its upgrade, because somebody took the state label away."""
+        return self.unschedulable and self.record.cordon is CordonOwner.GPUWARD
+
+    @property
+    def unvouched(self) -> bool:
+        """Tell whether the last upgrade ended, or was ended, after its driver pod was touched and before it was validated."""
+        if self.record.failure is not None:
+            return self.record.failure.state not in UNDISTURBED
+        reached = self.record.state
+        return reached is State.FAILED or (reached in IN_PROGRESS and reached not in UNDISTURBED)
+
 
 def gather(snapshot: Snapshot, policy: UpgradePolicy) -> list[NodeFacts]:
-    """Return the facts of every managed node, by name: a node with a driver pod, or with an upgrade under way."""
-    daemonsets = {ds.uid: ds for ds in snapshot.daemonsets if _drives(ds)}
+    """Return the facts of every managed node, by name: a node with a driver pod, an upgrade under way or a cordon of ours."""
+    daemonsets = {ds.uid: ds for ds in snapshot.daemonsets if _drives(ds, snapshot.namespace)}
     targets = _newest_revisions(snapshot, daemonsets)
     return [
         facts
@@ -116,7 +147,9 @@ def gather(snapshot: Snapshot, policy: UpgradePolicy) -> list[NodeFacts]:
     ]
 
 
-def _drives(ds: DaemonSetView) -> bool:
+def _drives(ds: DaemonSetView, namespace: str) -> bool:
+    if ds.namespace != namespace:
+        return False
     return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
 
 
@@ -136,14 +169,15 @@ def _node_facts(
     driver_sets: tuple[Mapping[str, DaemonSetView], Mapping[str, str]],
 ) -> NodeFacts | None:
     daemonsets, targets = driver_sets
-    pods = snapshot.pods.get(node.name, ())
-    drivers = [pod for pod in pods if _is_driver(pod, snapshot.namespace, daemonsets)]
+    pods = sorted(snapshot.pods.get(node.name, ()), key=lambda pod: pod.ref)
+    drivers = [pod for pod in pods if is_driver_pod(pod, snapshot.namespace)]
     state = node.state if node.state is not None else State.UNKNOWN
-    if not drivers and state not in IN_PROGRESS and state is not State.FAILED:
+    record = node.record or Record(state=state)
+    stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
+    if not drivers and not stranded and state not in IN_PROGRESS and state is not State.FAILED:
         return None
     driver = _the_driver(drivers)
     daemonset = _daemonset_of(driver, daemonsets)
-    record = node.record or Record(state=state)
     return NodeFacts(
         node=node,
         state=state,
@@ -154,7 +188,7 @@ def _node_facts(
         target=targets.get(daemonset.uid, "") if daemonset else "",
         validators=tuple(p for p in pods if p.namespace == snapshot.namespace and _app(p) == names.VALIDATOR_APP),
         leaving=pods_to_leave(pods, policy.pod_deletion, snapshot.namespace),
-        draining=pods_to_leave(pods, policy.drain, snapshot.namespace) if policy.drain.enable else Leaving(),
+        draining=pods_to_drain(pods, policy, snapshot.namespace) if policy.drain.enable else Leaving(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),
         refusals=snapshot.refusals,
         unschedulable=node.unschedulable,
@@ -165,21 +199,22 @@ def _app(pod: PodView) -> str:
     return pod.labels.get("app", "")
 
 
-def _is_driver(pod: PodView, namespace: str, daemonsets: Mapping[str, DaemonSetView]) -> bool:
+def is_driver_pod(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
     if pod.namespace != namespace or _app(pod) != names.DRIVER_APP:
         return False
-    return pod.orphan or (pod.owner is not None and pod.owner.uid in daemonsets)
+    return pod.orphan or (pod.owner is not None and pod.owner.kind == "DaemonSet")
 
 
 def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
     """Choose the pod that counts where a node has several: one that stays before one that goes, owned before orphaned."""
-    return min(drivers, key=lambda pod: (pod.deleting, pod.orphan, -pod.created, pod.name), default=None)
+    return min(drivers, key=lambda pod: (pod.deleting, pod.orphan, -pod.created, pod.ref), default=None)
 
 
 def _daemonset_of(driver: PodView | None, daemonsets: Mapping[str, DaemonSetView]) -> DaemonSetView | None:
     if driver is not None and driver.owner is not None and driver.owner.uid in daemonsets:
         return daemonsets[driver.owner.uid]
-    return min(daemonsets.values(), key=lambda ds: ds.name, default=None)
+    return min(daemonsets.values(), key=lambda ds: (ds.name, ds.uid), default=None)
 
 
 def _running(pods: Iterable[PodView], selector: str) -> tuple[PodView, ...]:

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuward import names
-from gpuward.model.policy import Drain, PodDeletion
+from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
 from gpuward.model.views import PodView
 from gpuward.upgrade.selectors import matches
 
-VALIDATOR_WORKLOADS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
-"""Workload pods that the validator starts itself: they come and go with the driver."""
+OWN_PODS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator", names.DRIVER_APP})
+"""Pods that come and go with the driver: the workloads that the validator starts itself, and the driver pod, orphaned or not."""
 
 
 class Blocked(msgspec.Struct, frozen=True):
@@ -53,8 +53,21 @@ def pods_to_leave(pods: Iterable[PodView], rules: PodDeletion | Drain, namespace
     return Leaving(tuple(going), tuple(blocked))
 
 
+def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str) -> Leaving:
+    """Return the pods that a drain takes and, besides, every GPU pod: a drain may pass over one that still holds the driver.
+
+    A pod may go if the rules of the drain or those of the pod deletion permit it.
+    """
+    pods = tuple(pods)
+    drained = pods_to_leave(pods, policy.drain, namespace)
+    users = pods_to_leave(pods, policy.pod_deletion, namespace)
+    going = {pod.ref: pod for pod in (*drained.pods, *users.pods)}
+    blocked = {held.pod.ref: held for held in (*users.blocked, *drained.blocked) if held.pod.ref not in going}
+    return Leaving(tuple(going.values()), tuple(blocked.values()))
+
+
 def _concerned(pod: PodView, rules: PodDeletion | Drain, namespace: str) -> bool:
-    if pod.namespace == namespace and pod.labels.get("app") in VALIDATOR_WORKLOADS:
+    if pod.namespace == namespace and pod.labels.get("app") in OWN_PODS:
         return False
     if isinstance(rules, PodDeletion):
         return pod.uses_gpu and not pod.finished
@@ -77,7 +90,7 @@ def _obstacle(pod: PodView, rules: PodDeletion | Drain) -> str | None:
         return "it is a static pod: remove its manifest from the node"
     if _daemonset_pod(pod):
         return f"DaemonSet {pod.owner.name if pod.owner else ''} would start it again: take the node out of its node selector"
-    if pod.finished:
+    if pod.finished or pod.deleting:
         return None
     if pod.empty_dir and not rules.delete_empty_dir:
         return f"it has an emptyDir volume: set upgradePolicy.{where}.deleteEmptyDir if its data may be lost"

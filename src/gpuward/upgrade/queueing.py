@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from gpuward import names
+from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import State
 from gpuward.upgrade.emptying import cordon_annotations, cordon_owner
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.step import Move, Rest, Step, step
+from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 
 
 @step(State.UPGRADE_REQUIRED)
@@ -18,6 +19,13 @@ def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     return Rest()
 
 
+@step(State.NODE_MAINTENANCE_REQUIRED)
+@step(State.POST_MAINTENANCE_REQUIRED)
+def leave_to_maintenance(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
+    """Leave alone a node that NVIDIA's operator handed to a maintenance operator, and say so: it keeps its slot."""
+    return Wait(Hold(Reason.MAINTENANCE, {}, node.record.since))
+
+
 def admission(node: NodeFacts) -> Move:
     """Return the move that starts a node's upgrade; the same driver under another template takes the short way."""
     requested = {names.UPGRADE_REQUESTED: None} if node.requested else {}
@@ -25,13 +33,13 @@ def admission(node: NodeFacts) -> Move:
         owner = cordon_owner(node)
         return Move(
             State.POD_RESTART_REQUIRED,
-            annotations=requested | cordon_annotations(owner),
+            annotations=requested | cordon_annotations(node, owner),
             cordon=owner,
             started=True,
             target=node.target,
         )
     return Move(
-        State.CORDON_REQUIRED, annotations=requested, forced=node.asked_by_hand, started=True, target=node.target
+        State.CORDON_REQUIRED, annotations=requested, forced=node.requested, started=True, target=node.target
     )
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gpuward import names
+from gpuward.errors import IllegalTransition
 from gpuward.model.actions import Action, EventText, PatchNode
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, encode_record
-from gpuward.model.states import IN_PROGRESS, State, check_transition
+from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State, check_transition
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import STEPS, Move, Rest, Step, Wait
 
 ENTERED = "Successfully updated node state label to "
+
+_AT_REST = frozenset({State.UNKNOWN, State.DONE})
+"""States in which no earlier request is still to be met."""
 
 
 class Path(msgspec.Struct, frozen=True):
@@ -35,22 +41,58 @@ def begin(node: NodeFacts, now: float) -> Path:
     followed = node.state in IN_PROGRESS or node.state in (State.UPGRADE_REQUIRED, State.FAILED)
     if not followed or (node.node.record is not None and not node.by_hand):
         return Path(node)
-    cordon = node.record.cordon
-    if cordon is None and node.state in IN_PROGRESS and node.unschedulable and not node.cordon_is_foreign:
-        cordon = CordonOwner.GPUWARD
+    owner = _owner_found(node)
     record = msgspec.structs.replace(
-        node.record, state=node.state, since=now, started=now, forced=node.by_hand, failure=None, cordon=cordon
+        node.record,
+        state=node.state,
+        since=now,
+        started=now,
+        target=node.target or node.record.target,
+        forced=node.by_hand,
+        failure=None,
+        cordon=owner,
     )
-    return Path(msgspec.structs.replace(node, record=record), adopted=True)
+    memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
+    return Path(_changed(node, memory, record=record), annotations=memory, adopted=True)
 
 
-def walk(path: Path, policy: UpgradePolicy, now: float) -> Path:
-    """Take steps until one waits."""
-    while True:
+def _owner_found(node: NodeFacts) -> CordonOwner | None:
+    """Say whose cordon a node carries that is taken over.
+
+    In mid-upgrade, without a memory of ours and without NVIDIA's of an earlier cordon, it was the upgrade that cordoned it. Where
+    we do remember the node, and no cordon of ours on it, somebody else did. A node that waits is judged when it is admitted.
+    """
+    if not node.unschedulable:
+        return None
+    if node.record.cordon is not None or node.state is State.UPGRADE_REQUIRED:
+        return node.record.cordon
+    ours = node.node.record is None and names.INITIALLY_UNSCHEDULABLE not in node.node.annotations
+    return CordonOwner.GPUWARD if ours else CordonOwner.OTHER
+
+
+def _changed(node: NodeFacts, annotations: Mapping[str, str | None], **facts: object) -> NodeFacts:
+    """Return the facts as they will be once annotations are patched, so that a later step does not act on them again."""
+    if annotations:
+        merged = {**node.node.annotations, **annotations}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        facts["node"] = msgspec.structs.replace(node.node, annotations=kept)
+    return msgspec.structs.replace(node, **facts)
+
+
+def walk(path: Path, policy: UpgradePolicy, now: float, within: frozenset[State] = frozenset(State)) -> Path:
+    """Take steps until one waits, or would leave the states that are allowed now.
+
+    Raises:
+        IllegalTransition: a move is not in the transition table, or the steps go round in circles.
+    """
+    while len(path.entered) <= 2 * len(TRANSITIONS):
         step = STEPS[path.node.state](path.node, policy, now) if path.node.state in STEPS else Rest()
         if not isinstance(step, Move):
             return _stop(path, step)
+        if step.to not in within:
+            return path
         path = take(path, step, now)
+    raise IllegalTransition(f"node {path.node.node.name} goes round in circles: {', '.join(path.entered)}")
 
 
 def take(path: Path, move: Move, now: float) -> Path:
@@ -68,11 +110,11 @@ def take(path: Path, move: Move, now: float) -> Path:
         since=now,
         started=now if move.started else node.record.started,
         target=move.target or node.record.target,
-        cordon=None if ended or move.uncordon else move.cordon or node.record.cordon,
-        forced=not ended and (move.forced or node.record.forced),
+        cordon=None if ended or not cordoned else move.cordon or node.record.cordon,
+        forced=not ended and (move.forced or (node.record.forced and node.state not in _AT_REST)),
         failure=move.failure or (None if ended or move.started else node.record.failure),
     )
-    changed = msgspec.structs.replace(node, state=move.to, record=record, unschedulable=cordoned)
+    changed = _changed(node, move.annotations, state=move.to, record=record, unschedulable=cordoned)
     return msgspec.structs.replace(
         path,
         node=changed,
@@ -85,14 +127,16 @@ def take(path: Path, move: Move, now: float) -> Path:
 def _stop(path: Path, step: Step) -> Path:
     if not isinstance(step, Wait):
         return path
-    node = path.node
+    node, annotations = path.node, {**path.annotations, **step.annotations}
     if step.recordon:
-        record = msgspec.structs.replace(node.record, cordon=node.record.cordon or CordonOwner.GPUWARD)
+        record = msgspec.structs.replace(node.record, cordon=CordonOwner.GPUWARD)
         node = msgspec.structs.replace(node, unschedulable=True, record=record)
+        if names.INITIALLY_UNSCHEDULABLE in node.node.annotations:
+            annotations[names.INITIALLY_UNSCHEDULABLE] = None
     return msgspec.structs.replace(
         path,
         node=node,
-        annotations={**path.annotations, **step.annotations},
+        annotations=annotations,
         actions=step.actions,
         hold=step.hold,
         retry_at=step.retry_at,
@@ -108,14 +152,15 @@ def actions_of(path: Path, before: NodeFacts) -> tuple[Action, ...]:
 def _patch(path: Path, before: NodeFacts) -> PatchNode | None:
     node = before.node
     turned = path.node.unschedulable != node.unschedulable
-    if not path.entered and not path.adopted and not path.annotations and not turned:
+    annotations = {key: value for key, value in path.annotations.items() if node.annotations.get(key) != value}
+    if not path.entered and not path.adopted and not annotations and not turned:
         return None
     record = {names.UPGRADE_RECORD: encode_record(path.node.record)}
     label = str(path.node.state) if path.node.state is not State.UNKNOWN else None
     return PatchNode(
         node=node.ref,
         labels={names.UPGRADE_STATE: label} if path.entered else {},
-        annotations={**path.annotations, **record},
+        annotations={**annotations, **record},
         unschedulable=path.node.unschedulable if turned else None,
         expect_labels={names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)},
         expect_annotations={names.UPGRADE_RECORD: node.annotations.get(names.UPGRADE_RECORD)},

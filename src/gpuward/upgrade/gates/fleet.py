@@ -8,7 +8,7 @@ import msgspec
 
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.states import IN_PROGRESS
 from gpuward.upgrade.facts import NodeFacts
 
 Candidate = NodeFacts
@@ -31,16 +31,17 @@ class Fleet(msgspec.Struct, frozen=True):
 Gate = Callable[[Candidate, Fleet, UpgradePolicy], Hold | None]
 
 
-def fleet_of(nodes: Iterable[NodeFacts], unsettled: frozenset[str], now: float) -> Fleet:
-    """Count the fleet as it is after this pass's steps: nodes in progress are out of service even before they are cordoned.
+def fleet_of(before: Iterable[NodeFacts], after: Iterable[NodeFacts], unsettled: frozenset[str], now: float) -> Fleet:
+    """Count the fleet as it is now, or will be after this pass's steps, whichever is worse for each node.
 
-    A waiting node whose last write has no known outcome may have been admitted by it, so it counts.
+    Writes to different nodes run side by side, and any of them may fail: what a node gives back is given out when its
+    write is seen. Nodes in progress are out of service even before they are cordoned. A node whose last write has no known
+    outcome may have been admitted by it, from any state, so it counts.
     """
-    nodes = list(nodes)
+    before = list(before)
+    nodes = [*before, *after]
     in_progress = frozenset(
-        node.node.name
-        for node in nodes
-        if node.state in IN_PROGRESS or (node.state is State.UPGRADE_REQUIRED and node.node.name in unsettled)
+        node.node.name for node in nodes if node.state in IN_PROGRESS or node.node.name in unsettled
     )
     broken = frozenset(node.node.name for node in nodes if node.unschedulable or not node.node.ready)
-    return Fleet(len(nodes), in_progress, in_progress | broken, now)
+    return Fleet(len(before), in_progress, in_progress | broken, now)

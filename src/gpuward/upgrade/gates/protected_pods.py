@@ -9,7 +9,7 @@ from gpuward.upgrade.gates.fleet import Candidate, Fleet
 
 def protected_pods(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node, before it is cordoned, whose GPU pods could never be evicted; a drain may be allowed to take them."""
-    if node.restart_only:
+    if node.restart_only or not node.leaving.blocked:
         return None
     blocked = node.draining.blocked if policy.drain.enable else node.leaving.blocked
     if not blocked:

@@ -1,0 +1,36 @@
+"""The end of an upgrade: back into service, with nothing left behind that would be taken for an upgrade under way."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import CordonOwner
+from gpuward.model.states import State
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.step import Move, Step, step
+
+
+def rolled_back(node: NodeFacts) -> bool:
+    """Tell whether a node under way needs no upgrade any more: its target went back to what it still runs."""
+    return node.in_step and not node.needed and node.untouched
+
+
+def finish(node: NodeFacts) -> Move:
+    """Go on to lift our cordon, or end at once where the cordon is somebody else's."""
+    clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD)
+    if node.cordon_is_foreign:
+        return Move(State.DONE, annotations=_removal(node, *clocks, names.INITIALLY_UNSCHEDULABLE))
+    return Move(State.UNCORDON_REQUIRED, annotations=_removal(node, *clocks))
+
+
+def _removal(node: NodeFacts, *keys: str) -> dict[str, str | None]:
+    return {key: None for key in keys if key in node.node.annotations}
+
+
+@step(State.UNCORDON_REQUIRED)
+def uncordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
+    """Lift our own cordon, and no other; a node that somebody put here by hand is validated first."""
+    if node.record.forced and not node.validated:
+        return Move(State.VALIDATION_REQUIRED, annotations={names.VALIDATION_SINCE: str(int(now))})
+    ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
+    return Move(State.DONE, uncordon=ours, annotations=_removal(node, names.INITIALLY_UNSCHEDULABLE))

@@ -1,0 +1,12 @@
+"""Gate: a node without a driver pod."""
+
+from __future__ import annotations
+
+from gpuward.model.plan import Hold, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.upgrade.gates.fleet import Candidate, Fleet
+
+
+def driver_pod_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node that has no driver pod: it would keep a slot until one turned up, which may be never."""
+    return Hold(Reason.DRIVER_POD_MISSING, {}, node.record.since) if node.driver is None else None
