@@ -1,6 +1,6 @@
-"""OpenAPI documents: which groups and kinds there are, without the built-in types' fields.
+"""OpenAPI documents: which kinds there are and that their fields are validated by the server.
 
-Enough for kubectl's commands that do not validate on the client; custom resources come with their schema.
+The built-in types come without their fields, custom resources with their schema.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from gpuward.sandbox.discovery import GIT_VERSION
 if TYPE_CHECKING:
     from gpuward.sandbox.catalog import Catalog
     from gpuward.sandbox.crds import Definitions
+    from gpuward.sandbox.resources import Resource
 
 Object = dict[str, Any]
 
@@ -39,6 +40,7 @@ def _address(group: str, version: str) -> str:
 
 def _group(steps: list[str], catalog: Catalog, definitions: Definitions) -> Object:
     schemas: Object = {}
+    paths: Object = {}
     for served in catalog.all():
         resource = served.resource
         if _address(resource.group, resource.version) != "/".join(steps):
@@ -46,8 +48,22 @@ def _group(steps: list[str], catalog: Catalog, definitions: Definitions) -> Obje
         versions = definitions.versions.get(served.storage_key, {})
         known = versions.get(resource.version)
         body = dict(known.raw_schema) if known is not None else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        body["x-kubernetes-group-version-kind"] = [
-            {"group": resource.group, "version": resource.version, "kind": resource.kind}]
+        body["x-kubernetes-group-version-kind"] = [_kind(resource)]
         name = ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind]).lstrip(".")
         schemas[name] = body
-    return {"openapi": "3.0.0", "info": _info(), "paths": {}, "components": {"schemas": schemas}}
+        paths.update(_patch_path(resource))
+    return {"openapi": "3.0.0", "info": _info(), "paths": paths, "components": {"schemas": schemas}}
+
+
+def _patch_path(resource: Resource) -> Object:
+    """Return the operation by which kubectl finds out that the server validates fields and runs dry."""
+    scope = "/namespaces/{namespace}" if resource.namespaced else ""
+    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}}
+                  for name in ("dryRun", "fieldManager", "fieldValidation")]
+    return {f"/{_address(resource.group, resource.version)}{scope}/{resource.plural}/{{name}}": {"patch": {
+        "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": _kind(resource), "parameters": parameters,
+        "responses": {"200": {"description": "OK"}}}}}
+
+
+def _kind(resource: Resource) -> Object:
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
