@@ -11,10 +11,8 @@ import pytest
 from aiohttp import web
 
 from gpuward import errors
-from gpuward.kube import resources
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.resources import CLUSTER_POLICIES, CONFIG_MAPS, DAEMON_SETS, NODES, PODS
-from gpuward.kube.transport import Response
 from tests.kube.scripted import Asked, ScriptedTransport, listed, ok, refused
 from tests.kube.serving import answer, connected, serving
 
@@ -80,49 +78,6 @@ def test_an_answer_is_bytes_data_or_a_type() -> None:
     assert got.into(Named) == Named({"name": "n1"})
     with pytest.raises(errors.ServerError, match="cannot be read: Expected `str`"):
         got.into(str)
-
-
-@pytest.mark.parametrize(("status", "reason", "kind"), [
-    (400, "BadRequest", errors.BadRequest),
-    (401, "Unauthorized", errors.Unauthorized),
-    (403, "Forbidden", errors.Forbidden),
-    (404, "NotFound", errors.NotFound),
-    (405, "MethodNotAllowed", errors.MethodNotAllowed),
-    (409, "Conflict", errors.Conflict),
-    (409, "AlreadyExists", errors.AlreadyExists),
-    (410, "Expired", errors.Gone),
-    (413, "RequestEntityTooLarge", errors.ApiError),
-    (415, "UnsupportedMediaType", errors.UnsupportedMediaType),
-    (422, "Invalid", errors.Invalid),
-    (429, "TooManyRequests", errors.TooManyRequests),
-    (500, "InternalError", errors.ServerError),
-    (503, "ServiceUnavailable", errors.ServerError),
-    (504, "Timeout", errors.ServerError),
-])
-def test_each_refusal_has_its_exception(status: int, reason: str, kind: type[errors.ApiError]) -> None:
-    causes = [{"field": "spec.x", "message": "bad"}]
-    client = Client(ScriptedTransport(lambda asked: refused(status, reason, "not so", causes=causes)))
-    with pytest.raises(errors.ApiError, match="not so") as caught:
-        asyncio.run(client.get(NODES, "n1"))
-    assert type(caught.value) is kind
-    assert (caught.value.status, caught.value.reason) == (status, reason)
-    assert caught.value.details == {"causes": causes}
-
-
-@pytest.mark.parametrize(("body", "headers", "message", "seconds"), [
-    (b'{"kind":"Status","message":"slow","details":{"retryAfterSeconds":7}}', {"Retry-After": "1"}, "slow", 7.0),
-    (b"<html>\n  Bad  Gateway</html>", {"retry-after": "3"}, "<html> Bad Gateway</html>", 3.0),
-    (b'{"code": "x"}', {}, '{"code": "x"}', None),
-    (b'{"items": []}', {}, '{"items": []}', None),
-    (b"", {"Retry-After": "soon"}, "no message", None),
-    (b"\xff" + b"x" * 9999, {}, "\ufffd" + "x" * 255, None),
-])
-def test_a_refusal_in_any_words(body: bytes, headers: dict[str, str], message: str, seconds: float | None) -> None:
-    client = Client(ScriptedTransport(lambda asked: Response(429, headers, body)))
-    with pytest.raises(errors.TooManyRequests) as caught:
-        asyncio.run(client.evict("p", "ns"))
-    assert caught.value.message == message
-    assert caught.value.retry_after == seconds
 
 
 @pytest.mark.parametrize(("details", "kind"), [
@@ -200,35 +155,6 @@ def test_a_watch_that_reports_an_error(line: bytes, kind: type[Exception]) -> No
     asyncio.run(run())
 
 
-def test_requests_are_counted_by_verb_resource_and_status() -> None:
-    answers = iter([ok({}), ok({}), refused(429, "TooManyRequests"), ok({}, 201)])
-
-    def next_answer(asked: Asked) -> Response:
-        try:
-            return next(answers)
-        except StopIteration:
-            raise errors.Unreachable("gone") from None
-
-    async def run() -> Client:
-        client = Client(ScriptedTransport(next_answer))
-        await client.get(NODES, "n1")
-        await client.patch_merge(NODES, "n1", {})
-        with pytest.raises(errors.TooManyRequests):
-            await client.evict("p", "ns")
-        await client.evict("p", "ns")
-        with pytest.raises(errors.Unreachable):
-            await client.delete(PODS, "p", "ns")
-        return client
-
-    stats = asyncio.run(run()).stats
-    assert dict(stats.requests) == {
-        ("get", "nodes", 200): 1, ("patch", "nodes", 200): 1, ("create", "pods/eviction", 429): 1,
-        ("create", "pods/eviction", 201): 1, ("delete", "pods", 0): 1,
-    }
-    assert stats.writes() == 4
-    assert stats.total(resource="pods/eviction") == 2
-
-
 def test_over_http_the_whole_round_works() -> None:
     async def handler(request: web.Request) -> web.Response:
         return answer({"echo": await request.json(), "method": request.method})
@@ -251,12 +177,3 @@ def test_a_request_that_would_mean_something_else_is_not_sent(call: Call, told: 
     with pytest.raises(errors.InputError, match=told):
         asyncio.run(_await(call(Client(transport))))
     assert transport.asked == []
-
-
-def test_rendered_objects_find_their_resource() -> None:
-    assert resources.resource_of("apps/v1", "DaemonSet") is DAEMON_SETS
-    assert resources.resource_of("nvidia.com/v1", "ClusterPolicy") is CLUSTER_POLICIES
-    for (api_version, _), resource in resources.KINDS.items():
-        assert resource.api_version == api_version
-    with pytest.raises(errors.InputError, match="apps/v1 StatefulSet"):
-        resources.resource_of("apps/v1", "StatefulSet")

@@ -153,6 +153,7 @@ class AiohttpTransport:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
+                cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
                 # Compressing costs the API server more than sending: it is the first to run out of CPU.
                 headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "gpuward"},
