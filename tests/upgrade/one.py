@@ -1,0 +1,93 @@
+"""Decide about a fleet of one node and take the answer apart."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gpuward import names
+from gpuward.model.actions import Action, DeletePod, EvictPod, PatchNode
+from gpuward.model.plan import Hold, Plan, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import Record, decode_record
+from gpuward.model.states import State
+from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.decide import decide
+from gpuward.upgrade.facts import NodeFacts, gather
+from tests import build
+
+
+class Answer(NamedTuple):
+    """Hold what a plan says about the node n0."""
+
+    plan: Plan
+
+    @property
+    def state(self) -> State | None:
+        """Return the state after the plan."""
+        return self.plan.nodes["n0"].state
+
+    @property
+    def hold(self) -> Hold:
+        """Return what the node waits for."""
+        return build.hold_of(self.plan)
+
+    @property
+    def reason(self) -> Reason | None:
+        """Return why the node waits, None if it does not."""
+        hold = self.plan.nodes["n0"].hold
+        return hold.reason if hold else None
+
+    @property
+    def patch(self) -> PatchNode:
+        """Return the one patch of the node."""
+        (patch,) = [action for action in self.plan.actions if isinstance(action, PatchNode)]
+        return patch
+
+    @property
+    def entered(self) -> list[str]:
+        """Return the states entered, in order."""
+        return [str(state) for action in self.plan.actions if isinstance(action, PatchNode) for state in action.entered]
+
+    @property
+    def messages(self) -> list[str]:
+        """Return the messages of the events beside those that name a state."""
+        messages = [event.message for event in self.patch.events]
+        return [message for message in messages if not message.startswith("Successfully updated node state label")]
+
+    @property
+    def record(self) -> Record:
+        """Return what the patch makes us remember."""
+        text = self.patch.annotations[names.UPGRADE_RECORD]
+        assert text is not None
+        return decode_record(text)
+
+    @property
+    def annotations(self) -> dict[str, str | None]:
+        """Return the other annotations that the patch changes."""
+        return {key: value for key, value in self.patch.annotations.items() if key != names.UPGRADE_RECORD}
+
+    @property
+    def others(self) -> tuple[Action, ...]:
+        """Return the actions that are no patches of the node."""
+        return tuple(action for action in self.plan.actions if not isinstance(action, PatchNode))
+
+    @property
+    def evicted(self) -> list[str]:
+        """Return the names of the pods that are asked to go."""
+        return [action.pod.name for action in self.plan.actions if isinstance(action, EvictPod)]
+
+    @property
+    def deleted(self) -> list[str]:
+        """Return the names of the pods that are deleted."""
+        return [action.pod.name for action in self.plan.actions if isinstance(action, DeletePod)]
+
+
+def ask(node: NodeView, *pods: PodView, policy: UpgradePolicy | None = None, now: float = build.NOW, **rest: Any) -> Answer:
+    """Decide about one node and the pods on it; the DaemonSet wants driver 560 unless said."""
+    return Answer(decide(build.cluster([node], pods, **rest), policy or build.policy(), now))
+
+
+def facts(node: NodeView, *pods: PodView, policy: UpgradePolicy | None = None, **rest: Any) -> NodeFacts:
+    """Gather the facts about one node."""
+    (gathered,) = gather(build.cluster([node], pods, **rest), policy or build.policy())
+    return gathered

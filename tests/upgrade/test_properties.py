@@ -1,0 +1,388 @@
+"""What must hold for every fleet, every policy and every order in which things happen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuward import names
+from gpuward.model.actions import Action, DeletePod, PatchNode
+from gpuward.model.plan import Plan
+from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.record import CordonOwner
+from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.states import IN_PROGRESS, State, check_transition
+from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.decide import decide
+from gpuward.upgrade.explain import sentence
+from tests import build
+from tests.upgrade import world
+
+NAMES = ("n0", "n1", "n2", "n3", "n4")
+DRIVERS = ("550", "560", "570")
+
+
+def examples(count: int) -> settings:
+    """Try the same examples on every run: a failure that is found has to be found again."""
+    return settings(max_examples=count, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+policies = st.builds(
+    build.policy,
+    parallel=st.integers(0, 3),
+    unavailable=st.sampled_from([None, 0, 1, 2, "25%", "50%", "100%"]),
+    wait_for=st.sampled_from(["", "app=job"]),
+    wait_timeout=st.sampled_from([0, 30]),
+    force=st.booleans(),
+    empty_dir=st.booleans(),
+    timeout=st.sampled_from([0, 20]),
+    drain=st.builds(
+        Drain, enable=st.booleans(), force=st.booleans(), timeout_seconds=st.sampled_from([0, 20]), delete_empty_dir=st.booleans()
+    ),
+    auto_upgrade=st.sampled_from([True, True, True, False]),
+    admit=st.sampled_from([True, True, True, False]),
+)
+
+workloads = st.builds(
+    build.pod,
+    st.just("n0"),
+    st.sampled_from(["a", "b", "c"]),
+    owner=st.sampled_from(["ReplicaSet", "ReplicaSet", "Job", "DaemonSet", None]),
+    uses_gpu=st.booleans(),
+    empty_dir=st.booleans(),
+    mirror=st.sampled_from([False, False, False, True]),
+    phase=st.sampled_from(["Running", "Running", "Pending", "Succeeded"]),
+    deleting=st.sampled_from([False, False, True]),
+    labels=st.sampled_from([{}, {"app": "job"}, {names.DRAIN_SKIP: "true"}]),
+)
+
+
+@st.composite
+def nodes_with_pods(draw: st.DrawFn, name: str) -> tuple[NodeView, list[PodView]]:
+    mostly = st.sampled_from([True, True, False])
+    node = build.node(name, cordoned=not draw(mostly), ready=draw(mostly))
+    digest = "" if draw(mostly) else "d1"
+    pods = [build.driver_pod(name, draw(st.sampled_from(DRIVERS)), ready=draw(mostly), config_digest=digest)]
+    if draw(st.booleans()):
+        pods.append(build.validator(name))
+    loads = draw(st.lists(workloads, max_size=3, unique_by=lambda pod: pod.name))
+    return node, pods + [msgspec.structs.replace(pod, node=name) for pod in loads]
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Snapshot:
+    members = [draw(nodes_with_pods(name)) for name in NAMES[: draw(st.integers(1, len(NAMES)))]]
+    pods = [pod for _, mine in members for pod in mine]
+    return build.cluster([node for node, _ in members], pods, digest=draw(st.sampled_from(["", "d1"])))
+
+
+class Watched:
+    """A cluster in which every action is checked against what must never happen."""
+
+    def __init__(self, snapshot: Snapshot, policy: UpgradePolicy) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.now = build.NOW
+        self.foreign = {name for name, node in snapshot.nodes.items() if node.unschedulable}
+        self.by_hand: set[str] = set()
+        """Nodes whose state somebody chose: they are under way whatever the limits say."""
+
+    def decide(self) -> Plan:
+        plan = decide(self.snapshot, self.policy, self.now)
+        assert plan.wake_at is None or plan.wake_at > self.now
+        for hold in plan.holds.values():
+            assert sentence(hold)
+        for action in plan.actions:
+            self.check_action(action)
+        return plan
+
+    def check_action(self, action: Action) -> None:
+        if isinstance(action, PatchNode):
+            self.check_path(action)
+            if action.unschedulable is False:
+                assert action.node.name not in self.foreign, f"{action.node} was cordoned by somebody else"
+        if isinstance(action, DeletePod):
+            self.check_deletion(action)
+
+    def check_path(self, patch: PatchNode) -> None:
+        before = self.snapshot.nodes[patch.node.name].state
+        assert before is not None
+        for after in patch.entered:
+            check_transition(before, after)
+            before = after
+
+    def check_deletion(self, action: DeletePod) -> None:
+        pods = self.snapshot.pods[action.node]
+        pod = next(pod for pod in pods if pod.ref == action.pod)
+        users = [user for user in pods if user.uses_gpu and not user.finished]
+        if pod.labels["app"] == names.DRIVER_APP and users:
+            digest = self.snapshot.daemonsets[0].config_digest
+            assert digest
+            assert pod.config_digest == digest, f"{users[0].ref} still uses the driver of {action.node}"
+
+    def perform(self, actions: Iterable[Action]) -> None:
+        """Perform actions of which some may be refused; a refusal drops the rest of its node's actions."""
+        dropped: set[str] = set()
+        for action in actions:
+            if action.lane in dropped:
+                continue
+            before = self.snapshot
+            try:
+                self.snapshot = world.perform(before, action)
+            except world.Refused:
+                dropped.add(action.lane)
+                continue
+            if isinstance(action, PatchNode):
+                self.check_limits(before, action)
+
+    def check_limits(self, before: Snapshot, patch: PatchNode) -> None:
+        name = patch.node.name
+        started = self.snapshot.nodes[name].state in IN_PROGRESS and before.nodes[name].state not in IN_PROGRESS
+        if not started:
+            return
+        under_way = {name for name, node in self.snapshot.nodes.items() if node.state in IN_PROGRESS} - self.by_hand
+        limit = self.policy.max_parallel_upgrades
+        assert not limit or len(under_way) <= limit, f"{sorted(under_way)} are more than {limit}"
+        if patch.unschedulable and before.nodes[name].ready:
+            out = {name for name, node in self.snapshot.nodes.items() if node.unschedulable or not node.ready}
+            allowed = self.policy.max_unavailable.of(len(self.snapshot.nodes))
+            assert len(out) <= allowed, f"{sorted(out)} are more than {allowed}"
+        self.by_hand.discard(name)
+
+    # What the world and people do.
+
+    def set_cordon(self, name: str) -> None:
+        if not self.snapshot.nodes[name].unschedulable:
+            self.snapshot = world.cordon(self.snapshot, name)
+            self.foreign.add(name)
+
+    def lift_cordon(self, name: str) -> None:
+        self.snapshot = world.cordon(self.snapshot, name, False)
+        self.foreign.discard(name)
+
+    def relabel(self, name: str, state: str) -> None:
+        self.snapshot = world.relabel(self.snapshot, name, state or None)
+        self.by_hand.add(name)
+
+
+people = st.sampled_from(["cordon", "uncordon", "ready", "unready", "retarget", "request", "pause", "resume"])
+relabelling = st.sampled_from([str(state) for state in State])
+machinery = st.sampled_from(["gone", "made", "pods-ready", "pass", "pass", "pass", "crash"])
+steps = st.one_of(
+    st.tuples(machinery, st.sampled_from(NAMES), st.just("")),
+    st.tuples(people, st.sampled_from(NAMES), st.sampled_from(DRIVERS)),
+)
+
+
+def happen(cluster: Watched, step: tuple[str, str, str], dice: random.Random) -> None:
+    """Let one thing happen; what concerns a node that the fleet does not have does not."""
+    kind, name, value = step
+    cluster.now += dice.choice([0.2, 1.0, 7.0, 40.0])
+    if kind == "pass":
+        run_pass(cluster, dice)
+    elif name not in cluster.snapshot.nodes:
+        return
+    elif kind in ("gone", "made", "pods-ready"):
+        move = {"gone": world.pods_gone, "made": world.pods_made, "pods-ready": world.pods_ready}[kind]
+        cluster.snapshot = move(cluster.snapshot, name, cluster.now)
+    elif kind == "crash":
+        cluster.snapshot = world.crashed(cluster.snapshot, name)
+    else:
+        intervene(cluster, kind, name, value)
+
+
+def intervene(cluster: Watched, kind: str, name: str, value: str) -> None:
+    if kind == "cordon":
+        cluster.set_cordon(name)
+    elif kind == "uncordon":
+        cluster.lift_cordon(name)
+    elif kind in ("ready", "unready"):
+        cluster.snapshot = world.set_ready(cluster.snapshot, name, kind == "ready")
+    elif kind == "retarget":
+        cluster.snapshot = world.retarget(cluster.snapshot, value)
+    elif kind == "request":
+        cluster.snapshot = world.annotate(cluster.snapshot, name, names.UPGRADE_REQUESTED, "true")
+    elif kind == "relabel":
+        cluster.relabel(name, value)
+    else:
+        cluster.policy = msgspec.structs.replace(cluster.policy, auto_upgrade=kind == "resume")
+
+
+def run_pass(cluster: Watched, dice: random.Random) -> None:
+    """Decide once, and perform any part of it: nodes side by side in any order, each cut off anywhere."""
+    actions = list(cluster.decide().actions)
+    lanes = list({action.lane: None for action in actions})
+    dice.shuffle(lanes)
+    for lane in lanes:
+        mine = [action for action in actions if action.lane == lane]
+        cluster.perform(mine[: dice.choice([0, 1, len(mine), len(mine)])])
+
+
+def check_end(end: world.Rollout, foreign: set[str]) -> None:
+    """See that every node is done and in service, or says why not, and that nothing is left to do."""
+    assert not end.plan.actions
+    for name, status in end.plan.nodes.items():
+        node = end.end.nodes[name]
+        if status.hold is None:
+            assert status.state in (State.DONE, State.UNKNOWN), f"{name} is {status.state} and waits for nothing"
+            assert node.unschedulable == (name in foreign), f"{name} was left {'' if node.unschedulable else 'un'}cordoned"
+            assert node.record is None or node.record.cordon is None
+
+
+@examples(150)
+@given(snapshot=fleets(), policy=policies)
+def test_an_undisturbed_rollout_ends_with_every_node_done_or_saying_why_not(snapshot: Snapshot, policy: UpgradePolicy) -> None:
+    end = world.rollout(snapshot, policy)
+    check_end(end, {name for name, node in snapshot.nodes.items() if node.unschedulable})
+    for name, status in end.plan.nodes.items():
+        driver = next(pod for pod in end.end.pods[name] if pod.labels.get("app") == names.DRIVER_APP)
+        if policy.auto_upgrade and status.hold is None:
+            assert driver.revision == "560"
+
+
+@examples(300)
+@given(snapshot=fleets(), policy=policies, script=st.lists(steps, max_size=25), seed=st.integers(0, 2**32))
+def test_nothing_forbidden_happens_whatever_the_order(
+    snapshot: Snapshot, policy: UpgradePolicy, script: list[tuple[str, str, str]], seed: int
+) -> None:
+    cluster, dice = Watched(snapshot, policy), random.Random(seed)
+    for step in script:
+        happen(cluster, step, dice)
+    end = world.rollout(cluster.snapshot, cluster.policy, now=cluster.now)
+    check_end(end, cluster.foreign)
+
+
+@examples(200)
+@given(
+    snapshot=fleets(),
+    policy=policies,
+    script=st.lists(st.one_of(steps, st.tuples(st.just("relabel"), st.sampled_from(NAMES), relabelling)), max_size=25),
+    seed=st.integers(0, 2**32),
+)
+def test_relabelling_by_hand_breaks_no_promise(
+    snapshot: Snapshot, policy: UpgradePolicy, script: list[tuple[str, str, str]], seed: int
+) -> None:
+    known = world.apply(snapshot, decide(snapshot, build.policy(parallel=1, unavailable=0), build.NOW).actions)
+    cluster, dice = Watched(known, policy), random.Random(seed)
+    for step in script:
+        happen(cluster, step, dice)
+    end = world.rollout(cluster.snapshot, cluster.policy, now=cluster.now)
+    assert not end.plan.actions
+
+
+@examples(100)
+@given(snapshot=fleets(), policy=policies, seed=st.integers(0, 2**32))
+def test_the_same_facts_give_the_same_plan_in_whatever_order_they_come(
+    snapshot: Snapshot, policy: UpgradePolicy, seed: int
+) -> None:
+    shuffled = shuffler(random.Random(seed))
+    other = msgspec.structs.replace(
+        snapshot,
+        nodes=dict(shuffled(snapshot.nodes.items())),
+        pods={name: tuple(shuffled(pods)) for name, pods in shuffled(snapshot.pods.items())},
+        daemonsets=tuple(shuffled(snapshot.daemonsets)),
+        revisions=tuple(shuffled(snapshot.revisions)),
+    )
+    assert decide(other, policy, build.NOW) == decide(snapshot, policy, build.NOW)
+
+
+def shuffler(dice: random.Random) -> Callable[[Iterable[Any]], list[Any]]:
+    def shuffled(items: Iterable[Any]) -> list[Any]:
+        items = list(items)
+        return dice.sample(items, len(items))
+
+    return shuffled
+
+
+garbage = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(["\u00b2", "\u0663", "-1", "1e9", "9" * 400, "nan", "true", "True", "null", "{}", "[]", "upgrade-done"]),
+)
+keys = st.sampled_from(
+    [names.UPGRADE_STATE, names.UPGRADE_SKIP, names.UPGRADE_REQUESTED, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE,
+     names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.UPGRADE_RECORD, names.UPGRADE_ENABLED]
+)
+records = st.builds(
+    build.record,
+    st.sampled_from(State),
+    ours=st.booleans(),
+    foreign=st.booleans(),
+    failed=st.sampled_from([None, *State]),
+    since=st.sampled_from([0.0, build.ADMITTED, build.NOW + 1e6]),
+    started=st.sampled_from([0.0, build.ADMITTED, build.NOW + 1e6]),
+    forced=st.booleans(),
+    target=st.sampled_from(["", "550", "560"]),
+)
+
+
+@examples(300)
+@given(
+    snapshot=fleets(),
+    policy=policies,
+    labels=st.dictionaries(keys, garbage),
+    annotations=st.dictionaries(keys, garbage),
+    state=st.sampled_from([*(str(state) for state in State), "upgrade-dne"]),
+    memory=st.one_of(st.none(), records),
+    counts=st.integers(0, 10**6),
+)
+def test_garbage_on_a_node_never_stops_the_decision(
+    snapshot: Snapshot,
+    policy: UpgradePolicy,
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    state: str,
+    memory: object,
+    counts: int,
+) -> None:
+    n0 = snapshot.nodes["n0"]
+    strange = msgspec.structs.replace(
+        n0, labels={**n0.labels, names.UPGRADE_STATE: state, **labels}, annotations=annotations, record=memory
+    )
+    refusals = {pod.uid: Refusal(build.NOW - 5, counts, "no") for pod in snapshot.pods["n0"]}
+    plan = decide(
+        msgspec.structs.replace(snapshot, nodes={**snapshot.nodes, "n0": strange}, refusals=refusals), policy, build.NOW
+    )
+    without = decide(msgspec.structs.replace(snapshot, nodes={**snapshot.nodes, "n0": n0}), policy, build.NOW)
+    assert set(plan.nodes) >= set(without.nodes) - {"n0"}
+    for hold in plan.holds.values():
+        assert sentence(hold)
+
+
+def cuts() -> list[tuple[str, Snapshot, UpgradePolicy]]:
+    plain = build.policy(parallel=2)
+    drained = build.policy(drain=Drain(enable=True, force=True))
+    busy = build.fleet(nodes=3, gpu_pods={0: 2, 1: 1}, cordoned=[2])
+    bare = build.cluster([build.node()], [build.driver_pod(), build.validator(), build.gpu_pod(owner=None)])
+    return [("busy fleet", busy, plain), ("drain", bare, drained), ("one node", build.fleet(nodes=1, gpu_pods={0: 1}), plain)]
+
+
+@pytest.mark.parametrize(("snapshot", "policy"), [case[1:] for case in cuts()], ids=[case[0] for case in cuts()])
+def test_a_plan_cut_after_any_action_and_made_again_ends_the_same(snapshot: Snapshot, policy: UpgradePolicy) -> None:
+    whole = world.rollout(snapshot, policy)
+    wanted = outcome(whole.end)
+    cut_somewhere = 0
+    for before, plan in whole.history:
+        for length in range(len(plan.actions)):
+            cut_somewhere += 1
+            part = world.apply(before, plan.actions[:length])
+            assert outcome(world.rollout(part, policy, now=build.NOW + 100).end) == wanted
+    assert cut_somewhere > len(whole.history) / 2
+
+
+def outcome(snapshot: Snapshot) -> dict[str, tuple[str, bool, CordonOwner | None, list[str]]]:
+    """Return what must come out the same however often a plan was cut: states, cordons and drivers."""
+    return {
+        name: (
+            node.upgrade_label,
+            node.unschedulable,
+            node.record.cordon if node.record else None,
+            sorted(pod.revision for pod in snapshot.pods[name] if pod.labels.get("app") == names.DRIVER_APP),
+        )
+        for name, node in snapshot.nodes.items()
+    }
