@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -11,8 +13,10 @@ import msgspec
 import pytest
 
 from gpuward import errors
+from gpuward.kube.aio import AiohttpTransport
 from gpuward.kube.cache import Cache
 from gpuward.kube.client import Client, Selection
+from gpuward.kube.config import find_access
 from gpuward.kube.election import Candidate, Elector
 from gpuward.kube.events import NORMAL, About, EventRecorder
 from gpuward.kube.projection import BY_NAME, Identity, Projection
@@ -20,6 +24,7 @@ from gpuward.kube.reflector import Reflector, Timing
 from gpuward.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS
 from gpuward.sandbox.api import ApiServer
 from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.sandbox.server import HttpServer
 from gpuward.sandbox.store import Store
 from gpuward.sandbox.timeloop import run_virtual
 from gpuward.sandbox.transport import InProcessTransport
@@ -304,3 +309,34 @@ async def test_a_lost_answer_raises_although_the_write_happened(scene: Scene) ->
     with pytest.raises(errors.Unreachable, match="the answer to POST was lost"):
         await scene.client.create(CONFIG_MAPS, config_map("m"))
     assert scene.store.find("configmaps", "default", "m") is not None
+
+
+def test_a_cache_follows_over_http(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = Store(time.time)
+        server = HttpServer(ApiServer(store))
+        await server.start()
+        config = tmp_path / "config"
+        config.write_text(server.kubeconfig())
+        client = Client(AiohttpTransport(find_access(str(config), environ={})))
+        cache = Cache(Projection(
+            BY_NAME, map_view, lambda seen: Identity("default", seen.name, seen.uid, seen.version)
+        ))
+        arrived = asyncio.Event()
+        cache.subscribe(lambda changes: arrived.set() if "second" in cache else None)
+        write(store, "first", "1")
+        reflector = Reflector(client, Selection(CONFIG_MAPS, "default"), cache, random=Random(1))
+        task = asyncio.create_task(reflector.run())
+        async with asyncio.timeout(10):
+            await cache.synced.wait()
+            assert list(cache) == ["first"]
+            await client.create(CONFIG_MAPS, config_map("second", "2"))
+            await arrived.wait()
+        assert cache["second"].value == "2"
+        assert reflector.failure is None
+        task.cancel()
+        await asyncio.wait([task])
+        await client.close()
+        await server.stop()
+
+    asyncio.run(run())

@@ -68,11 +68,9 @@ class AiohttpTransport:
         credential = await self._access.credentials.current()
         while True:
             try:
-                async with (
-                    asyncio.timeout(limit),
-                    self._open(method, path, query, credential, headers=headers, body=body) as answer,
-                ):
-                    response = Response(answer.status, answer.headers, await answer.read())
+                async with asyncio.timeout(limit):
+                    answer = await self._open(method, path, query, credential, headers=headers, body=body)
+                    response = await _read(answer)
             except FOREIGN as error:
                 raise self._unreachable(error, limit) from error
             renewed = await self._access.credentials.renew(credential) if response.status == 401 else None
@@ -107,8 +105,7 @@ class AiohttpTransport:
                     answer = await self._open("GET", path, query, credential)
                     if answer.status == 200:
                         return answer
-                    async with answer:
-                        response = Response(answer.status, answer.headers, await answer.read())
+                    response = await _read(answer)
             except FOREIGN as error:
                 raise self._unreachable(error, limit) from error
             renewed = await self._access.credentials.renew(credential) if response.status == 401 else None
@@ -123,7 +120,7 @@ class AiohttpTransport:
         except FOREIGN as error:
             raise self._unreachable(error, limit) from error
 
-    def _open(
+    async def _open(
         self,
         method: str,
         path: str,
@@ -132,12 +129,12 @@ class AiohttpTransport:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> aiohttp.client._RequestContextManager:
+    ) -> aiohttp.ClientResponse:
         url = self._access.server + path + (f"?{urlencode(query)}" if query else "")
         sent = dict(headers or {})
         if credential.authorization:
             sent["Authorization"] = credential.authorization
-        return self._live_session().request(
+        return await self._live_session().request(
             method,
             URL(url, encoded=True),
             headers=sent,
@@ -176,6 +173,11 @@ class AiohttpTransport:
 
     def _unreachable(self, error: Exception, limit: float) -> errors.Unreachable:
         return errors.Unreachable(f"{self._access.server}: {reason(error, limit)}")
+
+
+async def _read(answer: aiohttp.ClientResponse) -> Response:
+    async with answer:
+        return Response(answer.status, answer.headers, await answer.read())
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
