@@ -53,6 +53,17 @@ class Cluster:
         assert len(found) == 1, f"{len(found)} pods of {app}"
         return found[0]
 
+    def containers(self, app: str, *, init: bool = False) -> list[Object]:
+        """Return the container statuses of the pod of an app; none while there is no pod or no kubelet has seen it."""
+        for pod in self.pods(app):
+            if not is_terminating(pod):
+                found: list[Object] = pod["status"].get("initContainerStatuses" if init else "containerStatuses") or []
+                return found
+        return []
+
+    def restarts(self, app: str, *, init: bool = False) -> int:
+        return max((status["restartCount"] for status in self.containers(app, init=init)), default=0)
+
     def node(self, name: str) -> Object:
         return self.store.get("nodes", None, name)
 
