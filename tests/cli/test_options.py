@@ -74,14 +74,14 @@ def test_a_bad_policy_file_is_named(tmp_path: Path, text: str, problem: str) -> 
 def test_log_lines_have_the_shape_of_zap() -> None:
     lines: list[str] = []
     logs.configure(lines.append, lambda: 12.5)
-    log = structlog.get_logger(logger="controllers.Upgrade")
+    log = structlog.get_logger(source="controllers.Upgrade")
     log.info("Updated node state", node="n0")
     log.debug("not shown")
     assert json.loads(lines[0]) == {"level": "info", "ts": 12.5, "logger": "controllers.Upgrade", "msg": "Updated node state",
                                     "node": "n0"}
     assert len(lines) == 1
     logs.configure(lines.append, lambda: 0.0, level="2", times="rfc3339", readable=True)
-    structlog.get_logger(logger="x").debug("shown")
+    structlog.get_logger(source="x").debug("shown")
     assert lines[1] == "1970-01-01T00:00:00Z\tDEBUG\tx\tshown\n"
 
 

@@ -30,7 +30,8 @@ def pod(name: str, revision: str = "new", *, ready: bool = True, owner: str = "d
     ({"generation": 3}, "the DaemonSet controller has not seen the newest template"),
     ({"updated": 1}, "1 of 3 pods have the newest template"),
     ({"available": 2}, "2 of 3 pods are available"),
-    ({"desired": 0, "generation": 9, "unavailable": 0}, ""),
+    ({"desired": 0, "unavailable": 0}, ""),
+    ({"desired": 0, "generation": 9, "unavailable": 0}, "the DaemonSet controller has not seen the newest template"),
 ])
 def test_rolling_daemon_set(changes: dict[str, Any], reason: str) -> None:
     daemon_set = msgspec.structs.replace(READY, **changes)
@@ -40,11 +41,12 @@ def test_rolling_daemon_set(changes: dict[str, Any], reason: str) -> None:
 
 @pytest.mark.parametrize(("pods", "revisions", "reason"), [
     ([pod("a"), pod("b"), pod("c")], REVISIONS, ""),
-    ([pod("a"), pod("b", "old")], REVISIONS, "1 of 2 pods have an older template"),
-    ([pod("a"), pod("b", ready=False)], REVISIONS, "1 of 2 pods are not ready"),
-    ([pod("a"), pod("b", "other", owner="e1")], REVISIONS, ""),
-    ([pod("b", owner="e1")], REVISIONS, "the DaemonSet has no pods"),
-    ([], REVISIONS, "the DaemonSet has no pods"),
+    ([pod("a"), pod("b", "old"), pod("c")], REVISIONS, "1 of 3 pods have an older template"),
+    ([pod("a"), pod("b", ready=False), pod("c")], REVISIONS, "1 of 3 pods are not ready"),
+    ([pod("a"), pod("b"), pod("c"), pod("d", "other", owner="e1")], REVISIONS, ""),
+    ([pod("a"), pod("b")], REVISIONS, "2 of 3 pods exist"),
+    ([pod("b", owner="e1")], REVISIONS, "0 of 3 pods exist"),
+    ([], REVISIONS, "0 of 3 pods exist"),
     ([pod("a")], REVISIONS[2:], "the DaemonSet has no ControllerRevision"),
 ])
 def test_on_delete_daemon_set_is_judged_by_its_pods(pods: list[PodView], revisions: tuple[RevisionView, ...],

@@ -46,7 +46,7 @@ async def _play(options: Options, speed: float, *, keep: bool) -> str:
     """Play the story and return why it failed, empty for success."""
     begun = time.monotonic()
     screen = Screen(Console(highlight=False), options.nodes, speed)
-    story = Story(options, screen.node_moved)
+    story = Story(options, screen.planned)
     screen.story = story
     failure = ""
     async with contextlib.AsyncExitStack() as stack:

@@ -60,8 +60,8 @@ def _threshold(level: str) -> int:
 def _stamp(now: Callable[[], float], encode: Callable[[float], Any]) -> Callable[[Any, str, Event], Event]:
     def add(_: Any, __: str, event: Event) -> Event:
         head = {"level": event.pop("level", "info"), "ts": encode(now())}
-        if "logger" in event:
-            head["logger"] = event.pop("logger")
+        if "source" in event:
+            head["logger"] = event.pop("source")
         return {**head, "msg": event.pop("event", ""), **event}
 
     return add

@@ -76,7 +76,7 @@ def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
 
 
 async def _run(kubeconfig: str | None, context: str | None, settings: Settings, flags: Flags) -> None:
-    log = structlog.get_logger(logger="setup")
+    log = structlog.get_logger(source="setup")
     async with AsyncExitStack() as stack:
         client, access = await stack.enter_async_context(connected(kubeconfig, context))
         for resource in await check_access(client):
@@ -105,7 +105,7 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
 def _elector(access: Access, settings: Settings, flags: Flags) -> ElectionThread:
     namespace = flags.leader_elect_namespace or settings.namespace
     deadline = parse_duration("--leader-lease-renew-deadline", flags.leader_lease_renew_deadline)
-    log = structlog.get_logger(logger="leaderelection")
+    log = structlog.get_logger(source="leaderelection")
     timing = Timing(duration=deadline + 5, renew_deadline=deadline) if deadline else Timing()
     candidate = Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, timing)
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from gpuward.cli.view import age, node_rows, node_table
+from gpuward.model.plan import Plan
 from gpuward.model.states import State
 from gpuward.upgrade.explain import sentence
 
@@ -36,31 +37,37 @@ class Screen:
         self.nodes = nodes
         self._begun = time.monotonic()
         self._quiet = True
+        self._said: dict[str, tuple[State | None, str]] = {}
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self.console.print(Text(text))
+        self.console.print(Text(text), soft_wrap=True)
 
-    def node_moved(self, node: str, state: str) -> None:
-        """Take notice of a node's new state; without a terminal it is a line."""
+    def planned(self, plan: Plan) -> None:
+        """Take notice of a plan; without a terminal each node whose state or reason is new is a line."""
         if self._quiet or self.console.is_terminal:
             return
-        hold = self.story.plan.holds.get(node)
-        reason = f": {sentence(hold)}" if hold is not None and state not in (State.DONE, State.UPGRADE_REQUIRED) else ""
-        self.console.print(Text(f"{self._clock()}  {node}  {state}{reason}"), soft_wrap=True)
+        for name, status in plan.nodes.items():
+            said = (status.state, status.hold.reason if status.hold else "")
+            if self._said.setdefault(name, (State.DONE, "")) == said:
+                continue
+            self._said[name] = said
+            reason = f": {sentence(status.hold)}" if status.hold else ""
+            self.say(f"{self._clock()}  {name}  {status.state or 'unknown'}{reason}")
 
     @contextlib.asynccontextmanager
     async def installing(self) -> AsyncIterator[None]:
         """Show the installation while the context lasts."""
-        self.say(f"Starting {self.nodes} GPU nodes (H100, A100, T4; Ubuntu 22.04 and 24.04), one without GPUs, and workloads.")
-        async with self._live(lambda: Text(f"Installing the GPU stack ... {self._ready()} of {self.nodes} nodes have their driver")):
+        self.say(f"Starting {self.nodes} GPU nodes (H100, A100, T4; Ubuntu 22.04 and 24.04) and one without GPUs.")
+        async with self._live(lambda: Text(f"Installing the GPU stack ... {self._ready()} of {self.nodes} drivers are in place")):
             yield
 
     @contextlib.asynccontextmanager
     async def upgrading(self) -> AsyncIterator[None]:
         """Show the rollout while the context lasts."""
         self._quiet = False
-        progress = Progress(TextColumn("{task.description}"), BarColumn(40), MofNCompleteColumn(), TextColumn("{task.fields[clock]}"))
+        columns = (TextColumn("{task.description}"), BarColumn(40), MofNCompleteColumn(), TextColumn("{task.fields[clock]}"))
+        progress = Progress(*columns)
         task = progress.add_task("upgraded", total=self.nodes, clock="")
 
         def picture() -> RenderableType:

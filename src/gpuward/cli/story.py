@@ -21,7 +21,7 @@ from gpuward.kube.stats import RequestKey
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.fleet import fleet, operator_place, workloads
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place, workloads
 from gpuward.sandbox.store import Event
 from gpuward.sandbox.timeloop import LoopClock
 
@@ -47,9 +47,9 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Story:
-    """Play the demo: `start`, `install`, `upgrade`. Whoever shows it is told of each node's states and looks at `plan`."""
+    """Play the demo: `start`, `install`, `upgrade`. Whoever shows it is told of each plan."""
 
-    def __init__(self, options: Options, told: Callable[[str, str], None]) -> None:
+    def __init__(self, options: Options, told: Callable[[Plan], None]) -> None:
         self.options = options
         self.clock = LoopClock()
         self.sandbox = Sandbox()
@@ -60,7 +60,7 @@ class Story:
         self.operator = Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock)
         self.old_version = ""
         self.new_version = ""
-        self._told = told
+        self.operator.upgrade.listeners += [told, lambda plan: self.tally.planned(plan, self.clock.now())]
         self._work: asyncio.Task[None] | None = None
         self._moved = 0.0
 
@@ -97,12 +97,9 @@ class Story:
         await self.sandbox.start()
         for node in fleet(self.options.nodes, 1):
             self.sandbox.add_node(node)
+        for obj in (*operator_place(), *all_crds()):
+            self.sandbox.apply(obj)
         users = Client(self.sandbox.transport())
-        pods = max(4, self.options.nodes // 2)
-        for obj in (*operator_place(), *workloads(inference=pods, training=2, max_unavailable=max(1, pods // 4))):
-            await users.create(resources.resource_of(obj["apiVersion"], obj["kind"]), obj)
-        for crd in all_crds():
-            await users.create(resources.CUSTOM_RESOURCE_DEFINITIONS, crd)
         stored = await users.create(resources.CLUSTER_POLICIES, adjusted(self.options))
         self.old_version = stored.object()["spec"]["driver"].get("version", "")
         self.new_version = self.options.to_version or next_version(self.old_version)
@@ -116,7 +113,7 @@ class Story:
         await self.sandbox.stop()
 
     async def install(self) -> float:
-        """Wait until the whole stack is ready; return how long that took by the sandbox's clock.
+        """Wait until the whole stack is ready, then let workloads come; return how long that took by the sandbox's clock.
 
         Raises:
             DemoFailed: the stack does not get ready.
@@ -124,7 +121,17 @@ class Story:
         begun = self._moved = self.clock.now()
         while not (await self._ready() and self._all_done()):
             await self._turn()
-        return self.clock.now() - begun
+        seconds = self.clock.now() - begun
+        pods = max(4, self.options.nodes // 2)
+        for obj in workloads(inference=pods, training=2, max_unavailable=max(1, pods // 4)):
+            self.sandbox.apply(obj)
+        while not self._workloads_run():
+            await self._turn()
+        return seconds
+
+    def _workloads_run(self) -> bool:
+        pods = self.sandbox.store.list("pods", WORKLOAD_NAMESPACE)
+        return bool(pods) and all(pod["status"].get("phase") == "Running" for pod in pods)
 
     async def upgrade(self) -> float:
         """Change the driver's version and wait until every node has it; return how long that took.
@@ -151,7 +158,6 @@ class Story:
         """
         if self._work is not None and self._work.done():
             raise DemoFailed(f"the operator ended: {self._work.exception()}")
-        self.tally.planned(self.plan, self.clock.now())
         if self.clock.now() - self._moved > STALL_LIMIT:
             raise DemoFailed(f"no node has moved for {int(STALL_LIMIT)} s: {await self._why()}")
         await asyncio.sleep(1.0)
@@ -172,9 +178,8 @@ class Story:
             raise DemoFailed(f"{len(drivers) - len(old)} driver pods run {self.new_version}, not on: {', '.join(old[:5])}")
 
     def _saw(self, event: Event) -> None:
-        if event.type != "DELETED" and (state := self.tally.node_changed(event.obj)) is not None:
+        if event.type != "DELETED" and self.tally.node_changed(event.obj) is not None:
             self._moved = self.clock.now()
-            self._told(event.obj["metadata"]["name"], str(state))
 
     async def _policy_status(self) -> dict[str, Any]:
         policy = await self.client.get(resources.CLUSTER_POLICIES, self.policy_name)

@@ -12,19 +12,22 @@ from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.policies import ActivePolicy, PolicyReader, remember
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.errors import PolicyError
-from gpuward.model.actions import Action, PatchAnnotations, PatchStatus
+from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.changes import changes
 from gpuward.operands.cluster import cluster_facts
+from gpuward.operands.driver_kernels import stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.render import render
 from gpuward.operands.state import OperandState
-from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
+from gpuward.operands.status import Verdict, differs_in_words_only, failed, invalid, judged, status_of
 from gpuward.ports import Outcome
 
 IGNORED = "ignored"
+WORDS_EVERY = 30.0
+"""Seconds between two writes of a status that differ only in their messages."""
 
 
 class Reconciliation(msgspec.Struct, frozen=True):
@@ -47,21 +50,23 @@ class ClusterPolicyController:
         self._surroundings = surroundings
         self._images = images
         self._metrics = metrics
-        self._log = structlog.get_logger(logger=self.name)
+        self._log = structlog.get_logger(source=self.name)
         self._rendered: tuple[tuple[str, int, ClusterFacts], tuple[OperandState, ...]] | None = None
         self._said = ""
-        self._now = 0.0
+        self._now = self._worded = 0.0
+        self._wake_at: float | None = None
 
     def decide(self, snapshot: Snapshot, now: float) -> Reconciliation:
         """Return the writes that the active policy needs, and the status of every policy."""
-        self._now = now
+        self._now, self._wake_at = now, None
         active = self._reader.read(snapshot)
         ignored = [action for view in snapshot.policies[1:] if (action := _ignore(view)) is not None]
         if active.view is None:
             return Reconciliation()
         if active.valid is None:
             verdict = invalid(active.problems)
-            return Reconciliation([*ignored, *_status(active.view, verdict, snapshot, now)], verdict=verdict)
+            actions = [*ignored, *self._status(active.view, verdict, snapshot, now)]
+            return Reconciliation(actions, self._wake_at, verdict)
         if not self._surroundings.known_for(active.view):
             return Reconciliation(ignored)
         facts = self._facts(snapshot)
@@ -69,16 +74,18 @@ class ClusterPolicyController:
             states = self._render(active, facts)
         except PolicyError as problem:
             verdict = invalid([problem])
-            return Reconciliation([*ignored, *_status(active.view, verdict, snapshot, now)], verdict=verdict)
+            actions = [*ignored, *self._status(active.view, verdict, snapshot, now)]
+            return Reconciliation(actions, self._wake_at, verdict)
         waiting = _waiting(states, snapshot)
         verdict = _judge(states, waiting, snapshot, facts)
         actions = [
             *ignored,
             *_remember(active),
             *changes(states, active.view.ref, snapshot),
-            *_status(active.view, verdict, snapshot, now),
+            *_stale(states, active.view, snapshot),
+            *self._status(active.view, verdict, snapshot, now),
         ]
-        return Reconciliation(actions, verdict=verdict, waiting=waiting)
+        return Reconciliation(actions, self._wake_at, verdict, waiting)
 
     def report(self, snapshot: Snapshot, decision: Reconciliation, outcomes: Sequence[Outcome]) -> None:
         """Log each write and each change of the verdict; set the metrics."""
@@ -89,23 +96,39 @@ class ClusterPolicyController:
             elif not isinstance(action, PatchStatus) and not outcome.dropped:
                 self._log.info(type(action).__name__, object=action.lane, why=action.why)
         verdict = decision.verdict
+        if verdict is None and snapshot.policies:
+            return
         gpu_nodes = sum(node.gpu_present for node in snapshot.nodes.values())
         self._metrics.reconciled(verdict, gpu_nodes=gpu_nodes, has_nfd_labels=has_nfd_labels(snapshot), now=self._now)
-        said = f"{verdict.reason}: {verdict.message}" if verdict else "no ClusterPolicy"
+        said = verdict.reason if verdict else "absent"
         if said != self._said:
             self._said = said
             log = self._log.info if verdict is None or verdict.ready else self._log.warning
-            log("ClusterPolicy " + (verdict.state if verdict else "absent"), reason=said, waiting=dict(decision.waiting))
+            log("ClusterPolicy " + (verdict.state if verdict else said), message=verdict.message if verdict else "",
+                waiting=dict(decision.waiting))
 
     def _facts(self, snapshot: Snapshot) -> ClusterFacts:
         seen = self._surroundings
         return cluster_facts(
             snapshot.namespace,
             snapshot.nodes.values(),
+            driver_image=_driver_image(snapshot),
             has_service_monitor_crd=seen.has_service_monitors,
             config_maps=seen.config_maps,
             secrets=seen.secrets,
         )
+
+    def _status(self, view: PolicyView, verdict: Verdict, snapshot: Snapshot, now: float) -> list[Action]:
+        """Write the status at once where it says something else, and its words alone no more often than they can be read."""
+        current = view.body.get("status") or {}
+        status = status_of(verdict, current, snapshot.namespace, now)
+        if status is None:
+            return []
+        if differs_in_words_only(status, current) and now < self._worded + WORDS_EVERY:
+            self._wake_at = self._worded + WORDS_EVERY
+            return []
+        self._worded = now
+        return [PatchStatus("ClusterPolicy", view.ref, status, why=verdict.reason)]
 
     def _render(self, active: ActivePolicy, facts: ClusterFacts) -> tuple[OperandState, ...]:
         """Render once for each policy and set of facts: most passes change neither."""
@@ -123,6 +146,22 @@ def _ignore(view: PolicyView) -> Action | None:
     return PatchStatus("ClusterPolicy", view.ref, {"state": IGNORED}, why="an older ClusterPolicy is in force")
 
 
+def _driver_image(snapshot: Snapshot) -> str:
+    """Return the image of the driver DaemonSet as it is: its operating system stays while any GPU node has it."""
+    return next((ds.image for ds in snapshot.daemonsets if ds.name == names.DRIVER_APP), "")
+
+
+def _stale(states: Sequence[OperandState], policy: PolicyView, snapshot: Snapshot) -> list[Action]:
+    """Delete the driver DaemonSets of kernels that no node runs any more, and of a mode that was switched off."""
+    owned = [ds for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.uid == policy.uid and not ds.deleting]
+    return [
+        DeleteObject("DaemonSet", ref, why="the policy makes other driver DaemonSets now")
+        for state in states
+        if state.name == "state-driver"
+        for ref in stale_driver_daemon_sets(state, owned)
+    ]
+
+
 def _remember(active: ActivePolicy) -> list[Action]:
     """Keep the valid upgrade policy on the object: an invalid edit must not change it for nodes in progress."""
     assert active.view is not None
@@ -131,11 +170,6 @@ def _remember(active: ActivePolicy) -> list[Action]:
     if annotations.get(names.VALID_UPGRADE_POLICY) == text:
         return []
     return [PatchAnnotations("ClusterPolicy", active.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]
-
-
-def _status(view: PolicyView, verdict: Verdict, snapshot: Snapshot, now: float) -> list[Action]:
-    status = status_of(verdict, view.body.get("status") or {}, snapshot.namespace, now)
-    return [] if status is None else [PatchStatus("ClusterPolicy", view.ref, status, why=verdict.reason)]
 
 
 def _waiting(states: Sequence[OperandState], snapshot: Snapshot) -> dict[str, str]:

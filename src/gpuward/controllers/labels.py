@@ -29,7 +29,7 @@ class LabelController:
 
     def __init__(self, reader: PolicyReader) -> None:
         self._reader = reader
-        self._log = structlog.get_logger(logger=self.name)
+        self._log = structlog.get_logger(source=self.name)
         self._lost: frozenset[str] = frozenset()
 
     def decide(self, snapshot: Snapshot, now: float) -> Labels:

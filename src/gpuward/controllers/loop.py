@@ -65,7 +65,7 @@ class Loop(Generic[D]):
         """Whether this process leads; one that does not looks on."""
         self.passes = 0
         self._failures = 0
-        self._log = structlog.get_logger(logger=controller.name)
+        self._log = structlog.get_logger(source=controller.name)
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""

@@ -64,7 +64,7 @@ class Operator:
             Loop(LabelController(self.reader), self.cluster.watcher(), self.executor, clock, acting),
             Loop(self.upgrade, self.cluster.watcher(), self.executor, clock, acting),
         ]
-        self._log = structlog.get_logger(logger="setup")
+        self._log = structlog.get_logger(source="setup")
         self.alive = False
 
     @property

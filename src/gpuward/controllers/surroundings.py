@@ -28,7 +28,7 @@ class Surroundings:
         self._namespace = namespace
         self._reader = reader
         self._follow_monitors = follow
-        self._log = structlog.get_logger(logger="controllers.ClusterPolicy")
+        self._log = structlog.get_logger(source="controllers.ClusterPolicy")
         self._seen: tuple[str, int] | None = None
         self._complete = False
         self.has_service_monitors = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -20,8 +20,8 @@ from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.facts import is_driver_pod
 
 SKIPPING: Final = frozenset({
-    Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.DRIVER_POD_MISSING, Reason.PROTECTED_PODS,
-    Reason.TWO_DRIVER_PODS, Reason.UNKNOWN_STATE, Reason.FAILED,
+    Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.PROTECTED_PODS, Reason.TWO_DRIVER_PODS,
+    Reason.UNKNOWN_STATE, Reason.MAINTENANCE, Reason.FAILED,
 })
 """Reasons for which a node is passed over while others go on: worth one warning each time they begin."""
 
@@ -36,8 +36,10 @@ class UpgradeController:
         self._interest = interest
         self.plan = Plan()
         """What the last pass decided."""
+        self.listeners: list[Callable[[Plan], None]] = []
+        """Called with each plan once it has been carried out."""
         self._metrics = metrics
-        self._log = structlog.get_logger(logger=self.name)
+        self._log = structlog.get_logger(source=self.name)
         self._said: dict[str, str] = {}
 
     def decide(self, snapshot: Snapshot, now: float) -> Plan:
@@ -48,12 +50,14 @@ class UpgradeController:
     def report(self, snapshot: Snapshot, decision: Plan, outcomes: Sequence[Outcome]) -> None:
         """Log each state entered, each node passed over and each failed action, once; set the metrics."""
         self.plan = decision
+        for listener in self.listeners:
+            listener(decision)
         self._metrics.upgrades(decision)
         for outcome in outcomes:
             self._log_outcome(outcome)
         skipped = {name: sentence(hold) for name, hold in decision.holds.items() if hold.reason in SKIPPING}
         for pod in _unplaced(snapshot):
-            skipped[f"pod {pod.name}"] = "the driver pod has no node yet"
+            skipped[f"pod {pod.name}"] = f"the driver pod has no node: {pod.waiting}"
         for name, why in skipped.items():
             if self._said.get(name) != why:
                 kind, _, bare = name.rpartition(" ")
@@ -77,5 +81,5 @@ class UpgradeController:
 
 
 def _unplaced(snapshot: Snapshot) -> list[PodView]:
-    """Return the driver pods that no node has: the scheduler could not place them."""
-    return [pod for pod in snapshot.pods.get("", ()) if is_driver_pod(pod, snapshot.namespace)]
+    """Return the driver pods that the scheduler could not place; one that it has not looked at yet is no matter."""
+    return [pod for pod in snapshot.pods.get("", ()) if pod.waiting and is_driver_pod(pod, snapshot.namespace)]

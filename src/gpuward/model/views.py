@@ -91,7 +91,7 @@ class PodView(msgspec.Struct, frozen=True):
     restarts: int = 0
     """The largest restart count among the containers, init containers included, that are not ready."""
     waiting: str = ""
-    """The reason of the first container that waits, such as ImagePullBackOff."""
+    """Why the pod does not run: the first waiting container's reason, such as ImagePullBackOff, or the scheduler's."""
     created: float = 0.0
     deleting: bool = False
     uses_gpu: bool = False
@@ -138,6 +138,7 @@ class DaemonSetView(msgspec.Struct, frozen=True):
     applied_hash: str = ""
     config_digest: str = ""
     image: str = ""
+    """The image of the first container."""
     deleting: bool = False
 
     @property

@@ -17,19 +17,19 @@ def waits_for(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
               revisions: Iterable[RevisionView] = ()) -> str:
     """Return what a DaemonSet waits for, empty when it is ready.
 
-    A DaemonSet that no node wants is ready. `pods` and `revisions` matter only to one that is updated OnDelete, whose own
-    status says nothing about which template its pods have; they may include those of others.
+    A DaemonSet that no node wants is ready once its controller has said so. `pods` and `revisions` matter only to one that is
+    updated OnDelete, whose own status says nothing about which template its pods have; they may include those of others.
     """
     if daemon_set is None:
         return "the DaemonSet does not exist"
+    if not daemon_set.settled:
+        return "the DaemonSet controller has not seen the newest template"
     if daemon_set.desired == 0:
         return ""
     if daemon_set.unavailable:
         return f"{daemon_set.unavailable} of {daemon_set.desired} pods are unavailable"
     if daemon_set.on_delete:
         return _newest_everywhere(daemon_set, pods, revisions)
-    if not daemon_set.settled:
-        return "the DaemonSet controller has not seen the newest template"
     if daemon_set.updated != daemon_set.desired:
         return f"{daemon_set.updated} of {daemon_set.desired} pods have the newest template"
     if daemon_set.available != daemon_set.desired:
@@ -42,8 +42,8 @@ def _newest_everywhere(daemon_set: DaemonSetView, pods: Iterable[PodView], revis
     if newest is None:
         return "the DaemonSet has no ControllerRevision"
     own = [pod for pod in pods if pod.owner is not None and pod.owner.uid == daemon_set.uid]
-    if not own:
-        return "the DaemonSet has no pods"
+    if len(own) < daemon_set.desired:
+        return f"{len(own)} of {daemon_set.desired} pods exist"
     stale = [pod for pod in own if pod.revision != newest.hash]
     if stale:
         return f"{len(stale)} of {len(own)} pods have an older template"

@@ -49,6 +49,15 @@ def judged(unready: Iterable[str], *, has_nfd_labels: bool, has_gpu_nodes: bool)
     return Verdict("ready", "Reconciled", READY_MESSAGE, ready=True)
 
 
+def differs_in_words_only(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Tell whether a status says the same as the current one but for its messages: those change often during a rollout."""
+
+    def bare(status: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return [tuple(one.get(key) for key in ("type", "status", "reason")) for one in status.get("conditions") or ()]
+
+    return wanted["state"] == current.get("state") and bare(wanted) == bare(current)
+
+
 def status_of(verdict: Verdict, current: Mapping[str, Any], namespace: str, now: float) -> dict[str, Any] | None:
     """Return the status to write, or None when the current one says the same.
 

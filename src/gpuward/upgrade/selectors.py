@@ -10,7 +10,8 @@ from gpuward.errors import PolicyError
 
 _SET = re.compile(r"^(?P<key>\S+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)$")
 _EQUALITY = re.compile(r"^(?P<key>[^=!\s]+)\s*(?P<op>==|=|!=)\s*(?P<values>[^=!\s]*)$")
-_PRESENCE = re.compile(r"^(?P<op>!?)\s*(?P<key>[^=!\s()]+)$")
+_ORDER = re.compile(r"^(?P<key>[^<>\s]+)\s*(?P<op>[<>])\s*(?P<values>-?[0-9]+)$")
+_PRESENCE = re.compile(r"^(?P<op>!?)\s*(?P<key>[^=!<>\s()]+)$")
 _COMMA = re.compile(r",(?![^(]*\))")
 
 _Requirement = tuple[str, str, frozenset[str]]
@@ -32,7 +33,7 @@ def matches(selector: str, labels: Mapping[str, str]) -> bool:
 
 
 def _requirement(part: str, whole: str) -> _Requirement:
-    for pattern in (_SET, _EQUALITY, _PRESENCE):
+    for pattern in (_SET, _EQUALITY, _ORDER, _PRESENCE):
         if found := pattern.match(part):
             groups = found.groupdict()
             operator = {"==": "in", "=": "in", "!=": "notin", "": "exists", "!": "absent"}.get(groups["op"], groups["op"])
@@ -47,6 +48,16 @@ def _holds(requirement: _Requirement, labels: Mapping[str, str]) -> bool:
         return key in labels
     if operator == "absent":
         return key not in labels
+    if operator in "<>":
+        return _compares(operator, labels.get(key, ""), int(next(iter(values))))
     if operator == "in":
         return key in labels and labels[key] in values
     return key not in labels or labels[key] not in values
+
+
+def _compares(operator: str, text: str, bound: int) -> bool:
+    try:
+        value = int(text)
+    except ValueError:
+        return False
+    return value < bound if operator == "<" else value > bound

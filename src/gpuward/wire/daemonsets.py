@@ -79,6 +79,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         misscheduled=status.number_misscheduled,
         applied_hash=(meta.annotations or {}).get(names.APPLIED_HASH, ""),
         config_digest=ds.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST),
+        image=next((container.image for container in ds.spec.template.spec.containers), ""),
         deleting=meta.deletion_timestamp is not None,
     )
 

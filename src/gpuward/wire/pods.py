@@ -23,6 +23,7 @@ class _Resources(msgspec.Struct):
 
 class _Container(msgspec.Struct):
     name: str = ""
+    image: str = ""
     env: list[_Env] | None = None
     resources: _Resources = msgspec.field(default_factory=_Resources)
 
@@ -68,7 +69,14 @@ class _ContainerStatus(msgspec.Struct, rename="camel"):
     state: _ContainerState = msgspec.field(default_factory=_ContainerState)
 
 
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+    reason: str = ""
+
+
 class _Status(msgspec.Struct, rename="camel"):
+    conditions: list[_Condition] | None = None
     phase: str = "Pending"
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
@@ -102,7 +110,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         phase=status.phase,
         ready=status.phase == "Running" and bool(statuses) and all(one.ready for one in statuses),
         restarts=max((one.restart_count for one in every if not one.ready), default=0),
-        waiting=next((one.state.waiting.reason for one in every if one.state.waiting and not one.ready), ""),
+        waiting=_waiting(status, every),
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
         uses_gpu=any(_asks_for_gpu(container) for container in pod.spec.containers),
@@ -111,6 +119,13 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         priority=pod.spec.priority,
         config_digest=pod.spec.env(names.DRIVER_CONFIG_DIGEST),
     )
+
+
+def _waiting(status: _Status, containers: list[_ContainerStatus]) -> str:
+    for one in containers:
+        if one.state.waiting and not one.ready:
+            return one.state.waiting.reason
+    return next((one.reason for one in status.conditions or () if one.type == "PodScheduled" and one.status == "False"), "")
 
 
 def _asks_for_gpu(container: _Container) -> bool:
