@@ -1,0 +1,100 @@
+"""Waiting for a turn, being admitted, and not needing either any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward import names
+from gpuward.model.actions import DeletePod
+from gpuward.model.plan import Reason
+from gpuward.model.record import CordonOwner
+from gpuward.model.states import State
+from gpuward.model.views import NodeView
+from gpuward.upgrade.queueing import turn
+from tests import build
+from tests.build import NOW, driver_pod, gpu_pod, node, policy, record, validator
+from tests.upgrade.one import ask, facts
+
+Q = State.UPGRADE_REQUIRED
+TO_EVICTION = ["cordon-required", "wait-for-jobs-required", "pod-deletion-required"]
+BLOCKED = policy(parallel=0, unavailable=0)
+
+
+def test_a_node_whose_driver_is_in_step_again_leaves_the_queue() -> None:
+    answer = ask(node(state=Q, remembers=record(Q)), driver_pod(driver="560"))
+    assert answer.entered == ["upgrade-done"]
+    assert answer.patch.unschedulable is None
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        node(state=Q, remembers=record(Q, forced=True)),
+        node(state=Q, remembers=record(Q), annotations={names.UPGRADE_REQUESTED: "true"}),
+        node(state=Q, remembers=record(Q), annotations={names.SAFE_LOAD: "true"}),
+        node(state=Q, remembers=record(State.DONE)),
+    ],
+    ids=["forced", "requested", "safe load", "relabelled by hand"],
+)
+def test_a_node_that_was_asked_for_stays_though_its_driver_is_in_step(view: NodeView) -> None:
+    answer = ask(view, driver_pod(driver="560"), policy=BLOCKED)
+    assert answer.state is Q
+    assert answer.reason is Reason.UNAVAILABLE_LIMIT
+
+
+def test_an_orphan_in_the_queue_stays_there() -> None:
+    assert ask(node(state=Q), driver_pod(driver="560", orphan=True), policy=BLOCKED).state is Q
+
+
+def test_admission_starts_the_clock_and_notes_the_target() -> None:
+    answer = ask(node(state=Q, remembers=record(Q, target="550", started=0.0)), driver_pod(), gpu_pod())
+    assert answer.entered == TO_EVICTION
+    assert answer.record == record(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW, target="560")
+    assert answer.patch.unschedulable is True
+
+
+def test_a_request_is_taken_off_when_its_node_is_admitted_and_remembered() -> None:
+    asked_for = node(state=Q, remembers=record(Q), annotations={names.UPGRADE_REQUESTED: "true"})
+    answer = ask(asked_for, driver_pod(driver="560"), gpu_pod())
+    assert answer.annotations == {names.UPGRADE_REQUESTED: None}
+    assert answer.record.forced
+    assert answer.entered == TO_EVICTION
+
+
+def test_a_request_waits_with_its_node() -> None:
+    asked_for = node(state=Q, remembers=record(Q), annotations={names.UPGRADE_REQUESTED: "true"})
+    assert ask(asked_for, driver_pod(), policy=BLOCKED).plan.actions == ()
+
+
+def test_admission_forgets_the_failure_before() -> None:
+    failed_before = node(state=Q, remembers=record(Q, failed=State.DRAIN_REQUIRED))
+    assert ask(failed_before, driver_pod(), gpu_pod()).record.failure is None
+
+
+def test_the_same_driver_under_another_template_is_only_restarted() -> None:
+    answer = ask(node(state=Q), driver_pod(config_digest="d"), gpu_pod(), validator(), digest="d")
+    assert answer.entered == ["pod-restart-required"]
+    assert answer.patch.unschedulable is True
+    assert answer.record.cordon is CordonOwner.GPUWARD
+    assert answer.evicted == []
+    assert [(type(action), action.last_look) for action in answer.others if isinstance(action, DeletePod)] == [(DeletePod, False)]
+
+
+def test_a_mere_restart_leaves_a_foreign_cordon_where_it_is() -> None:
+    answer = ask(node(state=Q, cordoned=True), driver_pod(config_digest="d"), digest="d")
+    assert answer.patch.unschedulable is None
+    assert answer.record.cordon is CordonOwner.OTHER
+    assert answer.annotations == {names.INITIALLY_UNSCHEDULABLE: "true"}
+
+
+def test_idle_nodes_take_their_turn_first() -> None:
+    idle, busy = facts(node(), driver_pod()), facts(node(), driver_pod(), gpu_pod())
+    assert turn(idle) < turn(busy)
+
+
+@pytest.mark.parametrize("state", [State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED])
+def test_a_node_in_foreign_maintenance_is_left_alone_and_says_so(state: State) -> None:
+    answer = ask(build.under_way(state), driver_pod(), gpu_pod())
+    assert answer.plan.actions == ()
+    assert answer.reason is Reason.MAINTENANCE
+    assert answer.plan.counts.in_progress == 1

@@ -1,0 +1,279 @@
+"""Replacing the driver, seeing it validated, and what becomes of failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuward import names
+from gpuward.model.actions import DeletePod
+from gpuward.model.plan import Reason
+from gpuward.model.record import CordonOwner, Failure
+from gpuward.model.states import State
+from gpuward.model.views import NodeView, PodView
+from tests import build
+from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, record, under_way, validator
+from tests.upgrade.one import Answer, ask
+
+RESTART, VALIDATION, FAILED = State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, State.FAILED
+RESTARTING, VALIDATING = under_way(RESTART), under_way(VALIDATION)
+OLD = driver_pod()
+NEW = driver_pod(driver="560", created=NOW - 30)
+STARTING = driver_pod(driver="560", created=NOW - 30, ready=False)
+FRESH = validator(created=NOW - 20)
+TO_DONE = ["uncordon-required", "upgrade-done"]
+
+
+# Restart.
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason"),
+    [
+        ([], Reason.DRIVER_POD_MISSING),
+        ([driver_pod(deleting=True)], Reason.DRIVER_STOPPING),
+        ([driver_pod(deleting=True), gpu_pod()], Reason.DRIVER_STOPPING),
+        ([STARTING], Reason.DRIVER_STARTING),
+        ([driver_pod(name="a"), driver_pod(name="b", orphan=True)], Reason.TWO_DRIVER_PODS),
+        ([NEW, driver_pod(name="b", orphan=True)], Reason.TWO_DRIVER_PODS),
+    ],
+)
+def test_a_restart_waits(pods: list[PodView], reason: Reason) -> None:
+    answer = ask(RESTARTING, *pods)
+    assert answer.reason is reason
+    assert answer.plan.actions == ()
+
+
+def test_a_restart_waits_for_a_template_to_settle() -> None:
+    assert ask(RESTARTING, OLD, settled=False).reason is Reason.TEMPLATE_SETTLING
+
+
+@pytest.mark.parametrize("pod", [OLD, driver_pod(orphan=True), driver_pod(driver="555", ready=False)])
+def test_a_driver_pod_out_of_step_is_deleted_after_a_last_look(pod: PodView) -> None:
+    answer = ask(RESTARTING, pod)
+    assert answer.plan.actions == (DeletePod(pod.ref, "n0", last_look=True, why="its template is out of date"),)
+    assert answer.reason is Reason.DRIVER_STOPPING
+
+
+def test_a_gpu_pod_that_turned_up_sends_the_node_back() -> None:
+    answer = ask(RESTARTING, OLD, gpu_pod())
+    assert answer.entered == ["pod-deletion-required"]
+    assert answer.deleted == []
+    assert answer.evicted == ["train"]
+
+
+def test_before_a_driver_pod_is_deleted_a_lifted_cordon_is_put_back() -> None:
+    answer = ask(under_way(RESTART, cordoned=False), OLD)
+    assert answer.patch.unschedulable is True
+    assert answer.deleted == [OLD.name]
+    assert answer.plan.actions[0] is answer.patch
+
+
+def test_a_driver_that_is_ready_goes_on_to_validation_and_starts_its_clock() -> None:
+    answer = ask(RESTARTING, NEW, validator(ready=False, created=NOW - 20))
+    assert answer.entered == ["validation-required"]
+    assert answer.annotations == {names.VALIDATION_SINCE: str(int(NOW))}
+    assert answer.plan.wake_at == NOW + 600
+
+
+@pytest.mark.parametrize(("restarts", "state"), [(10, RESTART), (11, FAILED)])
+def test_a_driver_that_restarted_too_often_has_failed(restarts: int, state: State) -> None:
+    answer = ask(RESTARTING, driver_pod(driver="560", ready=False, restarts=restarts))
+    assert answer.state is state
+
+
+def test_a_node_whose_driver_failed_stays_cordoned() -> None:
+    answer = ask(RESTARTING, driver_pod(driver="560", ready=False, restarts=11))
+    assert answer.patch.unschedulable is None
+    assert answer.record.cordon is CordonOwner.GPUWARD
+    assert answer.record.failure == Failure(RESTART, "driver pod driver-560-n0 restarted 11 times", NOW)
+
+
+def test_a_driver_out_of_step_is_replaced_however_often_it_restarted() -> None:
+    assert ask(RESTARTING, driver_pod(ready=False, restarts=99)).deleted == [OLD.name]
+
+
+SAFE = {names.SAFE_LOAD: "true"}
+
+
+@pytest.mark.parametrize("state", [RESTART, VALIDATION])
+def test_a_driver_that_waits_for_leave_to_load_gets_it_and_is_not_deleted(state: State) -> None:
+    answer = ask(under_way(state, annotations=SAFE), STARTING, validator(created=NOW, ready=False))
+    assert answer.annotations == {names.SAFE_LOAD: None}
+    assert answer.deleted == []
+    loading = ask(under_way(state), STARTING, validator(created=NOW, ready=False))
+    assert loading.plan.actions == ()
+
+
+def test_a_safe_load_is_no_request_for_a_fresh_pod() -> None:
+    answer = ask(node(annotations=SAFE), driver_pod(driver="560", ready=False))
+    assert answer.state is RESTART
+    assert not answer.record.forced
+    assert answer.deleted == []
+    assert answer.annotations == {names.SAFE_LOAD: None}
+
+
+@pytest.mark.parametrize(
+    ("forced", "pod", "deleted"),
+    [
+        (True, driver_pod(driver="560", ready=False), True),
+        (True, driver_pod(driver="560"), False),
+        (True, driver_pod(driver="560", ready=False, created=ADMITTED), False),
+        (False, driver_pod(driver="560", ready=False), False),
+    ],
+    ids=["old and not ready", "ready", "young", "nobody asked"],
+)
+def test_who_asks_for_an_upgrade_gets_a_driver_pod_that_is_not_ready_replaced(forced: bool, pod: PodView, deleted: bool) -> None:
+    assert bool(ask(under_way(RESTART, forced=forced), pod).deleted) is deleted
+
+
+# Validation.
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason"),
+    [
+        ([NEW], Reason.VALIDATOR_MISSING),
+        ([NEW, validator(deleting=True)], Reason.VALIDATOR_MISSING),
+        ([NEW, validator(created=NOW, phase="Failed", ready=False)], Reason.VALIDATOR_MISSING),
+        ([NEW, validator(created=NOW, ready=False)], Reason.VALIDATOR_STARTING),
+        ([STARTING, FRESH], Reason.VALIDATOR_STARTING),
+        ([NEW, validator()], Reason.VALIDATOR_REPLACING),
+        ([NEW, validator(ready=False)], Reason.VALIDATOR_REPLACING),
+    ],
+)
+def test_validation_waits(pods: list[PodView], reason: Reason) -> None:
+    answer = ask(VALIDATING, *pods)
+    assert (answer.state, answer.reason) == (VALIDATION, reason)
+    assert answer.deleted == (["validator-n0"] if reason is Reason.VALIDATOR_REPLACING else [])
+
+
+def test_validation_ends_when_a_validator_that_saw_the_driver_is_ready() -> None:
+    answer = ask(under_way(VALIDATION, annotations={names.VALIDATION_SINCE: "17"}), NEW, FRESH)
+    assert answer.entered == TO_DONE
+    assert answer.annotations == {names.VALIDATION_SINCE: None}
+    assert answer.patch.unschedulable is False
+
+
+def test_a_driver_that_waits_is_named_where_the_validator_does_not() -> None:
+    assert ask(VALIDATING, STARTING, FRESH).hold.args["pod"] == STARTING.name
+
+
+@pytest.mark.parametrize("pods", [[], [driver_pod(driver="560", deleting=True), FRESH]])
+def test_validation_goes_back_when_the_driver_is_lost(pods: list[PodView]) -> None:
+    assert ask(VALIDATING, *pods).entered == ["pod-restart-required"]
+
+
+def test_validation_goes_back_when_the_target_moved_on() -> None:
+    answer = ask(VALIDATING, driver_pod(driver="555", created=NOW - 30), FRESH)
+    assert answer.entered == ["pod-restart-required"]
+    assert answer.deleted == ["driver-555-n0"]
+
+
+def test_a_template_that_has_not_settled_vouches_for_nobody() -> None:
+    answer = ask(VALIDATING, NEW, FRESH, settled=False)
+    assert (answer.state, answer.reason) == (VALIDATION, Reason.TEMPLATE_SETTLING)
+
+
+@pytest.mark.parametrize(
+    ("pods", "cause"),
+    [
+        ([NEW, validator(created=NOW, ready=False)], "pod validator-n0 was not ready 600 s after the driver was"),
+        ([STARTING, FRESH], "pod driver-560-n0 was not ready 600 s after the driver was"),
+    ],
+)
+def test_validation_fails_after_ten_minutes_and_the_node_stays_cordoned(pods: list[PodView], cause: str) -> None:
+    assert ask(VALIDATING, *pods, now=ADMITTED + 599.9).plan.wake_at == ADMITTED + 600
+    answer = ask(under_way(VALIDATION, annotations={names.VALIDATION_SINCE: "17"}), *pods, now=ADMITTED + 600)
+    assert answer.entered == ["upgrade-failed"]
+    assert answer.record.failure == Failure(VALIDATION, cause, ADMITTED + 600)
+    assert answer.patch.unschedulable is None
+    assert answer.annotations == {names.VALIDATION_SINCE: None}
+
+
+# Failed.
+
+
+def failed(in_step: State = RESTART, **rest: Any) -> NodeView:
+    return under_way(FAILED, failed=in_step, **rest)
+
+
+def test_a_failed_node_says_in_which_step_and_why() -> None:
+    answer = ask(failed(), OLD)
+    assert answer.plan.actions == ()
+    assert (answer.reason, answer.hold.args) == (Reason.FAILED, {"cause": "it broke", "step": RESTART})
+
+
+@pytest.mark.parametrize("pods", [[NEW, validator()], [NEW], [NEW, validator(created=NOW, ready=False)], [STARTING, FRESH], []])
+def test_a_ready_driver_alone_does_not_make_a_failure_good(pods: list[PodView]) -> None:
+    assert ask(failed(VALIDATION), *pods).state is FAILED
+
+
+def test_a_driver_that_is_freshly_validated_does() -> None:
+    answer = ask(failed(), NEW, FRESH)
+    assert answer.entered == ["validation-required", *TO_DONE]
+    assert answer.patch.unschedulable is False
+    assert answer.record.failure is None
+
+
+def test_a_cordon_that_somebody_put_on_a_failed_node_survives_its_recovery() -> None:
+    serving = node(state=FAILED, remembers=record(FAILED, failed=State.POD_DELETION_REQUIRED), cordoned=True)
+    answer = ask(serving, NEW, FRESH)
+    assert answer.state is State.DONE
+    assert answer.patch.unschedulable is None
+
+
+@pytest.mark.parametrize(("in_step", "forced"), [(RESTART, True), (VALIDATION, True), (State.POD_DELETION_REQUIRED, False)])
+def test_a_new_target_is_another_chance(in_step: State, forced: bool) -> None:
+    answer = ask(failed(in_step, target="555"), OLD, gpu_pod())
+    assert answer.entered[0] == "upgrade-required"
+    assert answer.record.forced is forced
+
+
+def test_going_back_to_the_target_that_failed_does_not_pass_for_success() -> None:
+    crashing = driver_pod(driver="560", created=NOW - 30, ready=False)
+    queued: Answer = ask(failed(target="560"), crashing, target="570", policy=build.policy(parallel=0))
+    assert queued.entered[0] == "upgrade-required"
+    waiting = under_way(State.UPGRADE_REQUIRED, failed=RESTART, forced=True)
+    again = ask(waiting, crashing, policy=build.policy(parallel=0))
+    assert "upgrade-done" not in again.entered
+    assert again.state is RESTART
+    assert again.deleted == [crashing.name]
+
+
+def test_a_rolled_back_target_makes_a_failure_good_that_touched_nothing() -> None:
+    serving = node(state=FAILED, remembers=record(FAILED, failed=State.POD_DELETION_REQUIRED, target="570"))
+    answer = ask(serving, driver_pod(driver="560"))
+    assert answer.entered == ["upgrade-required", "upgrade-done"]
+
+
+# Done and unknown.
+
+
+@pytest.mark.parametrize("state", [State.UNKNOWN, State.DONE])
+@pytest.mark.parametrize(
+    ("pods", "entered"),
+    [
+        ([driver_pod(driver="550")], ["upgrade-required"]),
+        ([driver_pod(driver="560")], []),
+        ([driver_pod(driver="550", orphan=True)], []),
+        ([driver_pod(driver="560", ready=False)], []),
+    ],
+)
+def test_a_node_is_marked_when_its_driver_is_out_of_step(state: State, pods: list[PodView], entered: list[str]) -> None:
+    answer = ask(node(state=state), *pods, policy=build.policy(unavailable=0))
+    marked_done = ["upgrade-done"] if state is State.UNKNOWN and not entered else []
+    assert answer.entered == entered + marked_done
+
+
+def test_a_finished_node_costs_nothing() -> None:
+    answer = ask(node(state=State.DONE, remembers=record(State.DONE)), NEW, FRESH)
+    assert answer.plan.actions == ()
+    assert (answer.reason, answer.plan.wake_at) == (None, None)
+
+
+@pytest.mark.parametrize("state", [State.UNKNOWN, State.DONE])
+def test_a_template_that_has_not_settled_is_not_taken_for_in_sync(state: State) -> None:
+    answer = ask(node(state=state), OLD, settled=False)
+    assert (answer.plan.actions, answer.reason) == ((), Reason.TEMPLATE_SETTLING)
