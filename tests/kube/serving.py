@@ -73,3 +73,10 @@ def status(code: int, reason: str, message: str, **details: Any) -> web.Response
         },
         code,
     )
+
+
+def rotate(path: Path, value: str) -> None:
+    """Replace a file as the kubelet does: by renaming another one over it."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(value)
+    fresh.rename(path)
