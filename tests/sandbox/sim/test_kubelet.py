@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import pytest
+
+from gpuward.sandbox.fleet import cpu_node, gpu_node
+from gpuward.sandbox.sim.faults import Fault, FaultKind
+from gpuward.sandbox.sim.kubelet import TERMINATION_SECONDS
+from gpuward.sandbox.sim.objects import Object, condition, is_ready, is_terminating, is_true, name_of
+from gpuward.sandbox.sim.programs import EXIT_CODE, RUN_SECONDS
+from gpuward.sandbox.sim.simulation import Simulation
+from gpuward.sandbox.sim.world import Delays
+from tests.sandbox.sim.build import Cluster, all_ready, driver, gpu_pod, labelled_gpu_node, play
+
+
+def pod(name: str = "p", *, policy: str = "Always", annotations: dict[str, str] | None = None, **spec: object) -> Object:
+    return {"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "ml", "labels": {"app": name}, "annotations": annotations or {}},
+            "spec": {"restartPolicy": policy, "containers": [{"name": "main", "image": "i:1"}], **spec}}
+
+
+def current(cluster: Cluster, name: str = "p") -> Object:
+    return cluster.store.get("pods", "ml", name)
+
+
+def test_a_pod_goes_from_pending_through_its_init_containers_to_ready() -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        seen: list[tuple[str, str]] = []
+
+        def note(event: object) -> None:
+            found = cluster.store.find("pods", "ml", "p") or {}
+            states = (found.get("status") or {}).get("initContainerStatuses") or []
+            seen.append((found["status"]["phase"], "".join(next(iter(status["state"]))[0] for status in states)))
+
+        cluster.store.subscribe(note, "pods")
+        cluster.add(pod(initContainers=[{"name": "first", "image": "i:1"}, {"name": "second", "image": "i:1"}],
+                        containers=[{"name": "main", "image": "i:1", "readinessProbe": {"exec": {"command": ["x"]}}}]))
+        await cluster.until(lambda: is_ready(current(cluster)))
+        assert list(dict.fromkeys(seen)) == [
+            ("Pending", ""), ("Pending", "ww"), ("Pending", "rw"), ("Pending", "tr"), ("Running", "tt")]
+        status = current(cluster)["status"]
+        assert {found["type"]: found["status"] for found in status["conditions"]} == dict.fromkeys(
+            ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"), "True")
+        assert status["hostIP"].startswith("10.")
+        assert status["podIP"] != status["hostIP"]
+        assert status["qosClass"] == "BestEffort"
+        assert status["containerStatuses"][0]["started"] is True
+        # The probe of the main container took its time.
+        ready = condition(current(cluster), "Ready")
+        assert ready is not None
+        assert ready["lastTransitionTime"] > status["containerStatuses"][0]["state"]["running"]["startedAt"]
+
+    play(story)
+
+
+@pytest.mark.parametrize(("policy", "code", "phase", "restarts"), [
+    ("Never", "0", "Succeeded", False), ("Never", "3", "Failed", False), ("OnFailure", "0", "Succeeded", False),
+    ("OnFailure", "3", "Running", True), ("Always", "0", "Running", True)])
+def test_the_restart_policy_decides_what_an_exit_means(policy: str, code: str, phase: str, restarts: bool) -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        cluster.add(pod(policy=policy, annotations={RUN_SECONDS: "5", EXIT_CODE: code}))
+        await cluster.rest(40)
+        status = current(cluster)["status"]
+        assert status["phase"] == phase
+        assert (status["containerStatuses"][0]["restartCount"] > 0) is restarts
+
+    play(story)
+
+
+def test_restarts_back_off_and_are_named_as_kubectl_shows_them() -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        cluster.add(pod(annotations={RUN_SECONDS: "1", EXIT_CODE: "1"}))
+        counts = []
+        for _ in range(12):
+            await cluster.rest(10)
+            counts.append(current(cluster)["status"]["containerStatuses"][0]["restartCount"])
+        assert counts == sorted(counts)
+        # 1 s, then 10, 20, 40, 80: five restarts in two minutes at most.
+        assert 4 <= counts[-1] <= 5
+        status = current(cluster)["status"]["containerStatuses"][0]
+        assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert status["lastState"]["terminated"]["exitCode"] == 1
+        assert not is_ready(current(cluster))
+
+    play(story)
+
+
+@pytest.mark.parametrize(("asked", "takes", "gone_after"), [(None, "2", 2), (None, "100", 30), (5, "100", 5), (0, "100", 0)])
+def test_a_pod_ends_when_its_containers_have_or_its_grace_is_over(asked: int | None, takes: str, gone_after: int) -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        cluster.add(pod(annotations={TERMINATION_SECONDS: takes}))
+        await cluster.until(lambda: is_ready(current(cluster)))
+        began = cluster.now
+        cluster.delete(current(cluster), grace_seconds=asked)
+        while cluster.store.find("pods", "ml", "p"):
+            await cluster.rest(0.5)
+        assert gone_after - 1 <= cluster.now - began <= gone_after + 1
+
+    play(story)
+
+
+def test_a_pod_that_is_stuck_ends_only_when_the_fault_does() -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        cluster.add(pod())
+        await cluster.until(lambda: is_ready(current(cluster)))
+        cluster.sim.faults.add(Fault(FaultKind.STUCK_TERMINATING, pod="p"))
+        cluster.delete(current(cluster))
+        await cluster.rest(600)
+        assert is_terminating(current(cluster))
+        cluster.sim.faults.clear()
+        await cluster.until(lambda: cluster.store.find("pods", "ml", "p") is None, within=5)
+
+    play(story)
+
+
+def test_an_image_that_cannot_be_pulled_keeps_the_pod_pending() -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        fault = Fault(FaultKind.IMAGE_PULL, image="i:*")
+        cluster.sim.faults.add(fault)
+        cluster.add(pod())
+        await cluster.rest(60)
+        status = current(cluster)["status"]
+        assert status["phase"] == "Pending"
+        assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
+        cluster.sim.faults.clear(fault)
+        await cluster.until(lambda: is_ready(current(cluster)), within=10)
+
+    play(story)
+
+
+def test_a_force_deleted_gpu_pod_still_holds_the_gpus_for_a_moment() -> None:
+    async def story() -> None:
+        cluster = Cluster(offering_node(), delays=Delays(termination_seconds=10))
+        cluster.add(gpu_pod("train"))
+        await cluster.until(lambda: is_ready(current(cluster, "train")))
+        cluster.delete(current(cluster, "train"), grace_seconds=0)
+        assert cluster.store.find("pods", "ml", "train") is None
+        assert list(cluster.sim.machine("gpu-1").users.values()) == ["ml/train"]
+        await cluster.rest(11)
+        assert not cluster.sim.machine("gpu-1").users
+
+    play(story)
+
+
+def offering_node(gpus: int = 8) -> Object:
+    node = gpu_node("gpu-1", gpus=gpus)
+    for field in ("capacity", "allocatable"):
+        node["status"][field]["nvidia.com/gpu"] = str(gpus)
+    return node
+
+
+def test_a_pod_whose_gpus_have_gone_meanwhile_is_refused_by_the_kubelet() -> None:
+    async def story() -> None:
+        cluster = Cluster(offering_node(2))
+        cluster.add(gpu_pod("first", gpus=2))
+        await cluster.until(lambda: is_ready(current(cluster, "first")))
+        cluster.add(gpu_pod("second", node="gpu-1"))
+        await cluster.rest(2)
+        status = current(cluster, "second")["status"]
+        assert status["phase"] == "Failed"
+        assert status["reason"] == "UnexpectedAdmissionError"
+        assert "nvidia.com/gpu. Requested: 1, Available: 0" in status["message"]
+
+    play(story)
+
+
+def test_a_silent_kubelet_does_nothing_and_goes_on_later() -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        cluster.add(pod())
+        await cluster.until(lambda: is_ready(current(cluster)))
+        cluster.sim.disconnect("cpu-1")
+        cluster.delete(current(cluster))
+        await cluster.rest(200)
+        assert is_terminating(current(cluster))
+        assert not is_true(cluster.node("cpu-1"), "Ready")
+        cluster.sim.reconnect("cpu-1")
+        await cluster.until(lambda: cluster.store.find("pods", "ml", "p") is None, within=5)
+        await cluster.until(lambda: not cluster.node("cpu-1")["spec"].get("taints"), within=5)
+
+    play(story)
+
+
+def test_pods_that_were_running_before_the_sandbox_are_taken_over_as_they_are() -> None:
+    async def story() -> None:
+        cluster = Cluster(labelled_gpu_node("gpu-1"))
+        cluster.add(driver("550.90.07"))
+        await cluster.until(lambda: all_ready(cluster.pods()))
+        before = name_of(cluster.pods()[0])
+        cluster.sim.stop()
+        later = Simulation(cluster.store, cluster.sim.world.random)
+        later.start()
+        cluster.sim = later
+        await cluster.rest(5)
+        assert later.machine("gpu-1").driver == "550.90.07"
+        assert [name_of(found) for found in cluster.pods()] == [before]
+        assert all_ready(cluster.pods())
+
+    play(story)
