@@ -7,7 +7,7 @@ import pytest
 from gpuward.errors import PolicyError
 from gpuward.upgrade.selectors import matches, parse_selector
 
-LABELS = {"app": "train", "tier": "low", "empty": "", "example.com/kind": "batch"}
+LABELS = {"app": "train", "tier": "low", "empty": "", "example.com/kind": "batch", "gpus": "8", "cold": "-3", "odd": "1_0"}
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,23 @@ LABELS = {"app": "train", "tier": "low", "empty": "", "example.com/kind": "batch
         ("app=train,tier=high", False),
         ("app=train, tier in (low,high), !missing", True),
         ("example.com/kind=batch", True),
+        ("gpus>7", True),
+        ("gpus > 8", False),
+        ("gpus<9", True),
+        ("gpus < 8", False),
+        ("cold > -4", True),
+        ("cold < -3", False),
+        ("odd > 1", False),
+        ("app > 1", False),
+        ("missing < 1", False),
+        ("gpus>1,app=train", True),
     ],
 )
 def test_a_selector_matches_what_it_says(selector: str, yes: bool) -> None:
     assert matches(selector, LABELS) is yes
 
 
-@pytest.mark.parametrize("selector", ["app=a=b", "=x", "app in train", "app in (a", "in (a)", "a b", "app ! b", "(a)"])
+@pytest.mark.parametrize("selector", ["app=a=b", "=x", "app in train", "app in (a", "in (a)", "a b", "app ! b", "(a)", "gpus > many", "gpus>" + "9" * 5000])
 def test_nonsense_is_refused_with_the_whole_text_and_an_example(selector: str) -> None:
     with pytest.raises(PolicyError, match="write a label selector such as") as refused:
         parse_selector(selector)

@@ -10,7 +10,8 @@ from gpuward.errors import PolicyError
 
 _SET = re.compile(r"^(?P<key>\S+)\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)$")
 _EQUALITY = re.compile(r"^(?P<key>[^=!\s]+)\s*(?P<op>==|=|!=)\s*(?P<values>[^=!\s]*)$")
-_ORDER = re.compile(r"^(?P<key>[^<>\s]+)\s*(?P<op>[<>])\s*(?P<values>-?[0-9]+)$")
+_ORDER = re.compile(r"^(?P<key>[^<>\s]+)\s*(?P<op>[<>])\s*(?P<values>-?[0-9]{1,18})$")
+_NUMBER = re.compile(r"-?[0-9]+")
 _PRESENCE = re.compile(r"^(?P<op>!?)\s*(?P<key>[^=!<>\s()]+)$")
 _COMMA = re.compile(r",(?![^(]*\))")
 
@@ -56,8 +57,6 @@ def _holds(requirement: _Requirement, labels: Mapping[str, str]) -> bool:
 
 
 def _compares(operator: str, text: str, bound: int) -> bool:
-    try:
-        value = int(text)
-    except ValueError:
+    if not _NUMBER.fullmatch(text):
         return False
-    return value < bound if operator == "<" else value > bound
+    return int(text) < bound if operator == "<" else int(text) > bound
