@@ -1,0 +1,192 @@
+"""A walk takes as many steps as the facts allow and writes them as one patch, with its preconditions, events and memory."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpuward import names
+from gpuward.errors import IllegalTransition
+from gpuward.model.actions import DeletePod, EvictPod, PatchNode
+from gpuward.model.record import CordonOwner, decode_record
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.upgrade.step import STEPS, Move, Rest, step
+from gpuward.upgrade.walk import Path, actions_of, begin, take, walk
+from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
+from tests.upgrade.one import ask, facts
+
+OLD = driver_pod()
+NEW = driver_pod(driver="560", created=NOW - 30)
+FRESH = validator(created=NOW - 20)
+
+
+def test_every_state_has_a_step() -> None:
+    assert set(STEPS) == set(State)
+
+
+def test_a_state_has_one_step_only() -> None:
+    with pytest.raises(ValueError, match="two step functions for upgrade-done"):
+        step(State.DONE)(lambda node, policy, now: Rest())
+
+
+# The patch.
+
+
+def test_a_new_node_gets_under_way_in_one_patch_and_then_its_pods_are_evicted() -> None:
+    answer = ask(node(annotations={"other": "kept"}), OLD, gpu_pod())
+    assert [type(action) for action in answer.plan.actions] == [PatchNode, EvictPod]
+    assert {action.lane for action in answer.plan.actions} == {"n0"}
+    entered = ["upgrade-required", "cordon-required", "wait-for-jobs-required", "pod-deletion-required"]
+    assert answer.entered == entered
+    assert answer.patch.labels == {names.UPGRADE_STATE: "pod-deletion-required"}
+    messages = [event.message for event in answer.patch.events]
+    assert messages == [f"Successfully updated node state label to {state}" for state in entered]
+    assert not any(event.warning for event in answer.patch.events)
+    assert answer.patch.unschedulable is True
+    assert set(answer.patch.annotations) == {names.UPGRADE_RECORD}
+    assert answer.record == record(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW)
+    assert answer.patch.why == "unknown -> pod-deletion-required"
+
+
+def test_a_patch_is_made_on_what_was_read() -> None:
+    view = under_way(State.VALIDATION_REQUIRED)
+    patch = ask(view, NEW, FRESH).patch
+    assert patch.node == view.ref
+    assert patch.expect_labels == {names.UPGRADE_STATE: "validation-required"}
+    assert patch.expect_annotations == {names.UPGRADE_RECORD: view.annotations[names.UPGRADE_RECORD]}
+    assert patch.expect_unschedulable is True
+
+
+def test_a_patch_of_a_node_without_label_and_annotations_expects_none() -> None:
+    bare = msgspec.structs.replace(node(), has_annotations=False)
+    patch = ask(bare, OLD).patch
+    assert patch.expect_labels == {names.UPGRADE_STATE: None}
+    assert patch.expect_annotations == {names.UPGRADE_RECORD: None}
+    assert patch.expect_unschedulable is False
+    assert patch.has_annotations is False
+
+
+def test_warnings_come_before_the_state_they_lead_to() -> None:
+    events = ask(under_way(State.POD_DELETION_REQUIRED), OLD, gpu_pod(owner=None)).patch.events
+    assert [event.warning for event in events] == [True, False]
+    assert events[1].message == "Successfully updated node state label to upgrade-failed"
+
+
+def test_a_node_that_waits_is_not_written() -> None:
+    assert ask(under_way(State.VALIDATION_REQUIRED), NEW, validator(created=NOW, ready=False)).plan.actions == ()
+
+
+def test_a_driver_pod_is_deleted_after_the_patch_and_in_its_lane() -> None:
+    answer = ask(node(), OLD)
+    assert [type(action) for action in answer.plan.actions] == [PatchNode, DeletePod]
+    assert {action.lane for action in answer.plan.actions} == {"n0"}
+
+
+# Memory.
+
+
+def test_the_whole_upgrade_is_forgotten_when_it_is_done() -> None:
+    view = under_way(State.VALIDATION_REQUIRED, forced=True, failed=State.POD_RESTART_REQUIRED)
+    end = ask(view, NEW, FRESH).record
+    assert end == record(State.DONE, since=NOW)
+
+
+def test_a_request_does_not_outlive_its_upgrade() -> None:
+    relabelled = node(state=State.DONE, remembers=record(State.UPGRADE_REQUIRED, forced=True))
+    assert not ask(relabelled, OLD, policy=policy(unavailable=0)).record.forced
+
+
+def test_each_state_is_remembered_with_the_time_it_was_entered() -> None:
+    path = take(Path(facts(node(), OLD)), Move(State.UPGRADE_REQUIRED), NOW + 5)
+    assert (path.node.record.state, path.node.record.since) == (State.UPGRADE_REQUIRED, NOW + 5)
+
+
+def test_a_cordon_that_somebody_lifted_is_not_ours_any_more() -> None:
+    lifted = under_way(State.WAIT_FOR_JOBS_REQUIRED, cordoned=False)
+    path = take(Path(facts(lifted, OLD)), Move(State.POD_DELETION_REQUIRED), NOW)
+    assert path.node.record.cordon is None
+
+
+def test_a_step_sees_the_annotations_that_an_earlier_one_changed() -> None:
+    view = under_way(State.VALIDATION_REQUIRED, annotations={names.SAFE_LOAD: "x", names.VALIDATION_SINCE: "17"})
+    answer = ask(view, NEW, FRESH)
+    assert answer.entered == ["uncordon-required", "upgrade-done"]
+    assert answer.annotations == {names.SAFE_LOAD: None, names.VALIDATION_SINCE: None}
+
+
+def test_annotations_that_come_and_go_within_one_patch_are_not_written() -> None:
+    jobs = policy(wait_for="app=job", wait_timeout=100)
+    assert ask(node(annotations={}), OLD, policy=jobs).annotations == {}
+
+
+# The law.
+
+
+def test_a_step_outside_the_table_is_an_error() -> None:
+    with pytest.raises(IllegalTransition, match="upgrade-done -> drain-required"):
+        take(Path(facts(node(state=State.DONE), OLD)), Move(State.DRAIN_REQUIRED), NOW)
+
+
+def test_a_walk_in_circles_is_an_error_that_names_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STEPS, State.UNKNOWN, lambda node, policy, now: Move(State.DONE))
+    monkeypatch.setitem(STEPS, State.DONE, lambda node, policy, now: Move(State.UNKNOWN))
+    with pytest.raises(IllegalTransition, match="node n0 goes round in circles: upgrade-done, , upgrade-done"):
+        walk(Path(facts(node(), OLD)), policy(), NOW)
+
+
+def test_a_walk_stops_before_a_state_that_is_not_allowed_now() -> None:
+    path = walk(Path(facts(node(), OLD)), policy(), NOW, within=frozenset({State.DONE}))
+    assert (path.entered, path.hold) == ((), None)
+
+
+# Taking over.
+
+
+@pytest.mark.parametrize("state", sorted([*IN_PROGRESS, State.UPGRADE_REQUIRED, State.FAILED]))
+def test_a_node_of_nvidias_operator_is_taken_over_where_it_stands(state: State) -> None:
+    path = begin(facts(node(state=state, cordoned=state is not State.UPGRADE_REQUIRED), OLD), NOW)
+    ours = state is not State.UPGRADE_REQUIRED
+    assert path.node.record == record(state, ours=ours, since=NOW, started=NOW)
+    assert not path.annotations
+    (patch,) = actions_of(path, facts(node(state=state), OLD))[:1]
+    assert isinstance(patch, PatchNode)
+    assert patch.labels == {}
+
+
+@pytest.mark.parametrize("state", [State.UNKNOWN, State.DONE])
+def test_a_node_at_rest_is_not_taken_over(state: State) -> None:
+    assert begin(facts(node(state=state), OLD), NOW).adopted is False
+
+
+def test_a_node_that_we_wrote_is_not_taken_over() -> None:
+    assert begin(facts(under_way(State.DRAIN_REQUIRED), OLD), NOW).adopted is False
+
+
+def test_taking_over_keeps_the_memory_of_a_cordon_that_nvidia_found() -> None:
+    view = node(state=State.DRAIN_REQUIRED, cordoned=True, annotations={names.INITIALLY_UNSCHEDULABLE: "true"})
+    assert begin(facts(view, OLD), NOW).node.record.cordon is CordonOwner.OTHER
+
+
+def test_a_cordon_on_a_node_that_we_remember_uncordoned_is_somebody_elses() -> None:
+    view = node(state=State.VALIDATION_REQUIRED, remembers=record(State.DONE), cordoned=True)
+    path = begin(facts(view, OLD), NOW)
+    assert path.node.record.cordon is CordonOwner.OTHER
+    assert path.annotations == {names.INITIALLY_UNSCHEDULABLE: "true"}
+
+
+def test_relabelling_by_hand_resets_the_clocks_and_the_failure() -> None:
+    view = node(
+        state=State.POD_RESTART_REQUIRED, remembers=record(State.FAILED, ours=True, failed=State.VALIDATION_REQUIRED),
+        cordoned=True,
+    )
+    path = begin(facts(view, OLD), NOW)
+    assert path.node.record == record(State.POD_RESTART_REQUIRED, ours=True, forced=True, since=NOW, started=NOW)
+
+
+def test_garbage_in_our_annotation_is_no_memory_and_is_written_over() -> None:
+    view = node(state=State.POD_RESTART_REQUIRED, cordoned=True, annotations={names.UPGRADE_RECORD: "{"})
+    answer = ask(view, driver_pod(driver="560", ready=False, created=ADMITTED))
+    assert answer.patch.expect_annotations == {names.UPGRADE_RECORD: "{"}
+    text = answer.patch.annotations[names.UPGRADE_RECORD]
+    assert text is not None
+    assert decode_record(text).cordon is CordonOwner.GPUWARD
