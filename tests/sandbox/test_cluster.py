@@ -125,7 +125,7 @@ def test_it_serves_over_http_on_a_fast_clock() -> None:
 def test_a_kind_that_nobody_knows_is_refused_by_name() -> None:
     async def main() -> None:
         sandbox = Sandbox()
-        with pytest.raises(InputError, match="example.com/v1 Thing"):
+        with pytest.raises(InputError, match=r"example\.com/v1 Thing"):
             sandbox.apply({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}})
         await sandbox.stop()
 

@@ -156,7 +156,7 @@ def driver(version: str = "550.90.07", digest: str = "") -> Object:
 
 def stack(version: str = "550.90.07") -> list[Object]:
     """Return the DaemonSets of a GPU stack, as far as the simulation looks at them."""
-    nvidia = {"runtimeClassName": "nvidia", "strategy": rolling()}
+    nvidia: dict[str, Any] = {"runtimeClassName": "nvidia", "strategy": rolling()}
     return [
         driver(version),
         daemonset("nvidia-container-toolkit-daemonset", operand="container-toolkit",

@@ -40,13 +40,16 @@ class DeploymentController:
         self._world = world
         self._known: dict[str, tuple[str, str]] = {}
         self._sets: dict[str, dict[str, None]] = {}
+        self._owner_of_set: dict[str, str] = {}
         world.queue.register(QUEUE, self.sync)
         world.store.subscribe(self._deployment_changed, DEPLOYMENTS)
         world.store.subscribe(self._replicaset_changed, REPLICASETS)
+        world.store.subscribe(self._pod_changed, "pods")
         for deployment in world.store.list(DEPLOYMENTS):
             self._know(deployment)
         for replicaset in world.store.list(REPLICASETS):
             self._sets.setdefault(controller_uid(replicaset), {})[name_of(replicaset)] = None
+            self._owner_of_set[uid_of(replicaset)] = controller_uid(replicaset)
 
     def _know(self, deployment: Object) -> None:
         self._known[uid_of(deployment)] = (namespace_of(deployment), name_of(deployment))
@@ -62,10 +65,18 @@ class DeploymentController:
         owner = controller_uid(event.obj)
         if event.type == "DELETED":
             self._sets.get(owner, {}).pop(name_of(event.obj), None)
+            self._owner_of_set.pop(uid_of(event.obj), None)
         else:
             self._sets.setdefault(owner, {})[name_of(event.obj)] = None
+            self._owner_of_set[uid_of(event.obj)] = owner
         if owner in self._known:
             self._world.queue.add(QUEUE, owner)
+
+    def _pod_changed(self, event: Event) -> None:
+        """Look again when a pod is gone: Recreate waits for the last one."""
+        owner = self._owner_of_set.get(controller_uid(event.obj)) if event.type == "DELETED" else None
+        if owner in self._known:
+            self._world.queue.add(QUEUE, owner or "")
 
     def sync(self, uid: str) -> None:
         """Move the ReplicaSets of one Deployment one step towards its spec, and tell its status."""
@@ -133,14 +144,23 @@ class DeploymentController:
             self._resize(new, wanted)
         elif size < wanted:
             self._resize(new, min(wanted, size + max(0, wanted + surge - size - rest)))
-        everywhere = [new, *old]
-        available = sum((found.get("status") or {}).get("availableReplicas", 0) for found in everywhere)
-        spare = available - (wanted - missing)
+        self._shrink(new, old, wanted - missing)
+
+    def _shrink(self, new: Object, old: list[Object], least: int) -> None:
+        """Take pods from the old sets as far as `least` stay available; broken ones first, they cost nothing.
+
+        Statuses lag behind sizes, so the sizes bound it too: every new pod that is not known to be available may be missing.
+        """
+        new = self._world.store.get(REPLICASETS, namespace_of(new), name_of(new))
+        size = sum(found["spec"]["replicas"] for found in (new, *old))
+        room = size - least - (new["spec"]["replicas"] - _available(new))
+        spare = sum(_available(found) for found in (new, *old)) - least
         for replicaset in sorted(old, key=name_of):
             here = replicaset["spec"]["replicas"]
-            broken = here - (replicaset.get("status") or {}).get("availableReplicas", 0)
-            step = min(here, max(0, broken) + max(0, spare))
-            spare -= max(0, step - max(0, broken))
+            broken = max(0, here - _available(replicaset))
+            step = max(0, min(here, room, broken + max(0, spare)))
+            room -= step
+            spare -= max(0, step - broken)
             self._resize(replicaset, here - step)
 
     def _resize(self, replicaset: Object, replicas: int) -> None:
@@ -173,3 +193,8 @@ class DeploymentController:
         if full != deployment.get("status"):
             self._world.store.patch_status(DEPLOYMENTS, namespace_of(deployment), name_of(deployment),
                                            lambda obj: obj.update(status=copy(full)))
+
+
+def _available(replicaset: Object) -> int:
+    number: int = (replicaset.get("status") or {}).get("availableReplicas") or 0
+    return number

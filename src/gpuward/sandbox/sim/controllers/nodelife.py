@@ -19,7 +19,6 @@ from gpuward.sandbox.sim.objects import (
     name_of,
     namespace_of,
     node_of,
-    seconds,
     stamp,
     uid_of,
     with_condition,
@@ -44,6 +43,8 @@ class NodeLifecycle:
     def __init__(self, world: World) -> None:
         self._world = world
         self._silent: dict[str, float] = {}
+        self._driven_since: dict[str, float] = {}
+        """When a pod was first seen under a taint that it does not tolerate for ever, by its uid."""
         world.queue.register(QUEUE, self.sync)
         world.queue.register(LOST_QUEUE, self._collect)
         world.queue.register(SILENCE_QUEUE, self._presume_dead)
@@ -73,6 +74,8 @@ class NodeLifecycle:
 
     def _pod_changed(self, event: Event) -> None:
         node = node_of(event.obj)
+        if event.type == "DELETED":
+            self._driven_since.pop(uid_of(event.obj), None)
         if event.type == "DELETED" or not node or (event.old is not None and node_of(event.old) == node):
             return
         found = self._world.store.find("nodes", None, node)
@@ -91,8 +94,11 @@ class NodeLifecycle:
         if not is_true(node, "Ready"):
             self._mark_pods_not_ready(name)
         driving = [taint for taint in node["spec"].get("taints") or () if taint["effect"] == "NoExecute"]
-        for pod in list(self._world.pods.on_node(name)) if driving else ():
-            self._send_away(pod, driving)
+        for pod in list(self._world.pods.on_node(name)):
+            if driving:
+                self._send_away(pod, driving)
+            else:
+                self._driven_since.pop(uid_of(pod), None)
 
     def _taint(self, node: Object) -> None:
         wanted = []
@@ -116,7 +122,8 @@ class NodeLifecycle:
         if is_terminating(pod) or is_finished(pod):
             return
         now = self._world.now()
-        leave_at = min(_stays_until(pod, taint, now) for taint in taints)
+        stay = min(_stay(pod, taint) for taint in taints)
+        leave_at = self._driven_since.setdefault(uid_of(pod), now) + stay
         if leave_at <= now:
             self._world.store.patch_status("pods", namespace_of(pod), name_of(pod), lambda obj: _mark_disrupted(obj, now))
             self._world.store.delete("pods", namespace_of(pod), name_of(pod), uid=uid_of(pod))
@@ -156,13 +163,13 @@ def _set_taints(node: Object, taints: list[Object]) -> None:
         node["spec"]["taints"] = taints
 
 
-def _stays_until(pod: Object, taint: Object, now: float) -> float:
-    since = seconds(taint["timeAdded"]) if taint.get("timeAdded") else now
+def _stay(pod: Object, taint: Object) -> float:
+    """Return how many seconds a pod may stay under a taint."""
     covering = [found for found in pod["spec"].get("tolerations") or () if covers(found, taint)]
     if not covering:
-        return since + DEFAULT_STAY_SECONDS if taint["key"] in _OURS else now
+        return DEFAULT_STAY_SECONDS if taint["key"] in _OURS else 0.0
     stays = [found["tolerationSeconds"] for found in covering if found.get("tolerationSeconds") is not None]
-    return since + min(stays) if stays else float("inf")
+    return float(min(stays)) if stays else float("inf")
 
 
 def _mark_disrupted(pod: Object, now: float) -> None:
