@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from gpuward.cli.policyfile import default_policy, read_policy
 from gpuward.cli.screen import Screen
 from gpuward.cli.story import Options, Story
+from gpuward.cli.view import console
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.errors import DemoFailed
 from gpuward.sandbox.timeloop import SpeedLoop
@@ -45,7 +45,7 @@ def demo(
 async def _play(options: Options, speed: float, *, keep: bool) -> str:
     """Play the story and return why it failed, empty for success."""
     begun = time.monotonic()
-    screen = Screen(Console(highlight=False), options.nodes, speed)
+    screen = Screen(console(), options.nodes, speed)
     story = Story(options, screen.planned)
     screen.story = story
     failure = ""

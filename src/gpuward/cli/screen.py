@@ -74,7 +74,7 @@ class Screen:
             progress.update(task, completed=self.story.tally.done, clock=self._clock())
             rows = node_rows(self.story.plan, self.story.clock.now())
             most = max(3, self.console.height - LINES_AROUND_TABLE)
-            return Group(node_table(rows, "", most), progress)
+            return Group(node_table(rows, most), progress)
 
         async with self._live(picture):
             yield

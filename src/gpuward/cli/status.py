@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 import structlog
-from rich.console import Console
+from rich.console import Group
 from rich.live import Live
 
 from gpuward import names
 from gpuward.cli.connect import check_access, connected, connection_options
-from gpuward.cli.view import node_rows, node_table
+from gpuward.cli.view import console, node_rows, node_table
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.errors import NotFound
@@ -55,7 +55,7 @@ class _Status:
         self.cluster = Cluster(client, namespace, random=Random())
         self.interest = Interest(self.cluster, self.reader)
         self.output = output
-        self.console = Console(highlight=False)
+        self.console = console()
 
     async def show(self, watch: bool) -> None:
         """Follow the cluster and print the plan, once or whenever it changes."""
@@ -87,7 +87,7 @@ class _Status:
             while True:
                 observer.observe()
                 active, plan = self._plan()
-                live.update(node_table(node_rows(plan, time.time()), _headline(active, plan)), refresh=True)
+                live.update(Group(_headline(active, plan), node_table(node_rows(plan, time.time()))), refresh=True)
                 await observer.changed(1.0)
 
     def _plan(self) -> tuple[ActivePolicy, Plan]:
@@ -99,7 +99,7 @@ class _Status:
         if self.output == "json":
             click.echo(json.dumps(as_json(active, plan)))
         else:
-            self.console.print(node_table(node_rows(plan, time.time()), _headline(active, plan)))
+            self.console.print(_headline(active, plan), node_table(node_rows(plan, time.time())), sep="\n")
 
 
 def _headline(active: ActivePolicy, plan: Plan) -> str:

@@ -94,6 +94,7 @@ class Story:
             ApiError: the policy is refused.
         """
         self.sandbox.store.subscribe(self._saw, "nodes")
+        self.sandbox.store.subscribe(self._saw_pod, "pods")
         await self.sandbox.start()
         for node in fleet(self.options.nodes, 1):
             self.sandbox.add_node(node)
@@ -180,6 +181,12 @@ class Story:
     def _saw(self, event: Event) -> None:
         if event.type != "DELETED" and self.tally.node_changed(event.obj) is not None:
             self._moved = self.clock.now()
+
+    def _saw_pod(self, event: Event) -> None:
+        """Let `kubectl logs` of the operator's pod show the operator's own log."""
+        meta = event.obj["metadata"]
+        if event.type == "ADDED" and (meta.get("labels") or {}).get("app") == names.OPERATOR_NAME:
+            self.sandbox.api.logs.sources[meta["namespace"], meta["name"]] = lambda: "".join(self.log)
 
     async def _policy_status(self) -> dict[str, Any]:
         policy = await self.client.get(resources.CLUSTER_POLICIES, self.policy_name)

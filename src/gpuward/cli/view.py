@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rich.console import Console
 from rich.table import Table
 
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.explain import sentence
 
+WIDE = 250
+"""Columns of a table that goes to a file or another program."""
 COLOURS: dict[State | None, str] = {
     State.DONE: "green",
     State.FAILED: "bold red",
@@ -50,12 +53,18 @@ def _row(name: str, status: NodeStatus, now: float) -> Row:
     return Row(name, label, age(now - status.since) if status.since else "", reason, colour, urgency)
 
 
-def node_table(rows: Sequence[Row], title: str, most: int | None = None) -> Table:
+def console() -> Console:
+    """Return a console that does not fold lines where nobody looks at a terminal."""
+    shown = Console(highlight=False)
+    return shown if shown.is_terminal else Console(highlight=False, width=WIDE)
+
+
+def node_table(rows: Sequence[Row], most: int | None = None) -> Table:
     """Return the table; beyond `most` rows the rest is counted in the caption."""
     shown = rows if most is None or len(rows) <= most else rows[:most]
     left = len(rows) - len(shown)
     caption = f"and {left} more nodes" if left else None
-    table = Table(title=title, title_justify="left", caption=caption, box=None, padding=(0, 2, 0, 0))
+    table = Table(caption=caption, caption_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in ("NODE", "STATE", "SINCE"):
         table.add_column(column, no_wrap=True)
     table.add_column("WAITS FOR", overflow="fold")

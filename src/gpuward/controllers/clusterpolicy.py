@@ -104,8 +104,8 @@ class ClusterPolicyController:
         if said != self._said:
             self._said = said
             log = self._log.info if verdict is None or verdict.ready else self._log.warning
-            log("ClusterPolicy " + (verdict.state if verdict else said), message=verdict.message if verdict else "",
-                waiting=dict(decision.waiting))
+            details = {"waiting": dict(decision.waiting)} if decision.waiting else {}
+            log("ClusterPolicy " + (verdict.state if verdict else said), message=verdict.message if verdict else "", **details)
 
     def _facts(self, snapshot: Snapshot) -> ClusterFacts:
         seen = self._surroundings

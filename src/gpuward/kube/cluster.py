@@ -222,12 +222,13 @@ class Cluster:
     async def settle(self, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
         """Read one object and let the cache know. Raises what the read raises, but for NotFound."""
         namespace, name = cache.projection.keys.locate(key)
+        mark = cache.doubted(key)
         try:
             answer = await self.client.get(gvr, name, namespace if gvr.namespaced else "")
         except errors.NotFound:
-            cache.settle(key, None)
+            cache.settle(key, None, mark)
         else:
-            cache.settle(key, answer.body)
+            cache.settle(key, answer.body, mark)
 
 
 class Watcher:
