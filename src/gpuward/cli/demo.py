@@ -64,7 +64,7 @@ async def _play(options: Options, speed: float, *, keep: bool) -> str:
                 seconds = await story.upgrade()
         except DemoFailed as error:
             failure = str(error)
-        screen.summary(seconds if not failure else None, time.monotonic() - begun, failure)
+        screen.summary(None if failure else seconds, time.monotonic() - begun)
         if keep and not failure:
             await _wait_for_interrupt(screen)
     return failure

@@ -79,8 +79,8 @@ class Screen:
         async with self._live(picture):
             yield
 
-    def summary(self, seconds: float | None, real_seconds: float, failure: str) -> None:
-        """Print what was done, or why it was not."""
+    def summary(self, seconds: float | None, real_seconds: float) -> None:
+        """Print what was done; without `seconds` the rollout did not end."""
         tally = self.story.tally
         self.say("")
         self.say(f"{tally.done} of {self.nodes} nodes upgraded from {self.story.old_version} to {self.story.new_version}"
@@ -89,8 +89,6 @@ class Screen:
         if tally.longest.node:
             self.say(f"longest wait: {age(tally.longest.seconds)}, {tally.longest.node}: {tally.longest.reason}")
         self.say(f"most nodes disrupted at once: {tally.most_disrupted} (limit: {self.story.limit()})")
-        if failure:
-            self.say(f"failed: {failure}")
 
     def _ready(self) -> int:
         return list(self.story.tally.states.values()).count(State.DONE)

@@ -33,6 +33,8 @@ IMAGES = {
 
 STALL_LIMIT = 900.0
 """Seconds of the sandbox's time without any progress after which the demo gives up."""
+REFUSAL_LIMIT = 30.0
+"""The same, while the operator says that it cannot follow the policy."""
 LOG_LINES = 20_000
 
 
@@ -159,8 +161,10 @@ class Story:
         """
         if self._work is not None and self._work.done():
             raise DemoFailed(f"the operator ended: {self._work.exception()}")
-        if self.clock.now() - self._moved > STALL_LIMIT:
-            raise DemoFailed(f"no node has moved for {int(STALL_LIMIT)} s: {await self._why()}")
+        still = self.clock.now() - self._moved
+        refused = still > REFUSAL_LIMIT and (await self._why()).startswith("ReconcileFailed")
+        if refused or still > STALL_LIMIT:
+            raise DemoFailed(f"no node has moved for {int(still)} s: {await self._why()}")
         await asyncio.sleep(1.0)
 
     def _all_done(self) -> bool:
