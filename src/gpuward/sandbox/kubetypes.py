@@ -115,23 +115,25 @@ def _refuse(value: Any, path: Path, wanted: str) -> errors.BadRequest:
 
 
 def _struct(type_name: str) -> Callable[[Any, Path, Reading], Any]:
-    # A type may contain itself, so its fields' decoders are looked up at the first use.
     known = fields(type_name) or {}
     always = [name for name, field in known.items() if field.keeps == "!"]
-    droppable = {name for name, field in known.items() if field.keeps == "?"}
+    readers: dict[str, tuple[Callable[[Any, Path, Reading], Any], bool]] = {}
 
     def decode(value: Any, path: Path, reading: Reading) -> Object:
         if type(value) is not dict:
             raise _refuse(value, path, type_name)
+        if not readers:
+            # A type may contain itself, so its fields' decoders are looked up at the first use.
+            readers.update({name: (decoder(field.type), field.keeps == "?") for name, field in known.items()})
         result: Object = {}
         for name, item in value.items():
-            field = known.get(name)
-            if field is None:
+            reader = readers.get(name)
+            if reader is None:
                 reading.unknown.append(written((path, name)))
             elif item is not None:
-                item = decoder(field.type)(item, (path, name), reading)
-                if item or name not in droppable:
-                    result[name] = item
+                read = reader[0](item, (path, name), reading)
+                if read or not reader[1]:
+                    result[name] = read
         for name in always:
             if name not in result:
                 result[name] = zero(known[name].type)
@@ -164,6 +166,8 @@ def _map(element: str) -> Callable[[Any, Path, Reading], Any]:
     def decode(value: Any, path: Path, reading: Reading) -> Object:
         if type(value) is not dict:
             raise _refuse(value, path, "map[string]" + element)
+        if element == "string" and all(type(item) is str for item in value.values()):
+            return dict(value)
         one = decoder(element)
         return {name: one(item, (path, name), reading) if item is not None else zero(element)
                 for name, item in value.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward.sandbox import defaults, kubetypes, preconditions, strategies
@@ -53,26 +54,25 @@ def metadata(resource: Resource, obj: Object) -> Iterator[Cause]:
         yield "FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": {_SUBDOMAIN_RULE}'
     for field in ("labels", "annotations"):
         for key, value in (meta.get(field) or {}).items():
-            yield from _key(f"metadata.{field}", key)
-            if field == "labels":
-                yield from _label_value("metadata.labels", value)
+            for message in (*_key(key), *(_label_value(value) if field == "labels" else ())):
+                yield "FieldValueInvalid", f"metadata.{field}", message
 
 
-def _key(field: str, key: str) -> Iterator[Cause]:
+@lru_cache(maxsize=4096)
+def _key(key: str) -> tuple[str, ...]:
     prefix, slash, name = key.rpartition("/")
     if slash and not _SUBDOMAIN.fullmatch(prefix):
-        yield "FieldValueInvalid", field, f'Invalid value: "{key}": prefix part {_SUBDOMAIN_RULE}'
+        return (f'Invalid value: "{key}": prefix part {_SUBDOMAIN_RULE}',)
     if not name or not _LABEL.fullmatch(name):
-        yield "FieldValueInvalid", field, f'Invalid value: "{key}": {_NAME_RULE}'
-    elif len(name) > 63:
-        yield "FieldValueInvalid", field, f'Invalid value: "{key}": name part must be no more than 63 bytes'
+        return (f'Invalid value: "{key}": {_NAME_RULE}',)
+    return (f'Invalid value: "{key}": name part must be no more than 63 bytes',) if len(name) > 63 else ()
 
 
-def _label_value(field: str, value: Any) -> Iterator[Cause]:
-    if len(str(value)) > 63:
-        yield "FieldValueInvalid", field, f'Invalid value: "{value}": must be no more than 63 bytes'
-    elif not _LABEL.fullmatch(str(value)):
-        yield "FieldValueInvalid", field, f'Invalid value: "{value}": {_LABEL_RULE}'
+@lru_cache(maxsize=4096)
+def _label_value(value: str) -> tuple[str, ...]:
+    if len(value) > 63:
+        return (f'Invalid value: "{value}": must be no more than 63 bytes',)
+    return () if _LABEL.fullmatch(value) else (f'Invalid value: "{value}": {_LABEL_RULE}',)
 
 
 def _templates(resource: Resource, obj: Object) -> Iterator[Cause]:
