@@ -137,9 +137,11 @@ def rolling(max_unavailable: int | str = 1) -> Object:
     return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": max_unavailable}}
 
 
-def step(component: str, wait: bool = False) -> Object:
+def step(component: str, *, wait: bool = False, workload: bool = False) -> Object:
     return {"name": f"{component}-validation", "image": "gpu-operator:1", "env": [
-        {"name": "COMPONENT", "value": component}, {"name": "WITH_WAIT", "value": str(wait).lower()}]}
+        {"name": "COMPONENT", "value": component}, {"name": "WITH_WAIT", "value": str(wait).lower()},
+        {"name": "WITH_WORKLOAD", "value": str(workload).lower()}, {"name": "VALIDATOR_IMAGE", "value": "gpu-operator:1"},
+        {"name": "VALIDATOR_RUNTIME_CLASS", "value": "nvidia"}]}
 
 
 WAIT_FOR_TOOLKIT: Object = {"name": "toolkit-validation", "image": "gpu-operator:1"}

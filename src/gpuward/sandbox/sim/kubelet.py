@@ -177,6 +177,7 @@ class Kubelets:
             self._world.queue.add_at(QUEUE, uid_of(pod), wake)
         if run.phase in FINISHED:
             self._forget(uid_of(pod), run)
+            self._machine_changed(run.machine.node)
 
     def _report(self, pod: Object, run: PodRun, now: float) -> None:
         old = pod.get("status") or {}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpuward.errors import ApiError
 from gpuward.sandbox.sim.demands import is_gpu
 from gpuward.sandbox.sim.objects import Object, annotations_of, name_of, namespace_of, uid_of
 
@@ -118,6 +119,9 @@ class Program:
                 self._waits_for = self._running.send(now)
         except StopIteration as done:
             return Verdict(exit_code=done.value, message=self.message)
+        except ApiError as error:
+            # A program that the API server refuses something gives up, and its container is started again.
+            return Verdict(exit_code=1, message=str(error))
         return Verdict(wake=self._waits_for.until, waits=isinstance(self._waits_for, Watch))
 
     def until(self, now: float, holds: Callable[[], bool]) -> Pausing:
@@ -136,6 +140,14 @@ class Task(Program):
 
     def run(self, now: float) -> Waits:
         yield Pause(now + self.world.delays.init_seconds)
+        return 0
+
+
+class Echo(Program):
+    """Be a container that says a word and ends, as the main containers of the validator's workload pods do."""
+
+    def run(self, now: float) -> Waits:
+        yield from ()
         return 0
 
 
