@@ -1,0 +1,25 @@
+"""The parts of docs/upgrade.md that follow from the code: the diagram of states and the list of reasons."""
+
+from __future__ import annotations
+
+from gpuward.model.plan import Reason
+from gpuward.model.states import TRANSITIONS, State
+from gpuward.upgrade.explain import SENTENCES
+
+
+def transitions_diagram() -> str:
+    """Return the transition table as a Mermaid state diagram."""
+    lines = ["```mermaid", "stateDiagram-v2"]
+    for before, afters in TRANSITIONS.items():
+        lines += [f"    {_name(before)} --> {_name(after)}" for after in State if after in afters]
+    return "\n".join([*lines, "```"])
+
+
+def reasons_table() -> str:
+    """Return every reason why a node waits, with its sentence, as a Markdown table."""
+    rows = [f"| `{reason}` | {SENTENCES[reason]} |" for reason in Reason]
+    return "\n".join(["| reason | sentence |", "|---|---|", *rows])
+
+
+def _name(state: State) -> str:
+    return str(state).replace("-", "_") or "unknown"

@@ -1,0 +1,116 @@
+"""The rights that we ship: all that the operator uses and grants, and nothing besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuward.cli.policyfile import default_policy
+from gpuward.cli.story import Options, Story
+from gpuward.crd import decode
+from gpuward.operands import ClusterFacts, render
+from gpuward.sandbox.timeloop import run_virtual
+
+DEPLOY = Path(__file__).parents[2] / "deploy" / "operator.yaml"
+IMAGES = {"DRIVER_MANAGER_IMAGE": "a/b:c", "VALIDATOR_IMAGE": "a/b:c"}
+Right = tuple[str, str]
+"""A verb and a resource, such as ("list", "daemonsets.apps")."""
+
+
+def shipped() -> list[dict[str, Any]]:
+    """Return the objects of deploy/operator.yaml."""
+    return [obj for obj in yaml.safe_load_all(DEPLOY.read_text(encoding="utf-8")) if obj]
+
+
+def rights(roles: Iterable[dict[str, Any]]) -> Iterator[Right]:
+    """Return what roles allow, one verb and resource at a time."""
+    for role in roles:
+        for rule in role["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    name, _, sub = resource.partition("/")
+                    full = (f"{name}.{group}" if group else name) + (f"/{sub}" if sub else "")
+                    yield from ((verb, full) for verb in rule["verbs"])
+
+
+def objects(kind: str) -> list[dict[str, Any]]:
+    """Return the shipped objects of a kind."""
+    return [obj for obj in shipped() if obj["kind"] == kind]
+
+
+def granted(kind: str) -> set[Right]:
+    """Return what the operands' roles of a kind grant, with everything switched on."""
+    policy = yaml.safe_load(yaml.safe_dump(default_policy()))
+    policy["spec"]["dcgm"]["enabled"] = policy["spec"]["nodeStatusExporter"]["enabled"] = True
+    policy["spec"]["dcgmExporter"]["enablePodLabels"] = True
+    facts = ClusterFacts(namespace="gpu-operator", os_tag="ubuntu22.04", has_gpu_nodes=True, has_service_monitor_crd=True)
+    states = render(decode.cluster_policy(policy), facts, IMAGES)
+    assert not [state.error for state in states if state.error]
+    return set(rights(obj for state in states for obj in state.objects if obj["kind"] == kind))
+
+
+@cache
+def used() -> frozenset[Right]:
+    """Play an installation and an upgrade, and return every verb on every resource that the operator asked for."""
+
+    async def play() -> frozenset[Right]:
+        story = Story(Options(default_policy(), nodes=3), lambda plan: None)
+        await story.start()
+        await story.install()
+        await story.upgrade()
+        await story.stop()
+        return frozenset((key.verb, key.resource) for key in story.client.stats.requests)
+
+    return run_virtual(play)
+
+
+ONLY_WHEN_NEEDED: set[Right] = {
+    ("delete", resource)
+    for resource in ("clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
+                     "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "runtimeclasses.node.k8s.io",
+                     "daemonsets.apps", "services", "serviceaccounts", "configmaps")
+} | {
+    (verb, resource)
+    for verb in ("get", "update")  # after a restart objects are read, and replaced if they differ
+    for resource in ("clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
+                     "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "runtimeclasses.node.k8s.io",
+                     "daemonsets.apps", "services", "serviceaccounts", "configmaps", "controllerrevisions.apps",
+                     "servicemonitors.monitoring.coreos.com", "clusterpolicies.nvidia.com", "nodes", "pods")
+} | {
+    (verb, "servicemonitors.monitoring.coreos.com") for verb in ("list", "watch", "create", "delete")
+} | {
+    ("get", "secrets"), ("patch", "events"), ("update", "clusterpolicies.nvidia.com/finalizers"),
+    ("get", "leases.coordination.k8s.io"), ("create", "leases.coordination.k8s.io"), ("update", "leases.coordination.k8s.io"),
+}
+"""What gpuward does only after a restart, for objects that are switched off, or on clusters that have more installed."""
+
+
+def test_everything_that_is_used_is_allowed() -> None:
+    allowed = set(rights(objects("ClusterRole"))) | set(rights(objects("Role")))
+    assert used() - allowed == set()
+
+
+@pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
+def test_everything_that_is_granted_is_held(kind: str) -> None:
+    held = set(rights(objects("ClusterRole"))) | (set(rights(objects("Role"))) if kind == "Role" else set())
+    assert granted(kind) - held == set()
+
+
+def test_nothing_is_allowed_without_need() -> None:
+    allowed = set(rights(objects("ClusterRole"))) | set(rights(objects("Role")))
+    assert allowed - used() - granted("ClusterRole") - granted("Role") - ONLY_WHEN_NEEDED == set()
+
+
+def test_the_deployment_runs_with_these_rights_as_nobody() -> None:
+    (deployment,) = objects("Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    (account,) = objects("ServiceAccount")
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    for binding in (*objects("ClusterRoleBinding"), *objects("RoleBinding")):
+        assert [subject["name"] for subject in binding["subjects"]] == [account["metadata"]["name"]]
+    assert pod["containers"][0]["securityContext"]["runAsNonRoot"] is True
