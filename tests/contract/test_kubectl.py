@@ -144,3 +144,18 @@ def test_drain_goes_through_evictions(cluster: Cluster) -> None:
 ])
 def test_odds_and_ends(cluster: Cluster, words: list[str], told: str) -> None:
     assert told in cluster.kubectl(*words)
+
+
+@pytest.mark.parametrize(("words", "path"), [
+    (["configmap", "made", "--from-literal=a=b"], "{.data.a}=b"), (["namespace", "made"], "{.status.phase}=Active"),
+    (["deployment", "made", "--image=app:1", "--replicas=3"], "{.spec.replicas}=3"),
+    (["job", "made", "--image=app:1", "--", "sleep", "1"], "{.spec.template.spec.containers[0].command[1]}=1"),
+    (["secret", "generic", "made", "--from-literal=a=b"], "{.data.a}=Yg=="),
+    (["pdb", "made", "--selector=app=x", "--min-available=50%"], "{.spec.minAvailable}=50%"),
+])
+def test_creating_from_flags(cluster: Cluster, words: list[str], path: str) -> None:
+    template, _, expected = path.partition("=")
+    cluster.kubectl("create", *words)
+    assert cluster.kubectl("get", words[0], "made", f"-ojsonpath={template}") == expected
+    assert "already exists" in cluster.kubectl("create", *words, fails=True)
+    cluster.kubectl("delete", words[0], "made", "--wait=false")

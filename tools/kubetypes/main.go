@@ -4,7 +4,8 @@
 //
 // A field is written as TYPE[FLAGS]: TYPE is string, integer, number, boolean, bytes, quantity, time, microtime, intorstring,
 // any, the name of another type, "[]TYPE" or "{}TYPE"; FLAGS are "?" (left out when zero), "*" (a pointer: null and absent are the
-// same, a zero value is kept), "!" (always written), and "|merge=KEY", "|merge", "|replaceKeys" (strategic merge patch).
+// same, a zero value is kept), "!" (always written), then "#N" (the field's number in protobuf), and "|merge=KEY", "|merge",
+// "|replaceKeys", "|replace" (strategic merge patch). A name "@N" is a message that protobuf nests as field N and JSON inlines.
 package main
 
 import (
@@ -98,10 +99,11 @@ func visit(t reflect.Type) {
 	}
 	fields := map[string]string{}
 	types[name(t)] = fields
-	add(t, fields)
+	add(t, fields, true)
 }
 
-func add(t reflect.Type, fields map[string]string) {
+// add collects a struct's fields; those that JSON inlines have no number of their own in the outer message.
+func add(t reflect.Type, fields map[string]string, numbered bool) {
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)
 		tag := strings.Split(f.Tag.Get("json"), ",")
@@ -109,14 +111,18 @@ func add(t reflect.Type, fields map[string]string) {
 			continue
 		}
 		if tag[0] == "" {
-			add(f.Type, fields)
+			add(f.Type, fields, false)
+			if n := number(f); n != "" {
+				visit(f.Type)
+				fields["@"+n] = name(f.Type) + "!"
+			}
 			continue
 		}
-		fields[tag[0]] = describe(f.Type) + flags(f, tag[1:])
+		fields[tag[0]] = describe(f.Type) + flags(f, tag[1:], numbered)
 	}
 }
 
-func flags(f reflect.StructField, options []string) string {
+func flags(f reflect.StructField, options []string, numbered bool) string {
 	omit := false
 	for _, o := range options {
 		omit = omit || o == "omitempty" || o == "omitzero"
@@ -130,6 +136,9 @@ func flags(f reflect.StructField, options []string) string {
 		s = "!"
 	case omit:
 		s = "?"
+	}
+	if n := number(f); numbered && n != "" {
+		s += "#" + n
 	}
 	strategy, key := f.Tag.Get("patchStrategy"), f.Tag.Get("patchMergeKey")
 	for _, p := range strings.Split(strategy, ",") {
@@ -145,6 +154,14 @@ func flags(f reflect.StructField, options []string) string {
 		}
 	}
 	return s
+}
+
+func number(f reflect.StructField) string {
+	parts := strings.Split(f.Tag.Get("protobuf"), ",")
+	if len(parts) < 2 {
+		return ""
+	}
+	return parts[1]
 }
 
 func main() {

@@ -65,7 +65,20 @@ class Field:
 def fields(type_name: str) -> dict[str, Field] | None:
     """Return a type's fields by JSON name, or None for a scalar."""
     raw = _load().get(type_name)
-    return {name: _field(text) for name, text in raw.items()} if raw is not None else None
+    if raw is None:
+        return None
+    return {name: _field(text) for name, text in raw.items() if not name.startswith("@")}
+
+
+@cache
+def numbers(type_name: str) -> dict[int, tuple[str, str]]:
+    """Return a type's fields by their number in protobuf, as (JSON name, type); `@N` names what JSON inlines."""
+    found: dict[int, tuple[str, str]] = {}
+    for name, text in _load().get(type_name, {}).items():
+        number = name[1:] if name.startswith("@") else text.partition("|")[0].partition("#")[2]
+        if number:
+            found[int(number)] = (name, _field(text).type)
+    return found
 
 
 @cache
@@ -104,6 +117,7 @@ def _load() -> dict[str, dict[str, str]]:
 
 def _field(text: str) -> Field:
     head, *strategies = text.split("|")
+    head = head.partition("#")[0]
     merge = next((s for s in strategies if s.startswith("merge")), None)
     return Field(head[:-1], head[-1], merge_key=merge[6:] or None if merge else None, merges=merge is not None,
                  replaces_keys="replaceKeys" in strategies, replaces="replace" in strategies)

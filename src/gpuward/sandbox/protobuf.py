@@ -1,62 +1,93 @@
-"""The few Kubernetes messages that kubectl sends as protobuf only: Eviction, DeleteOptions and access reviews.
+"""Requests in Kubernetes' protobuf encoding, which kubectl's typed commands send: read into the JSON that they stand for.
 
-Facts from the `generated.proto` files of k8s.io/apimachinery and k8s.io/api; the encoding is protobuf's wire format behind the
-prefix `k8s\\0` and an envelope (runtime.Unknown) that carries kind and apiVersion.
+The encoding is protobuf's wire format behind the prefix `k8s\\0` and an envelope (runtime.Unknown) with kind and apiVersion.
+The fields' numbers come with the types (`kubetypes`); what is missing there is not read.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import struct
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import errors
+from gpuward.sandbox import kubetypes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 Object = dict[str, Any]
-Shape = dict[int, tuple[str, Any]]
-"""Field number -> JSON name and how to read it: `str`, `int`, `bool`, `[str]` or another shape."""
 
 MAGIC: Final = b"k8s\0"
-_PRECONDITIONS: Final[Shape] = {1: ("uid", str), 2: ("resourceVersion", str)}
-_DELETE_OPTIONS: Final[Shape] = {
-    1: ("gracePeriodSeconds", int), 2: ("preconditions", _PRECONDITIONS), 3: ("orphanDependents", bool),
-    4: ("propagationPolicy", str), 5: ("dryRun", [str])}
-_METADATA: Final[Shape] = {1: ("name", str), 2: ("generateName", str), 3: ("namespace", str)}
-_EVICTION: Final[Shape] = {1: ("metadata", _METADATA), 2: ("deleteOptions", _DELETE_OPTIONS)}
-_ENVELOPE: Final[Shape] = {1: ("type", {1: ("apiVersion", str), 2: ("kind", str)}), 2: ("raw", bytes)}
-_KINDS: Final[Mapping[str, Shape]] = {
-    "Eviction": _EVICTION, "DeleteOptions": _DELETE_OPTIONS, "SelfSubjectAccessReview": {}, "SelfSubjectReview": {},
-    "SelfSubjectRulesReview": {}, "SubjectAccessReview": {}, "LocalSubjectAccessReview": {},
-}
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 def parse(body: bytes) -> Object | None:
-    """Return a message as JSON, or None for a kind that is not read here; raise `errors.BadRequest` for garbage."""
+    """Return a message as JSON, or None for a kind that is not built in; raise `errors.BadRequest` for garbage."""
     if not body.startswith(MAGIC):
         raise errors.BadRequest("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     try:
-        envelope = _message(body[len(MAGIC):], _ENVELOPE)
-        kind = envelope.get("type", {}).get("kind", "")
-        shape = _KINDS.get(kind)
-        return None if shape is None else {**envelope["type"], **_message(envelope.get("raw", b""), shape)}
-    except (IndexError, UnicodeDecodeError) as error:
-        raise errors.BadRequest(f"protobuf message ends too soon or holds no text: {error}") from None
+        envelope = dict(_fields(body[len(MAGIC):]))
+        meta = {number: value.decode() for number, value in _fields(envelope[1])}
+        api_version, kind = meta.get(1, ""), meta.get(2, "")
+        group = api_version.rpartition("/")[0]
+        # DeleteOptions belong to no group of their own: they are sent in the one of what is deleted.
+        type_name = "meta.v1.DeleteOptions" if kind == "DeleteOptions" else kubetypes.type_of(group, kind)
+        if type_name is None:
+            return None
+        return {**_message(envelope.get(2, b""), type_name), "apiVersion": api_version, "kind": kind}
+    except (LookupError, ValueError, AttributeError, TypeError, struct.error) as error:
+        raise errors.BadRequest(f"the protobuf message cannot be read: {error}") from None
 
 
-def _message(data: bytes, shape: Shape) -> Object:
+def _message(data: bytes, type_name: str) -> Object:
+    names = kubetypes.numbers(type_name)
     result: Object = {}
     for number, value in _fields(data):
-        if number not in shape:
+        if number not in names:
             continue
-        name, how = shape[number]
-        if how == [str]:
-            result.setdefault(name, []).append(value.decode())
-        elif isinstance(how, dict):
-            result[name] = _message(value, how)
+        name, inner = names[number]
+        if name.startswith("@"):
+            result.update(_message(value, inner))
+        elif inner.startswith("[]"):
+            result.setdefault(name, []).append(_value(value, inner[2:]))
+        elif inner.startswith("{}"):
+            pair = dict(_fields(value))
+            result.setdefault(name, {})[pair.get(1, b"").decode()] = _value(pair.get(2, b""), inner[2:])
         else:
-            result[name] = value.decode() if how is str else how(value)
+            result[name] = _value(value, inner)
     return result
+
+
+def _value(value: Any, type_name: str) -> Any:
+    if type_name == "string":
+        return value.decode()
+    if type_name in ("integer", "number"):
+        return value
+    if type_name == "boolean":
+        return bool(value)
+    if type_name == "bytes":
+        return base64.b64encode(value).decode()
+    if type_name == "any":
+        return json.loads(dict(_fields(value)).get(1) or b"null")
+    if type_name in ("quantity", "intorstring", "time", "microtime"):
+        return _wrapped(dict(_fields(value)), type_name)
+    return _message(value, type_name)
+
+
+def _wrapped(parts: dict[int, Any], type_name: str) -> Any:
+    if type_name == "quantity":
+        return parts.get(1, b"0").decode()
+    if type_name == "intorstring":
+        return parts[3].decode() if parts.get(1) else parts.get(2, 0)
+    if not parts:
+        return None
+    moment = datetime.fromtimestamp(parts.get(1, 0), UTC)
+    if type_name == "time":
+        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.replace(microsecond=parts.get(2, 0) // 1000).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -64,18 +95,21 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     while at < len(data):
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
-        if wire == 0:
+        if wire == _VARINT:
             value, at = _varint(data, at)
             # Negative numbers are written as 64-bit two's complement.
             yield number, value - (1 << 64) if value >> 63 else value
-        elif wire == 2:
+        elif wire == _FIXED64:
+            yield number, struct.unpack_from("<d", data, at)[0]
+            at += 8
+        elif wire == _BYTES:
             size, at = _varint(data, at)
             if at + size > len(data):
-                raise IndexError(f"{size} bytes wanted at {at}")
+                raise ValueError(f"{size} bytes wanted at {at}, {len(data) - at} are left")
             yield number, data[at:at + size]
             at += size
         else:
-            at += 8 if wire == 1 else 4
+            raise ValueError(f"wire type {wire} at {at}")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -138,7 +138,8 @@ class Writer:
             raise errors.BadRequest(f"{body['kind']} in version \"{found}\" cannot be handled as a {kind}")
         meta = dict(body.get("metadata") or {})
         if resource.namespaced:
-            if target.namespace is not None and meta.setdefault("namespace", target.namespace) != target.namespace:
+            meta["namespace"] = meta.get("namespace") or target.namespace
+            if target.namespace is not None and meta["namespace"] != target.namespace:
                 raise errors.BadRequest("the namespace of the provided object does not match the namespace sent on the request")
         else:
             meta.pop("namespace", None)
