@@ -52,6 +52,8 @@ class Scheduler:
         self._waiting: dict[str, dict[str, None]] = {}
         self._waiting_for: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
+        self._refusals: dict[str, str] = {}
+        """Why the waiting pods of each group fit nowhere."""
         world.queue.register(POD_QUEUE, self._schedule)
         world.queue.register(NODE_QUEUE, self._retry)
         world.store.subscribe(self._pod_changed, "pods")
@@ -98,6 +100,10 @@ class Scheduler:
         if pod is None or node_of(pod) or is_terminating(pod) or is_finished(pod) or pod["spec"].get("schedulingGates"):
             return
         demands = self._demands_of(pod)
+        if self._waiting and not demands.target and (group := demands.signature()) in self._waiting:
+            # Equal pods wait already: what fits nowhere for them does not for this one, and changed nodes are tried anyway.
+            self._wait(pod, demands, self._refusals[group])
+            return
         reasons: Counter[str] = Counter()
         names = self._candidates(demands)
         feasible: list[tuple[float, str]] = []
@@ -162,17 +168,22 @@ class Scheduler:
     # What does not fit.
 
     def _give_up(self, pod: Object, demands: Demands, reasons: Counter[str]) -> None:
+        missing = len(self._nodes) - sum(reasons.values())
+        if demands.target and missing > 0:
+            reasons["node(s) didn't satisfy plugin(s) [NodeAffinity]"] = missing
+        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+        self._wait(pod, demands, f"0/{len(self._nodes)} nodes are available: {listed}." if listed
+                   else "no nodes available to schedule pods")
+
+    def _wait(self, pod: Object, demands: Demands, message: str) -> None:
+        """Put a pod among those that wait for a node to change, and say why it does."""
         uid = uid_of(pod)
         if demands.target:
             self._waiting_for.setdefault(demands.target, {})[uid] = None
         else:
             group = self._group_of[uid] = demands.signature()
             self._waiting.setdefault(group, {})[uid] = None
-        missing = len(self._nodes) - sum(reasons.values())
-        if demands.target and missing > 0:
-            reasons["node(s) didn't satisfy plugin(s) [NodeAffinity]"] = missing
-        listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-        message = f"0/{len(self._nodes)} nodes are available: {listed}." if listed else "no nodes available to schedule pods"
+            self._refusals[group] = message
         verdict = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
                    "lastProbeTime": None}
 
@@ -185,7 +196,7 @@ class Scheduler:
         if group is not None:
             self._waiting[group].pop(uid, None)
             if not self._waiting[group]:
-                del self._waiting[group]
+                del self._waiting[group], self._refusals[group]
         demands = self._demands.get(uid)
         if demands is not None and demands.target:
             self._waiting_for.get(demands.target, {}).pop(uid, None)
