@@ -76,6 +76,16 @@ def test_a_fixed_driver_repairs_what_failed() -> None:
     assert not any(view.unschedulable for view in end.end.nodes.values())
 
 
+def test_a_driver_that_crashed_is_not_taken_for_good_because_the_target_went_back_to_it() -> None:
+    failed = world.rollout(build.fleet(1), policy(), broken=["n0"])
+    queued = world.rollout(world.retarget(failed.end, "570"), policy(admit=False), now=NOW + 1000, broken=["n0"])
+    assert queued.end.nodes["n0"].upgrade_label == "upgrade-required"
+    end = world.rollout(world.retarget(queued.end, "560"), policy(), now=NOW + 2000)
+    assert "validation-required" in end.entered("n0")
+    assert all(pod.ready and not pod.restarts for pod in end.end.pods["n0"])
+    assert not end.end.nodes["n0"].unschedulable
+
+
 def test_going_back_to_the_old_driver_repairs_what_failed_and_leaves_the_rest_alone() -> None:
     snapshot = build.fleet(4, gpu_pods={3: 1})
     failed = world.rollout(snapshot, policy(unavailable=1), broken=["n0"])
