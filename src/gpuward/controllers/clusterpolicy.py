@@ -90,10 +90,8 @@ class ClusterPolicyController:
     def report(self, snapshot: Snapshot, decision: Reconciliation, outcomes: Sequence[Outcome]) -> None:
         """Log each write and each change of the verdict; set the metrics."""
         for outcome in outcomes:
-            action, error = outcome.action, outcome.error
-            if error:
-                self._log.warning("Action failed", action=type(action).__name__, object=action.lane, error=error)
-            elif not isinstance(action, PatchStatus) and not outcome.dropped:
+            action = outcome.action
+            if not (outcome.error or outcome.dropped or isinstance(action, PatchStatus)):
                 self._log.info(type(action).__name__, object=action.lane, why=action.why)
         verdict = decision.verdict
         if verdict is None and snapshot.policies:

@@ -40,11 +40,8 @@ class LabelController:
     def report(self, snapshot: Snapshot, decision: Labels, outcomes: Sequence[Outcome]) -> None:
         """Log what changed, and nodes whose discovery labels are missing, once."""
         for outcome in outcomes:
-            node = outcome.action.lane
-            if outcome.error:
-                self._log.warning("Labelling a node failed", node=node, error=outcome.error)
-            elif not outcome.dropped:
-                self._log.info("Labelled node", node=node, why=outcome.action.why)
+            if not (outcome.error or outcome.dropped):
+                self._log.info("Labelled node", node=outcome.action.lane, why=outcome.action.why)
         lost = frozenset(
             name for name, node in snapshot.nodes.items() if discovery_lost(node, snapshot.pods.get(name, ()))
         )

@@ -7,15 +7,16 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from gpuward.model.actions import Action, EvictPod
+from gpuward.controllers.failures import Failures, retry_after
+from gpuward.model.actions import Action
 from gpuward.model.snapshot import Snapshot
 from gpuward.ports import Clock, Executor, Observer, Outcome
 
 SHORTEST_GAP: Final = 0.005
 """Seconds between two passes at least."""
 LONGEST_GAP: Final = 0.2
-FIRST_RETRY: Final = 0.5
-LAST_RETRY: Final = 30.0
+STANDBY: Final = 1.0
+"""Seconds between two looks whether this process leads now; nothing else wakes one that does not."""
 
 
 class Decision(Protocol):
@@ -48,12 +49,12 @@ class Controller(Protocol[D]):
         ...
 
     def report(self, snapshot: Snapshot, decision: D, outcomes: Sequence[Outcome]) -> None:
-        """Tell people and metrics what was decided and how it went."""
+        """Tell people and metrics what was decided and how it went. Failures are logged already, each once."""
         ...
 
 
 class Loop(Generic[D]):
-    """Run a controller. Nothing is kept between two passes but how long to wait after a failure."""
+    """Run a controller. Nothing is kept between two passes but how long to wait after failures."""
 
     def __init__(self, controller: Controller[D], observer: Observer, executor: Executor, clock: Clock,
                  acting: Callable[[], bool] = lambda: True) -> None:
@@ -64,14 +65,18 @@ class Loop(Generic[D]):
         self.acting = acting
         """Whether this process leads; one that does not looks on."""
         self.passes = 0
-        self._failures = 0
+        self._failures = Failures()
+        self._crashes = 0
         self._log = structlog.get_logger(source=controller.name)
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
         while True:
+            if not self.acting():
+                await self.clock.sleep(STANDBY)
+                continue
             begun = self.clock.now()
-            wake_at = await self.once() if self.acting() else None
+            wake_at = await self.once()
             # Changes that come together are decided on together; a slow pass leaves the others more room.
             gap = min(max(SHORTEST_GAP, self.clock.now() - begun), LONGEST_GAP)
             await self.clock.sleep(gap)
@@ -81,21 +86,22 @@ class Loop(Generic[D]):
         """Look, decide and act once; return when to look again unasked."""
         now = self.clock.now()
         try:
-            snapshot = self.observer.observe()
-            decision = self.controller.decide(snapshot, now)
+            wake_at = await self._pass(now)
         except Exception:  # a bug in a decision must not end the operator: it is logged, and tried again
-            self._log.exception("The decision failed")
-            return now + self._retry()
-        outcomes = await self.executor.execute(decision.actions)
-        self.passes += 1
-        self.controller.report(snapshot, decision, outcomes)
-        failed = [outcome for outcome in outcomes if outcome.error and not isinstance(outcome.action, EvictPod)]
-        if not failed:
-            self._failures = 0
-            return decision.wake_at
-        again = self.clock.now() + self._retry()
-        return again if decision.wake_at is None else min(again, decision.wake_at)
+            self._crashes += 1
+            self._log.exception("A pass failed")
+            return self.clock.now() + retry_after(self._crashes)
+        self._crashes = 0
+        return wake_at
 
-    def _retry(self) -> float:
-        self._failures += 1
-        return min(FIRST_RETRY * 2.0 ** (self._failures - 1), LAST_RETRY)
+    async def _pass(self, now: float) -> float | None:
+        snapshot = self.observer.observe()
+        decision = self.controller.decide(snapshot, now)
+        outcomes = await self.executor.execute(self._failures.due(decision.actions, now))
+        self.passes += 1
+        ended = self.clock.now()
+        for outcome in self._failures.take(outcomes, ended):
+            action = outcome.action
+            self._log.warning("Action failed", action=type(action).__name__, object=action.lane, error=outcome.error)
+        self.controller.report(snapshot, decision, outcomes)
+        return min((at for at in (decision.wake_at, self._failures.retry_at(ended)) if at is not None), default=None)

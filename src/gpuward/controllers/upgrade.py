@@ -48,7 +48,7 @@ class UpgradeController:
         return decide(snapshot, policy, now) if self._interest.covers(policy) else self.plan.waiting()
 
     def report(self, snapshot: Snapshot, decision: Plan, outcomes: Sequence[Outcome]) -> None:
-        """Log each state entered, each node passed over and each failed action, once; set the metrics."""
+        """Log each state entered, each eviction, and each node passed over, once; set the metrics."""
         self.plan = decision
         for listener in self.listeners:
             listener(decision)
@@ -73,9 +73,7 @@ class UpgradeController:
                 self._log.info("Eviction refused", node=action.node, pod=str(action.pod), error=outcome.error)
             else:
                 self._log.info("Evicted pod", node=action.node, pod=str(action.pod))
-        elif outcome.error:
-            self._log.warning("Action failed", action=type(action).__name__, node=action.lane, error=outcome.error)
-        elif isinstance(action, PatchNode) and action.entered:
+        elif isinstance(action, PatchNode) and action.entered and not outcome.error:
             states = [str(state) for state in action.entered]
             self._log.info("Updated node state", node=action.node.name, states=states, change=action.why)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from gpuward.errors import GpuwardError
 from gpuward.execute import nodes, objects, pods
-from gpuward.execute.world import CalledOff, World
+from gpuward.execute.world import World
 from gpuward.model.actions import (
     Action,
     ApplyObject,
@@ -63,10 +63,10 @@ class ApiExecutor:
     async def _perform(self, action: Action) -> Outcome:
         try:
             await self._call(action)
-        except CalledOff as reason:
-            return Outcome(action, error=str(reason))
         except GpuwardError as error:
             return Outcome(action, error=str(error))
+        except Exception as error:  # a bug in one action must not end the passes that are about other objects
+            return Outcome(action, error=f"{type(error).__name__}: {error}")
         return Outcome(action)
 
     def _call(self, action: Action) -> Awaitable[None]:

@@ -26,10 +26,9 @@ async def evict_pod(world: World, action: EvictPod) -> None:
         await cluster.client.evict(ref.name, ref.namespace, uid=ref.uid)
     except errors.NotFound:
         cluster.pods.gone(key, ref.uid)
-    except errors.Conflict as error:
-        await settle_after(error, world, resources.PODS, cluster.pods, key)
-        raise
     except errors.GpuwardError as error:
+        if isinstance(error, errors.Conflict):
+            await settle_after(error, world, resources.PODS, cluster.pods, key)
         before = cluster.refusals.get(ref.uid)
         count = before.count + 1 if before else 1
         cluster.refusals[ref.uid] = Refusal(world.clock.now(), count, str(error))

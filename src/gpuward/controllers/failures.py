@@ -1,0 +1,65 @@
+"""What failed lately: when it is tried again, and what people have been told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from gpuward.model.actions import Action, EvictPod
+from gpuward.ports import Outcome
+
+FIRST_RETRY: Final = 0.5
+"""Seconds until a failed action is tried again; it doubles up to LAST_RETRY."""
+LAST_RETRY: Final = 30.0
+_DOUBLINGS: Final = 10
+"""More than it takes to get to LAST_RETRY; what fails for a day would overflow the power."""
+
+
+def retry_after(failures: int) -> float:
+    """Return the seconds to wait after so many failures in a row."""
+    return min(FIRST_RETRY * 2.0 ** min(failures - 1, _DOUBLINGS), LAST_RETRY)
+
+
+class _Trouble(msgspec.Struct, frozen=True):
+    count: int
+    until: float
+    error: str
+
+
+class Failures:
+    """Let a lane whose last action failed rest, whatever wakes the loop meanwhile: a write that is refused is not repeated at
+    every change of the cluster.
+
+    Losing it costs one early attempt per lane, so it lives in memory only. Refused evictions have a back-off of their own.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, _Trouble] = {}
+
+    def due(self, actions: Iterable[Action], now: float) -> list[Action]:
+        """Return the actions whose lanes do not rest; forget old troubles that nobody tries to mend any more."""
+        self._lanes = {lane: trouble for lane, trouble in self._lanes.items() if now < trouble.until + LAST_RETRY}
+        return [action for action in actions if action.lane not in self._lanes or self._lanes[action.lane].until <= now]
+
+    def take(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
+        """Take how actions ended; return the failures that people have not been told of: one for each different error."""
+        failed = {outcome.action.lane: outcome for outcome in outcomes
+                  if outcome.error and not isinstance(outcome.action, EvictPod)}
+        told = {trouble.error for trouble in self._lanes.values()}
+        before = self._lanes
+        tried = {outcome.action.lane for outcome in outcomes}
+        self._lanes = {lane: trouble for lane, trouble in before.items() if lane not in tried}
+        news = []
+        for lane, outcome in failed.items():
+            count = before[lane].count + 1 if lane in before else 1
+            self._lanes[lane] = _Trouble(count, now + retry_after(count), outcome.error)
+            if outcome.error not in told:
+                told.add(outcome.error)
+                news.append(outcome)
+        return news
+
+    def retry_at(self, now: float) -> float | None:
+        """Return when the first of the resting lanes may go on."""
+        return min((trouble.until for trouble in self._lanes.values() if trouble.until > now), default=None)

@@ -1,0 +1,74 @@
+"""When a failed action is tried again, and how often people are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward.controllers.failures import LAST_RETRY, Failures, retry_after
+from gpuward.model.actions import Action, DeletePod, EvictPod
+from gpuward.model.views import Ref
+from gpuward.ports import Outcome
+
+POD = Ref("ns", "pod", "uid")
+
+
+def action(lane: str) -> DeletePod:
+    return DeletePod(POD, lane)
+
+
+def failed(lane: str, error: str = "no") -> Outcome:
+    return Outcome(action(lane), error=error)
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 0.5), (2, 1.0), (4, 4.0), (7, 30.0), (100_000, 30.0)])
+def test_the_wait_doubles_up_to_half_a_minute(failures: int, seconds: float) -> None:
+    assert retry_after(failures) == seconds
+
+
+def test_a_failed_lane_rests_and_the_others_go_on() -> None:
+    failures = Failures()
+    failures.take([failed("a"), Outcome(action("b"))], 100.0)
+    both: list[Action] = [action("a"), action("b")]
+    assert failures.due(both, 100.4) == [action("b")]
+    assert failures.retry_at(100.4) == 100.5
+    assert failures.due(both, 100.5) == both
+
+
+def test_each_failure_in_a_row_lengthens_the_rest_and_a_success_ends_it() -> None:
+    failures = Failures()
+    failures.take([failed("a")], 100.0)
+    failures.take([failed("a")], 101.0)
+    assert failures.retry_at(101.0) == 102.0
+    failures.take([Outcome(action("a"))], 102.0)
+    assert failures.retry_at(102.0) is None
+    failures.take([failed("a")], 103.0)
+    assert failures.retry_at(103.0) == 103.5
+
+
+def test_people_are_told_once_of_each_error_however_many_objects_it_hits() -> None:
+    failures = Failures()
+    assert failures.take([failed("a"), failed("b"), failed("c", "never")], 1.0) == [failed("a"), failed("c", "never")]
+    assert failures.take([failed("a"), failed("b"), failed("c", "never")], 2.0) == []
+    assert failures.take([failed("a", "other")], 4.0) == [failed("a", "other")]
+
+
+def test_a_trouble_outlives_a_pass_without_actions_but_not_for_ever() -> None:
+    failures = Failures()
+    failures.take([failed("a")], 1.0)
+    assert failures.due([], 2.0) == []
+    assert failures.take([failed("a")], 3.0) == []
+    failures.due([], 4.0 + LAST_RETRY)
+    assert failures.take([failed("a")], 40.0) == [failed("a")]
+
+
+def test_a_refused_eviction_lets_nothing_rest() -> None:
+    failures = Failures()
+    eviction = EvictPod(POD, "a")
+    assert failures.take([Outcome(eviction, error="budget")], 1.0) == []
+    assert failures.due([eviction], 1.0) == [eviction]
+
+
+def test_a_time_that_has_passed_wakes_nobody() -> None:
+    failures = Failures()
+    failures.take([failed("a")], 1.0)
+    assert failures.retry_at(1.5) is None
