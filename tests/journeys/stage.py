@@ -1,0 +1,326 @@
+"""A cluster with an operator in it, in virtual time: what the journeys are played on.
+
+Users act through a client of their own; the operator's client is separate, so that its requests can be counted and disturbed.
+The history of every node is recorded at each change in the store, so that limits can be checked at every moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from gpuward import names
+from gpuward.cli import logs
+from gpuward.cli.policyfile import default_policy
+from gpuward.cli.story import IMAGES
+from gpuward.controllers.operator import Operator, Settings
+from gpuward.crd.generate import all_crds
+from gpuward.kube import resources
+from gpuward.kube.client import Client
+from gpuward.model.states import IN_PROGRESS, State, parse_state
+from gpuward.sandbox.cluster import Sandbox
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place
+from gpuward.sandbox.store import Event
+from gpuward.sandbox.timeloop import LoopClock, run_virtual
+
+Object = dict[str, Any]
+Test = Callable[["Stage"], Coroutine[Any, Any, None]]
+
+POLICY = "cluster-policy"
+OLD, NEW = "595.91.07", "595.91.08"
+
+
+class Moment(NamedTuple):
+    """Hold what one node was like from an instant on."""
+
+    at: float
+    node: str
+    state: State | None
+    cordoned: bool
+    ready: bool
+
+
+class Stage:
+    """Play a cluster: `start`, then act and wait, then `stop`. The decorator `on_stage` does the first and the last."""
+
+    def __init__(self, gpu_nodes: int = 3, *, objects: list[Object] | None = None, upgrade: Mapping[str, Any] | None = None,
+                 **sandbox: Any) -> None:
+        self.clock = LoopClock()
+        self.sandbox = Sandbox(**sandbox)
+        self.gpu_nodes = gpu_nodes
+        self.objects = objects or []
+        self.upgrade_policy = dict(upgrade or {})
+        self.user = Client(self.sandbox.transport())
+        self.log: list[Object] = []
+        self.history: list[Moment] = []
+        self.evictions: Counter[str] = Counter()
+        """Evictions that the API server accepted, by pod uid."""
+        self.transport = self.sandbox.transport()
+        self.client = Client(self.transport)
+        self.operator = self._operator()
+        self._work: asyncio.Task[None] | None = None
+        self._now: dict[str, Moment] = {}
+        self.most_in_progress = self.most_unavailable = 0
+        self._marked = 0
+
+    def _operator(self) -> Operator:
+        return Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock)
+
+    # Beginning and end.
+
+    async def start(self) -> None:
+        """Start the sandbox with its nodes and CRDs, the policy and the operator."""
+        logs.configure(lambda line: self.log.append(json.loads(line)), self.clock.now)
+        self.sandbox.store.subscribe(self._saw_node, "nodes")
+        await self.sandbox.start()
+        for node in fleet(self.gpu_nodes, 1):
+            self.sandbox.add_node(node)
+        for obj in (*operator_place(), *all_crds(), *self.objects):
+            self.sandbox.apply(obj)
+        await self.user.create(resources.CLUSTER_POLICIES, policy(upgrade=self.upgrade_policy))
+        self.begin_operator()
+
+    async def stop(self) -> None:
+        """End everything; raise what the operator ended with, if it ended by itself."""
+        await self.kill_operator()
+        await self.sandbox.stop()
+
+    def begin_operator(self) -> None:
+        """Let the operator run."""
+        self._work = asyncio.create_task(self.operator.run())
+
+    async def kill_operator(self) -> None:
+        """End the operator where it is; raise what it ended with before, if it did."""
+        if self._work is None:
+            return
+        work, self._work = self._work, None
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        if not work.cancelled() and (error := work.exception()) is not None:
+            raise error
+
+    async def restart_operator(self) -> None:
+        """Kill the operator and start another one that knows nothing of it."""
+        await self.kill_operator()
+        self.operator = self._operator()
+        self.begin_operator()
+
+    # What is there.
+
+    def get(self, key: str, name: str, namespace: str = names.DEFAULT_NAMESPACE) -> Object:
+        """Return an object of the store by its resource key, such as `daemonsets.apps`."""
+        return self.sandbox.store.get(key, namespace, name)
+
+    def node(self, name: str) -> Object:
+        """Return a node."""
+        return self.sandbox.store.get("nodes", None, name)
+
+    def labels(self, node: str) -> dict[str, str]:
+        """Return a node's labels."""
+        return dict(self.node(node)["metadata"].get("labels") or {})
+
+    def state(self, node: str) -> str:
+        """Return a node's upgrade state label, empty when absent."""
+        return self.labels(node).get(names.UPGRADE_STATE, "")
+
+    def states(self) -> dict[str, str]:
+        """Return the upgrade state of every GPU node."""
+        return {node["metadata"]["name"]: self.state(node["metadata"]["name"]) for node in self.gpu_node_objects()}
+
+    def gpu_node_objects(self) -> list[Object]:
+        """Return the GPU nodes."""
+        return [node for node in self.sandbox.store.list("nodes") if node["metadata"]["name"].startswith("gpu-")]
+
+    def cordoned(self, node: str) -> bool:
+        """Tell whether a node is unschedulable."""
+        return bool(self.node(node)["spec"].get("unschedulable"))
+
+    def cordons(self) -> list[str]:
+        """Return the nodes that are unschedulable."""
+        return [node["metadata"]["name"] for node in self.sandbox.store.list("nodes") if node["spec"].get("unschedulable")]
+
+    def driver(self, node: str) -> str:
+        """Return the version of the driver that is loaded on a node."""
+        return self.sandbox.machine(node).driver
+
+    def drivers(self) -> list[str]:
+        """Return the different driver versions that are loaded on the GPU nodes."""
+        return sorted({self.driver(node["metadata"]["name"]) for node in self.gpu_node_objects()})
+
+    def pods(self, app: str = "", node: str = "", namespace: str = names.DEFAULT_NAMESPACE) -> list[Object]:
+        """Return the pods of an app, on a node if one is named."""
+        return [pod for pod in self.sandbox.store.list("pods", namespace)
+                if app in ("", (pod["metadata"].get("labels") or {}).get("app")) and node in ("", pod["spec"].get("nodeName"))]
+
+    def driver_pod(self, node: str) -> Object:
+        """Return a node's driver pod."""
+        return self.pods(names.DRIVER_APP, node)[0]
+
+    def workload_pods(self, app: str = "", node: str = "") -> list[Object]:
+        """Return the pods of users."""
+        return self.pods(app, node, WORKLOAD_NAMESPACE)
+
+    def policy_status(self, name: str = POLICY) -> Object:
+        """Return a ClusterPolicy's status."""
+        found = self.sandbox.store.find("clusterpolicies.nvidia.com", None, name)
+        return dict((found or {}).get("status") or {})
+
+    def condition(self) -> Object:
+        """Return the condition of the ClusterPolicy that is True."""
+        return next((one for one in self.policy_status().get("conditions", ()) if one["status"] == "True"), {})
+
+    def hold(self, node: str) -> str:
+        """Return what the operator says that a node waits for: the reason's code."""
+        found = self.operator.plan.holds.get(node)
+        return str(found.reason) if found else ""
+
+    def events(self, node: str, kind: str = "") -> list[str]:
+        """Return the messages of a node's upgrade events, in order."""
+        found = [event for event in self.sandbox.store.list("events", "default")
+                 if event["involvedObject"]["name"] == node and kind in ("", event["type"])]
+        return [event["message"] for event in sorted(found, key=lambda event: event["metadata"]["resourceVersion"].zfill(12))]
+
+    def warnings(self, text: str = "", **fields: str) -> list[Object]:
+        """Return the log's warnings and errors whose message contains a text and whose fields have these values."""
+        return [line for line in self.log if line["level"] in ("warning", "error") and text in line["msg"]
+                and all(line.get(key) == value for key, value in fields.items())]
+
+    # Waiting.
+
+    async def until(self, holds: Callable[[], object], within: float = 600.0) -> None:
+        """Wait until something holds; the error of a wait in vain tells the fleet's state."""
+        try:
+            await self.sandbox.until(lambda: self._ended() or holds(), within)
+        except TimeoutError:
+            waits = {name: (str(hold.reason), dict(hold.args)) for name, hold in self.operator.plan.holds.items()}
+            raise AssertionError(f"in vain: {self.states()}, {waits}, {self.policy_status()}") from None
+        if self._ended():
+            await self.kill_operator()
+            raise AssertionError("the operator ended")
+
+    def _ended(self) -> bool:
+        return self._work is not None and self._work.done()
+
+    async def installed(self) -> None:
+        """Wait until the whole stack is ready and every GPU node done."""
+        await self.until(lambda: self.policy_status().get("state") == "ready" and self.all_are(State.DONE))
+
+    def all_are(self, state: State) -> bool:
+        """Tell whether every GPU node is in a state."""
+        states = self.states()
+        return bool(states) and set(states.values()) == {str(state)}
+
+    def finished(self, version: str = NEW) -> bool:
+        """Tell whether every GPU node is done and runs a driver version."""
+        return self.all_are(State.DONE) and self.drivers() == [version]
+
+    async def upgraded(self, version: str = NEW, within: float = 3600.0) -> None:
+        """Wait until every GPU node is done with a driver version, and no cordon is left that was not there."""
+        await self.until(lambda: self.finished(version), within)
+
+    async def rest(self, seconds: float) -> None:
+        """Let time pass."""
+        await asyncio.sleep(seconds)
+
+    # What users do.
+
+    async def patch_policy(self, field: str, value: object) -> None:
+        """Set a field of the spec, named with slashes as in `driver/version`."""
+        patch = [{"op": "add", "path": f"/spec/{field}", "value": value}]
+        await self.user.patch_json(resources.CLUSTER_POLICIES, POLICY, patch)
+
+    async def upgrade_to(self, version: str = NEW) -> None:
+        """Ask for another driver version; limits are watched from here on."""
+        self.watch_limits()
+        await self.patch_policy("driver/version", version)
+
+    async def label(self, node: str, key: str, value: str | None) -> None:
+        """Set or remove a node's label."""
+        await self.user.patch_merge(resources.NODES, node, {"metadata": {"labels": {key: value}}})
+
+    async def cordon(self, node: str, wanted: bool = True) -> None:
+        """Make a node unschedulable, or schedulable, as kubectl does."""
+        await self.user.patch_merge(resources.NODES, node, {"spec": {"unschedulable": wanted or None}})
+
+    async def run_pod(self, name: str, node: str, *, gpu: bool = True, controller: bool = False) -> Object:
+        """Create a pod on a node, bound already, and return it as stored; with no controller unless one is wanted."""
+        owner = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gone", "uid": "gone", "controller": True}]
+        asked = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}} if gpu else {}
+        pod = {"apiVersion": "v1", "kind": "Pod",
+               "metadata": {"name": name, "namespace": WORKLOAD_NAMESPACE, "labels": {"app": name},
+                            **({"ownerReferences": owner} if controller else {})},
+               "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i:1", "resources": asked}]}}
+        return (await self.user.create(resources.PODS, pod)).object()
+
+    # What happened.
+
+    def watch_limits(self) -> None:
+        """Begin to note the most nodes under way, and out of service, at once."""
+        self.most_in_progress = self.most_unavailable = 0
+        self._marked = len(self.history)
+
+    def entered(self, node: str) -> list[State]:
+        """Return the states that a node's label showed since `watch_limits`, in order."""
+        shown: list[State] = []
+        for moment in self.history[self._marked:]:
+            if moment.node == node and moment.state and (not shown or shown[-1] is not moment.state):
+                shown.append(moment.state)
+        return shown
+
+    def _saw_node(self, event: Event) -> None:
+        node = event.obj
+        name = node["metadata"]["name"]
+        if event.type == "DELETED":
+            self._now.pop(name, None)
+            return
+        label = (node["metadata"].get("labels") or {}).get(names.UPGRADE_STATE)
+        conditions = node.get("status", {}).get("conditions") or ()
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        moment = Moment(self.clock.now(), name, parse_state(label), bool(node["spec"].get("unschedulable")), ready)
+        if name in self._now and self._now[name][1:] == moment[1:]:
+            return
+        self._now[name] = moment
+        self.history.append(moment)
+        seen = [moment for moment in self._now.values() if moment.node.startswith("gpu-")]
+        under_way = sum(moment.state in IN_PROGRESS for moment in seen)
+        out = sum(moment.state in IN_PROGRESS or moment.cordoned or not moment.ready for moment in seen)
+        self.most_in_progress = max(self.most_in_progress, under_way)
+        self.most_unavailable = max(self.most_unavailable, out)
+
+
+def policy(name: str = POLICY, upgrade: Mapping[str, Any] | None = None) -> Object:
+    """Return the example policy with fields of its upgrade policy changed."""
+    body: Object = msgspec.json.decode(msgspec.json.encode(default_policy()))
+    body["metadata"]["name"] = name
+    body["spec"]["driver"]["upgradePolicy"] |= upgrade or {}
+    return body
+
+
+def on_stage(gpu_nodes: int = 3, **options: Any) -> Callable[[Test], Callable[[], None]]:
+    """Play a test on a stage of its own, in virtual time. No decision may have failed when it ends."""
+    def decorate(test: Test) -> Callable[[], None]:
+        def run() -> None:
+            async def main() -> None:
+                stage = Stage(gpu_nodes, **options)
+                try:
+                    await stage.start()
+                    await test(stage)
+                finally:
+                    try:
+                        await stage.stop()
+                    finally:
+                        structlog.reset_defaults()
+                assert not stage.warnings("A pass failed")
+
+            run_virtual(main)
+
+        run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+        return run
+
+    return decorate
