@@ -42,6 +42,7 @@ class Sandbox:
         self.api = ApiServer(self.store, watch_delay or _own_lag(seed))
         self.simulation = Simulation(self.store, Random(seed), delays)
         self.simulation.world.evictor = self._evict
+        self.api.logs.otherwise = _last_words
         self._http: HttpServer | None = None
         self._transports: list[InProcessTransport] = []
 
@@ -151,6 +152,16 @@ class Sandbox:
             eviction.evict(self.store, self.api.catalog.target(path), Request("POST", path, body=b"{}"))
         except NotFound:
             return
+
+
+def _last_words(pod: Object, container: str) -> str:
+    """Return the log of a container without a log of its own: why it ended last, if it did with a word."""
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for status in pod["status"].get(field) or ():
+            for state in (status["state"], status.get("lastState") or {}):
+                if status["name"] == container and (message := (state.get("terminated") or {}).get("message")):
+                    return f"{message}\n"
+    return ""
 
 
 def _own_lag(seed: int) -> Callable[[str], float]:

@@ -202,3 +202,43 @@ def test_pods_that_were_running_before_the_sandbox_are_taken_over_as_they_are() 
         assert all_ready(cluster.pods())
 
     play(story)
+
+
+def test_a_plain_pod_costs_four_writes() -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        await cluster.rest(1)
+        before = cluster.writes
+        cluster.add(pod())
+        await cluster.rest(60)
+        assert is_ready(current(cluster))
+        # Created, bound, taken in by the kubelet, running and ready.
+        assert cluster.writes - before == 4
+
+    play(story)
+
+
+def test_a_kubelet_reports_its_node_now_and_then_although_nothing_has_changed() -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        await cluster.rest(300)
+        versions = []
+        for _ in range(3):
+            versions.append(cluster.node("cpu-1")["metadata"]["resourceVersion"])
+            await cluster.rest(300)
+        assert len(set(versions)) == 3
+
+    play(story)
+
+
+def test_what_goes_wrong_is_told_in_events_that_count_up() -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"))
+        cluster.add(pod("unhappy", annotations={RUN_SECONDS: "1", EXIT_CODE: "1"}), pod("homeless", nodeSelector={"zone": "x"}))
+        await cluster.rest(120)
+        told = {(event["involvedObject"]["name"], event["reason"]): event for event in cluster.store.list("events")}
+        assert set(told) == {("unhappy", "BackOff"), ("homeless", "FailedScheduling")}
+        assert told["homeless", "FailedScheduling"]["message"] == (
+            "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.")
+
+    play(story)

@@ -19,16 +19,19 @@ from gpuward.sandbox.sim.objects import (
     node_of,
     phase_of,
     seconds,
+    stamp,
     uid_of,
     with_condition,
 )
-from gpuward.sandbox.sim.podstatus import pod_status
+from gpuward.sandbox.sim.podstatus import complaints, pod_status
+from gpuward.sandbox.sim.recorder import Recorder
 
 if TYPE_CHECKING:
     from gpuward.sandbox.sim.world import World
     from gpuward.sandbox.store import Event
 
 QUEUE: Final = "kubelet"
+HEARTBEAT_QUEUE: Final = "heartbeat"
 TERMINATION_SECONDS: Final = "sandbox.gpuward.io/termination-seconds"
 """Pod annotation: how long the containers take to end when told to; their grace period still bounds it."""
 
@@ -38,12 +41,14 @@ class Kubelets:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._recorder = Recorder(world, "kubelet")
         self.machines: dict[str, Machine] = {}
         self._runs: dict[str, PodRun] = {}
         self._on: dict[str, dict[str, PodRun]] = {}
         self._down: set[str] = set()
         self._addresses = 0
         world.queue.register(QUEUE, self.sync)
+        world.queue.register(HEARTBEAT_QUEUE, self._beat)
         world.faults.listen(self._fault_changed)
         world.store.subscribe(self._node_changed, "nodes")
         world.store.subscribe(self._pod_changed, "pods")
@@ -72,7 +77,7 @@ class Kubelets:
             return
         verdict = {"type": "Ready", "status": str(ready), "reason": "KubeletReady" if ready else "KubeletNotReady",
                    "message": "kubelet is posting ready status" if ready else "container runtime network not ready",
-                   "lastHeartbeatTime": None}
+                   "lastHeartbeatTime": stamp(self._world.now())}
 
         def change(obj: Object) -> None:
             conditions = [
@@ -84,6 +89,18 @@ class Kubelets:
     def _boot(self, node: Object) -> None:
         name = name_of(node)
         self.machines[name] = Machine(node, lambda: self._machine_changed(name))
+        if period := self._world.delays.heartbeat_seconds:
+            self._world.queue.add_at(HEARTBEAT_QUEUE, name, self._world.now() + self._world.random.uniform(0.0, period))
+
+    def _beat(self, node: str) -> None:
+        if node not in self.machines:
+            return
+        if node not in self._down:
+            now = stamp(self._world.now())
+            self._world.store.patch_status("nodes", None, node, lambda obj: obj["status"].update(conditions=[
+                {**found, "lastHeartbeatTime": now} for found in obj["status"].get("conditions") or ()]))
+        if period := self._world.delays.heartbeat_seconds:
+            self._world.queue.add_at(HEARTBEAT_QUEUE, node, self._world.now() + period)
 
     def _node_changed(self, event: Event) -> None:
         name = name_of(event.obj)
@@ -182,8 +199,11 @@ class Kubelets:
     def _report(self, pod: Object, run: PodRun, now: float) -> None:
         old = pod.get("status") or {}
         status = pod_status(run, old, self._host_ip(run.machine.node), now)
-        if status != old:
-            self._world.store.patch_status("pods", namespace_of(pod), name_of(pod), lambda obj: obj.update(status=status))
+        if status == old:
+            return
+        self._world.store.patch_status("pods", namespace_of(pod), name_of(pod), lambda obj: obj.update(status=status))
+        for complaint in complaints(status, old):
+            self._recorder.warn(pod, *complaint, run.machine.node)
 
     def _host_ip(self, node: str) -> str:
         found = self._world.store.get("nodes", None, node)

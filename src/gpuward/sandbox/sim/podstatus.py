@@ -101,3 +101,20 @@ def _terminated(started: float, finished: float, code: int, message: str) -> Obj
         told["message"] = message
     return told
 
+
+def complaints(new: Object, old: Object) -> list[tuple[str, str]]:
+    """Return what a kubelet warns of when a pod's status becomes `new`: reason and message of each event."""
+    if new.get("reason") and new.get("reason") != old.get("reason"):
+        return [(new["reason"], new["message"])]
+    before = {status["name"]: status["state"] for status in _statuses(old)}
+    found = []
+    for status in _statuses(new):
+        waiting = status["state"].get("waiting") or {}
+        if waiting.get("message") and status["state"] != before.get(status["name"]):
+            reason = "BackOff" if waiting["reason"] == "CrashLoopBackOff" else "Failed"
+            found.append((reason, waiting["message"]))
+    return found
+
+
+def _statuses(status: Object) -> list[Object]:
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]

@@ -43,6 +43,8 @@ class Delays:
     """What each step of the validator takes once what it waits for is there."""
     poll_seconds: float = 1.0
     """How often a waiting init container looks for the file that it waits for."""
+    heartbeat_seconds: float = 300.0
+    """How often a kubelet reports its node although nothing has changed, which moves the node's resourceVersion; 0 is never."""
     node_grace_seconds: float = 50.0
     """How long a silent kubelet is believed to be alive (kube-controller-manager's node-monitor-grace-period)."""
     pod_gc_seconds: float = 40.0

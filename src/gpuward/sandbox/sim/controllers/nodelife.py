@@ -68,8 +68,7 @@ class NodeLifecycle:
         if event.type == "DELETED":
             self._silent.pop(name, None)
             self._world.queue.add_at(LOST_QUEUE, name, self._world.now() + self._world.delays.pod_gc_seconds)
-        elif event.old is None or event.old["spec"] != event.obj["spec"] or condition(
-                event.old, "Ready") != condition(event.obj, "Ready"):
+        elif event.old is None or event.old["spec"] != event.obj["spec"] or _readiness(event.old) != _readiness(event.obj):
             self._world.queue.add(QUEUE, name)
 
     def _pod_changed(self, event: Event) -> None:
@@ -104,8 +103,7 @@ class NodeLifecycle:
         wanted = []
         if node["spec"].get("unschedulable"):
             wanted.append((UNSCHEDULABLE_TAINT, "NoSchedule"))
-        ready = condition(node, "Ready")
-        state = ready["status"] if ready else "Unknown"
+        state = _readiness(node)
         if state != "True":
             key = NOT_READY_TAINT if state == "False" else UNREACHABLE_TAINT
             wanted += [(key, "NoSchedule"), (key, "NoExecute")]
@@ -155,6 +153,11 @@ class NodeLifecycle:
         if self._world.store.find("nodes", None, name) is None:
             for pod in list(self._world.pods.on_node(name)):
                 self._world.store.delete("pods", namespace_of(pod), name_of(pod), uid=uid_of(pod), grace_seconds=0)
+
+
+def _readiness(node: Object) -> str:
+    found = condition(node, "Ready")
+    return found["status"] if found else "Unknown"
 
 
 def _set_taints(node: Object, taints: list[Object]) -> None:

@@ -24,6 +24,7 @@ from gpuward.sandbox.sim.objects import (
     uid_of,
     with_condition,
 )
+from gpuward.sandbox.sim.recorder import Recorder
 from gpuward.sandbox.sim.selection import BLOCKING_EFFECTS, UNSCHEDULABLE_TAINT, untolerated
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Scheduler:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._recorder = Recorder(world, SCHEDULER)
         self._capacity = Capacity(world.store)
         self._nodes: dict[str, None] = {name_of(node): None for node in world.store.list("nodes")}
         self._names: list[str] | None = None
@@ -190,6 +192,7 @@ class Scheduler:
         def change(obj: Object) -> None:
             obj["status"]["conditions"] = with_condition(obj["status"].get("conditions") or [], verdict, self._world.now())
         self._world.store.patch_status("pods", namespace_of(pod), name_of(pod), change)
+        self._recorder.warn(pod, "FailedScheduling", message)
 
     def _stop_waiting(self, uid: str) -> None:
         group = self._group_of.pop(uid, None)
