@@ -1,0 +1,1 @@
+"""Tools that the repository needs and users of gpuward do not."""

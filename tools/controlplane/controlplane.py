@@ -1,0 +1,175 @@
+"""Build, start, inspect and stop a real Kubernetes control plane on this machine: `./dev controlplane`.
+
+Programs come from the Go module beside this file. Nothing listens beyond the loopback interface, nothing needs root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from tools.controlplane import processes
+from tools.controlplane.processes import Failed
+from tools.controlplane.programs import PACKAGES, VERSION, Delays, Place, Ports, command_lines, free_ports, write_files
+from tools.controlplane.server import Server, create_nodes, nodes_ready
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[1] / ".cache" / "controlplane"
+PATIENCE = 120.0
+"""Seconds within which every step of the start must be done; on two busy cores the API server alone takes ten."""
+POLL = 0.1
+
+
+def say(text: str) -> None:
+    """Tell the person who waits; standard output belongs to what a shell may evaluate."""
+    click.echo(text, err=True)
+
+
+def build(bin_dir: Path) -> None:
+    """Build the programs that are missing or were built from other versions."""
+    stamp = hashlib.sha256((HERE / "go.mod").read_bytes() + (HERE / "go.sum").read_bytes()).hexdigest()
+    bin_dir.mkdir(parents=True, exist_ok=True)
+    for name, package in PACKAGES.items():
+        mark = bin_dir / f"{name}.built-from"
+        if (bin_dir / name).exists() and mark.exists() and mark.read_text() == stamp:
+            continue
+        if not (go := shutil.which("go")):
+            raise Failed("Go is not installed, and the control plane is built with it: https://go.dev/doc/install")
+        say(f"building {name} (some minutes, once)")
+        began = time.monotonic()
+        flags = f"-X k8s.io/component-base/version.gitVersion={VERSION}"
+        command = [go, "build", "-o", str(bin_dir / name), "-ldflags", flags, package]
+        if subprocess.run(command, cwd=HERE, preexec_fn=_yield_to_others, stdout=sys.stderr, check=False).returncode:
+            raise Failed(f"{name} cannot be built: see above")
+        mark.write_text(stamp)
+        say(f"built {name} in {time.monotonic() - began:.0f} s")
+
+
+def up(place: Place, nodes: int, delays: Delays) -> None:
+    """Start everything and wait until every node can take pods; on any failure nothing stays behind."""
+    if alive := [name for name in processes.names(place.run) if processes.running(place.run, name)]:
+        raise Failed(f"it runs already ({', '.join(alive)}): stop it first with ./dev controlplane down")
+    shutil.rmtree(place.run, ignore_errors=True)
+    try:
+        _start(place, nodes, delays)
+    except BaseException:
+        down(place.run)
+        raise
+
+
+def _start(place: Place, nodes: int, delays: Delays) -> None:
+    write_files(place, HERE / "stages.yaml", delays)
+    (place.run / "ports.json").write_text(json.dumps(asdict(place.ports)))
+    lines = command_lines(place)
+    server = Server(place.kubeconfig)
+    for name in ("etcd", "kube-apiserver"):
+        processes.start(place.run, name, lines.pop(name))
+    _wait(place.run, "the API server", server.is_ready)
+    for name, line in lines.items():
+        processes.start(place.run, name, line)
+    create_nodes(server, nodes)
+    _wait(place.run, f"{nodes} nodes", lambda: nodes_ready(server) == nodes)
+    account = "/api/v1/namespaces/default/serviceaccounts/default"
+    _wait(place.run, "the controllers", lambda: server.get(account) is not None)
+
+
+def down(run: Path) -> None:
+    """End every process; what was logged stays until the next start."""
+    processes.stop_all(run)
+
+
+def _wait(run: Path, what: str, done: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not done():
+        for name in processes.names(run):
+            if processes.running(run, name) is None:
+                raise Failed(f"{name} has ended; its last words:\n{processes.tail(run, name)}")
+        if time.monotonic() > until:
+            raise Failed(f"{what} did not get ready within {PATIENCE:.0f} s; the logs are in {run}")
+        time.sleep(POLL)
+
+
+def _yield_to_others() -> None:
+    os.nice(10)
+
+
+def _interrupted(number: int, _: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+state_option = click.option("--state", type=click.Path(path_type=Path), default=CACHE / "run", help="Where its state is kept.")
+
+
+@click.group()
+def commands() -> None:
+    """Run a real Kubernetes control plane on this machine: etcd, API server, controllers, scheduler, and nodes by kwok."""
+
+
+@commands.command("build")
+def build_command() -> None:
+    """Build the programs with Go, where that was not done yet."""
+    build(CACHE / "bin")
+
+
+@commands.command("up")
+@click.option("--nodes", type=click.IntRange(0), default=3, show_default=True, help="Nodes with 8 GPUs each.")
+@click.option("--driver-seconds", type=click.FloatRange(0), default=0.0, help="How long a driver pod takes to get ready.")
+@click.option("--validator-seconds", type=click.FloatRange(0), default=0.0, help="How long a validator pod takes.")
+@state_option
+def up_command(nodes: int, driver_seconds: float, validator_seconds: float, state: Path) -> None:
+    """Start it; prints what a shell evaluates to reach it. State of an earlier run is thrown away."""
+    signal.signal(signal.SIGTERM, _interrupted)
+    build(CACHE / "bin")
+    began = time.monotonic()
+    place = Place(CACHE / "bin", state.resolve(), free_ports())
+    up(place, nodes, Delays(driver_seconds, validator_seconds))
+    say(f"{nodes} nodes are ready at {place.server} after {time.monotonic() - began:.1f} s")
+    click.echo(f"export KUBECONFIG={place.kubeconfig}")
+
+
+@commands.command("down")
+@state_option
+def down_command(state: Path) -> None:
+    """Stop everything that `up` started."""
+    down(state.resolve())
+
+
+@commands.command("status")
+@state_option
+def status_command(state: Path) -> None:
+    """Say what runs. Exit code 0: all of it; 1: a part; 3: nothing."""
+    run = state.resolve()
+    pids = {name: processes.running(run, name) for name in PACKAGES}
+    for name, pid in pids.items():
+        click.echo(f"{name:<26}{f'runs as {pid}' if pid else 'does not run'}")
+    count = sum(pid is not None for pid in pids.values())
+    if count:
+        place = Place(CACHE / "bin", run, Ports(**json.loads((run / "ports.json").read_text())))
+        server = Server(place.kubeconfig)
+        ready = f"ready, {nodes_ready(server)} nodes are too" if server.is_ready() else "not ready"
+        click.echo(f"{place.server} is {ready}\nexport KUBECONFIG={place.kubeconfig}")
+    sys.exit(0 if count == len(pids) else 1 if count else 3)
+
+
+def main() -> None:
+    """Run the command line; every expected failure is told in words and exit code 1."""
+    try:
+        commands()
+    except Failed as failure:
+        say(f"controlplane: {failure}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

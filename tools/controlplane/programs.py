@@ -1,0 +1,195 @@
+"""The programs of the control plane: from which package each is built, and with which flags and files it runs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import socket
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+VERSION: Final = "v1.36.3"
+PACKAGES: Final = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+}
+"""From a program's name to its Go package."""
+
+DRIVER: Final = "nvidia-driver-daemonset"
+VALIDATOR: Final = "nvidia-operator-validator"
+OPERATOR_NAMESPACE: Final = "gpu-operator"
+
+_MASTERS: Final = "system:masters"
+USERS: Final = {
+    "admin": ("admin", _MASTERS),
+    "kube-controller-manager": ("system:kube-controller-manager", _MASTERS),
+    "kube-scheduler": ("system:kube-scheduler", _MASTERS),
+    "kwok": ("kwok", _MASTERS),
+    "gpuward": (f"system:serviceaccount:{OPERATOR_NAMESPACE}:gpu-operator",
+                f"system:serviceaccounts,system:serviceaccounts:{OPERATOR_NAMESPACE}"),
+}
+"""From a context of the kubeconfig to its user and groups. `gpuward` may only do what RBAC rules allow it."""
+
+_LOOPBACK: Final = "127.0.0.1"
+_P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_AUDIT: Final = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+                 "rules": [{"level": "Metadata"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Hold the TCP ports in use, all on the loopback interface."""
+
+    api: int
+    etcd: int
+    etcd_peers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Hold how many seconds pods take to get ready; all others are ready at once."""
+
+    driver: float = 0.0
+    validator: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Hold where a control plane lives: its programs, its state and its ports."""
+
+    bin: Path
+    run: Path
+    ports: Ports
+
+    @property
+    def server(self) -> str:
+        """Return the address of the API server."""
+        return f"https://{_LOOPBACK}:{self.ports.api}"
+
+    @property
+    def certificate(self) -> Path:
+        """Return the file in which the API server leaves its certificate and the one that signed it."""
+        return self.run / "certs" / "apiserver.crt"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return the kubeconfig for people; the contexts are `USERS`."""
+        return self.run / "kubeconfig"
+
+
+def free_ports() -> Ports:
+    """Return ports that nobody uses now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
+        for each in sockets:
+            each.bind((_LOOPBACK, 0))
+        return Ports(*(each.getsockname()[1] for each in sockets))
+
+
+def write_files(place: Place, stages: Path, delays: Delays) -> None:
+    """Write everything that the programs read: tokens, keys and configurations."""
+    place.run.mkdir(parents=True, mode=0o700)
+    tokens = {name: secrets.token_hex(16) for name in USERS}
+    rows = [f'{tokens[name]},{user},{name},"{groups}"' for name, (user, groups) in USERS.items()]
+    (place.run / "tokens.csv").write_text("\n".join(rows) + "\n")
+    (place.run / "service-accounts.key").write_text(new_key())
+    for name in USERS:
+        _write(place.run / f"{name}.kubeconfig", _kubeconfig(place, tokens, name))
+    _write(place.kubeconfig, _kubeconfig(place, tokens, "admin"))
+    _write(place.run / "audit-policy.json", _AUDIT)
+    _write(place.run / "scheduler.json", {
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(place.run / "kube-scheduler.kubeconfig"), "qps": 2000, "burst": 4000}})
+    documents = with_delays(yaml.safe_load_all(stages.read_text()), delays)
+    (place.run / "stages.yaml").write_text(yaml.safe_dump_all(documents, sort_keys=False))
+
+
+def with_delays(stages: Iterable[dict[str, Any]], delays: Delays) -> list[dict[str, Any]]:
+    """Return the stages with the time that pods of the driver and the validator take to get ready."""
+    seconds = {DRIVER: f"{delays.driver}s", VALIDATOR: f"{delays.validator}s"}
+    found = list(stages)
+    for stage in found:
+        if stage["metadata"]["name"] == "pod-ready":
+            choice = f'{json.dumps(seconds)}[.metadata.labels.app // ""] // "0s"'
+            stage["spec"]["delay"]["durationFrom"] = {"expressionFrom": choice}
+    return found
+
+
+def new_key() -> str:
+    """Return a new private key for signing service account tokens: EC, P-256, as PEM (RFC 5915, public key left out)."""
+    secret = (secrets.randbelow(_P256_ORDER - 1) + 1).to_bytes(32, "big")
+    prime256v1 = bytes.fromhex("06082a8648ce3d030107")
+    body = b"\x02\x01\x01" + b"\x04\x20" + secret + b"\xa0\x0a" + prime256v1
+    text = base64.b64encode(b"\x30" + bytes([len(body)]) + body).decode()
+    lines = [text[start:start + 64] for start in range(0, len(text), 64)]
+    return "\n".join(["-----BEGIN EC PRIVATE KEY-----", *lines, "-----END EC PRIVATE KEY-----", ""])
+
+
+def command_lines(place: Place) -> dict[str, list[str]]:
+    """Return from each program's name to its command line, in the order in which they start."""
+    flags = {
+        "etcd": _etcd(place),
+        "kube-apiserver": _apiserver(place),
+        "kube-controller-manager": _controller_manager(place),
+        "kube-scheduler": [f"--config={place.run / 'scheduler.json'}", "--secure-port=0"],
+        "kwok": [f"--kubeconfig={place.run / 'kwok.kubeconfig'}", f"--config={place.run / 'stages.yaml'}",
+                 "--manage-all-nodes=true", "--node-lease-duration-seconds=40", "--cidr=10.244.0.0/16"],
+    }
+    return {name: [str(place.bin / name), *flags[name]] for name in PACKAGES}
+
+
+def _etcd(place: Place) -> list[str]:
+    clients = f"http://{_LOOPBACK}:{place.ports.etcd}"
+    peers = f"http://{_LOOPBACK}:{place.ports.etcd_peers}"
+    return ["--name=etcd", f"--data-dir={place.run / 'etcd'}", "--unsafe-no-fsync", "--log-level=warn",
+            f"--listen-client-urls={clients}", f"--advertise-client-urls={clients}", f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}", f"--initial-cluster=etcd={peers}"]
+
+
+def _apiserver(place: Place) -> list[str]:
+    key = place.run / "service-accounts.key"
+    return [
+        f"--etcd-servers=http://{_LOOPBACK}:{place.ports.etcd}",
+        f"--bind-address={_LOOPBACK}", f"--advertise-address={_LOOPBACK}", f"--secure-port={place.ports.api}",
+        # An address of the loopback interface may not stand in the endpoints of the service `kubernetes`.
+        "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
+        f"--cert-dir={place.certificate.parent}", f"--token-auth-file={place.run / 'tokens.csv'}",
+        "--authorization-mode=RBAC", "--allow-privileged=true",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-signing-key-file={key}", f"--service-account-key-file={key}",
+        f"--audit-policy-file={place.run / 'audit-policy.json'}", f"--audit-log-path={place.run / 'audit.log'}",
+        "--audit-log-mode=batch", "--audit-log-batch-max-wait=1s",
+        "--enable-priority-and-fairness=false", "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
+    ]
+
+
+def _controller_manager(place: Place) -> list[str]:
+    return [
+        f"--kubeconfig={place.run / 'kube-controller-manager.kubeconfig'}", "--secure-port=0", "--leader-elect=false",
+        f"--service-account-private-key-file={place.run / 'service-accounts.key'}", f"--root-ca-file={place.certificate}",
+        "--kube-api-qps=2000", "--kube-api-burst=4000",
+    ]
+
+
+def _kubeconfig(place: Place, tokens: dict[str, str], current: str) -> dict[str, Any]:
+    cluster = {"server": place.server, "certificate-authority": str(place.certificate)}
+    return {
+        "apiVersion": "v1", "kind": "Config", "current-context": current,
+        "clusters": [{"name": "controlplane", "cluster": cluster}],
+        "users": [{"name": name, "user": {"token": token}} for name, token in tokens.items()],
+        "contexts": [{"name": name, "context": {"cluster": "controlplane", "user": name}} for name in tokens],
+    }
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=2) + "\n")
