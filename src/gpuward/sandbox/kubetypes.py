@@ -26,6 +26,8 @@ Path = tuple[Any, ...]
 """Where a value is: (path of the parent, field name or list index), outermost first."""
 
 _GO_TYPES: Final = {"string": "string", "integer": "int32", "boolean": "bool", "number": "float64"}
+_EXACT: Final = {"string": str, "bytes": str, "boolean": bool, "integer": int}
+"""Scalars that are taken as they are when their JSON type is this one."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _ZEROS: Final[dict[str, Any]] = {
     "string": "", "integer": 0, "boolean": False, "number": 0, "quantity": "0", "intorstring": 0, "any": None,
@@ -131,21 +133,22 @@ def _refuse(value: Any, path: Path, wanted: str) -> errors.BadRequest:
 def _struct(type_name: str) -> Callable[[Any, Path, Reading], Any]:
     known = fields(type_name) or {}
     always = [name for name, field in known.items() if field.keeps == "!"]
-    readers: dict[str, tuple[Callable[[Any, Path, Reading], Any], bool]] = {}
+    readers: dict[str, tuple[Callable[[Any, Path, Reading], Any], bool, type | None]] = {}
 
     def decode(value: Any, path: Path, reading: Reading) -> Object:
         if type(value) is not dict:
             raise _refuse(value, path, type_name)
         if not readers:
             # A type may contain itself, so its fields' decoders are looked up at the first use.
-            readers.update({name: (decoder(field.type), field.keeps == "?") for name, field in known.items()})
+            readers.update({name: (decoder(field.type), field.keeps == "?", _EXACT.get(field.type))
+                            for name, field in known.items()})
         result: Object = {}
         for name, item in value.items():
             reader = readers.get(name)
             if reader is None:
                 reading.unknown.append(written((path, name)))
             elif item is not None:
-                read = reader[0](item, (path, name), reading)
+                read = item if type(item) is reader[2] else reader[0](item, (path, name), reading)
                 if read or not reader[1]:
                     result[name] = read
         for name in always:
@@ -169,6 +172,8 @@ def _list(element: str) -> Callable[[Any, Path, Reading], Any]:
     def decode(value: Any, path: Path, reading: Reading) -> list[Any]:
         if type(value) is not list:
             raise _refuse(value, path, "[]" + element)
+        if element == "string" and all(type(item) is str for item in value):
+            return value.copy()
         one = decoder(element)
         return [one(item, (path, place), reading) if item is not None else zero(element)
                 for place, item in enumerate(value)]
