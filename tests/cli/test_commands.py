@@ -1,0 +1,126 @@
+"""The installed command: what it prints and how it exits when something is in its way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+KUBECONFIG = {
+    "apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a", "user": {}}],
+    "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+}
+
+
+def gpuward(*arguments: str, kubeconfig: Path | str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    variables = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "OPERATOR_NAMESPACE")}
+    variables |= {"HOME": "/nonexistent", **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}), **environment}
+    command = [sys.executable, "-c", "from gpuward.cli.main import main; main()", *arguments]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+
+
+def pointing_to(folder: Path, server: str) -> Path:
+    """Write a kubeconfig for a server."""
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump({**KUBECONFIG, "clusters": [{"name": "a", "cluster": {"server": server}}]}))
+    return file
+
+
+@contextmanager
+def refusing(status: int, reason: str, message: str) -> Iterator[str]:
+    """Serve an API that tells its version and refuses everything else."""
+
+    class Refuse(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.path == "/version"
+            body = {"gitVersion": "v1.36.3"} if known else {
+                "kind": "Status", "status": "Failure", "code": status, "reason": reason, "message": message}
+            self.send_response(200 if known else status)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Refuse)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def one_line(result: subprocess.CompletedProcess[str]) -> str:
+    """Return what a failed command said, which must be one line on stderr."""
+    assert result.returncode == 1
+    assert result.stdout == ""
+    (line,) = [line for line in result.stderr.splitlines() if not line.startswith("{")]
+    return line
+
+
+@pytest.mark.parametrize("command", ["status", "run"])
+def test_a_missing_kubeconfig_is_one_line(command: str) -> None:
+    line = one_line(gpuward(command, kubeconfig="/nonexistent/config", OPERATOR_NAMESPACE="ns"))
+    assert line == "gpuward: /nonexistent/config: no such file: KUBECONFIG must name an existing kubeconfig"
+
+
+@pytest.mark.parametrize("command", ["status", "run"])
+def test_a_refused_connection_is_one_line(command: str, tmp_path: Path) -> None:
+    line = one_line(gpuward(command, kubeconfig=pointing_to(tmp_path, "http://127.0.0.1:9"), OPERATOR_NAMESPACE="ns"))
+    assert line == "gpuward: the API server cannot be reached: http://127.0.0.1:9: cannot connect: Connection refused"
+
+
+@pytest.mark.parametrize("command", ["status", "run"])
+def test_a_403_is_one_line(command: str, tmp_path: Path) -> None:
+    message = 'nodes is forbidden: User "jane" cannot list resource "nodes" in API group "" at the cluster scope'
+    with refusing(403, "Forbidden", message) as server:
+        line = one_line(gpuward(command, kubeconfig=pointing_to(tmp_path, server), OPERATOR_NAMESPACE="ns"))
+    assert line == f"gpuward: the API server refused (403 Forbidden): {message}"
+
+
+def test_missing_crds_are_told_with_the_command_that_installs_them(tmp_path: Path) -> None:
+    with refusing(404, "NotFound", "the server could not find the requested resource") as server:
+        line = one_line(gpuward("status", kubeconfig=pointing_to(tmp_path, server)))
+    assert "gpuward crds | kubectl apply --server-side -f -" in line
+
+
+def test_the_operator_needs_its_namespace() -> None:
+    assert "OPERATOR_NAMESPACE" in one_line(gpuward("run"))
+
+
+def test_the_crds_are_printed_as_yaml() -> None:
+    printed = gpuward("crds")
+    kinds = [document["spec"]["names"]["kind"] for document in yaml.safe_load_all(printed.stdout)]
+    assert (printed.returncode, kinds) == (0, ["ClusterPolicy", "NVIDIADriver"])
+
+
+def test_a_demo_whose_policy_cannot_be_followed_says_so_and_fails() -> None:
+    result = gpuward("demo", "--nodes", "2", "--speed", "60", "--max-unavailable", "abc")
+    assert result.returncode == 1
+    assert "spec.driver.upgradePolicy.maxUnavailable: 'abc' cannot be used" in result.stderr
+    assert "0 of 2 nodes upgraded" in result.stdout
+
+
+def test_a_demo_whose_policy_the_schema_refuses_says_so_and_fails(tmp_path: Path) -> None:
+    policy = yaml.safe_load((Path(__file__).parents[2] / "examples" / "clusterpolicy.yaml").read_text())
+    policy["spec"]["driver"]["upgradePolicy"]["maxParallelUpgrades"] = -1
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy))
+    result = gpuward("demo", "--nodes", "2", "--policy", str(file))
+    assert result.returncode == 1
+    assert "422 Invalid" in result.stderr
+    assert "spec.driver.upgradePolicy.maxParallelUpgrades" in result.stderr
