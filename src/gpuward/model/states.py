@@ -60,10 +60,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
         {State.UNCORDON_REQUIRED, State.DONE, State.POD_RESTART_REQUIRED, State.FAILED}
     ),
     State.UNCORDON_REQUIRED: frozenset({State.DONE, State.VALIDATION_REQUIRED}),
-    State.FAILED: frozenset(
-        {State.UPGRADE_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED, State.POD_RESTART_REQUIRED,
-         State.VALIDATION_REQUIRED}
-    ),
+    State.FAILED: frozenset({State.UPGRADE_REQUIRED, State.VALIDATION_REQUIRED}),
     State.NODE_MAINTENANCE_REQUIRED: frozenset(),
     State.POST_MAINTENANCE_REQUIRED: frozenset(),
 }
