@@ -25,7 +25,8 @@ from gpuward.kube import resources
 from gpuward.kube.client import Client
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment, fleet, namespace, operator_place
+from gpuward.sandbox.sim.objects import is_ready
 from gpuward.sandbox.store import Event
 from gpuward.sandbox.timeloop import LoopClock, run_virtual
 
@@ -81,7 +82,7 @@ class Stage:
         await self.sandbox.start()
         for node in fleet(self.gpu_nodes, 1):
             self.sandbox.add_node(node)
-        for obj in (*operator_place(), *all_crds(), *self.objects):
+        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *all_crds(), *self.objects):
             self.sandbox.apply(obj)
         await self.user.create(resources.CLUSTER_POLICIES, policy(upgrade=self.upgrade_policy))
         self.begin_operator()
@@ -248,15 +249,29 @@ class Stage:
         """Make a node unschedulable, or schedulable, as kubectl does."""
         await self.user.patch_merge(resources.NODES, node, {"spec": {"unschedulable": wanted or None}})
 
-    async def run_pod(self, name: str, node: str, *, gpu: bool = True, controller: bool = False) -> Object:
-        """Create a pod on a node, bound already, and return it as stored; with no controller unless one is wanted."""
-        owner = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gone", "uid": "gone", "controller": True}]
-        asked = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}} if gpu else {}
+    async def run_pod(self, name: str, node: str, *, labels: Mapping[str, str] | None = None) -> Object:
+        """Create a pod with a GPU that no controller owns, bound to a node already; return it as stored."""
+        template = gpu_template(name)
         pod = {"apiVersion": "v1", "kind": "Pod",
-               "metadata": {"name": name, "namespace": WORKLOAD_NAMESPACE, "labels": {"app": name},
-                            **({"ownerReferences": owner} if controller else {})},
-               "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i:1", "resources": asked}]}}
+               "metadata": {"name": name, "namespace": WORKLOAD_NAMESPACE, "labels": {"app": name, **(labels or {})}},
+               "spec": {**template["spec"], "nodeName": node}}
         return (await self.user.create(resources.PODS, pod)).object()
+
+    async def deploy(self, name: str, replicas: int = 1, *, node: str = "", max_unavailable: int | None = None) -> None:
+        """Run GPU pods of a Deployment, on one node if it is named, under a budget if one is given; wait until they run."""
+        template = gpu_template(name)
+        if node:
+            template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+        self.sandbox.apply(deployment(name, WORKLOAD_NAMESPACE, replicas, template))
+        if max_unavailable is not None:
+            self.set_budget(name, max_unavailable)
+        await self.until(lambda: sum(map(is_ready, self.workload_pods(name))) == replicas)
+
+    def set_budget(self, app: str, max_unavailable: int) -> None:
+        """Protect an app's pods by a budget, or change that."""
+        self.sandbox.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+                            "metadata": {"name": app, "namespace": WORKLOAD_NAMESPACE},
+                            "spec": {"maxUnavailable": max_unavailable, "selector": {"matchLabels": {"app": app}}}})
 
     # What happened.
 
@@ -300,6 +315,13 @@ def policy(name: str = POLICY, upgrade: Mapping[str, Any] | None = None) -> Obje
     body["metadata"]["name"] = name
     body["spec"]["driver"]["upgradePolicy"] |= upgrade or {}
     return body
+
+
+def gpu_template(app: str) -> Object:
+    """Return a pod template with one GPU."""
+    gpu = {"nvidia.com/gpu": "1"}
+    container = {"name": "main", "image": "registry.example/work:1", "resources": {"limits": gpu, "requests": gpu}}
+    return {"metadata": {"labels": {"app": app}}, "spec": {"containers": [container]}}
 
 
 def on_stage(gpu_nodes: int = 3, **options: Any) -> Callable[[Test], Callable[[], None]]:

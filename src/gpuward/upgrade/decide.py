@@ -55,7 +55,10 @@ def _advance(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: fl
         return Path(node, hold=Hold(Reason.UNKNOWN_STATE, {"label": node.node.upgrade_label}))
     if node.node.name in snapshot.unsettled:
         return Path(node)
-    return walk(begin(node, now), policy, now)
+    path = walk(begin(node, now), policy, now)
+    if path.hold is not None and path.node.state in IN_PROGRESS and not node.node.ready:
+        return msgspec.structs.replace(path, hold=Hold(Reason.NODE_NOT_READY, {}, path.node.record.since))
+    return path
 
 
 def _admit(

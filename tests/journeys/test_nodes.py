@@ -1,0 +1,123 @@
+"""Nodes that are in trouble, that somebody wants left alone, that go and that come."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.model.states import State
+from gpuward.sandbox.fleet import gpu_node
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+
+ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
+
+
+def others_are_done(stage: Stage, *but: str) -> bool:
+    return all(state == State.DONE and stage.driver(node) == NEW for node, state in stage.states().items() if node not in but)
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL)
+async def test_a_node_that_is_not_ready_is_skipped_with_one_warning_and_caught_up_later(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.set_node_ready("gpu-2", False)
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: others_are_done(stage, "gpu-2"))
+    await stage.rest(300)
+    assert stage.state("gpu-2") == State.UPGRADE_REQUIRED
+    assert not stage.cordoned("gpu-2")
+    assert stage.hold("gpu-2") == "NodeNotReady"
+    assert len(stage.warnings("Skipping node", node="gpu-2")) == 1
+    stage.sandbox.set_node_ready("gpu-2", True)
+    await stage.upgraded()
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL | {"maxParallelUpgrades": 2})
+async def test_a_node_that_stops_being_ready_in_mid_upgrade_does_not_stop_the_others(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    stage.sandbox.disconnect("gpu-1")
+    await stage.until(lambda: others_are_done(stage, "gpu-1"))
+    assert len(stage.warnings("Skipping node", node="gpu-1")) == 1
+    assert stage.hold("gpu-1") == "NodeNotReady"
+    assert stage.state("gpu-1") in (State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED)
+    stage.sandbox.reconnect("gpu-1")
+    await stage.upgraded()
+    assert stage.most_in_progress == 2
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL)
+async def test_a_driver_pod_without_a_place_is_warned_of_and_holds_nobody(stage: Stage) -> None:
+    await stage.installed()
+    node = gpu_node("gpu-9")
+    node["status"]["allocatable"]["pods"] = "0"
+    node["status"]["capacity"]["pods"] = "0"
+    stage.sandbox.add_node(node)
+    await stage.until(lambda: stage.warnings("Skipping pod"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: others_are_done(stage, "gpu-9"))
+    assert stage.state("gpu-9") == ""
+    assert "nvidia-driver-daemonset" in stage.warnings("Skipping pod")[0]["pod"]
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL)
+async def test_the_skip_label_keeps_a_node_as_it_is_until_it_is_taken_away(stage: Stage) -> None:
+    await stage.installed()
+    await stage.label("gpu-1", names.UPGRADE_SKIP, "true")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: others_are_done(stage, "gpu-1"))
+    await stage.rest(300)
+    assert stage.driver("gpu-1") == OLD
+    assert stage.state("gpu-1") == State.UPGRADE_REQUIRED
+    assert len(stage.warnings("Skipping node", node="gpu-1")) == 1
+    await stage.label("gpu-1", names.UPGRADE_SKIP, None)
+    await stage.upgraded()
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL)
+async def test_an_administrators_cordon_outlives_the_upgrade_and_ours_does_not(stage: Stage) -> None:
+    await stage.installed()
+    await stage.cordon("gpu-2")
+    await stage.upgrade_to(NEW)
+    await stage.upgraded()
+    await stage.rest(60)
+    assert stage.cordons() == ["gpu-2"]
+    assert names.INITIALLY_UNSCHEDULABLE not in stage.node("gpu-2")["metadata"]["annotations"]
+    await stage.cordon("gpu-2", False)
+    await stage.upgrade_to(OLD)
+    await stage.upgraded(OLD)
+    assert stage.cordons() == []
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL)
+async def test_a_node_that_somebody_uncordons_in_mid_upgrade_still_ends_in_service(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "EvictionRefused")
+    await stage.cordon("gpu-1", False)
+    await stage.until(lambda: stage.cordoned("gpu-1"), within=60)
+    stage.set_budget("inference", 1)
+    await stage.upgraded()
+    assert stage.cordons() == []
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL)
+async def test_a_node_that_is_taken_away_in_mid_upgrade_gives_its_turn_back(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    stage.sandbox.remove_node("gpu-1")
+    await stage.upgraded()
+    assert sorted(stage.states()) == ["gpu-2", "gpu-3"]
+    assert stage.operator.plan.counts.total == 2
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL)
+async def test_a_node_that_comes_in_mid_rollout_gets_the_new_driver_at_once(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    stage.sandbox.add_node(gpu_node("gpu-3"))
+    await stage.upgraded()
+    assert stage.entered("gpu-3") == [State.DONE]
+    assert stage.most_in_progress == 1
