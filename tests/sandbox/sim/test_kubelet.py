@@ -242,3 +242,15 @@ def test_what_goes_wrong_is_told_in_events_that_count_up() -> None:
             "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.")
 
     play(story)
+
+
+def test_a_node_that_says_nothing_of_itself_is_reported_by_its_kubelet() -> None:
+    async def story() -> None:
+        cluster = Cluster()
+        cluster.add({"kind": "Node", "metadata": {"name": "bare"}})
+        await cluster.until(lambda: is_ready(cluster.node("bare")), within=5)
+        ready = condition(cluster.node("bare"), "Ready")
+        assert ready is not None
+        assert ready["lastHeartbeatTime"] == ready["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+
+    play(story)

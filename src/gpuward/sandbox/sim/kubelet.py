@@ -12,6 +12,7 @@ from gpuward.sandbox.sim.objects import (
     FINISHED,
     Object,
     annotations_of,
+    condition,
     is_finished,
     is_terminating,
     name_of,
@@ -46,6 +47,7 @@ class Kubelets:
         self._runs: dict[str, PodRun] = {}
         self._on: dict[str, dict[str, PodRun]] = {}
         self._down: set[str] = set()
+        self._rhythm: dict[str, float] = {}
         self._addresses = 0
         world.queue.register(QUEUE, self.sync)
         world.queue.register(HEARTBEAT_QUEUE, self._beat)
@@ -89,18 +91,23 @@ class Kubelets:
     def _boot(self, node: Object) -> None:
         name = name_of(node)
         self.machines[name] = Machine(node, lambda: self._machine_changed(name))
-        if period := self._world.delays.heartbeat_seconds:
-            self._world.queue.add_at(HEARTBEAT_QUEUE, name, self._world.now() + self._world.random.uniform(0.0, period))
+        self._world.queue.add(HEARTBEAT_QUEUE, name)
+        # Later reports come at the node's own moments, not all nodes' at once.
+        self._rhythm[name] = self._world.random.uniform(0.5, 1.0)
 
     def _beat(self, node: str) -> None:
         if node not in self.machines:
             return
         if node not in self._down:
+            if condition(self._world.store.get("nodes", None, node), "Ready") is None:
+                self.report_ready(node, True)
             now = stamp(self._world.now())
             self._world.store.patch_status("nodes", None, node, lambda obj: obj["status"].update(conditions=[
-                {**found, "lastHeartbeatTime": now} for found in obj["status"].get("conditions") or ()]))
+                {**found, "lastHeartbeatTime": now, "lastTransitionTime": found.get("lastTransitionTime") or now}
+                for found in obj["status"].get("conditions") or ()]))
         if period := self._world.delays.heartbeat_seconds:
-            self._world.queue.add_at(HEARTBEAT_QUEUE, node, self._world.now() + period)
+            instant = self._world.now() + period * self._rhythm.pop(node, 1.0)
+            self._world.queue.add_at(HEARTBEAT_QUEUE, node, instant)
 
     def _node_changed(self, event: Event) -> None:
         name = name_of(event.obj)
