@@ -7,11 +7,12 @@ import urllib.request
 import pytest
 
 from gpuward.errors import InputError
+from gpuward.names import UPGRADE_ENABLED
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.fleet import fleet, gpu_node, operator_place, workloads
+from gpuward.sandbox.fleet import fleet, gpu_node, namespace, operator_place, workloads
 from gpuward.sandbox.sim.objects import is_ready, is_true, labels_of
 from gpuward.sandbox.timeloop import run_at_speed, run_virtual
-from tests.sandbox.sim.build import labelled_gpu_node, stack
+from tests.sandbox.sim.build import driver, labelled_gpu_node, stack
 
 
 def ready_pods(sandbox: Sandbox, namespace: str) -> int:
@@ -146,6 +147,31 @@ def test_a_node_goes_and_comes_with_its_kubelet() -> None:
         sandbox.remove_node("gpu-1")
         assert not sandbox.store.list("nodes")
         assert labels_of(gpu_node("gpu-1"))["kubernetes.io/hostname"] == "gpu-1"
+        await sandbox.stop()
+
+    run_virtual(main)
+
+
+def test_the_driver_manager_evicts_gpu_pods_only_as_their_budget_allows() -> None:
+    async def main() -> None:
+        sandbox = Sandbox()
+        await sandbox.start()
+        node = labelled_gpu_node("gpu-1")
+        del node["metadata"]["annotations"][UPGRADE_ENABLED]
+        sandbox.add_node(node)
+        for obj in (namespace("gpu-operator"), *stack("550.1"), *workloads(inference=2, training=0, web=0, max_unavailable=0)):
+            sandbox.apply(obj)
+        await sandbox.until(lambda: ready_pods(sandbox, "gpu-operator") == 6 and ready_pods(sandbox, "ml") == 2)
+        sandbox.apply(driver("560.1"))
+        pod = next(pod for pod in sandbox.store.list("pods", "gpu-operator") if "driver-daemonset" in pod["metadata"]["name"])
+        sandbox.store.delete("pods", "gpu-operator", pod["metadata"]["name"])
+        await asyncio.sleep(120)
+        assert ready_pods(sandbox, "ml") == 2
+        assert sandbox.machine("gpu-1").driver == "550.1"
+        assert sandbox.store.get("nodes", None, "gpu-1")["spec"]["unschedulable"] is True
+        sandbox.store.modify("poddisruptionbudgets.policy", "ml", "inference",
+                             lambda obj: obj["spec"].update(maxUnavailable=2))
+        await sandbox.until(lambda: sandbox.machine("gpu-1").driver == "560.1", timeout=120)
         await sandbox.stop()
 
     run_virtual(main)
