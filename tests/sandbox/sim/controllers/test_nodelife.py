@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward.sandbox.fleet import cpu_node, deployment
-from gpuward.sandbox.sim.objects import condition, is_ready, is_terminating
+from gpuward.sandbox.sim.objects import Object, condition, is_ready, is_terminating
 from tests.sandbox.sim.build import Cluster, all_ready, daemonset, play
 
 
@@ -75,10 +75,9 @@ def test_a_node_that_reports_not_ready_is_tainted_until_it_is_ready() -> None:
 def test_a_no_execute_taint_drives_pods_away_as_far_as_they_do_not_tolerate_it(seconds: int | None) -> None:
     async def story() -> None:
         cluster = Cluster(cpu_node("cpu-1"))
-        patient = {"key": "maintenance", "operator": "Exists", "effect": "NoExecute"}
+        patient: Object = {"key": "maintenance", "operator": "Exists", "effect": "NoExecute"}
         if seconds is not None:
-            patient |= {"tolerationSeconds": str(seconds)}
-            patient["tolerationSeconds"] = seconds  # type: ignore[assignment]  # a number in the API
+            patient["tolerationSeconds"] = seconds
         for name, tolerations in (("hasty", []), ("patient", [patient])):
             cluster.add({"apiVersion": "v1", "kind": "Pod", "metadata": {
                 "name": name, "namespace": "ml", "labels": {"app": name}},
