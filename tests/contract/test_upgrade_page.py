@@ -43,10 +43,10 @@ def test_labels_that_steer_the_upgrade(cluster: Cluster) -> None:
 def test_events_sorted_by_time(cluster: Cluster) -> None:
     for name, when in (("late", "2026-01-01T00:02:00Z"), ("early", "2026-01-01T00:01:00Z")):
         cluster.do(lambda name=name, when=when: cluster.store.create("events", {  # type: ignore[misc]  # bound now
-            "metadata": {"name": name, "namespace": "gpu-operator"}, "reason": "GPUDriverUpgrade", "type": "Normal",
+            "metadata": {"name": name, "namespace": "default"}, "reason": "GPUDriverUpgrade", "type": "Normal",
             "message": name,
             "involvedObject": {"kind": "Node", "name": "gpu-1"}, "firstTimestamp": when, "lastTimestamp": when, "count": 1}))
-    lines = cluster.kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()
+    lines = cluster.kubectl("get", "events", "-n", "default", "--sort-by=.lastTimestamp").splitlines()
     assert lines[0].split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert [line.split()[-1] for line in lines[1:] if "GPUDriverUpgrade" in line] == ["early", "late"]
 

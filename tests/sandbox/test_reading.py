@@ -90,7 +90,8 @@ def test_events_have_two_versions(caller: Caller) -> None:
     new = caller.ok("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e")
     assert (new["apiVersion"], new["note"], new["regarding"]["name"]) == ("events.k8s.io/v1", "told", "n")
     caller.ok("POST", "/apis/events.k8s.io/v1/namespaces/default/events", {
-        "metadata": {"name": "f"}, "regarding": {"kind": "Node", "name": "n"}, "note": "again",
+        "metadata": {"name": "f"}, "regarding": {"kind": "Node", "name": "n"}, "note": "again", "reason": "R", "action": "A",
+        "reportingController": "c", "reportingInstance": "i",
         "eventTime": "2024-01-01T00:00:00.000000Z"})
     old = caller.ok("GET", "/api/v1/namespaces/default/events/f")
     assert (old["apiVersion"], old["message"], old["involvedObject"]["name"]) == ("v1", "again", "n")

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward.sandbox import defaults, kubetypes, preconditions, strategies
+from gpuward.sandbox import defaults, kubetypes, preconditions, strategies, validation_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +40,8 @@ _SELECTING: Final = frozenset({"daemonsets.apps", "deployments.apps", "replicase
 
 def check(resource: Resource, new: Object, old: Object | None) -> None:
     """Raise `errors.Invalid` with every rule that the new object breaks."""
-    causes = [*metadata(resource, new), *_templates(resource, new), *_changes(resource, new, old)]
+    causes = [*metadata(resource, new), *_templates(resource, new), *validation_kinds.check(resource.key, new),
+              *_changes(resource, new, old)]
     if causes:
         raise preconditions.invalid(resource, new["metadata"]["name"], causes)
 
