@@ -24,6 +24,9 @@ EPOCH: Final = 1767225600.0
 STANDSTILL_TURNS: Final = 2_000_000
 """So many turns of the loop without time moving mean a task that spins."""
 
+MOST_OWED: Final = 0.1
+"""Real seconds of work that fast time may make up for at once; the rest of a long burst is simply lost to it."""
+
 _RESOLUTION: Final = 1e-6
 
 
@@ -118,11 +121,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class SpeedLoop(asyncio.SelectorEventLoop):
-    """Run `speed` times as fast as the wall clock, from the past, and never overtake it.
+    """Run up to `speed` times as fast as the wall clock, from the past, and never overtake it.
 
     The loop starts at `start` (unix seconds; by default so far back that it takes a little over a minute of real time
     to catch up) and goes on at the wall clock's own pace once it has caught up, so that no timestamp lies in
-    the future for whoever looks at it with an ordinary clock. Sockets work as usual.
+    the future for whoever looks at it with an ordinary clock. While there is work to do time stands still: a busy machine
+    makes the loop slower than asked for, but nothing in it late. Sockets work as usual.
     Raises InputError for a speed that is not positive.
     """
 
@@ -132,22 +136,43 @@ class SpeedLoop(asyncio.SelectorEventLoop):
             self.close()
             raise InputError("speed", speed, "give a factor greater than 0, such as 10")
         self.speed = speed
-        self._wall = time.time()
-        self._zero = time.monotonic()
-        self._start = min(self._wall, self._wall - speed * 60 * (speed > 1) if start is None else start)
+        wall = time.time()
+        self._offset = wall - time.monotonic()
+        self._now = min(wall, wall - speed * 60 * (speed > 1) if start is None else start)
+        self._counted = time.monotonic()
+        """Until when real time has been turned into the loop's, or been forgotten."""
         self._clock_resolution = _RESOLUTION
 
     def time(self) -> float:
         """Return the loop's unix seconds."""
-        elapsed = time.monotonic() - self._zero
-        return min(self._start + elapsed * self.speed, self._wall + elapsed)
+        return self._now
 
     def _wait(self, real: selectors.BaseSelector, timeout: float | None) -> list[Any]:
-        if timeout is None or timeout <= 0:
-            return real.select(timeout)
-        due = self.time() + timeout
-        reached = max((due - self._start) / self.speed, due - self._wall)
-        return real.select(max(0.0, reached - (time.monotonic() - self._zero)))
+        if timeout is not None and timeout <= 0:
+            return real.select(0)
+        self._counted = max(self._counted, time.monotonic() - MOST_OWED)
+        until = None if timeout is None else self._counted + self._real(timeout)
+        ready = real.select(None if until is None else max(0.0, until - time.monotonic()))
+        now = time.monotonic()
+        if until is not None and timeout is not None and now >= until:
+            self._now += timeout
+            self._counted = until
+        else:
+            self._now += self._virtual(now - self._counted)
+            self._counted = now
+        return ready
+
+    def _behind(self) -> float:
+        """Return by how much the loop was behind the wall clock when real time was last counted."""
+        return max(0.0, self._counted + self._offset - self._now)
+
+    def _real(self, seconds: float) -> float:
+        """Return the real seconds that so much of the loop's time takes: fast until it has caught up, then at par."""
+        return max(seconds / self.speed, seconds - self._behind())
+
+    def _virtual(self, seconds: float) -> float:
+        """Return how far the loop's time gets in so many real seconds."""
+        return min(seconds * self.speed, seconds + self._behind())
 
 
 class LoopClock:
