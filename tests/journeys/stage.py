@@ -249,13 +249,17 @@ class Stage:
         """Make a node unschedulable, or schedulable, as kubectl does."""
         await self.user.patch_merge(resources.NODES, node, {"spec": {"unschedulable": wanted or None}})
 
-    async def run_pod(self, name: str, node: str, *, labels: Mapping[str, str] | None = None) -> Object:
-        """Create a pod with a GPU that no controller owns, bound to a node already; return it as stored."""
+    def run_pod(self, name: str, node: str, *, owned: bool = False) -> Object:
+        """Create a pod with a GPU, bound to a node already; no controller owns it, or one whose replicas are complete."""
         template = gpu_template(name)
-        pod = {"apiVersion": "v1", "kind": "Pod",
-               "metadata": {"name": name, "namespace": WORKLOAD_NAMESPACE, "labels": {"app": name, **(labels or {})}},
-               "spec": {**template["spec"], "nodeName": node}}
-        return (await self.user.create(resources.PODS, pod)).object()
+        meta: Object = {"name": name, "namespace": WORKLOAD_NAMESPACE, "labels": {"app": name}}
+        if owned:
+            self.sandbox.apply(deployment(name, WORKLOAD_NAMESPACE, 0, template))
+            owner = self.sandbox.store.get("deployments.apps", WORKLOAD_NAMESPACE, name)
+            meta["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "controller": True,
+                                        "uid": owner["metadata"]["uid"]}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**template["spec"], "nodeName": node}}
+        return self.sandbox.apply(pod)
 
     async def deploy(self, name: str, replicas: int = 1, *, node: str = "", max_unavailable: int | None = None) -> None:
         """Run GPU pods of a Deployment, on one node if it is named, under a budget if one is given; wait until they run."""
