@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from gpuward.errors import PolicyError
 from gpuward.model.actions import ApplyObject, DeleteObject
@@ -94,3 +95,41 @@ def test_only_what_is_there_is_deleted() -> None:
 def test_a_state_with_an_error_changes_nothing() -> None:
     broken = state(obj(), error=PolicyError("spec.x", 1, "mend it"))
     assert changes([broken, state(obj(name="b"))], OWNER, Snapshot("ns"))[0].lane == "ConfigMap/ns/b"
+
+
+def test_a_binding_waits_for_its_role() -> None:
+    role = obj("Role", "r")
+    binding = obj("RoleBinding", "b", roleRef={"kind": "Role", "name": "r"})
+    (first,) = changes([state(binding, role)], OWNER, Snapshot("ns"))
+    assert isinstance(first, ApplyObject)
+    assert first.kind == "Role"
+    (second,) = changes([state(binding, role)], OWNER, _made(first))
+    assert isinstance(second, ApplyObject)
+    assert second.kind == "RoleBinding"
+
+
+def test_a_binding_to_a_role_of_somebody_else_waits_for_nothing() -> None:
+    (action,) = changes([state(obj("RoleBinding", "b", roleRef={"kind": "ClusterRole", "name": "view"}))], OWNER, Snapshot("ns"))
+    assert isinstance(action, ApplyObject)
+
+
+@pytest.mark.parametrize(("kind", "field"), [("ServiceAccount", "serviceAccountName"), ("RuntimeClass", "runtimeClassName")])
+def test_a_daemonset_waits_for_what_its_pods_are_refused_without(kind: str, field: str) -> None:
+    needed = obj(kind, "x")
+    if kind == "RuntimeClass":
+        del needed["metadata"]["namespace"]
+    daemonset = obj("DaemonSet", "d", spec={"template": {"spec": {field: "x"}}})
+    (first,) = changes([state(needed), state(daemonset)], OWNER, Snapshot("ns"))
+    assert isinstance(first, ApplyObject)
+    assert first.kind == kind
+    (second,) = changes([state(needed), state(daemonset)], OWNER, _made(first))
+    assert isinstance(second, ApplyObject)
+    assert second.kind == "DaemonSet"
+
+
+def _made(action: ApplyObject) -> Snapshot:
+    """Return the cluster in which one action was carried out."""
+    ref = action.ref
+    view = OwnedView(action.kind, ref.namespace, ref.name, "uid", "5", 1, "cp-uid", action.hash)
+    key = (action.kind, ref.namespace, ref.name)
+    return Snapshot("ns", owned={key: view}, applied={key: Applied(action.hash, "5", 1)})
