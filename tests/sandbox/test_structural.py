@@ -9,7 +9,8 @@ from gpuward.sandbox import structural
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {
     "spec": {"type": "object", "default": {}, "properties": {
         "a": {"type": "string", "default": "A"}, "deep": {"type": "object",
-                                                          "properties": {"b": {"type": "integer", "default": 3}}},
+                                                          "properties": {
+            "b": {"type": "integer", "default": 3}, "n": {"type": "string", "nullable": True}}},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
         "map": {"type": "object", "additionalProperties": {"type": "object",
                                                            "properties": {"c": {"type": "boolean", "default": False}}}},
@@ -20,6 +21,9 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": {
     ({}, {"spec": {"a": "A"}}, []),
     ({"spec": {"a": "x", "z": 1}}, {"spec": {"a": "x"}}, ["spec.z"]),
     ({"spec": {"a": None}}, {"spec": {"a": "A"}}, []),
+    ({"spec": {"deep": None}}, {"spec": {"a": "A"}}, []),
+    ({"spec": {"deep": {"n": None}}}, {"spec": {"a": "A", "deep": {"n": None, "b": 3}}}, []),
+    ({"spec": {"map": {"k": None}, "list": None}}, {"spec": {"a": "A", "map": {}}}, []),
     ({"spec": {"deep": {}}}, {"spec": {"a": "A", "deep": {"b": 3}}}, []),
     ({"spec": {"free": {"any": {"thing": 1}}}}, {"spec": {"a": "A", "free": {"any": {"thing": 1}}}}, []),
     ({"spec": {"map": {"k": {}, "l": {"e": 1}}}}, {"spec": {"a": "A", "map": {"k": {"c": False}, "l": {"c": False}}}},

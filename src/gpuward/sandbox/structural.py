@@ -1,7 +1,7 @@
 """Structural schemas of CustomResourceDefinitions: pruning of unknown fields and defaulting.
 
 A schema is used as the CRD holds it (OpenAPI v3 with the `x-kubernetes-` extensions). Order as in the API server: unknown fields
-go, nulls that have a default go, defaults come; validation follows in `openapi_rules`.
+go, nulls where null is not allowed go, defaults come; validation follows in `openapi_rules`.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ def prune(schema: Schema, value: Any, path: str, unknown: list[str], *, root: bo
 
 
 def default(schema: Schema, value: Any) -> None:
-    """Write the schema's defaults into an object, in place; a null gives way to a default where null is not allowed."""
+    """Write the schema's defaults into an object, in place; a null that is not allowed counts as absent."""
     if isinstance(value, list):
         for item in value:
             default(schema.get("items") or {}, item)
     if not isinstance(value, dict):
         return
-    for name, inner in (schema.get("properties") or {}).items():
-        if "default" in inner and (name not in value or (value[name] is None and not inner.get("nullable"))):
-            value[name] = json.loads(json.dumps(inner["default"]))
-        if name in value:
-            default(inner, value[name])
+    known = schema.get("properties") or {}
     more = schema.get("additionalProperties")
-    if isinstance(more, dict):
-        for name, item in value.items():
-            if name not in (schema.get("properties") or {}):
-                default(more, item)
+    for name in list(value):
+        inner = known.get(name, more if isinstance(more, dict) else None)
+        if inner is not None and value[name] is None and not inner.get("nullable"):
+            del value[name]
+    for name, inner in known.items():
+        if "default" in inner and name not in value:
+            value[name] = json.loads(json.dumps(inner["default"]))
+    for name, item in value.items():
+        default(known.get(name, more if isinstance(more, dict) else {}), item)
