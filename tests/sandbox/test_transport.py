@@ -41,6 +41,9 @@ def test_requests_and_refusals(play: Callable[[Story], None]) -> None:
         begun = asyncio.get_running_loop().time()
         await transport.request("GET", NODES)
         assert asyncio.get_running_loop().time() - begun == pytest.approx(2.0)
+        with pytest.raises(errors.Unreachable, match=r"no answer within 1\.5 s"):
+            await transport.request("POST", NODES, body=b'{"metadata":{"name":"late"}}', timeout=1.5)
+        assert caller.store.find("nodes", None, "late")
 
     play(story)
 

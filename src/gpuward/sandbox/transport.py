@@ -47,13 +47,20 @@ class InProcessTransport:
 
     async def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None,
                       body: bytes | None = None, content_type: str = JSON, timeout: float | None = None) -> Response:
-        """Send one request and return its answer; raise `errors.Unreachable` after `close` or by interference."""
-        del timeout
+        """Send one request and return its answer.
+
+        Raises `errors.Unreachable` after `close`, by interference, or when the latency is longer than `timeout`.
+        """
         self._check_open()
-        await asyncio.sleep(self.latency / 2)
-        answer = self._handle(Request(method, unquote(path), dict(query or {}), body or b"", content_type))
-        if self.latency:
-            await asyncio.sleep(self.latency / 2)
+        request = Request(method, unquote(path), dict(query or {}), body or b"", content_type)
+        try:
+            async with asyncio.timeout(timeout if self.latency else None):
+                await asyncio.sleep(self.latency / 2)
+                answer = self._handle(request)
+                if self.latency:
+                    await asyncio.sleep(self.latency / 2)
+        except TimeoutError:
+            raise errors.Unreachable(f"{method} {path}: no answer within {timeout:g} s") from None
         if isinstance(answer, Stream):
             answer.close()
             raise errors.BadRequest("a watch was asked for where one answer is expected")
