@@ -185,7 +185,29 @@ def test_a_failure_of_nvidias_operator_stays_until_the_driver_is_validated() -> 
 @pytest.mark.parametrize("state", sorted(UNDISTURBED | {State.POD_RESTART_REQUIRED}))
 def test_a_paused_node_under_way_keeps_everything(state: State) -> None:
     answer = ask(under_way(state), OLD, gpu_pod(), validator(), policy=PAUSED)
-    assert (answer.plan.actions, answer.reason) == ((), Reason.PAUSED)
+    assert answer.reason is Reason.PAUSED
+    assert answer.plan.actions == (answer.patch,), "it notes when its clock stopped"
+    assert (answer.patch.labels, answer.patch.unschedulable, list(answer.annotations)) == ({}, None, [])
+    noted = msgspec.structs.replace(under_way(state), record=answer.record)
+    assert ask(noted, OLD, gpu_pod(), validator(), policy=PAUSED, now=NOW + 99).plan.actions == ()
+
+
+def test_the_clock_of_a_state_stands_still_in_a_pause() -> None:
+    view = under_way(State.POD_DELETION_REQUIRED)
+    assert view.record is not None
+    limit = view.record.since + 300
+    paused = msgspec.structs.replace(view, record=msgspec.structs.replace(view.record, paused=limit - 10))
+    resumed = ask(paused, OLD, gpu_pod(), now=limit + 5000)
+    assert resumed.reason is Reason.EVICTING
+    assert (resumed.record.since, resumed.record.paused) == (limit + 5000 - 290, 0.0)
+    later = msgspec.structs.replace(view, record=resumed.record)
+    assert ask(later, OLD, gpu_pod(), now=limit + 5009).state is not State.FAILED
+    assert ask(later, OLD, gpu_pod(), now=limit + 5011).state is State.FAILED
+
+
+def test_a_node_that_is_not_remembered_has_no_clock_to_stop() -> None:
+    view = node(state=State.POD_DELETION_REQUIRED, cordoned=True)
+    assert ask(view, OLD, gpu_pod(), policy=PAUSED).plan.actions == ()
 
 
 @pytest.mark.parametrize("state", sorted({State.UPGRADE_REQUIRED, State.DONE, State.FAILED}))

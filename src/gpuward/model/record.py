@@ -47,6 +47,8 @@ class Record(msgspec.Struct, frozen=True):
     forced: bool = False
     """Whether the driver is restarted or validated anew even if in step: somebody asked for it, or broke an upgrade off."""
     failure: Failure | None = None
+    paused: float = 0.0
+    """Since when upgrades are off while this one is under way; 0 while they are on. The state's clock stands still meanwhile."""
 
 
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -67,6 +69,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     cordon: CordonOwner | None = None
     forced: bool = False
     failure: _StoredFailure | None = None
+    paused: _Moment | None = None
 
 
 def encode_record(record: Record) -> str:
@@ -80,6 +83,7 @@ def encode_record(record: Record) -> str:
         "cordon": record.cordon,
         "forced": record.forced or None,
         "failure": failure and {"state": failure.state, "cause": failure.cause, "at": format_time(failure.at)},
+        "paused": format_time(record.paused) if record.paused else None,
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
 
@@ -103,6 +107,7 @@ def decode_record(text: str) -> Record:
         cordon=stored.cordon,
         forced=stored.forced,
         failure=Failure(failure.state, failure.cause, _seconds(failure.at)) if failure else None,
+        paused=_seconds(stored.paused) if stored.paused else 0.0,
     )
 
 

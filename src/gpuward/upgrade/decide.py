@@ -22,7 +22,7 @@ from gpuward.upgrade.facts import NodeFacts, gather
 from gpuward.upgrade.gates import GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of
 from gpuward.upgrade.queueing import admission, turn
-from gpuward.upgrade.walk import Path, actions_of, begin, take, walk
+from gpuward.upgrade.walk import Path, actions_of, begin, pause, take, walk
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
@@ -90,7 +90,7 @@ def _finish_only(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now
         path = walk(begin(node, now), policy, now, within=_GENTLE)
         waits = path.hold is None and path.node.state in IN_PROGRESS
         return msgspec.structs.replace(path, hold=Hold(Reason.PAUSED, {}, path.node.record.since)) if waits else path
-    return Path(node, hold=Hold(Reason.PAUSED, {}, node.record.since))
+    return pause(node, Hold(Reason.PAUSED, {}, node.record.since), now)
 
 
 def _labels_to_drop(snapshot: Snapshot) -> tuple[Action, ...]:

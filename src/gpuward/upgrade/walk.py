@@ -37,7 +37,14 @@ class Path(msgspec.Struct, frozen=True):
 
 
 def begin(node: NodeFacts, now: float) -> Path:
-    """Start a path; a label that somebody else set is taken over into the record, and its clocks start now."""
+    """Start a path; a label that somebody else set is taken over into the record, and its clocks start now.
+
+    After a pause the clock of the node's state goes on from where it stood.
+    """
+    if node.record.paused and not node.by_hand:
+        stood = max(0.0, now - node.record.paused)
+        record = msgspec.structs.replace(node.record, since=node.record.since + stood, paused=0.0)
+        return Path(msgspec.structs.replace(node, record=record), adopted=True)
     followed = node.state in IN_PROGRESS or node.state in (State.UPGRADE_REQUIRED, State.FAILED)
     if not followed or (node.node.record is not None and not node.by_hand):
         return Path(node)
@@ -51,9 +58,21 @@ def begin(node: NodeFacts, now: float) -> Path:
         forced=node.by_hand,
         failure=None,
         cordon=owner,
+        paused=0.0,
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
     return Path(_changed(node, memory, record=record), annotations=memory, adopted=True)
+
+
+def pause(node: NodeFacts, hold: Hold, now: float) -> Path:
+    """Hold a node under way while upgrades are off, and let its clock stand still until they are on again.
+
+    A node that gpuward does not remember, or that somebody relabelled, has no clock yet.
+    """
+    if node.record.paused or node.node.record is None or node.by_hand:
+        return Path(node, hold=hold)
+    record = msgspec.structs.replace(node.record, paused=now)
+    return Path(msgspec.structs.replace(node, record=record), hold=hold, adopted=True)
 
 
 def _owner_found(node: NodeFacts) -> CordonOwner | None:
