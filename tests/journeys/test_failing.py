@@ -1,0 +1,84 @@
+"""Drivers that do not start and validations that do not end: failed, with a cause, and never taken for a success."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.model.record import decode_record
+from gpuward.model.states import State
+from gpuward.sandbox.sim.faults import Fault, FaultKind
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+
+TWO = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
+
+
+def cause(stage: Stage, node: str) -> str:
+    record = decode_record(stage.node(node)["metadata"]["annotations"][names.UPGRADE_RECORD])
+    return record.failure.cause if record.failure else ""
+
+
+@on_stage(gpu_nodes=3, upgrade=TWO)
+async def test_a_driver_that_crashes_fails_its_node_with_the_cause_while_the_others_go_on(stage: Stage) -> None:
+    await stage.installed()
+    fault = Fault(FaultKind.DRIVER_CRASH, node="gpu-1", image=f"*{NEW}*")
+    stage.sandbox.faults.add(fault)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=7200)
+    assert "restarted" in cause(stage, "gpu-1")
+    assert stage.driver_pod("gpu-1")["metadata"]["name"] in cause(stage, "gpu-1")
+    assert stage.cordoned("gpu-1"), "it has no driver"
+    assert stage.states() == {"gpu-1": "upgrade-failed", "gpu-2": "upgrade-done", "gpu-3": "upgrade-done"}
+    assert stage.warnings("Skipping node", node="gpu-1")
+    await stage.rest(3600)
+    assert stage.state("gpu-1") == State.FAILED
+    stage.sandbox.faults.clear(fault)
+    await stage.label("gpu-1", names.UPGRADE_STATE, "upgrade-required")
+    await stage.upgraded()
+    assert stage.cordons() == []
+    assert cause(stage, "gpu-1") == ""
+
+
+@on_stage(gpu_nodes=3, upgrade=TWO)
+async def test_a_validation_that_does_not_end_is_never_taken_for_a_success(stage: Stage) -> None:
+    await stage.installed()
+    fault = Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1", pod="nvidia-operator-validator*")
+    stage.sandbox.faults.add(fault)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=1200)
+    assert "600 s" in cause(stage, "gpu-1")
+    assert stage.driver("gpu-1") == NEW, "the driver itself is up, and still the node is not"
+    await stage.rest(7200)
+    assert stage.state("gpu-1") == State.FAILED
+    assert stage.cordoned("gpu-1")
+    assert stage.states() == {"gpu-1": "upgrade-failed", "gpu-2": "upgrade-done", "gpu-3": "upgrade-done"}
+    stage.sandbox.faults.clear(fault)
+    await stage.upgraded()
+    assert stage.cordons() == []
+
+
+@on_stage(gpu_nodes=2, upgrade=TWO)
+async def test_a_failed_node_takes_part_again_when_the_version_changes(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-2", image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-2") == State.FAILED and stage.state("gpu-1") == State.DONE, within=7200)
+    await stage.upgrade_to(OLD)
+    await stage.upgraded(OLD)
+    assert stage.cordons() == []
+
+
+@on_stage(gpu_nodes=2, upgrade=TWO)
+async def test_garbage_in_an_annotation_or_a_label_holds_that_node_and_no_other(stage: Stage) -> None:
+    await stage.installed()
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {
+        "annotations": {names.UPGRADE_RECORD: "{garbage", names.VALIDATION_SINCE: "yesterday"},
+        "labels": {names.UPGRADE_STATE: "half-done"}}})
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-2") == State.DONE and stage.driver("gpu-2") == NEW)
+    assert stage.hold("gpu-1") == "UnknownState"
+    assert len(stage.warnings("Skipping node", node="gpu-1")) == 1
+    await stage.label("gpu-1", names.UPGRADE_STATE, "upgrade-required")
+    await stage.upgraded()
+    assert msgspec.json.decode(stage.node("gpu-1")["metadata"]["annotations"][names.UPGRADE_RECORD])["state"] == "upgrade-done"
