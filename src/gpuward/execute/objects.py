@@ -33,7 +33,7 @@ async def apply_object(world: World, action: ApplyObject) -> None:
         cache.learn(answer.body)
     meta = answer.object()["metadata"]
     applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0))
-    world.cluster.applied[action.kind, *key] = applied
+    world.cluster.applied(action.kind, action.ref, applied)
 
 
 async def _create(world: World, gvr: GVR, action: ApplyObject) -> Answer:
@@ -82,7 +82,7 @@ async def delete_object(world: World, action: DeleteObject) -> None:
     else:
         if cache is not None:
             cache.deleted(key, action.ref.uid, answer.body)
-    world.cluster.applied.pop((action.kind, *key), None)
+    world.cluster.applied(action.kind, action.ref, None)
 
 
 async def patch_status(world: World, action: PatchStatus) -> None:

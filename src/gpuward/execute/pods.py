@@ -9,7 +9,6 @@ from gpuward.execute.world import CalledOff, World, settle_after
 from gpuward.kube import resources
 from gpuward.kube.client import Selection
 from gpuward.model.actions import DeletePod, EvictPod
-from gpuward.model.snapshot import Refusal
 from gpuward.model.views import PodView
 from gpuward.wire.pods import pod_view
 
@@ -29,13 +28,10 @@ async def evict_pod(world: World, action: EvictPod) -> None:
     except errors.GpuwardError as error:
         if isinstance(error, errors.Conflict):
             await settle_after(error, world, resources.PODS, cluster.pods, key)
-        before = cluster.refusals.get(ref.uid)
-        count = before.count + 1 if before else 1
-        cluster.refusals[ref.uid] = Refusal(world.clock.now(), count, str(error))
-        cluster.touch()
+        cluster.refused(ref, world.clock.now(), str(error))
         raise
     else:
-        cluster.refusals.pop(ref.uid, None)
+        cluster.accepted(ref)
         cluster.pods.overlay(key, ref.uid, _as_deleting, lambda pod: pod.deleting)
 
 

@@ -22,7 +22,7 @@ from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
 from gpuward.kube.reflector import Reflector
 from gpuward.kube.resources import GVR
 from gpuward.model.snapshot import Applied, Refusal, Snapshot
-from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
+from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
 from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
@@ -76,13 +76,17 @@ class Cluster:
         self.revisions = Cache(Projection(BY_PLACE, revision_view, _place, _same))
         self.policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
         self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
-        self.applied: dict[tuple[str, str, str], Applied] = {}
-        self.refusals: dict[str, Refusal] = {}
+        self._applied: dict[tuple[str, str, str], Applied] = {}
+        self._refusals: dict[str, Refusal] = {}
+        self._on_node: dict[str, tuple[PodView, ...]] = {}
+        self._snapshot: Snapshot | None = None
+        """The last one, while nothing has changed since."""
         self._random = random
         self._report = report
         self._wakes: list[asyncio.Event] = []
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
+        self.pods.subscribe(self._group_pods)
         for cache in self._caches():
             cache.subscribe(self._wake)
 
@@ -150,21 +154,56 @@ class Cluster:
     # Observing.
 
     def observe(self) -> Snapshot:
-        """Return the facts of this moment."""
-        alive = {pod.uid for pod in self.pods.values()} if self.refusals else set()
-        self.refusals = {uid: refusal for uid, refusal in self.refusals.items() if uid in alive}
+        """Return the facts of this moment: the same object for as long as they stay the same."""
+        unsettled = self._unsettled()
+        if self._snapshot is None or self._snapshot.unsettled != unsettled:
+            self._snapshot = self._look(unsettled)
+        return self._snapshot
+
+    def _look(self, unsettled: frozenset[str]) -> Snapshot:
+        if self._refusals:
+            alive = {pod.uid for pod in self.pods.values()}
+            self._refusals = {uid: refusal for uid, refusal in self._refusals.items() if uid in alive}
         return Snapshot(
             namespace=self.namespace,
             nodes=dict(self.nodes.items()),
-            pods={str(node): self.pods.by("node", node) for node in self.pods.index_values("node")},
+            pods=dict(self._on_node),
             daemonsets=tuple(self.daemonsets.values()),
             revisions=tuple(self.revisions.values()),
             policies=tuple(sorted(self.policies.values(), key=lambda policy: (policy.created, policy.name))),
             owned=self._owned_views(),
-            applied=dict(self.applied),
-            refusals=self.refusals,
-            unsettled=self._unsettled(),
+            applied=dict(self._applied),
+            refusals=dict(self._refusals),
+            unsettled=unsettled,
         )
+
+    def _group_pods(self, changes: list[Change[Place, PodView]]) -> None:
+        for node in {view.node for change in changes for view in (change.old, change.new) if view is not None}:
+            if pods := self.pods.by("node", node):
+                self._on_node[node] = pods
+            else:
+                self._on_node.pop(node, None)
+
+    # Learning from our own requests what no watch shows.
+
+    def refused(self, pod: Ref, at: float, message: str) -> None:
+        """Take it that the eviction API refused a pod at a time, and wake everybody."""
+        before = self._refusals.get(pod.uid)
+        self._refusals[pod.uid] = Refusal(at, before.count + 1 if before else 1, message)
+        self.touch()
+
+    def accepted(self, pod: Ref) -> None:
+        """Forget that a pod was refused: it goes now."""
+        self._refusals.pop(pod.uid, None)
+        self._snapshot = None
+
+    def applied(self, kind: str, ref: Ref, last: Applied | None) -> None:
+        """Remember what applying an object was answered; None forgets it."""
+        if last is None:
+            self._applied.pop((kind, ref.namespace, ref.name), None)
+        else:
+            self._applied[kind, ref.namespace, ref.name] = last
+        self._snapshot = None
 
     def _owned_views(self) -> dict[tuple[str, str, str], OwnedView]:
         views = {
@@ -194,6 +233,7 @@ class Cluster:
 
     def touch(self) -> None:
         """Wake everybody: something changed that no watch shows, such as a refused eviction."""
+        self._snapshot = None
         for wake in self._wakes:
             wake.set()
 
