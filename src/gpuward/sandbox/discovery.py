@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-MINOR: Final = "34"
-GIT_VERSION: Final = f"v1.{MINOR}.0"
+MINOR: Final = "36"
+GIT_VERSION: Final = "v1.36.3+gpuward-sandbox"
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """The content type by which kubectl recognises the aggregated form."""
 ALL_VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
