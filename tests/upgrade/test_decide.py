@@ -44,10 +44,23 @@ def test_an_unknown_label_holds_its_node_and_no_other() -> None:
     assert plan.nodes["n1"].state is State.POD_RESTART_REQUIRED
 
 
-@pytest.mark.parametrize("rules", [policy(), PAUSED])
+@pytest.mark.parametrize("rules", [policy(parallel=0), PAUSED])
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.UPGRADE_REQUIRED, State.VALIDATION_REQUIRED])
 def test_nothing_is_decided_about_a_node_whose_last_write_is_in_doubt(state: State, rules: UpgradePolicy) -> None:
     assert ask(node(state=state), OLD, policy=rules, unsettled=["n0"]).plan.actions == ()
+
+
+@pytest.mark.parametrize(
+    ("pods", "rules"),
+    [
+        ([gpu_pod(name="a"), gpu_pod(name="b")], policy()),
+        ([gpu_pod(name="a", owner=None), gpu_pod(name="b", owner=None)], policy()),
+        ([build.pod(name="a", labels={"app": "job"}), build.pod(name="b", labels={"app": "job"})], policy(wait_for="app=job")),
+    ],
+    ids=["evictions", "protected pods", "jobs"],
+)
+def test_the_order_in_which_pods_are_listed_does_not_matter(pods: list[PodView], rules: UpgradePolicy) -> None:
+    assert ask(node(), *pods, OLD, policy=rules) == ask(node(), OLD, *reversed(pods), policy=rules)
 
 
 def test_a_node_that_is_gone_is_not_mentioned() -> None:
@@ -100,6 +113,14 @@ def test_a_cordon_taken_off_a_waiting_node_is_ours_when_it_comes_back() -> None:
     answer = ask(waiting, OLD, gpu_pod())
     assert answer.record.cordon == "gpuward"
     assert answer.annotations == {names.INITIALLY_UNSCHEDULABLE: None}
+
+
+def test_a_cordon_that_nvidias_operator_found_is_foreign_whatever_we_remember() -> None:
+    found = {names.INITIALLY_UNSCHEDULABLE: "true"}
+    remembers = record(State.UPGRADE_REQUIRED, ours=True)
+    answer = ask(node(state=State.UPGRADE_REQUIRED, remembers=remembers, annotations=found, cordoned=True), OLD, gpu_pod())
+    assert answer.record.cordon == "other"
+    assert answer.annotations == {}
 
 
 # A label set by hand.

@@ -75,7 +75,7 @@ def test_the_same_driver_under_another_template_is_only_restarted() -> None:
     answer = ask(node(state=Q), driver_pod(config_digest="d"), gpu_pod(), validator(), digest="d")
     assert answer.entered == ["pod-restart-required"]
     assert answer.patch.unschedulable is True
-    assert answer.record.cordon is CordonOwner.GPUWARD
+    assert answer.record == record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, target="560")
     assert answer.evicted == []
     assert [(type(action), action.last_look) for action in answer.others if isinstance(action, DeletePod)] == [(DeletePod, False)]
 

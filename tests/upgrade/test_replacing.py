@@ -106,6 +106,12 @@ def test_a_driver_that_waits_for_leave_to_load_gets_it_and_is_not_deleted(state:
     assert loading.plan.actions == ()
 
 
+def test_leave_to_load_comes_before_a_fresh_pod_that_somebody_asked_for() -> None:
+    answer = ask(under_way(RESTART, forced=True, annotations=SAFE), driver_pod(driver="560", ready=False))
+    assert answer.annotations == {names.SAFE_LOAD: None}
+    assert answer.deleted == []
+
+
 def test_a_safe_load_is_no_request_for_a_fresh_pod() -> None:
     answer = ask(node(annotations=SAFE), driver_pod(driver="560", ready=False))
     assert answer.state is RESTART
