@@ -20,6 +20,7 @@ from gpuward.execute.contains import contains
     ({"a": [1, 2]}, {"a": [1]}, False),
     ({"a": [1, 2]}, {"a": [2, 1]}, False),
     ({"data": {"x": "1", "added": "2"}}, {"data": {"x": "1"}}, False),
+    ({"nodeSelector": {"x": "1", "added": "2"}}, {"nodeSelector": {"x": "1"}}, False),
     ({"metadata": {"labels": {"x": "1", "added": "2"}}}, {"metadata": {"labels": {"x": "1"}}}, True),
     ({"a": "text"}, {"a": ["text"]}, False),
     ({"a": None}, {"a": {"b": 1}}, False),

@@ -6,17 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
+WHOLE = ("data", "matchLabels", "nodeSelector")
+"""Maps to which the API server adds nothing: a key that is not wanted there was added by somebody."""
+
+
 def contains(live: Any, wanted: Any) -> bool:
     """Tell whether every field of `wanted` is in `live` with an equal value.
 
     Lists are equal item by item and in length, since to a list the API server adds nothing. A field that is empty in `wanted`
-    equals one that is absent: the API server drops it. A ConfigMap's data and a role's rules are whole values, so a key that
-    somebody added there is a difference.
+    equals one that is absent: the API server drops it. The maps named in `WHOLE` are equal key by key.
     """
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             return not wanted and live is None
-        if any(key in wanted and set(live.get(key) or ()) - set(wanted[key] or ()) for key in ("data", "matchLabels")):
+        if any(key in wanted and set(live.get(key) or ()) - set(wanted[key] or ()) for key in WHOLE):
             return False
         return all(contains(live.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, Sequence) and not isinstance(wanted, str):

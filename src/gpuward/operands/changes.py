@@ -79,5 +79,6 @@ def _is_as_applied(have: OwnedView, last: Applied | None, digest: str) -> bool:
     if have.kind == "ServiceAccount":
         return True  # others add their secrets to it, so it is made once and then left alone
     if have.kind == "DaemonSet":
-        return have.applied_hash == digest and (last is None or last.generation == have.generation)
+        known = last is not None and last.generation == have.generation
+        return known and have.applied_hash == digest  # whoever edits a template by hand leaves our hash on it
     return last is not None and last.hash == digest and last.version == have.version
