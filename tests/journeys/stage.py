@@ -26,11 +26,13 @@ from gpuward.kube.client import Client
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment, fleet, namespace, operator_place
+from gpuward.sandbox.messages import Answer, Stream
 from gpuward.sandbox.sim.objects import is_ready
 from gpuward.sandbox.store import Event
 from gpuward.sandbox.timeloop import LoopClock, run_virtual
 
 Object = dict[str, Any]
+Proceed = Callable[[], Answer | Stream]
 Test = Callable[["Stage"], Coroutine[Any, Any, None]]
 
 POLICY = "cluster-policy"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuward import names
 from gpuward.kube.stats import RequestKey
 from gpuward.model.states import State
@@ -38,7 +40,7 @@ async def test_a_budget_is_kept_while_all_its_pods_move(stage: Stage) -> None:
     assert {pod["metadata"]["uid"] for pod in stage.workload_pods("web")} == before, "pods without GPUs stay where they are"
 
 
-def ready(stage: Stage, app: str) -> list[dict[str, object]]:
+def ready(stage: Stage, app: str) -> list[dict[str, Any]]:
     return [pod for pod in stage.workload_pods(app) if is_ready(pod)]
 
 

@@ -1,0 +1,116 @@
+"""The operands' objects stay as the policy wants them, whoever changes or deletes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.sandbox.store import Event
+from tests.journeys.stage import OLD, POLICY, Stage, on_stage
+
+NAMESPACE = names.DEFAULT_NAMESPACE
+KINDS = ("daemonsets.apps", "configmaps", "serviceaccounts", "services", "roles.rbac.authorization.k8s.io",
+         "rolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io",
+         "clusterrolebindings.rbac.authorization.k8s.io", "runtimeclasses.node.k8s.io")
+
+
+def ours(stage: Stage) -> dict[str, dict[str, Any]]:
+    """Return the objects that the policy owns, by kind and name."""
+    return {f"{kind}/{obj['metadata']['name']}": obj for kind in KINDS for obj in stage.sandbox.store.list(kind)
+            if any(owner["name"] == POLICY for owner in obj["metadata"].get("ownerReferences") or ())}
+
+
+@on_stage(gpu_nodes=1)
+async def test_an_operand_that_is_switched_off_takes_its_objects_along_and_no_others(stage: Stage) -> None:
+    await stage.installed()
+    before = ours(stage)
+    await stage.patch_policy("dcgmExporter/enabled", False)
+    await stage.until(lambda: "daemonsets.apps/nvidia-dcgm-exporter" not in ours(stage))
+    await stage.installed()
+    await stage.rest(30)
+    after = ours(stage)
+    gone = before.keys() - after.keys()
+    assert gone
+    assert all("dcgm-exporter" in name for name in gone), gone
+    assert not [name for name in after if "dcgm-exporter" in name]
+    changed = [name for name in after if after[name].get("spec") != before[name].get("spec")]
+    assert changed == []
+    assert not stage.pods("nvidia-dcgm-exporter")
+    await stage.patch_policy("dcgmExporter/enabled", True)
+    await stage.until(lambda: ours(stage).keys() == before.keys())
+    await stage.installed()
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_people_change_in_a_daemonset_is_put_back(stage: Stage) -> None:
+    await stage.installed()
+    name = "nvidia-device-plugin-daemonset"
+    before = stage.get("daemonsets.apps", name)["spec"]
+    patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "example.com/mine:1"},
+             {"op": "add", "path": "/spec/template/spec/tolerations/-", "value": {"operator": "Exists"}}]
+    await stage.user.patch_json(resources.DAEMON_SETS, name, patch, NAMESPACE)
+    assert stage.get("daemonsets.apps", name)["spec"] != before
+    await stage.until(lambda: stage.get("daemonsets.apps", name)["spec"] == before, within=30)
+    await stage.installed()
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_people_change_in_a_daemonset_while_nobody_watches_is_put_back_too(stage: Stage) -> None:
+    await stage.installed()
+    name = "gpu-feature-discovery"
+    before = stage.get("daemonsets.apps", name)["spec"]
+    await stage.kill_operator()
+    patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "example.com/mine:1"}]
+    await stage.user.patch_json(resources.DAEMON_SETS, name, patch, NAMESPACE)
+    await stage.restart_operator()
+    await stage.until(lambda: stage.get("daemonsets.apps", name)["spec"] == before, within=30)
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_people_change_in_a_config_map_is_put_back(stage: Stage) -> None:
+    await stage.installed()
+    name = next(obj["metadata"]["name"] for key, obj in ours(stage).items() if key.startswith("configmaps/"))
+    before = stage.get("configmaps", name)["data"]
+    key = next(iter(before))
+    patch = {"data": {key: "exit 1", "added": "x"}}
+    await stage.user.patch_merge(resources.CONFIG_MAPS, name, patch, NAMESPACE)
+    await stage.until(lambda: stage.get("configmaps", name)["data"] == before, within=30)
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_is_deleted_comes_back(stage: Stage) -> None:
+    await stage.installed()
+    before = ours(stage)
+    for key in ("daemonsets.apps/nvidia-device-plugin-daemonset", "runtimeclasses.node.k8s.io/nvidia"):
+        kind, _, name = key.partition("/")
+        stage.sandbox.store.delete(kind, before[key]["metadata"].get("namespace"), name)
+    await stage.until(lambda: ours(stage).keys() == before.keys(), within=60)
+    await stage.installed()
+    assert stage.drivers() == [OLD]
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxUnavailable": "100%"})
+async def test_a_driver_daemonset_that_is_deleted_comes_back_and_nodes_end_in_service(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.store.delete("daemonsets.apps", NAMESPACE, "nvidia-driver-daemonset")
+    await stage.until(lambda: stage.sandbox.store.find("daemonsets.apps", NAMESPACE, "nvidia-driver-daemonset"), within=60)
+    await stage.rest(60)
+    await stage.installed()
+    assert stage.cordons() == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_restart_of_the_operator_rewrites_nothing_that_is_as_wanted(stage: Stage) -> None:
+    await stage.installed()
+    await stage.rest(60)
+    writes: list[str] = []
+    stage.sandbox.store.subscribe(lambda event: writes.append(_what(event)))
+    await stage.restart_operator()
+    await stage.rest(120)
+    assert writes == []
+    assert stage.client.stats.total("create", "pods/eviction") == 0
+
+
+def _what(event: Event) -> str:
+    return f"{event.type} {event.resource_key} {event.obj['metadata']['name']}"
