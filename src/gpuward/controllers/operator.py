@@ -56,7 +56,7 @@ class Operator:
         self.interest = Interest(self.cluster, self.reader)
         self.surroundings = Surroundings(client, settings.namespace, self.reader, self.cluster.follow_monitors)
         world = World(self.cluster, Events(self.events), clock, self._must_leave)
-        self.executor = ApiExecutor(world)
+        self.executor = ApiExecutor(world, acting)
         self.upgrade = UpgradeController(self.reader, self.interest, self.metrics)
         policies = ClusterPolicyController(self.reader, self.surroundings, settings.images, self.metrics)
         self._loops: list[Loop[Any]] = [

@@ -28,8 +28,11 @@ LANES_AT_ONCE: Final = 64
 class ApiExecutor:
     """Perform actions on a Kubernetes API. It is the live Executor."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, acting: Callable[[], bool] = lambda: True) -> None:
         self.world = world
+        self.acting = acting
+        """Whether this process may write. It is asked before every call: a process that was stopped for a while must not act
+        on what it decided while it led."""
         self._room = asyncio.Semaphore(LANES_AT_ONCE)
 
     async def execute(self, actions: Sequence[Action]) -> Sequence[Outcome]:
@@ -62,6 +65,8 @@ class ApiExecutor:
 
     async def _perform(self, action: Action) -> Outcome:
         try:
+            if not self.acting():
+                raise CalledOff("this process does not lead any more")
             await self._call(action)
         except GpuwardError as error:
             return Outcome(action, error=str(error))
