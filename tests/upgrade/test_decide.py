@@ -226,6 +226,19 @@ def test_the_clock_of_a_state_stands_still_in_a_pause() -> None:
     assert ask(later, OLD, gpu_pod(), now=limit + 5011).state is State.FAILED
 
 
+def test_the_clock_of_the_jobs_stands_still_in_a_pause() -> None:
+    begun, waiting = int(NOW) - 50, policy(wait_for="app=job", wait_timeout=100)
+    remembers = record(State.WAIT_FOR_JOBS_REQUIRED, ours=True, since=NOW - 50, paused=NOW)
+    view = node(
+        state=State.WAIT_FOR_JOBS_REQUIRED, remembers=remembers, cordoned=True,
+        annotations={names.WAIT_FOR_JOBS_SINCE: str(begun)},
+    )
+    answer = ask(view, OLD, gpu_pod(labels={"app": "job"}), policy=waiting, now=NOW + 5000)
+    assert answer.reason is Reason.JOBS_RUNNING
+    assert answer.annotations == {names.WAIT_FOR_JOBS_SINCE: str(begun + 5000)}
+    assert answer.plan.wake_at == NOW + 5050
+
+
 def test_a_node_that_is_not_remembered_has_no_clock_to_stop() -> None:
     view = node(state=State.POD_DELETION_REQUIRED, cordoned=True)
     assert ask(view, OLD, gpu_pod(), policy=PAUSED).plan.actions == ()

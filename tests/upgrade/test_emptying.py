@@ -94,7 +94,9 @@ def waiting(since: str | None) -> NodeView:
         ("\u00b2", ADMITTED + 99, ADMITTED + 100),
         ("-5", ADMITTED + 99, ADMITTED + 100),
         ("0", ADMITTED + 99, ADMITTED + 100),
-        ("9" * 400, NOW, NOW + 100),
+        (str(int(NOW) * 2), ADMITTED + 99, ADMITTED + 100),
+        (str(int(NOW) * 2), ADMITTED + 100, None),
+        ("9" * 400, ADMITTED + 99, ADMITTED + 100),
     ],
 )
 def test_jobs_get_their_time_whatever_the_annotation_says(since: str | None, now: float, waits_until: float | None) -> None:

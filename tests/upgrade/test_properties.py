@@ -163,8 +163,12 @@ class Watched:
     # What the world and people do.
 
     def set_cordon(self, name: str) -> None:
-        if not self.snapshot.nodes[name].unschedulable:
-            self.snapshot = world.cordon(self.snapshot, name)
+        """Cordon a node; where ours was lifted and no pass has seen it since, nobody could tell that it is not ours."""
+        node = self.snapshot.nodes[name]
+        if node.unschedulable:
+            return
+        self.snapshot = world.cordon(self.snapshot, name)
+        if node.record is None or node.record.cordon is not CordonOwner.GPUWARD:
             self.foreign.add(name)
 
     def lift_cordon(self, name: str) -> None:

@@ -107,6 +107,15 @@ def test_a_cordon_that_somebody_lifted_is_not_ours_any_more() -> None:
     assert path.node.record.cordon is None
 
 
+@pytest.mark.parametrize("state", [State.DONE, State.FAILED, State.VALIDATION_REQUIRED])
+def test_a_cordon_of_ours_that_was_lifted_is_forgotten_so_that_the_next_one_is_theirs(state: State) -> None:
+    lifted = node(state=state, remembers=record(state, ours=True))
+    answer = ask(lifted, NEW, validator(created=NOW, ready=False))
+    assert answer.record == record(state)
+    assert answer.patch.labels == {}
+    assert answer.patch.unschedulable is None
+
+
 def test_a_step_sees_the_annotations_that_an_earlier_one_changed() -> None:
     view = under_way(State.VALIDATION_REQUIRED, annotations={names.SAFE_LOAD: "x", names.VALIDATION_SINCE: "17"})
     answer = ask(view, NEW, FRESH)

@@ -63,7 +63,8 @@ def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if rolled_back(node):
         return finish(node)
     timeout = policy.wait_for_completion.timeout_seconds
-    since = min(now, _clock(node.node.annotations.get(names.WAIT_FOR_JOBS_SINCE)) or node.record.since)
+    noted = node.jobs_since
+    since = noted if noted and noted <= now else node.record.since
     if node.jobs and (not timeout or now < since + timeout):
         until = since + timeout if timeout else None
         args = {"pod": str(node.jobs[0].ref), "pods": len(node.jobs)}
@@ -162,8 +163,3 @@ def _retry_at(refusal: Refusal | None) -> float:
         return 0.0
     doublings = min(refusal.count - 1, _DOUBLINGS)
     return refusal.at + min(FIRST_RETRY * 2.0**doublings, LAST_RETRY)
-
-
-def _clock(text: str | None) -> float | None:
-    """Read NVIDIA's start-time annotation, seconds in decimal; garbage is as good as none."""
-    return float(text) if text is not None and text.isdecimal() else None

@@ -20,6 +20,10 @@ RESTARTS_TOLERATED = 10
 """NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
 
 
+_DIGITS = 15
+"""More than any time in seconds has, and fewer than a float loses."""
+
+
 class NodeFacts(msgspec.Struct, frozen=True):
     """Hold the facts about one managed node. `state` and `record` are as they will be after the steps taken so far."""
 
@@ -65,6 +69,12 @@ class NodeFacts(msgspec.Struct, frozen=True):
     def by_hand(self) -> bool:
         """Tell whether the state label was set by somebody else since gpuward wrote it."""
         return self.node.record is not None and self.node.upgrade_label != self.node.record.state
+
+    @property
+    def jobs_since(self) -> float | None:
+        """Return since when jobs are waited for, by NVIDIA's annotation: seconds in decimal. Garbage is as good as none."""
+        text = self.node.annotations.get(names.WAIT_FOR_JOBS_SINCE, "")
+        return float(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
     @property
     def needed(self) -> bool:

@@ -39,15 +39,16 @@ class Path(msgspec.Struct, frozen=True):
 def begin(node: NodeFacts, now: float) -> Path:
     """Start a path; a label that somebody else set is taken over into the record, and its clocks start now.
 
-    After a pause the clock of the node's state goes on from where it stood.
+    After a pause the clocks of the node's state go on from where they stood. A cordon of ours that somebody lifted is forgotten:
+    one that turns up later is theirs.
     """
     if node.record.paused and not node.by_hand:
-        stood = max(0.0, now - node.record.paused)
-        record = msgspec.structs.replace(node.record, since=node.record.since + stood, paused=0.0)
-        return Path(msgspec.structs.replace(node, record=record), adopted=True)
+        return _resumed(node, max(0.0, now - node.record.paused))
     followed = node.state in IN_PROGRESS or node.state in (State.UPGRADE_REQUIRED, State.FAILED)
     if not followed or (node.node.record is not None and not node.by_hand):
-        return Path(node)
+        if node.unschedulable or node.record.cordon is not CordonOwner.GPUWARD:
+            return Path(node)
+        return Path(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None)), adopted=True)
     owner = _owner_found(node)
     record = msgspec.structs.replace(
         node.record,
@@ -62,6 +63,12 @@ def begin(node: NodeFacts, now: float) -> Path:
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
     return Path(_changed(node, memory, record=record), annotations=memory, adopted=True)
+
+
+def _resumed(node: NodeFacts, stood: float) -> Path:
+    record = msgspec.structs.replace(node.record, since=node.record.since + stood, paused=0.0)
+    jobs = {} if node.jobs_since is None else {names.WAIT_FOR_JOBS_SINCE: str(int(node.jobs_since + stood))}
+    return Path(_changed(node, jobs, record=record), annotations={**jobs}, adopted=True)
 
 
 def pause(node: NodeFacts, hold: Hold, now: float) -> Path:
