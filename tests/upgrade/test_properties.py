@@ -241,10 +241,10 @@ def check_end(end: world.Rollout, foreign: set[str]) -> None:
         if status.hold is None:
             assert status.state in (State.DONE, State.UNKNOWN), f"{name} is {status.state} and waits for nothing"
             assert node.unschedulable == (name in foreign), f"{name} was left {'' if node.unschedulable else 'un'}cordoned"
-            assert node.record is None or node.record.cordon is None
+            assert node.record is None or node.record.cordon is not CordonOwner.GPUWARD, f"{name} is thought to carry our cordon"
 
 
-@examples(150)
+@examples(100)
 @given(snapshot=fleets(), policy=policies)
 def test_an_undisturbed_rollout_ends_with_every_node_done_or_saying_why_not(snapshot: Snapshot, policy: UpgradePolicy) -> None:
     end = world.rollout(snapshot, policy)
@@ -255,7 +255,7 @@ def test_an_undisturbed_rollout_ends_with_every_node_done_or_saying_why_not(snap
             assert driver.revision == "560"
 
 
-@examples(300)
+@examples(250)
 @given(snapshot=fleets(), policy=policies, script=st.lists(steps, max_size=25), seed=st.integers(0, 2**32))
 def test_nothing_forbidden_happens_whatever_the_order(
     snapshot: Snapshot, policy: UpgradePolicy, script: list[tuple[str, str, str]], seed: int
@@ -267,7 +267,7 @@ def test_nothing_forbidden_happens_whatever_the_order(
     check_end(end, cluster.foreign)
 
 
-@examples(200)
+@examples(150)
 @given(
     snapshot=fleets(),
     policy=policies,
@@ -330,7 +330,7 @@ records = st.builds(
 )
 
 
-@examples(200)
+@examples(150)
 @given(
     snapshot=fleets(),
     policy=policies,
