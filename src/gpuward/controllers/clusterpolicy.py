@@ -12,6 +12,7 @@ from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.policies import ActivePolicy, PolicyReader, remember
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.errors import PolicyError
+from gpuward.labels.decide import has_gpu
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
@@ -67,7 +68,7 @@ class ClusterPolicyController:
             verdict = invalid(active.problems)
             actions = [*ignored, *self._status(active.view, verdict, snapshot, now)]
             return Reconciliation(actions, self._wake_at, verdict)
-        if not self._surroundings.known_for(active.view):
+        if not self._surroundings.known_for(active.view) or awaits_labels(snapshot):
             return Reconciliation(ignored)
         facts = self._facts(snapshot)
         try:
@@ -189,7 +190,18 @@ def _judge(states: Sequence[OperandState], waiting: Mapping[str, str], snapshot:
     for state in states:
         if state.error is not None:
             return failed(state.name, state.error)
+        for kind in sorted({obj["kind"] for obj in state.objects} & {kind for kind, why in snapshot.unlisted.items() if why}):
+            return failed(state.name, f"{kind} objects cannot be listed: {snapshot.unlisted[kind]}")
     return judged(waiting, has_nfd_labels=has_nfd_labels(snapshot), has_gpu_nodes=facts.has_gpu_nodes)
+
+
+def awaits_labels(snapshot: Snapshot) -> bool:
+    """Tell whether discovery saw GPUs but no node has been labelled yet.
+
+    For that moment no node seems to have GPUs, and a status that says `ready` would be believed by whoever waits for it.
+    """
+    nodes = snapshot.nodes.values()
+    return any(map(has_gpu, nodes)) and not any(node.gpu_present for node in nodes)
 
 
 def has_nfd_labels(snapshot: Snapshot) -> bool:
