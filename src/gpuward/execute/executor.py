@@ -9,7 +9,7 @@ from typing import Final
 
 from gpuward.errors import GpuwardError
 from gpuward.execute import nodes, objects, pods
-from gpuward.execute.world import World
+from gpuward.execute.world import CalledOff, World
 from gpuward.model.actions import (
     Action,
     ApplyObject,
