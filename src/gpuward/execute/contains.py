@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
 WHOLE = ("data", "matchLabels", "nodeSelector")
 """Maps to which the API server adds nothing: a key that is not wanted there was added by somebody."""
 

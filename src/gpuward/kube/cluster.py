@@ -72,7 +72,8 @@ class Cluster:
         self.pods = Cache(
             Projection(BY_PLACE, self._pod, _place, _same), {"node": lambda pod: (pod.node,)}
         )
-        self.daemonsets = Cache(Projection(BY_PLACE, daemonset_view, _place, _same))
+        # A new version of a DaemonSet is news even if nothing else is: it is the precondition of the next replacement.
+        self.daemonsets = Cache(Projection(BY_PLACE, daemonset_view, _place))
         self.revisions = Cache(Projection(BY_PLACE, revision_view, _place, _same))
         self.policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
         self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
@@ -84,7 +85,10 @@ class Cluster:
         self._random = random
         self._report = report
         self._wakes: list[asyncio.Event] = []
+        self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
+        self._refused: dict[GVR, str] = {}
+        """Why a resource cannot be followed now."""
         self._group: asyncio.TaskGroup | None = None
         self.pods.subscribe(self._group_pods)
         for cache in self._caches():
@@ -111,13 +115,20 @@ class Cluster:
 
     @property
     def is_synced(self) -> bool:
-        """Tell whether every resource has been listed once."""
-        return all(cache.synced.is_set() for cache in self._caches())
+        """Tell whether every resource has been listed once, kinds of operands' objects aside that may not be listed."""
+        return all(cache.synced.is_set() for cache in self._core()) and not self._unanswered()
 
     async def synced(self) -> None:
-        """Wait until every resource has been listed once."""
-        for cache in self._caches():
+        """Wait until that is so. A kind that may not be listed is waited for no longer: only its own objects depend on it."""
+        for cache in self._core():
             await cache.synced.wait()
+        while self._unanswered():
+            self._answered.clear()
+            await self._answered.wait()
+
+    def _unanswered(self) -> bool:
+        kinds = OWNED_KINDS.items()
+        return any(not self.owned[kind].synced.is_set() and gvr not in self._refused for kind, gvr in kinds)
 
     def follow_pods(self, keep: Callable[[PodView], bool]) -> None:
         """Change which pods matter, and list them anew: the ones that did not matter before are not known."""
@@ -138,17 +149,36 @@ class Cluster:
     def _follow(self, selection: Selection, cache: Cache[Any, Any]) -> None:
         assert self._group is not None
         gvr = selection.resource
-        report = partial(self._report, gvr) if self._report else None
-        reflector = Reflector(self.client, selection, cache, random=self._random, report=report)
+        reflector = Reflector(self.client, selection, cache, random=self._random, report=partial(self._reported, gvr))
         self._tasks[gvr] = self._group.create_task(reflector.run(), name=f"follow {gvr}")
+        self._group.create_task(self._listed(cache), name=f"first list of {gvr}")
+
+    async def _listed(self, cache: Cache[Any, Any]) -> None:
+        """Wake everybody after the first list: that there is nothing of a kind is news too."""
+        await cache.synced.wait()
+        self._answered.set()
+        self.touch()
+
+    def _reported(self, gvr: GVR, error: errors.GpuwardError | None) -> None:
+        if error is None:
+            self._refused.pop(gvr, None)
+        else:
+            self._refused[gvr] = str(error)
+        self._answered.set()
+        self.touch()
+        if self._report is not None:
+            self._report(gvr, error)
 
     def _pod(self, raw: bytes) -> PodView | None:
         pod = pod_view(raw)
         return pod if self.keep_pod(pod) else None
 
+    def _core(self) -> Iterable[Cache[Any, Any]]:
+        core: list[Cache[Any, Any]] = [self.nodes, self.pods, self.daemonsets, self.revisions, self.policies]
+        return core
+
     def _caches(self) -> Iterable[Cache[Any, Any]]:
-        fixed: list[Cache[Any, Any]] = [self.nodes, self.pods, self.daemonsets, self.revisions, self.policies]
-        yield from fixed
+        yield from self._core()
         yield from self.owned.values()
 
     # Observing.
@@ -175,6 +205,7 @@ class Cluster:
             applied=dict(self._applied),
             refusals=dict(self._refusals),
             unsettled=unsettled,
+            unlisted={kind: self._refused.get(_gvr(kind), "") for kind, cache in self.owned.items() if not cache.synced.is_set()},
         )
 
     def _group_pods(self, changes: list[Change[Place, PodView]]) -> None:
@@ -257,7 +288,7 @@ class Cluster:
         yield resources.DAEMON_SETS, self.daemonsets
         yield resources.CLUSTER_POLICIES, self.policies
         for kind, cache in self.owned.items():
-            yield OWNED_KINDS.get(kind, resources.SERVICE_MONITORS), cache
+            yield _gvr(kind), cache
 
     async def settle(self, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
         """Read one object and let the cache know. Raises what the read raises, but for NotFound."""
@@ -291,6 +322,10 @@ class Watcher:
         except TimeoutError:
             return False
         return True
+
+
+def _gvr(kind: str) -> GVR:
+    return OWNED_KINDS.get(kind, resources.SERVICE_MONITORS)
 
 
 def _owned_cache(kind: str) -> Cache[Place, OwnedView]:

@@ -65,6 +65,8 @@ def _apply(obj: Json, owner: Ref, snapshot: Snapshot, state: str) -> ApplyObject
         body = with_applied_hash(body)
     ref = ref_of(obj)
     key = _key(obj)
+    if ref.kind in snapshot.unlisted:
+        return None
     have, last = snapshot.owned.get(key), snapshot.applied.get(key)
     if have is None:
         return ApplyObject(ref.kind, Ref(ref.namespace, ref.name), body, digest, why=f"{state} wants it")

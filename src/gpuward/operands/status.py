@@ -29,7 +29,7 @@ def invalid(problems: Sequence[PolicyError]) -> Verdict:
     return Verdict("notReady", "ReconcileFailed", "; ".join(str(problem) for problem in problems), ready=False)
 
 
-def failed(state: str, problem: Exception) -> Verdict:
+def failed(state: str, problem: object) -> Verdict:
     """Return the verdict when one state cannot be brought about."""
     return Verdict("notReady", "ReconcileFailed", f"Failed to reconcile {state}: {problem}", ready=False)
 
