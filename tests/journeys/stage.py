@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from gpuward.kube.client import Client
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment, fleet, namespace, operator_place
-from gpuward.sandbox.messages import Answer, Stream
+from gpuward.sandbox.messages import Answer, Request, Stream
 from gpuward.sandbox.sim.objects import is_ready
 from gpuward.sandbox.store import Event
 from gpuward.sandbox.timeloop import LoopClock, run_virtual
@@ -53,7 +52,7 @@ class Stage:
     """Play a cluster: `start`, then act and wait, then `stop`. The decorator `on_stage` does the first and the last."""
 
     def __init__(self, gpu_nodes: int = 3, *, objects: list[Object] | None = None, upgrade: Mapping[str, Any] | None = None,
-                 **sandbox: Any) -> None:
+                 interfere: Callable[[Request, Proceed], Answer | Stream] | None = None, **sandbox: Any) -> None:
         self.clock = LoopClock()
         self.sandbox = Sandbox(**sandbox)
         self.gpu_nodes = gpu_nodes
@@ -62,9 +61,9 @@ class Stage:
         self.user = Client(self.sandbox.transport())
         self.log: list[Object] = []
         self.history: list[Moment] = []
-        self.evictions: Counter[str] = Counter()
-        """Evictions that the API server accepted, by pod uid."""
         self.transport = self.sandbox.transport()
+        if interfere is not None:
+            self.transport.interfere = interfere
         self.client = Client(self.transport)
         self.operator = self._operator()
         self._work: asyncio.Task[None] | None = None

@@ -47,8 +47,9 @@ async def test_what_people_change_in_a_daemonset_is_put_back(stage: Stage) -> No
     await stage.installed()
     name = "nvidia-device-plugin-daemonset"
     before = stage.get("daemonsets.apps", name)["spec"]
-    patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "example.com/mine:1"},
-             {"op": "add", "path": "/spec/template/spec/tolerations/-", "value": {"operator": "Exists"}}]
+    patch: list[dict[str, Any]] = [
+        {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "example.com/mine:1"},
+        {"op": "add", "path": "/spec/template/spec/tolerations/-", "value": {"operator": "Exists"}}]
     await stage.user.patch_json(resources.DAEMON_SETS, name, patch, NAMESPACE)
     assert stage.get("daemonsets.apps", name)["spec"] != before
     await stage.until(lambda: stage.get("daemonsets.apps", name)["spec"] == before, within=30)
