@@ -1,0 +1,179 @@
+"""A real control plane to test against: kubectl, the operator under its own rights, a recorded watch of nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuward import names
+from gpuward.model.record import CordonOwner, decode_record
+from gpuward.sandbox.fleet import workloads
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 180.0
+"""Seconds for a step of many requests, on a machine that is busy with other tests."""
+NOT_IN_PROGRESS = {"", "upgrade-done", "upgrade-required", "upgrade-failed"}
+OPERATOR = f"system:serviceaccount:{names.DEFAULT_NAMESPACE}:{names.OPERATOR_NAME}"
+WRITES = {"create", "update", "patch", "delete", "deletecollection"}
+IMAGES = {
+    "DRIVER_MANAGER_IMAGE": "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0",
+    "VALIDATOR_IMAGE": "nvcr.io/nvidia/gpu-operator:v26.7.0",
+}
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Stand for a control plane that runs, by the folder of its state."""
+
+    state: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.state / "kubeconfig"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
+
+    def kubectl(self, *words: str, given: str | None = None) -> str:
+        """Run kubectl as the administrator and return its output; it must succeed."""
+        done = subprocess.run(["kubectl", "--cache-dir", str(self.state / "cache"), *words], env=self.environment, input=given,
+                              capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """Return what `kubectl get` finds, as JSON data."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))
+        return found
+
+    def gpuward(self, *words: str) -> str:
+        """Run a gpuward command under the operator's own rights and return its output; it must succeed."""
+        done = subprocess.run(self._gpuward(*words), env=self.environment, capture_output=True, text=True, timeout=PATIENCE,
+                              check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    @contextmanager
+    def operator(self) -> Iterator[None]:
+        """Keep `gpuward run` running as the service account of deploy/operator.yaml."""
+        command = self._gpuward("run", "--context", "gpuward", "--metrics-bind-address", "127.0.0.1:0",
+                                "--health-probe-bind-address", "127.0.0.1:0")
+        environment = {**self.environment, **IMAGES, "OPERATOR_NAMESPACE": names.DEFAULT_NAMESPACE}
+        with (self.state / "operator.log").open("a") as log, subprocess.Popen(command, env=environment, stderr=log) as process:
+            try:
+                yield
+                assert process.poll() is None, (self.state / "operator.log").read_text()[-2000:]
+            finally:
+                process.terminate()
+                process.wait(PATIENCE)
+
+    def furnish(self) -> None:
+        """Install the CRDs, the operator's rights, the policy, and workloads: GPU pods under a disruption budget, and others."""
+        self.kubectl("apply", "--server-side", "-f", "-", given=self.gpuward("crds"))
+        self.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        self.kubectl("apply", "--validate=strict", "-f", str(ROOT / "deploy" / "operator.yaml"))
+        self.kubectl("apply", "--validate=strict", "-f", str(ROOT / "examples" / "clusterpolicy.yaml"))
+        for each in workloads(training=0):
+            if each["kind"] != "Job":
+                self.kubectl("create", "-f", "-", given=json.dumps(each))
+
+    def policy_ready(self) -> None:
+        """Wait until the ClusterPolicy says that the stack is ready."""
+        self.kubectl("wait", "clusterpolicy/cluster-policy", "--for=jsonpath={.status.state}=ready", f"--timeout={PATIENCE:.0f}s")
+
+    def change_policy(self, **driver: Any) -> None:
+        """Change fields of the policy's driver."""
+        self.kubectl("patch", "clusterpolicy/cluster-policy", "--type=merge", "-p", json.dumps({"spec": {"driver": driver}}))
+
+    def operator_writes(self) -> list[str]:
+        """Return the writes of the operator in the audit log so far: verb and resource, oldest first, without its events."""
+        lines = (json.loads(line) for line in (self.state / "audit.log").read_text().splitlines())
+        return [f"{line['verb']} {line['objectRef']['resource']}" for line in lines
+                if line["user"]["username"] == OPERATOR and line["verb"] in WRITES and line["objectRef"]["resource"] != "events"]
+
+    @staticmethod
+    def _gpuward(*words: str) -> list[str]:
+        return [sys.executable, "-c", "from gpuward.cli.main import main; main()", *words]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Hold what a node's watch showed of it at one moment."""
+
+    state: str
+    unschedulable: bool
+    ours: bool
+    """Whether the upgrade cordoned it."""
+
+
+class NodeWatch:
+    """Keep every state of all nodes that the API server showed, in its own order, from a thread of its own."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self._now: dict[str, Sight] = {}
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self.moments: list[dict[str, Sight]] = []
+        """All nodes, after each change of one."""
+
+    def __enter__(self) -> NodeWatch:
+        listed = json.loads(self._plane.kubectl("get", "--raw", "/api/v1/nodes"))
+        self._now = {node["metadata"]["name"]: _sight(node) for node in listed["items"]}
+        self.moments.append(dict(self._now))
+        path = f"/api/v1/nodes?watch=true&resourceVersion={listed['metadata']['resourceVersion']}"
+        self._kubectl = subprocess.Popen(["kubectl", "get", "--raw", path], env=self._plane.environment, stdout=subprocess.PIPE)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kubectl.terminate()
+        self._thread.join(PATIENCE)
+        self._kubectl.communicate()
+
+    def wait_for(self, what: str, holds: Callable[[dict[str, Sight]], bool]) -> None:
+        """Wait until something holds for the nodes as last shown."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: holds(self._now), PATIENCE), f"{what}: {self._now}"
+
+    def wait_for_rollout(self) -> None:
+        """Wait until an upgrade of every node has begun and ended."""
+        self.wait_for("upgrades begin", lambda now: any(sight.state != "upgrade-done" for sight in now.values()))
+        self.wait_for("upgrades end", lambda now: all(sight.state == "upgrade-done" for sight in now.values()))
+
+    def most(self, counts: Callable[[Sight], bool]) -> int:
+        """Return the largest number of nodes that were so at any moment."""
+        return max(sum(map(counts, moment.values())) for moment in self.moments)
+
+    def _follow(self) -> None:
+        assert self._kubectl.stdout is not None
+        for line in self._kubectl.stdout:
+            event = json.loads(line)
+            with self._changed:
+                self._now[event["object"]["metadata"]["name"]] = _sight(event["object"])
+                self.moments.append(dict(self._now))
+                self._changed.notify_all()
+
+
+def in_progress(sight: Sight) -> bool:
+    return sight.state not in NOT_IN_PROGRESS
+
+
+def cordoned_by_us(sight: Sight) -> bool:
+    return sight.unschedulable and sight.ours
+
+
+def _sight(node: dict[str, Any]) -> Sight:
+    meta = node["metadata"]
+    record = (meta.get("annotations") or {}).get(names.UPGRADE_RECORD)
+    ours = record is not None and decode_record(record).cordon is CordonOwner.GPUWARD
+    return Sight(meta["labels"].get(names.UPGRADE_STATE, ""), node["spec"].get("unschedulable", False), ours)
