@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from uuid import uuid4
 
 from gpuward import names
 from gpuward.model.record import CordonOwner, decode_record
@@ -65,16 +66,9 @@ class Plane:
     @contextmanager
     def operator(self) -> Iterator[None]:
         """Keep `gpuward run` running as the service account of deploy/operator.yaml."""
-        command = self._gpuward("run", "--context", "gpuward", "--metrics-bind-address", "127.0.0.1:0",
-                                "--health-probe-bind-address", "127.0.0.1:0")
-        environment = {**self.environment, **IMAGES, "OPERATOR_NAMESPACE": names.DEFAULT_NAMESPACE}
-        with (self.state / "operator.log").open("a") as log, subprocess.Popen(command, env=environment, stderr=log) as process:
-            try:
-                yield
-                assert process.poll() is None, (self.state / "operator.log").read_text()[-2000:]
-            finally:
-                process.terminate()
-                process.wait(PATIENCE)
+        with (self.state / "operator.log").open("a") as log, self._operator(log) as process:
+            yield
+            assert process.poll() is None, (self.state / "operator.log").read_text()[-2000:]
 
     def furnish(self) -> None:
         """Install the CRDs, the operator's rights, the policy, and workloads: GPU pods under a disruption budget, and others."""
@@ -94,11 +88,50 @@ class Plane:
         """Change fields of the policy's driver."""
         self.kubectl("patch", "clusterpolicy/cluster-policy", "--type=merge", "-p", json.dumps({"spec": {"driver": driver}}))
 
-    def operator_writes(self) -> list[str]:
-        """Return the writes of the operator in the audit log so far: verb and resource, oldest first, without its events."""
-        lines = (json.loads(line) for line in (self.state / "audit.log").read_text().splitlines())
-        return [f"{line['verb']} {line['objectRef']['resource']}" for line in lines
-                if line["user"]["username"] == OPERATOR and line["verb"] in WRITES and line["objectRef"]["resource"] != "events"]
+    def first_verdict(self) -> None:
+        """Run the operator until it has carried out its first plan for the policy."""
+        with self._operator(subprocess.PIPE) as process:
+            assert process.stderr is not None
+            said = []
+            for line in process.stderr:
+                said.append(line)
+                if '"msg": "ClusterPolicy ready"' in line:
+                    break
+            else:
+                raise AssertionError("".join(said)[-2000:])
+
+    @contextmanager
+    def audited(self) -> Iterator[list[dict[str, Any]]]:
+        """Yield a list which holds, at the end, what the audit log says was asked of the API server meanwhile."""
+        found: list[dict[str, Any]] = []
+        begin, end = f"audited={uuid4()}", f"audited={uuid4()}"
+        self.kubectl("get", "--raw", f"/version?{begin}")
+        yield found
+        self.kubectl("get", "--raw", f"/version?{end}")
+        command = ["tail", "-n", "+1", "-f", str(self.state / "audit.log")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follow:
+            assert follow.stdout is not None
+            for line in follow.stdout:
+                entry = json.loads(line)
+                if begin in entry["requestURI"]:
+                    found.clear()
+                elif end in entry["requestURI"]:
+                    break
+                else:
+                    found.append(entry)
+            follow.terminate()
+
+    @contextmanager
+    def _operator(self, log: IO[str] | int) -> Iterator[subprocess.Popen[str]]:
+        command = self._gpuward("run", "--context", "gpuward", "--metrics-bind-address", "127.0.0.1:0",
+                                "--health-probe-bind-address", "127.0.0.1:0")
+        environment = {**self.environment, **IMAGES, "OPERATOR_NAMESPACE": names.DEFAULT_NAMESPACE}
+        with subprocess.Popen(command, env=environment, stderr=log, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.terminate()
+                process.communicate(timeout=PATIENCE)
 
     @staticmethod
     def _gpuward(*words: str) -> list[str]:
@@ -147,12 +180,15 @@ class NodeWatch:
 
     def wait_for_rollout(self) -> None:
         """Wait until an upgrade of every node has begun and ended."""
-        self.wait_for("upgrades begin", lambda now: any(sight.state != "upgrade-done" for sight in now.values()))
+        self.wait_for("upgrades begin", lambda now: self._touched() == now.keys())
         self.wait_for("upgrades end", lambda now: all(sight.state == "upgrade-done" for sight in now.values()))
 
     def most(self, counts: Callable[[Sight], bool]) -> int:
         """Return the largest number of nodes that were so at any moment."""
         return max(sum(map(counts, moment.values())) for moment in self.moments)
+
+    def _touched(self) -> set[str]:
+        return {name for moment in self.moments for name, sight in moment.items() if sight.state != "upgrade-done"}
 
     def _follow(self) -> None:
         assert self._kubectl.stdout is not None

@@ -8,7 +8,7 @@ import pytest
 
 from gpuward import names
 from tests.controlplane.conftest import NODES
-from tests.controlplane.plane import NodeWatch, Plane, cordoned_by_us, in_progress
+from tests.controlplane.plane import OPERATOR, WRITES, NodeWatch, Plane, cordoned_by_us, in_progress
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.xdist_group("controlplane")]
 
@@ -66,3 +66,12 @@ def test_the_cordon_of_an_administrator_is_kept(installed: Plane, watch: NodeWat
 def test_status_agrees_with_the_cluster(installed: Plane) -> None:
     nodes = json.loads(installed.gpuward("status", "--context", "gpuward", "-o", "json"))["nodes"]
     assert {node["name"]: node["state"] for node in nodes} == {f"gpu-{number}": "upgrade-done" for number in range(1, NODES + 1)}
+
+
+def test_a_restarted_operator_writes_nothing(installed: Plane) -> None:
+    """Start a second operator beside the first, which is idle: what both agree on is not written again."""
+    with installed.audited() as requests:
+        installed.first_verdict()
+    asked = [entry for entry in requests if entry["user"]["username"] == OPERATOR]
+    assert {"get", "list", "watch"} <= {entry["verb"] for entry in asked}
+    assert [entry["requestURI"] for entry in asked if entry["verb"] in WRITES] == []

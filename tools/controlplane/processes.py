@@ -49,24 +49,32 @@ def running(run: Path, name: str) -> int | None:
 
 
 def names(run: Path) -> list[str]:
-    """Return the names of all programs that were ever started here and not stopped."""
-    return sorted(path.stem for path in run.glob("*.pid"))
+    """Return the names of all programs that were started here and not stopped, in the order of their start."""
+    files = sorted(run.glob("*.pid"), key=lambda path: path.stat().st_mtime_ns)
+    return [path.stem for path in files]
 
 
 def stop_all(run: Path) -> None:
-    """End every process that was started here; one that does not end by itself is killed."""
-    left = dict.fromkeys(names(run))
-    for number, until in ((signal.SIGTERM, time.monotonic() + GRACE), (signal.SIGKILL, time.monotonic() + 2 * GRACE)):
-        for name in left:
-            if (pid := running(run, name)) is not None:
-                os.kill(pid, number)
-        while left and time.monotonic() < until:
-            left = {name: None for name in left if running(run, name) is not None}
-            time.sleep(POLL if left else 0)
+    """End every process that was started here, the last one first: each may still need those that were there before it.
+
+    One that does not end by itself is killed.
+    """
+    left = [name for name in reversed(names(run)) if not (_ends(run, name, signal.SIGTERM) or _ends(run, name, signal.SIGKILL))]
     if left:
         raise Failed(f"these do not end: {', '.join(left)}")
     for path in run.glob("*.pid"):
         path.unlink()
+
+
+def _ends(run: Path, name: str, number: signal.Signals) -> bool:
+    if (pid := running(run, name)) is not None:
+        os.kill(pid, number)
+    until = time.monotonic() + GRACE
+    while running(run, name) is not None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL)
+    return True
 
 
 def tail(run: Path, name: str, lines: int = 5) -> str:
