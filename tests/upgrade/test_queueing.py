@@ -72,7 +72,8 @@ def test_admission_forgets_the_failure_before() -> None:
 
 
 def test_the_same_driver_under_another_template_is_only_restarted() -> None:
-    answer = ask(node(state=Q), driver_pod(config_digest="d"), gpu_pod(), validator(), digest="d")
+    waiting = node(state=Q, remembers=record(Q, target="550"))
+    answer = ask(waiting, driver_pod(config_digest="d"), gpu_pod(), validator(), digest="d")
     assert answer.entered == ["pod-restart-required"]
     assert answer.patch.unschedulable is True
     assert answer.record == record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, target="560")
