@@ -87,6 +87,7 @@ class Cluster:
         self._wakes: list[asyncio.Event] = []
         self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
+        self._firsts: list[asyncio.Task[None]] = []
         self._refused: dict[GVR, str] = {}
         """Why a resource cannot be followed now."""
         self._group: asyncio.TaskGroup | None = None
@@ -110,7 +111,7 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop following."""
-        for task in self._tasks.values():
+        for task in (*self._tasks.values(), *self._firsts):
             task.cancel()
 
     @property
@@ -151,11 +152,12 @@ class Cluster:
         gvr = selection.resource
         reflector = Reflector(self.client, selection, cache, random=self._random, report=partial(self._reported, gvr))
         self._tasks[gvr] = self._group.create_task(reflector.run(), name=f"follow {gvr}")
-        self._group.create_task(self._listed(cache), name=f"first list of {gvr}")
+        self._firsts.append(self._group.create_task(self._listed(cache), name=f"first list of {gvr}"))
 
     async def _listed(self, cache: Cache[Any, Any]) -> None:
         """Wake everybody after the first list: that there is nothing of a kind is news too."""
         await cache.synced.wait()
+        self._firsts = [task for task in self._firsts if task is not asyncio.current_task()]
         self._answered.set()
         self.touch()
 
