@@ -54,7 +54,7 @@ class Operator:
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
         self.events = EventRecorder(client, now=clock.now, random=random)
         self.interest = Interest(self.cluster, self.reader)
-        self.surroundings = Surroundings(client, settings.namespace, self.reader, self.cluster.follow_monitors)
+        self.surroundings = Surroundings(client, settings.namespace, self.reader, clock, self.cluster.follow_monitors)
         world = World(self.cluster, Events(self.events), clock, self._must_leave)
         self.executor = ApiExecutor(world, acting)
         self.upgrade = UpgradeController(self.reader, self.interest, self.metrics)

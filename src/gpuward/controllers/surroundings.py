@@ -14,7 +14,7 @@ from gpuward.kube import resources
 from gpuward.kube.client import Client
 from gpuward.model.views import PolicyView
 from gpuward.operands.facts import referenced_config_maps, referenced_secrets
-from gpuward.ports import Observer
+from gpuward.ports import Clock, Observer
 
 LOOK_AGAIN: Final = 15.0
 """Seconds between looks while something that the policy refers to is missing, or could not be asked for."""
@@ -23,14 +23,20 @@ LOOK_AGAIN: Final = 15.0
 class Surroundings:
     """Hold those facts as they were when last asked for, and for which version of which policy that was."""
 
-    def __init__(self, client: Client, namespace: str, reader: PolicyReader, follow: Callable[[], None]) -> None:
+    def __init__(
+        self, client: Client, namespace: str, reader: PolicyReader, clock: Clock, follow: Callable[[], None]
+    ) -> None:
         self._client = client
+        self._clock = clock
         self._namespace = namespace
         self._reader = reader
         self._follow_monitors = follow
         self._log = structlog.get_logger(source="controllers.ClusterPolicy")
         self._seen: tuple[str, int] | None = None
         self._complete = False
+        self._tried: tuple[str, int] | None = None
+        self._again = 0.0
+        self._complaint = ""
         self.has_service_monitors = False
         self.config_maps: Mapping[str, tuple[str, ...]] = {}
         self.secrets: frozenset[str] = frozenset()
@@ -42,20 +48,34 @@ class Surroundings:
     async def run(self, observer: Observer, touch: Callable[[], None]) -> None:
         """Look whenever the active policy changes, and again while something is missing. Ends only by cancellation."""
         while True:
-            active = self._reader.read(observer.observe())
-            if active.view is not None and active.policy is not None and not (self.known_for(active.view) and self._complete):
-                await self._try_to_look(active.view, active.policy.spec)
-                touch()
-            await observer.changed(None if self._complete or active.view is None else LOOK_AGAIN)
+            active, rest = self._reader.read(observer.observe()), None
+            if active.view is not None and active.policy is not None:
+                if self._is_due(active.view):
+                    await self._try_to_look(active.view, active.policy.spec)
+                    touch()
+                rest = None if self._complete else max(0.0, self._again - self._clock.now())
+            await observer.changed(rest)
+
+    def _is_due(self, view: PolicyView) -> bool:
+        """Tell whether to look now: other changes of the cluster, of which there may be many, are no reason to look again."""
+        if self._tried != (view.uid, view.generation):
+            return True
+        return not self._complete and self._clock.now() >= self._again
 
     async def _try_to_look(self, view: PolicyView, spec: ClusterPolicySpec) -> None:
+        self._tried = (view.uid, view.generation)
+        complaint = ""
         try:
             await self.look(spec)
         except (errors.ApiError, errors.Unreachable) as error:
             self._complete = False
-            self._log.warning("Looking up what the ClusterPolicy refers to failed", error=str(error))
+            complaint = str(error)
         else:
-            self._seen = (view.uid, view.generation)
+            self._seen = self._tried
+        self._again = self._clock.now() + LOOK_AGAIN
+        if complaint and complaint != self._complaint:
+            self._log.warning("Looking up what the ClusterPolicy refers to failed", error=complaint)
+        self._complaint = complaint
 
     async def look(self, spec: ClusterPolicySpec) -> None:
         """Ask for everything once. Raises what the API server's answers raise, but for NotFound."""
