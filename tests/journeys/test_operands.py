@@ -115,3 +115,22 @@ async def test_a_restart_of_the_operator_rewrites_nothing_that_is_as_wanted(stag
 
 def _what(event: Event) -> str:
     return f"{event.type} {event.resource_key} {event.obj['metadata']['name']}"
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_the_policy_refers_to_is_named_while_it_is_missing_and_found_when_it_comes(stage: Stage) -> None:
+    await stage.installed()
+    before = stage.get("daemonsets.apps", "nvidia-driver-daemonset")["spec"]
+    await stage.patch_policy("driver/repoConfig/configMapName", "mirror")
+    await stage.until(lambda: stage.condition().get("reason") == "ReconcileFailed")
+    assert "spec.driver.repoConfig.configMapName: 'mirror'" in stage.condition()["message"]
+    assert stage.get("daemonsets.apps", "nvidia-driver-daemonset")["spec"] == before, "what runs stays as it is"
+    asked = stage.client.stats.total("get", "configmaps")
+    for number in range(300):
+        await stage.label("cpu-1", "nvidia.com/noise", str(number))
+        await stage.rest(1)
+    assert stage.client.stats.total("get", "configmaps") - asked <= 300 / 15 + 1
+    await stage.user.create(resources.CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "data": {"custom.list": ""},
+                                                    "metadata": {"name": "mirror", "namespace": NAMESPACE}})
+    await stage.until(lambda: stage.get("daemonsets.apps", "nvidia-driver-daemonset")["spec"] != before, within=30)
+    await stage.installed()
