@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuward.sandbox.sim.controllers.accounts import AccountsController
 from gpuward.sandbox.sim.controllers.daemonset import DaemonSetController
 from gpuward.sandbox.sim.controllers.deployment import DeploymentController
 from gpuward.sandbox.sim.controllers.disruption import DisruptionController
@@ -39,7 +40,7 @@ class Simulation:
         self._controllers = (
             Scheduler(self.world), DaemonSetController(self.world), ReplicaSetController(self.world),
             DeploymentController(self.world), JobController(self.world), DisruptionController(self.world),
-            GarbageCollector(self.world))
+            GarbageCollector(self.world), AccountsController(self.world))
 
     @property
     def faults(self) -> Faults:

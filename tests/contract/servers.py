@@ -1,0 +1,122 @@
+"""The two API servers that the contract is held against: the sandbox over HTTP, and the real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from gpuward.sandbox.cluster import Sandbox
+from gpuward.sandbox.sim.world import Delays
+from gpuward.sandbox.timeloop import SpeedLoop
+from tests.contract.api import PATIENCE, Server
+
+ROOT = Path(__file__).parents[2]
+WANTED = "GPUWARD_CONTROLPLANE"
+QUICK = Delays(pod_start_seconds=0.02, init_seconds=0.0, ready_seconds=0.02, termination_seconds=0.02)
+T = TypeVar("T")
+
+
+class SandboxThread:
+    """Run a whole sandbox, controllers and kubelets included, on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = SpeedLoop(1.0)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.sandbox = self.do(lambda: Sandbox(delays=QUICK))
+
+    def start(self) -> str:
+        """Let it live, and return a kubeconfig for it."""
+        async def begin() -> str:
+            await self.sandbox.start()
+            return await self.sandbox.serve()
+
+        return asyncio.run_coroutine_threadsafe(begin(), self._loop).result(PATIENCE)
+
+    def do(self, what: Callable[[], T]) -> T:
+        """Run something on the sandbox's thread and return what it returns."""
+        async def call() -> T:
+            return what()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(PATIENCE)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self.sandbox.stop(), self._loop).result(PATIENCE)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+
+class SandboxServer(Server):
+    """Be the sandbox, over HTTP."""
+
+    def __init__(self, thread: SandboxThread, home: Path) -> None:
+        self._sandbox = thread
+        (home / "kubeconfig").write_text(thread.start())
+        super().__init__("sandbox", home / "kubeconfig")
+
+    def compact(self) -> None:
+        """Forget the changes up to now."""
+        store = self._sandbox.sandbox.store
+        self._sandbox.do(lambda: store.compact(store.version))
+
+
+class ControlPlane(Server):
+    """Be the real thing, in the folder of its state."""
+
+    def __init__(self, state: Path) -> None:
+        self._etcd = json.loads((state / "ports.json").read_text())["etcd"]
+        super().__init__("controlplane", state / "kubeconfig")
+
+    def compact(self) -> None:
+        """Forget the changes up to now, in etcd."""
+        version = self.request("GET", "/api/v1/namespaces", limit=1).body["metadata"]["resourceVersion"]
+        body = json.dumps({"revision": version, "physical": True}).encode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._etcd}/v3/kv/compaction", body, PATIENCE) as answer:
+            assert answer.status == 200
+
+
+@contextmanager
+def sandbox(home: Path) -> Iterator[SandboxServer]:
+    """Serve a sandbox while the block runs."""
+    thread = SandboxThread()
+    try:
+        server = SandboxServer(thread, home)
+        yield server
+        server.close()
+    finally:
+        thread.stop()
+
+
+@contextmanager
+def control_plane(home: Path) -> Iterator[ControlPlane]:
+    """Run a control plane while the block runs; skip the test where none is wanted."""
+    if os.environ.get(WANTED) != "1":
+        pytest.skip(f"a real control plane is started only with {WANTED}=1, as ./dev test does")
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on the PATH")
+    state = home / "run"
+    _control("up", "--nodes", "0", "--state", str(state))
+    try:
+        server = ControlPlane(state)
+        yield server
+        server.close()
+    finally:
+        _control("down", "--state", str(state))
+
+
+def _control(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "tools.controlplane.controlplane", *words], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL)
