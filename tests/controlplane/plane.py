@@ -70,13 +70,13 @@ class Plane:
             yield
             assert process.poll() is None, (self.state / "operator.log").read_text()[-2000:]
 
-    def furnish(self) -> None:
+    def furnish(self, *, with_workloads: bool = True) -> None:
         """Install the CRDs, the operator's rights, the policy, and workloads: GPU pods under a disruption budget, and others."""
         self.kubectl("apply", "--server-side", "-f", "-", given=self.gpuward("crds"))
         self.kubectl("wait", "--for=condition=Established", "crd", "--all")
         self.kubectl("apply", "--validate=strict", "-f", str(ROOT / "deploy" / "operator.yaml"))
         self.kubectl("apply", "--validate=strict", "-f", str(ROOT / "examples" / "clusterpolicy.yaml"))
-        for each in workloads(training=0):
+        for each in workloads(training=0) if with_workloads else ():
             if each["kind"] != "Job":
                 self.kubectl("create", "-f", "-", given=json.dumps(each))
 

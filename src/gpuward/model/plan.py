@@ -39,6 +39,7 @@ class Reason(StrEnum):
     UNKNOWN_STATE = "UnknownState"
     TWO_DRIVER_PODS = "TwoDriverPods"
     MAINTENANCE = "Maintenance"
+    UNDECIDED = "Undecided"
 
 
 class Hold(msgspec.Struct, frozen=True):

@@ -6,7 +6,8 @@ the nodes that want to start may start now? Nodes under way go first; what they 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -55,10 +56,18 @@ def _advance(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: fl
         return Path(node, hold=Hold(Reason.UNKNOWN_STATE, {"label": node.node.upgrade_label}))
     if node.node.name in snapshot.unsettled:
         return Path(node)
-    path = walk(begin(node, now), policy, now)
+    path = _held_on_error(node, lambda: walk(begin(node, now), policy, now))
     if path.hold is not None and path.node.state in IN_PROGRESS and not node.node.ready:
         return msgspec.structs.replace(path, hold=Hold(Reason.NODE_NOT_READY, {}, path.node.record.since))
     return path
+
+
+def _held_on_error(node: NodeFacts, decision: Callable[[], Path]) -> Path:
+    """Hold a node about which the decision fails: a bug that one node brings to light must not stop the others."""
+    try:
+        return decision()
+    except Exception as error:  # whatever it is, it is this node's trouble alone, and its reason says so
+        return Path(node, hold=Hold(Reason.UNDECIDED, {"error": f"{type(error).__name__}: {error}"}, node.record.since))
 
 
 def _admit(
@@ -70,15 +79,19 @@ def _admit(
     for node in sorted(waiting, key=turn):
         name = node.node.name
         path = result[name]
-        if name in snapshot.unsettled:
+        if name in snapshot.unsettled or path.hold is not None:
             continue
         hold = next((held for gate in GATES if (held := gate(node, fleet, policy)) is not None), None)
         if hold is None:
-            result[name] = walk(take(path, admission(node), now), policy, now)
+            result[name] = _held_on_error(node, partial(_start, path, policy, now))
             fleet = fleet.admitted(node)
         else:
             result[name] = msgspec.structs.replace(path, hold=hold)
     return result, fleet
+
+
+def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
+    return walk(take(path, admission(path.node), now), policy, now)
 
 
 def _finish_only(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Path:

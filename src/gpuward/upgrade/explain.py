@@ -26,6 +26,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.FAILED: "failed in {step}: {cause}",
     Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",
     Reason.TWO_DRIVER_PODS: "{pods} driver pods run on this node",
+    Reason.UNDECIDED: "gpuward could not decide about this node, which is a bug in gpuward: {error}",
     Reason.MAINTENANCE: "a maintenance operator has this node; set its state label to upgrade-required to upgrade it here",
 }
 
