@@ -80,6 +80,7 @@ class Cluster:
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._refusals: dict[str, Refusal] = {}
         self._on_node: dict[str, tuple[PodView, ...]] = {}
+        self._regroup: set[str] = set()
         self._snapshot: Snapshot | None = None
         """The last one, while nothing has changed since."""
         self._random = random
@@ -91,7 +92,7 @@ class Cluster:
         self._refused: dict[GVR, str] = {}
         """Why a resource cannot be followed now."""
         self._group: asyncio.TaskGroup | None = None
-        self.pods.subscribe(self._group_pods)
+        self.pods.subscribe(self._note_nodes)
         for cache in self._caches():
             cache.subscribe(self._wake)
 
@@ -193,6 +194,7 @@ class Cluster:
         return self._snapshot
 
     def _look(self, unsettled: frozenset[str]) -> Snapshot:
+        self._group_pods()
         if self._refusals:
             alive = {pod.uid for pod in self.pods.values()}
             self._refusals = {uid: refusal for uid, refusal in self._refusals.items() if uid in alive}
@@ -210,8 +212,13 @@ class Cluster:
             unlisted={kind: self._refused.get(_gvr(kind), "") for kind, cache in self.owned.items() if not cache.synced.is_set()},
         )
 
-    def _group_pods(self, changes: list[Change[Place, PodView]]) -> None:
-        for node in {view.node for change in changes for view in (change.old, change.new) if view is not None}:
+    def _note_nodes(self, changes: list[Change[Place, PodView]]) -> None:
+        self._regroup.update(view.node for change in changes for view in (change.old, change.new) if view is not None)
+
+    def _group_pods(self) -> None:
+        """Group the pods of nodes that saw changes: once for all changes since the last look."""
+        while self._regroup:
+            node = self._regroup.pop()
             if pods := self.pods.by("node", node):
                 self._on_node[node] = pods
             else:
