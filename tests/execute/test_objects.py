@@ -1,0 +1,147 @@
+"""How objects of ours are written, and custom resources patched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuward.kube.stats import RequestKey
+from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.views import Ref
+from gpuward.sandbox.store import Object
+from tests.execute.bench import Bench, on_a_bench
+
+NAMESPACE = "gpu-operator"
+OWNER = [{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "name": "cluster-policy", "uid": "cp", "controller": True}]
+
+
+def config_map(**data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {"name": "settings", "namespace": NAMESPACE, "ownerReferences": OWNER}}
+
+
+def service(port: int) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "exporter", "namespace": NAMESPACE},
+            "spec": {"selector": {"app": "exporter"}, "ports": [{"port": port, "protocol": "TCP", "targetPort": port}]}}
+
+
+def apply(body: dict[str, Any], version: str = "", *, verify: bool = False) -> ApplyObject:
+    return ApplyObject(body["kind"], Ref(NAMESPACE, body["metadata"]["name"]), body, "hash", version, verify)
+
+
+def stored(bench: Bench, key: str, name: str) -> Object:
+    return bench.sandbox.store.get(key, NAMESPACE, name)
+
+
+def count(bench: Bench, verb: str, resource: str, status: int) -> int:
+    return bench.client.stats.requests[RequestKey(verb, resource, status)]
+
+
+def test_what_is_created_is_known_at_once() -> None:
+    async def play(bench: Bench) -> None:
+        (outcome,) = await bench.execute(apply(config_map(a="1")))
+        assert outcome.error == ""
+        key = ("ConfigMap", NAMESPACE, "settings")
+        seen = bench.cluster.observe()
+        assert seen.owned[key].version == seen.applied[key].version
+        assert seen.applied[key].hash == "hash"
+
+    on_a_bench(play)
+
+
+def test_a_name_that_is_taken_is_taken_over_unless_all_is_as_wanted() -> None:
+    async def play(bench: Bench) -> None:
+        bench.sandbox.apply(config_map(a="theirs"))
+        await bench.execute(apply(config_map(a="1")))
+        assert stored(bench, "configmaps", "settings")["data"] == {"a": "1"}
+        assert count(bench, "update", "configmaps", 200) == 1
+        await bench.execute(apply(config_map(a="1")))
+        assert count(bench, "update", "configmaps", 200) == 1
+
+    on_a_bench(play)
+
+
+def test_a_replacement_needs_the_version_that_was_seen() -> None:
+    async def play(bench: Bench) -> None:
+        await bench.execute(apply(config_map(a="1")))
+        old = stored(bench, "configmaps", "settings")["metadata"]["resourceVersion"]
+        bench.sandbox.apply(config_map(a="theirs"))
+        (outcome,) = await bench.execute(apply(config_map(a="2"), old))
+        assert "modified" in outcome.error
+        assert stored(bench, "configmaps", "settings")["data"] == {"a": "theirs"}
+        seen = bench.cluster.observe().owned["ConfigMap", NAMESPACE, "settings"]
+        assert seen.version == stored(bench, "configmaps", "settings")["metadata"]["resourceVersion"]
+        await bench.execute(apply(config_map(a="2"), seen.version))
+        assert stored(bench, "configmaps", "settings")["data"] == {"a": "2"}
+
+    on_a_bench(play)
+
+
+def test_a_replacement_leaves_nothing_of_what_others_added() -> None:
+    async def play(bench: Bench) -> None:
+        await bench.execute(apply(config_map(a="1")))
+        bench.sandbox.apply(config_map(a="1", added="x"))
+        await bench.execute(apply(config_map(a="1"), stored(bench, "configmaps", "settings")["metadata"]["resourceVersion"],
+                                  verify=True))
+        assert stored(bench, "configmaps", "settings")["data"] == {"a": "1"}
+
+    on_a_bench(play)
+
+
+def test_a_service_keeps_the_address_that_it_was_given() -> None:
+    async def play(bench: Bench) -> None:
+        await bench.execute(apply(service(80)))
+        before = stored(bench, "services", "exporter")
+        (outcome,) = await bench.execute(apply(service(81), before["metadata"]["resourceVersion"]))
+        after = stored(bench, "services", "exporter")
+        assert outcome.error == ""
+        assert after["spec"]["ports"][0]["port"] == 81
+        assert after["spec"].get("clusterIP") == before["spec"].get("clusterIP")
+
+    on_a_bench(play)
+
+
+def test_a_deleted_object_is_forgotten_and_one_that_has_gone_is_no_failure() -> None:
+    async def play(bench: Bench) -> None:
+        await bench.execute(apply(config_map(a="1")))
+        uid = stored(bench, "configmaps", "settings")["metadata"]["uid"]
+        for _ in range(2):
+            (outcome,) = await bench.execute(DeleteObject("ConfigMap", Ref(NAMESPACE, "settings", uid)))
+            assert outcome.error == ""
+            seen = bench.cluster.observe()
+            assert ("ConfigMap", NAMESPACE, "settings") not in seen.owned
+            assert ("ConfigMap", NAMESPACE, "settings") not in seen.applied
+
+    on_a_bench(play)
+
+
+def test_another_object_of_the_same_name_is_not_deleted() -> None:
+    async def play(bench: Bench) -> None:
+        await bench.execute(apply(config_map(a="1")))
+        (outcome,) = await bench.execute(DeleteObject("ConfigMap", Ref(NAMESPACE, "settings", "another-uid")))
+        assert outcome.error
+        assert stored(bench, "configmaps", "settings")
+
+    on_a_bench(play)
+
+
+def test_a_status_and_annotations_are_merged_into_a_custom_resource_and_known_at_once() -> None:
+    async def play(bench: Bench) -> None:
+        policy = bench.sandbox.apply({"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {
+            "name": "cluster-policy", "annotations": {"theirs": "1"}}, "spec": _spec()})
+        ref = Ref("", "cluster-policy", policy["metadata"]["uid"])
+        outcomes = await bench.execute(PatchStatus("ClusterPolicy", ref, {"state": "ready", "namespace": NAMESPACE}),
+                                       PatchAnnotations("ClusterPolicy", ref, {"gpuward.io/x": "1"}))
+        assert [outcome.error for outcome in outcomes] == ["", ""]
+        (seen,) = bench.cluster.observe().policies
+        assert seen.body["status"]["state"] == "ready"
+        assert seen.body["metadata"]["annotations"] == {"theirs": "1", "gpuward.io/x": "1"}
+        other = Ref("", "cluster-policy", "another-uid")
+        (outcome,) = await bench.execute(PatchAnnotations("ClusterPolicy", other, {"gpuward.io/x": "2"}))
+        assert outcome.error
+
+    on_a_bench(play)
+
+
+def _spec() -> dict[str, Any]:
+    parts = ("operator", "daemonsets", "driver", "toolkit", "devicePlugin", "dcgm", "dcgmExporter", "gfd", "nodeStatusExporter")
+    return {part: {} for part in parts} | {"operator": {"defaultRuntime": "containerd"}}

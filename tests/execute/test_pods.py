@@ -1,0 +1,108 @@
+"""How pods are made to go, and what is known afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gpuward import errors
+from gpuward.model.actions import DeletePod, EvictPod
+from gpuward.model.views import Ref
+from gpuward.sandbox import messages
+from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.sandbox.sim.objects import is_terminating
+from gpuward.sandbox.store import Object
+from tests.execute.bench import Bench, on_a_bench
+
+BUDGET = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web", "namespace": "ml"},
+          "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}}
+
+
+def stored(bench: Bench, name: str) -> Object | None:
+    return bench.sandbox.store.find("pods", "ml", name)
+
+
+def test_an_evicted_pod_is_seen_to_go_before_the_watch_says_so() -> None:
+    async def play(bench: Bench) -> None:
+        pod = bench.pods("web")[0]
+        await bench.execute(EvictPod(pod.ref, pod.node))
+        assert bench.cluster.pods["ml", pod.name].deleting
+        assert is_terminating(stored(bench, pod.name) or {})
+
+    on_a_bench(play)
+
+
+def test_a_refused_eviction_is_remembered_with_its_time_and_number_until_the_pod_is_gone() -> None:
+    async def play(bench: Bench) -> None:
+        bench.sandbox.apply(BUDGET)
+        await asyncio.sleep(5)
+        pod = bench.pods("web")[0]
+        for count in (1, 2):
+            (outcome,) = await bench.execute(EvictPod(pod.ref, pod.node))
+            assert "disruption budget" in outcome.error
+            refusal = bench.cluster.observe().refusals[pod.uid]
+            assert (refusal.count, refusal.at) == (count, asyncio.get_running_loop().time())
+            await asyncio.sleep(1)
+        bench.sandbox.store.delete("pods", "ml", pod.name, grace_seconds=0)
+        await asyncio.sleep(1)
+        assert pod.uid not in bench.cluster.observe().refusals
+
+    on_a_bench(play)
+
+
+def test_a_pod_that_is_gone_already_is_as_good_as_evicted() -> None:
+    async def play(bench: Bench) -> None:
+        pod = bench.pods("web")[0]
+        bench.sandbox.store.delete("pods", "ml", pod.name, grace_seconds=0)
+        assert [outcome.error for outcome in await bench.execute(EvictPod(pod.ref, pod.node), DeletePod(pod.ref, pod.node))] == [
+            "", ""]
+        assert ("ml", pod.name) not in bench.cluster.pods
+
+    on_a_bench(play)
+
+
+def test_another_pod_of_the_same_name_is_neither_evicted_nor_deleted() -> None:
+    async def play(bench: Bench) -> None:
+        pod = bench.pods("web")[0]
+        other = Ref(pod.namespace, pod.name, "another-uid")
+        outcomes = await bench.execute(EvictPod(other, "a"), DeletePod(other, "b"))
+        assert all(outcome.error for outcome in outcomes)
+        assert not is_terminating(stored(bench, pod.name) or {})
+        assert not bench.cluster.observe().unsettled, "a look has settled what the conflict left open"
+
+    on_a_bench(play)
+
+
+def test_the_last_look_calls_a_deletion_off_by_the_name_of_what_it_found() -> None:
+    async def play(bench: Bench) -> None:
+        driver, late = bench.pods("web")[0], bench.pods("web")[1]
+        bench.staying = (late,)
+        (outcome,) = await bench.execute(DeletePod(driver.ref, late.node, last_look=True))
+        assert outcome.error == f"pod ml/{late.name} uses a GPU of node {late.node}: the driver stays until it has gone"
+        assert not is_terminating(stored(bench, driver.name) or {})
+        assert bench.client.stats.total("delete", "pods") == 0
+        (outcome,) = await bench.execute(DeletePod(driver.ref, "cpu-1", last_look=True))
+        assert outcome.error == "", "nothing that must leave is on that node"
+
+    on_a_bench(play)
+
+
+def test_a_deletion_without_an_answer_leaves_its_node_undecided_until_the_server_was_asked() -> None:
+    async def play(bench: Bench) -> None:
+        pod = bench.pods("web")[0]
+
+        def lose(request: Request, proceed: object) -> Answer | Stream:
+            assert callable(proceed)
+            if request.method == "DELETE":
+                proceed()
+                raise errors.Unreachable("connection reset")
+            return messages.answer(messages.status_object(errors.ServerError("not now")), 500)
+
+        bench.transport.interfere = lose
+        (outcome,) = await bench.execute(DeletePod(pod.ref, pod.node))
+        assert outcome.error == "connection reset"
+        assert bench.cluster.observe().unsettled == {pod.node}
+        bench.transport.interfere = lambda request, proceed: proceed()
+        await asyncio.sleep(2)
+        assert bench.cluster.observe().unsettled == frozenset()
+
+    on_a_bench(play)
