@@ -107,6 +107,10 @@ class Server:
         self.transport = AiohttpTransport(from_files([kubeconfig], None, skip_missing=False))
         self.client = Client(self.transport)
 
+    def compact(self) -> None:
+        """Forget the changes up to now."""
+        raise NotImplementedError
+
     def close(self) -> None:
         self.run(self.transport.close())
         self._loop.call_soon_threadsafe(self._loop.stop)

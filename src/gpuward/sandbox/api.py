@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 PROBES: Final = frozenset({"/healthz", "/readyz", "/livez"})
+_DOCUMENTS: Final = frozenset({"/version", "/api", "/apis", "/openapi/v2", "/openapi/v3"})
 _CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 
 
@@ -33,6 +34,10 @@ def at_once(resource_key: str) -> float:
     """Delay no watch."""
     del resource_key
     return 0.0
+
+
+def _not_allowed() -> errors.MethodNotAllowed:
+    return errors.MethodNotAllowed("the server does not allow this method on the requested resource")
 
 
 class ApiServer:
@@ -76,6 +81,10 @@ class ApiServer:
         if review is not None and request.method == "POST":
             body = messages.parse(request.body, request.content_type)
             return messages.answer(reviews.answer(review, body if isinstance(body, dict) else {}), 201)
+        if path in _DOCUMENTS:
+            raise _not_allowed()
+        if not self.catalog.knows(path):
+            return Answer(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
         target = self.catalog.target(path)
         if target.subresource not in (None, "status"):
             return self._subresource(target, request)
@@ -90,7 +99,7 @@ class ApiServer:
         if request.method == "GET":
             return self._read(target, request)
         if target.served.resource.namespaced and target.namespace is None and request.method != "DELETE":
-            raise errors.MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise _not_allowed()
         single = target.name is not None
         if request.method == "POST" and not single:
             return self._writer.create(target, request)
@@ -102,7 +111,7 @@ class ApiServer:
             if single:
                 return self._writer.delete(target, request)
             return self._writer.delete_all(target, self._reader.select(target, request), request)
-        raise errors.MethodNotAllowed("the server does not allow this method on the requested resource")
+        raise _not_allowed()
 
     def _read(self, target: Target, request: Request) -> Answer | Stream:
         if request.flag("watch"):
@@ -123,7 +132,7 @@ class ApiServer:
             return self._writer.replace(target, request)
         if asked == ("scale", "PATCH"):
             return self._writer.patch(target, request)
-        raise errors.MethodNotAllowed("the server does not allow this method on the requested resource")
+        raise _not_allowed()
 
     def _bind(self, target: Target, request: Request) -> Answer:
         body = messages.parse(request.body, request.content_type)

@@ -91,6 +91,13 @@ class Catalog:
                 found = Served(custom.resource, f"{plural}.{group}", custom.columns)
         return found
 
+    def knows(self, path: str) -> bool:
+        """Tell whether a path belongs to an API group that is served, whatever the rest of it says."""
+        steps = [step for step in path.split("/") if step]
+        if steps[:1] == ["api"]:
+            return True
+        return steps[:1] == ["apis"] and (len(steps) == 1 or any(served.resource.group == steps[1] for served in self.all()))
+
     def target(self, path: str) -> Target:
         """Read a resource's path; raise `errors.NotFound` when nothing is served there."""
         steps = [step for step in path.split("/") if step]

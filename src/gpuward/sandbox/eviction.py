@@ -36,7 +36,7 @@ def evict(store: Store, target: Target, request: Request) -> Answer:
     wish = delete_options(messages.Request("DELETE", request.path, request.query, messages.encode(
         body.get("deleteOptions") or {})))
     pod = store.get("pods", target.namespace, target.name or "")
-    preconditions.check_identity(target.served.resource, pod, wish.uid, wish.resource_version)
+    preconditions.check_deletion(target.served.resource, pod, wish.uid, wish.resource_version)
     budget = None if _needs_no_budget(pod) else _budget_of(store, pod)
     if budget is not None and not _is_free(pod, budget):
         _take(store, pod, budget, wish.dry_run)

@@ -125,9 +125,24 @@ def _field(text: str) -> Field:
                  replaces_keys="replaceKeys" in strategies, replaces="replace" in strategies)
 
 
-def _refuse(value: Any, path: Path, wanted: str) -> errors.BadRequest:
+class Mismatch(errors.BadRequest):
+    """Refuse a value of another type than its field's, as Go's JSON decoder words it: innermost struct, names of all fields."""
+
+    def __init__(self, found: str, wanted: str, struct: str = "", names: tuple[str, ...] = ()) -> None:
+        place = f"struct field {struct}.{'.'.join(names)}" if struct else "value"
+        super().__init__(f"json: cannot unmarshal {found} into Go {place} of type {wanted}")
+        self._parts = (found, wanted)
+        self._struct = struct
+        self._names = names
+
+    def within(self, struct: str, name: str) -> Mismatch:
+        """Return the same as seen from a struct around the value."""
+        return Mismatch(*self._parts, self._struct or struct.rpartition(".")[2], (name, *self._names))
+
+
+def _refuse(value: Any, wanted: str) -> Mismatch:
     found = {str: "string", bool: "bool", dict: "object", list: "array"}.get(type(value), "number")
-    return errors.BadRequest(f"json: cannot unmarshal {found} into Go struct field .{written(path)} of type {wanted}")
+    return Mismatch(found, wanted)
 
 
 def _struct(type_name: str) -> Callable[[Any, Path, Reading], Any]:
@@ -137,7 +152,7 @@ def _struct(type_name: str) -> Callable[[Any, Path, Reading], Any]:
 
     def decode(value: Any, path: Path, reading: Reading) -> Object:
         if type(value) is not dict:
-            raise _refuse(value, path, type_name)
+            raise _refuse(value, type_name)
         if not readers:
             # A type may contain itself, so its fields' decoders are looked up at the first use.
             readers.update({name: (decoder(field.type), field.keeps == "?", _EXACT.get(field.type))
@@ -148,7 +163,10 @@ def _struct(type_name: str) -> Callable[[Any, Path, Reading], Any]:
             if reader is None:
                 reading.unknown.append(written((path, name)))
             elif item is not None:
-                read = item if type(item) is reader[2] else reader[0](item, (path, name), reading)
+                try:
+                    read = item if type(item) is reader[2] else reader[0](item, (path, name), reading)
+                except Mismatch as error:
+                    raise error.within(type_name, name) from None
                 if read or not reader[1]:
                     result[name] = read
         for name in always:
@@ -171,7 +189,7 @@ def zero(type_name: str) -> Any:
 def _list(element: str) -> Callable[[Any, Path, Reading], Any]:
     def decode(value: Any, path: Path, reading: Reading) -> list[Any]:
         if type(value) is not list:
-            raise _refuse(value, path, "[]" + element)
+            raise _refuse(value, "[]" + element)
         if element == "string" and all(type(item) is str for item in value):
             return value.copy()
         one = decoder(element)
@@ -184,7 +202,7 @@ def _list(element: str) -> Callable[[Any, Path, Reading], Any]:
 def _map(element: str) -> Callable[[Any, Path, Reading], Any]:
     def decode(value: Any, path: Path, reading: Reading) -> Object:
         if type(value) is not dict:
-            raise _refuse(value, path, "map[string]" + element)
+            raise _refuse(value, "map[string]" + element)
         if element == "string" and all(type(item) is str for item in value.values()):
             return dict(value)
         one = decoder(element)
@@ -198,7 +216,7 @@ def _plain(name: str, *types: type) -> Callable[[Any, Path, Reading], Any]:
     def decode(value: Any, path: Path, reading: Reading) -> Any:
         del reading
         if type(value) not in types:
-            raise _refuse(value, path, _GO_TYPES.get(name, name))
+            raise _refuse(value, _GO_TYPES.get(name, name))
         return value
 
     return decode
@@ -209,14 +227,14 @@ def _integer(value: Any, path: Path, reading: Reading) -> int:
     if type(value) is float and value.is_integer():
         return int(value)
     if type(value) is not int:
-        raise _refuse(value, path, "int32")
+        raise _refuse(value, "int32")
     return value
 
 
 def _quantity(value: Any, path: Path, reading: Reading) -> str:
     del reading
     if type(value) not in (str, int, float):
-        raise _refuse(value, path, "resource.Quantity")
+        raise _refuse(value, "resource.Quantity")
     try:
         return quantities.canonical(value)
     except ValueError as error:
@@ -235,7 +253,7 @@ def _microtime(value: Any, path: Path, reading: Reading) -> str:
 
 def _moment(value: Any, path: Path, form: str) -> str:
     if type(value) is not str:
-        raise _refuse(value, path, "v1.Time")
+        raise _refuse(value, "v1.Time")
     if _TIME.fullmatch(value) and len(value) == (20 if form.endswith("SZ") else 27):
         return value
     try:

@@ -2,7 +2,8 @@
 
 Results share the parts that a patch leaves alone with the original, which is never changed.
 The corner cases are those of the evanphx/json-patch v4 library, which kube-apiserver uses: a `test` without value, or with
-null, passes where the key is absent, and a path through a missing parent is an error.
+null, passes where the key is absent; `replace` of an absent key adds it, `copy` of one copies a null; a path through a missing
+parent is an error.
 """
 
 from __future__ import annotations
@@ -104,10 +105,12 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _read(document: Any, path: str) -> Any:
-    for step in _steps(path):
-        if isinstance(document, dict) and step not in document:
-            raise DoesNotApply(f"doc is missing path: {path}")
+    *parents, last = _steps(path) or [""]
+    for step in parents:
         document = _child(document, step, path)
+    if not path:
+        return document
+    document = _child(document, last, path)
     return document
 
 
@@ -155,7 +158,7 @@ def _with_item(document: Any, key: Any, value: Any) -> Any:
 
 
 def _edit_object(document: dict[str, Any], key: str, kind: str, value: Any, path: str) -> dict[str, Any]:
-    if kind != "add" and key not in document:
+    if kind == "remove" and key not in document:
         raise DoesNotApply(f'{kind} operation does not apply: doc is missing key: {path}: missing value')
     if kind == "remove":
         return {name: item for name, item in document.items() if name != key}

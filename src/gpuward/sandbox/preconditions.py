@@ -74,15 +74,31 @@ def check_namespace(resource: Resource, meta: Object, namespace: Object | None) 
                 "field": "metadata.namespace"}]))
 
 
-def check_identity(resource: Resource, old: Object, uid: str | None, version: str | None) -> None:
-    """Refuse a write that was meant for another object of that name, or for another version of it."""
+def check_deletion(resource: Resource, old: Object, uid: str | None, version: str | None) -> None:
+    """Refuse a deletion that was meant for another object of that name, or for another version of it."""
     meta = old["metadata"]
     if uid and uid != meta["uid"]:
+        raise _foreign(resource, meta, uid)
+    if version and version != meta["resourceVersion"]:
         raise conflict(resource, meta["name"],
-                       f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}")
+                       f"Precondition failed: ResourceVersion in precondition: {version}, "
+                       f"ResourceVersion in object meta: {meta['resourceVersion']}")
+
+
+def _foreign(resource: Resource, meta: Object, uid: str) -> errors.Conflict:
+    return conflict(resource, meta["name"],
+                    f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta['uid']}")
+
+
+def check_identity(resource: Resource, old: Object, uid: str | None, version: str | None) -> None:
+    """Refuse an update that was meant for another object of that name, or for another version of it."""
+    meta = old["metadata"]
+    if uid and uid != meta["uid"]:
+        raise _foreign(resource, meta, uid)
     if version and version != meta["resourceVersion"]:
         raise conflict(resource, meta["name"],
                        "the object has been modified; please apply your changes to the latest version and try again")
+
 
 def carry_over(resource: Resource, old: Object, new: Object, subresource: str | None) -> Object:
     """Return what an update really asks for: server-owned metadata stays; spec and status have an endpoint each."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuward import errors
 from gpuward.sandbox import messages, selectors, tables
 from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.sandbox.store import without_kind
 from gpuward.sandbox.watch import Watch, Wish, too_large
 
 if TYPE_CHECKING:
@@ -115,7 +116,17 @@ class Reader:
 
     def _json(self, served: Served, obj: Object) -> bytes:
         shown = served.show(obj)
-        return self._store.encoded(obj) if shown is obj else messages.encode(shown)
+        if shown is not obj:
+            return messages.encode(shown)
+        head = messages.encode({"kind": obj["kind"], "apiVersion": obj["apiVersion"]})
+        return head[:-1] + b"," + self._store.encoded(obj)[1:]
+
+    def _item(self, served: Served, obj: Object) -> bytes:
+        """Return an object as part of a list: built-in ones leave out what the list's own kind says."""
+        if served.resource.custom:
+            return self._json(served, obj)
+        shown = served.show(obj)
+        return self._store.encoded(obj) if shown is obj else messages.encode(without_kind(shown))
 
     def _listed(self, served: Served, found: list[Object], meta: Object, request: Request) -> Answer:
         shape = _shape(request)
@@ -128,10 +139,12 @@ class Reader:
                                     "items": [partial(obj) for obj in found]})
         head = messages.encode({"kind": served.resource.kind + "List", "apiVersion": served.resource.api_version,
                                 "metadata": meta})
-        items = b",".join(self._json(served, obj) for obj in found)
+        items = b",".join(self._item(served, obj) for obj in found)
         return messages.answer(head[:-1] + b',"items":[' + items + b"]}")
 
     def _check_version(self, request: Request, version: int) -> None:
+        if request.query.get("resourceVersionMatch") and not request.query.get("resourceVersion"):
+            raise _forbidden_match()
         if version > self._store.version:
             raise too_large(version, self._store.version)
         if request.query.get("resourceVersionMatch") == "Exact" and version != self._store.version:
@@ -160,6 +173,13 @@ class Reader:
         return rest, str(version)
 
 
+def _forbidden_match() -> errors.Invalid:
+    told = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+    cause = {"reason": "FieldValueForbidden", "message": told, "field": "resourceVersionMatch"}
+    return errors.Invalid(f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: {told}',
+                          details={"group": "meta.k8s.io", "kind": "ListOptions", "causes": [cause]})
+
+
 def partial(obj: Object) -> Object:
     """Return an object's metadata as the API server gives it to who asks for nothing else."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
@@ -179,7 +199,8 @@ def _number(version: str) -> int:
     try:
         return int(version)
     except ValueError:
-        raise errors.BadRequest(f"resourceVersion: Invalid value: {version!r}: strconv.ParseUint: invalid syntax") from None
+        raise errors.BadRequest(f'invalid resource version: resourceVersion: Invalid value: "{version}": strconv.ParseUint: '
+                                f'parsing "{version}": invalid syntax') from None
 
 
 def _bookmark(served: Served) -> Callable[[str, Object], bytes]:

@@ -78,6 +78,9 @@ def _requirement(match: re.Match[str]) -> Requirement:
     if op in ("in", "notin"):
         values = frozenset(value.strip() for value in match["values"].split(","))
         return Requirement(match["key"], op, values)
+    if op in ("<", ">") and not match["values"].isdigit():
+        raise errors.BadRequest(f'unable to parse requirement: values[0]: Invalid value: "{match["values"]}": for \'Gt\', '
+                                "'Lt' operators, the value must be an integer")
     name = {"=": "in", "==": "in", "!=": "notin"}.get(op, op)
     return Requirement(match["key"], name, frozenset({match["values"]}))
 
@@ -118,11 +121,16 @@ def parse_fields(resource: Resource, text: str) -> tuple[FieldRequirement, ...]:
         if match is None:
             raise errors.BadRequest(f"invalid selector: '{term}'; can't understand '{term}'")
         if match[1] not in supported_fields(resource):
-            raise errors.BadRequest(
-                f'Unable to find "{resource.api_version}, Resource={resource.plural}" that match label selector "", '
-                f'field selector "{text}": field label not supported: {match[1]}')
+            raise _unsupported(resource, match[1])
         found.append(FieldRequirement(match[1], match[3], match[2] != "!="))
     return tuple(found)
+
+
+def _unsupported(resource: Resource, field: str) -> errors.BadRequest:
+    if resource.key in _FIELDS or resource.custom:
+        return errors.BadRequest(f"field label not supported: {field}")
+    known = ", ".join(f'"{name}"' for name in supported_fields(resource))
+    return errors.BadRequest(f'"{field}" is not a known field selector: only {known}')
 
 
 def supported_fields(resource: Resource) -> dict[str, Callable[[Object], str]]:

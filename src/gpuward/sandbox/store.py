@@ -48,6 +48,11 @@ def copy(obj: Object) -> Object:
     return result
 
 
+def without_kind(obj: Object) -> Object:
+    """Return an object as it stands in a list, whose own kind says what its items are."""
+    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+
+
 def timestamp(seconds: float) -> str:
     """Write unix seconds as Kubernetes does: RFC 3339 in UTC, whole seconds."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -146,12 +151,12 @@ class Store:
         return [table.objects[key] for key in sorted(table.indexes[index].members.get(term, ()))]
 
     def encoded(self, obj: Object) -> bytes:
-        """Return the JSON of a stored object, kept while the object is the newest that was asked for."""
+        """Return the JSON of a stored object without its kind and apiVersion, kept until a newer version is asked for."""
         uid = obj["metadata"]["uid"]
         kept = self._encoded.get(uid)
         if kept is not None and kept[0] is obj:
             return kept[1]
-        data = _encoder.encode(obj)
+        data = _encoder.encode(without_kind(obj))
         self._encoded[uid] = (obj, data)
         return data
 
@@ -250,7 +255,7 @@ class Store:
         """
         table = self._table(resource_key)
         old = self.get(resource_key, namespace, name)
-        preconditions.check_identity(table.resource, old, uid, resource_version)
+        preconditions.check_deletion(table.resource, old, uid, resource_version)
         wanted = deletion.Wanted(self.now(), grace_seconds, propagation)
         new = deletion.mark(table.resource, old, wanted)
         if dry_run:

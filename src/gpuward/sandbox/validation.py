@@ -33,8 +33,7 @@ _SUBDOMAIN_RULE: Final = (
     "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')")
 _FREE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
-_POD_MAY_CHANGE: Final = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates",
-                                    "nodeName"})
+_POD_MAY_CHANGE: Final = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"})
 _SELECTING: Final = frozenset({"daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps"})
 
 
@@ -149,6 +148,9 @@ def _changes(resource: Resource, new: Object, old: Object | None) -> Iterator[Ca
         yield "FieldValueInvalid", "spec.selector", f"Invalid value: {_go_map(after.get('selector'))}: field is immutable"
     if resource.key == "jobs.batch" and before.get("template") != after.get("template"):
         yield "FieldValueInvalid", "spec.template", f"Invalid value: {_go_map(after.get('template'))}: field is immutable"
+    if resource.key == "pods" and not before.get("nodeName"):
+        # The scheduler binds a pod by setting its node.
+        before = {**before, "nodeName": after.get("nodeName")}
     if resource.key == "pods" and _frozen(before) != _frozen(after):
         yield ("FieldValueForbidden", "spec",
                "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"

@@ -45,12 +45,18 @@ class Wish:
 def too_large(wanted: int, current: int) -> errors.ServerError:
     """Say that a version has not been reached yet."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return errors.ServerError(f"Too large resource version: {wanted}, current: {current}", status=504, reason="Timeout",
+    return errors.ServerError(f"Timeout: Too large resource version: {wanted}, current: {current}", status=504, reason="Timeout",
                               details={"retryAfterSeconds": 1, "causes": [cause]})
 
 
 def _nothing() -> None:
     """Be the end of a subscription that never began."""
+
+
+def _last_seen(event: Event) -> Object:
+    """Return an object that a watch loses sight of: as it was, with the version at which it went."""
+    old: Object = event.old or {}
+    return {**old, "metadata": {**old["metadata"], "resourceVersion": event.obj["metadata"]["resourceVersion"]}}
 
 
 class Watch:
@@ -107,7 +113,8 @@ class Watch:
         elif not now_fits and not (event.type == "DELETED" and fitted):
             kind = None
         if kind is not None:
-            self._send(self._wish.encode(kind, event.obj))
+            left = kind == "DELETED" and event.type == "MODIFIED" and event.old is not None
+            self._send(self._wish.encode(kind, _last_seen(event) if left else event.obj))
 
     def _on_bookmark_time(self) -> None:
         if self._wish.bookmark is not None:

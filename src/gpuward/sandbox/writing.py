@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,14 @@ class DeleteOptions:
     uid: str | None = None
     resource_version: str | None = None
     dry_run: bool = False
+
+
+class Undecodable(errors.BadRequest):
+    """Refuse a body that does not fit its type; `cause` is what the decoder says."""
+
+    def __init__(self, label: str, cause: str) -> None:
+        super().__init__(f"{label}: {cause}")
+        self.cause = cause
 
 
 class Writer:
@@ -75,7 +84,15 @@ class Writer:
             return messages.answer(scaling.write(self._store, target, _patched(target.served, current, kind, change)))
         stored = self._store.get(target.served.storage_key, target.namespace, target.name or "")
         current = target.served.show(stored)
-        return self._put(target, _patched(target.served, current, kind, change), request)
+        patched = _patched(target.served, current, kind, change)
+        uid = patched["metadata"].get("uid")
+        if uid not in (None, current["metadata"]["uid"]):
+            raise preconditions.invalid(target.served.resource, target.name or "", [
+                ("FieldValueInvalid", "metadata.uid", f'Invalid value: "{uid}": field is immutable')])
+        try:
+            return self._put(target, patched, request)
+        except Undecodable as error:
+            raise _no_object(patched, error) from None
 
     def delete(self, target: Target, request: Request) -> Answer:
         """Delete an object as the options in body or query say."""
@@ -154,11 +171,11 @@ class Writer:
         try:
             obj = schema.decode(inner, unknown)
         except errors.BadRequest as error:
-            raise errors.BadRequest(f"{label}: {error.message}") from None
+            raise Undecodable(label, error.message) from None
         mode = request.query.get("fieldValidation") or "Warn"
         if unknown and mode == "Strict":
             told = ", ".join(f'unknown field "{path}"' for path in unknown)
-            raise errors.BadRequest(f"{label}: strict decoding error: {told}")
+            raise Undecodable(label, f"strict decoding error: {told}")
         return obj, tuple(f'unknown field "{path}"' for path in unknown) if mode == "Warn" else ()
 
 
@@ -194,6 +211,14 @@ def _patched(served: Served, current: Object, kind: str, change: Any) -> Object:
     if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
         raise errors.BadRequest("the patch leaves no object with metadata")
     return result
+
+
+def _no_object(patched: Object, error: Undecodable) -> errors.Invalid:
+    """Refuse what a patch has made of an object: kube-apiserver words that as an invalid field `patch`."""
+    text = json.dumps(messages.encode(patched).decode())
+    told = f"Invalid value: {text}: {error.cause}"
+    return errors.Invalid(f' "" is invalid: patch: {told}', details={
+        "causes": [{"reason": "FieldValueInvalid", "message": told, "field": "patch"}]})
 
 
 def _type_name(served: Served) -> str:
