@@ -1,0 +1,40 @@
+"""Which pods are kept, as the policy wants them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gpuward.model.policy import Drain, UpgradePolicy, WaitForCompletion
+from gpuward.sandbox.fleet import workloads
+from tests.journeys.stage import Stage, on_stage
+
+
+def kept(stage: Stage) -> set[str]:
+    return {pod.labels.get("app", "") for pod in stage.operator.cluster.pods.values() if pod.namespace == "ml"}
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_policy_that_makes_more_pods_matter_has_them_listed_before_it_is_followed(stage: Stage) -> None:
+    await stage.installed()
+    for obj in workloads(inference=1, training=1, web=2):
+        stage.sandbox.apply(obj)
+    await stage.until(lambda: kept(stage) == {"inference", "training"})
+    interest = stage.operator.interest
+    assert interest.covers(UpgradePolicy())
+    assert not interest.covers(UpgradePolicy(drain=Drain(enable=True)))
+    await stage.patch_policy("driver/upgradePolicy/drain/enable", True)
+    await stage.until(lambda: kept(stage) == {"inference", "training", "web"}, within=10)
+    assert interest.covers(UpgradePolicy(drain=Drain(enable=True)))
+    await stage.patch_policy("driver/upgradePolicy/drain/enable", False)
+    await stage.patch_policy("driver/upgradePolicy/waitForCompletion/podSelector", "app=web")
+    await asyncio.sleep(5)
+    assert interest.covers(UpgradePolicy(wait_for_completion=WaitForCompletion("app=web")))
+    assert not interest.covers(UpgradePolicy())
+
+
+@on_stage(gpu_nodes=2)
+async def test_following_other_pods_wakes_the_rollout_even_if_there_are_none(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.patch_policy("driver/upgradePolicy/waitForCompletion/podSelector", "app=none")
+    await stage.upgraded(within=200)

@@ -1,0 +1,80 @@
+"""Which policy is in force, and what holds while it cannot be followed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gpuward import names
+from gpuward.cli.policyfile import default_policy
+from gpuward.controllers.policies import PolicyReader, remember
+from gpuward.model.policy import MaxUnavailable, UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PolicyView
+
+
+def view(name: str = "p", generation: int = 1, annotations: dict[str, str] | None = None, **upgrade: Any) -> PolicyView:
+    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(default_policy()))
+    body["metadata"] = {"name": name, "annotations": annotations or {}}
+    body["spec"]["driver"]["upgradePolicy"] |= upgrade
+    return PolicyView(name, f"uid-{name}", "1", generation, body=body)
+
+
+def snapshot(*policies: PolicyView) -> Snapshot:
+    return Snapshot("gpu-operator", policies=policies)
+
+
+def test_without_a_policy_nothing_is_upgraded() -> None:
+    active = PolicyReader().read(snapshot())
+    assert active.view is None
+    assert active.valid is None
+    assert not active.upgrades.auto_upgrade
+
+
+def test_the_first_policy_is_in_force() -> None:
+    active = PolicyReader().read(snapshot(view("a", maxParallelUpgrades=7), view("b")))
+    assert active.view is not None
+    assert (active.view.name, active.upgrades.max_parallel_upgrades) == ("a", 7)
+    assert active.valid is not None
+
+
+def test_an_edit_is_read_and_a_change_of_the_status_alone_is_not_decoded_again() -> None:
+    reader = PolicyReader()
+    first = reader.read(snapshot(view(maxParallelUpgrades=1)))
+    again = msgspec.structs.replace(view(maxParallelUpgrades=1), version="2")
+    second = reader.read(snapshot(again))
+    assert second.policy is first.policy
+    assert second.view is again
+    assert reader.read(snapshot(view(generation=2, maxParallelUpgrades=3))).upgrades.max_parallel_upgrades == 3
+
+
+def test_an_invalid_policy_names_field_value_and_fix_and_admits_nothing() -> None:
+    active = PolicyReader().read(snapshot(view(maxUnavailable="abc")))
+    assert active.valid is None
+    (problem,) = active.problems
+    assert (problem.field, problem.value) == ("spec.driver.upgradePolicy.maxUnavailable", "abc")
+    assert problem.fix
+    assert active.upgrades.admit is False
+    assert active.upgrades.auto_upgrade, "nodes in progress finish"
+
+
+def test_nodes_in_progress_finish_under_the_last_valid_policy() -> None:
+    valid = UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=9, max_unavailable=MaxUnavailable(count=4))
+    kept = {names.VALID_UPGRADE_POLICY: remember(valid)}
+    active = PolicyReader().read(snapshot(view(annotations=kept, maxUnavailable="abc")))
+    assert active.upgrades == msgspec.structs.replace(valid, admit=False)
+
+
+def test_a_memory_that_somebody_spoilt_is_as_good_as_none() -> None:
+    active = PolicyReader().read(snapshot(view(annotations={names.VALID_UPGRADE_POLICY: "{"}, maxUnavailable="abc")))
+    assert active.upgrades == UpgradePolicy(auto_upgrade=True, admit=False)
+
+
+def test_drivers_that_are_not_the_policys_are_not_upgraded_by_it() -> None:
+    for change in ({"sandboxWorkloads": {"enabled": True}}, {"driver": {"useNvidiaDriverCRD": True}}):
+        policy = view()
+        body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy.body))
+        for part, fields in change.items():
+            body["spec"][part] |= fields
+        assert not PolicyReader().read(snapshot(msgspec.structs.replace(policy, body=body))).upgrades.auto_upgrade

@@ -1,0 +1,75 @@
+"""Metrics and probes over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from gpuward.controllers.metrics import Metrics
+from gpuward.controllers.serving import health_routes, metrics_routes, parse_address, serve
+from gpuward.errors import InputError
+from gpuward.operands.status import Verdict, judged
+
+
+@pytest.mark.parametrize(("text", "address"), [
+    (":8080", ("0.0.0.0", 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:81", ("::1", 81)), ("0", None), ("", None),
+])
+def test_bind_addresses(text: str, address: tuple[str, int] | None) -> None:
+    assert parse_address("--metrics-bind-address", text) == address
+
+
+@pytest.mark.parametrize("text", ["8080", ":", "host", ":70000", ":80a"])
+def test_what_is_no_address_is_refused_by_its_flag(text: str) -> None:
+    with pytest.raises(InputError, match=r"--metrics-bind-address: .*:8080"):
+        parse_address("--metrics-bind-address", text)
+
+
+async def _get(address: str, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{address}{path}") as answer:
+        return answer.status, await answer.text()
+
+
+def test_probes_answer_as_things_are() -> None:
+    state = {"ready": False, "alive": True}
+
+    async def main() -> None:
+        routes = health_routes(lambda: state["ready"], lambda: state["alive"])
+        async with serve("--health-probe-bind-address", "127.0.0.1:0", routes) as address:
+            assert [await _get(address, path) for path in ("/readyz", "/healthz")] == [(500, "not yet"), (200, "ok")]
+            state.update(ready=True, alive=False)
+            assert [await _get(address, path) for path in ("/readyz", "/healthz")] == [(200, "ok"), (500, "not yet")]
+            with pytest.raises(InputError, match="choose an address that is free"):
+                async with serve("--health-probe-bind-address", address, routes):
+                    pass
+
+    asyncio.run(main())
+
+
+def test_a_server_that_is_switched_off_binds_nothing() -> None:
+    async def main() -> None:
+        async with serve("--metrics-bind-address", "0", []) as address:
+            assert address == ""
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("verdict", "status"), [
+    (None, "-1.0"), (judged([], has_nfd_labels=True, has_gpu_nodes=True), "1.0"),
+    (judged(["state-driver"], has_nfd_labels=True, has_gpu_nodes=True), "0.0"),
+])
+def test_metrics_have_nvidias_names(verdict: Verdict | None, status: str) -> None:
+    metrics = Metrics()
+    metrics.reconciled(verdict, gpu_nodes=3, has_nfd_labels=True, now=1700000000.0)
+
+    async def main() -> str:
+        async with serve("--metrics-bind-address", "127.0.0.1:0", metrics_routes(metrics)) as address:
+            return (await _get(address, "/metrics"))[1]
+
+    text = asyncio.run(main())
+    assert f"gpu_operator_reconciliation_status {status}\n" in text
+    assert "gpu_operator_gpu_nodes_total 3.0\n" in text
+    assert "gpu_operator_reconciliation_total" in text
+    assert "gpu_operator_reconciliation_failed_total" in text
+    assert "_created" not in text

@@ -1,0 +1,179 @@
+"""The cluster as it is followed: what a snapshot shows, when it is another one, and who is woken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+from gpuward import errors
+from gpuward.kube.client import Client
+from gpuward.kube.cluster import Cluster
+from gpuward.kube.resources import GVR
+from gpuward.model.views import Ref
+from gpuward.sandbox import messages
+from gpuward.sandbox.cluster import Sandbox
+from gpuward.sandbox.fleet import cpu_node, operator_place
+from gpuward.sandbox.messages import Answer, Stream
+from gpuward.sandbox.timeloop import run_virtual
+
+NAMESPACE = "gpu-operator"
+
+
+class Following:
+    """Hold a sandbox that has no life of its own, and a cluster that follows it."""
+
+    def __init__(self) -> None:
+        self.sandbox = Sandbox()
+        self.transport = self.sandbox.transport()
+        self.reports: list[tuple[str, str]] = []
+        self.cluster = Cluster(Client(self.transport), NAMESPACE, random=Random(0), report=self._report)
+
+    def _report(self, resource: GVR, error: errors.GpuwardError | None) -> None:
+        self.reports.append((str(resource), str(error)))
+
+    @property
+    def store(self) -> Any:
+        return self.sandbox.store
+
+
+def follow(play: Callable[[Following], Awaitable[None]], prepare: Callable[[Following], None] = lambda _: None) -> None:
+    """Play in virtual time while the cluster is followed."""
+
+    async def main() -> None:
+        scene = Following()
+        for obj in (operator_place()[0], cpu_node("n1")):
+            scene.sandbox.apply(obj)
+        prepare(scene)
+        async with asyncio.TaskGroup() as group:
+            scene.cluster.start(group)
+            await asyncio.sleep(1)
+            await play(scene)
+            scene.cluster.stop()
+        await scene.sandbox.stop()
+
+    run_virtual(main)
+
+
+def pod(name: str, node: str = "", app: str = "x") -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "labels": {"app": app}},
+            "spec": {"containers": [{"name": "c", "image": "i"}], **({"nodeName": node} if node else {})}}
+
+
+def daemonset() -> dict[str, Any]:
+    labels = {"app": "d"}
+    return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d", "namespace": NAMESPACE},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
+                "containers": [{"name": "c", "image": "i"}]}}}}
+
+
+def test_the_snapshot_is_the_same_object_until_something_changes() -> None:
+    async def play(scene: Following) -> None:
+        first = scene.cluster.observe()
+        assert scene.cluster.observe() is first
+        scene.sandbox.apply(pod("a", "n1"))
+        await asyncio.sleep(1)
+        second = scene.cluster.observe()
+        assert second is not first
+        assert not first.pods, "a snapshot never changes"
+        assert [one.name for one in second.pods["n1"]] == ["a"]
+
+    follow(play)
+
+
+def test_pods_are_grouped_by_their_nodes_and_move_between_groups() -> None:
+    async def play(scene: Following) -> None:
+        scene.sandbox.apply(pod("a"))
+        scene.sandbox.apply(pod("b", "n1"))
+        await asyncio.sleep(1)
+        assert {node: [one.name for one in pods] for node, pods in scene.cluster.observe().pods.items()} == {
+            "": ["a"], "n1": ["b"]}
+        scene.store.modify("pods", "default", "a", lambda obj: obj["spec"].update(nodeName="n1"))
+        scene.store.delete("pods", "default", "b", grace_seconds=0)
+        await asyncio.sleep(1)
+        assert {node: [one.name for one in pods] for node, pods in scene.cluster.observe().pods.items()} == {"n1": ["a"]}
+
+    follow(play)
+
+
+def test_a_new_version_of_a_daemonset_is_seen_though_nothing_that_is_read_has_changed() -> None:
+    async def play(scene: Following) -> None:
+        scene.sandbox.apply(daemonset())
+        await asyncio.sleep(1)
+        before = scene.cluster.observe().daemonsets[0].version
+        scene.store.patch_status("daemonsets.apps", NAMESPACE, "d", lambda obj: obj["status"].update(numberReady=1))
+        await asyncio.sleep(1)
+        assert scene.cluster.observe().daemonsets[0].version != before, "it is the precondition of the next replacement"
+
+    follow(play)
+
+
+def test_a_heartbeat_of_a_node_wakes_nobody_and_a_cordon_does() -> None:
+    async def play(scene: Following) -> None:
+        watcher = scene.cluster.watcher()
+        watcher.observe()
+        scene.store.modify("nodes", None, "n1", lambda obj: obj["metadata"].setdefault("annotations", {}).update(beat="1"))
+        assert not await watcher.changed(1.0)
+        scene.store.modify("nodes", None, "n1", lambda obj: obj["spec"].update(unschedulable=True))
+        assert await watcher.changed(1.0)
+
+    follow(play)
+
+
+def test_every_loop_is_woken_for_itself() -> None:
+    async def play(scene: Following) -> None:
+        one, two = scene.cluster.watcher(), scene.cluster.watcher()
+        one.observe()
+        two.observe()
+        scene.cluster.touch()
+        assert await one.changed(0.1)
+        one.observe()
+        assert not await one.changed(0.1)
+        assert await two.changed(0.1)
+
+    follow(play)
+
+
+def test_refusals_are_counted_per_life_of_a_pod() -> None:
+    async def play(scene: Following) -> None:
+        stored = scene.sandbox.apply(pod("a", "n1"))
+        await asyncio.sleep(1)
+        ref = Ref("default", "a", stored["metadata"]["uid"])
+        scene.cluster.refused(ref, 1.0, "budget")
+        scene.cluster.refused(ref, 2.0, "budget")
+        assert scene.cluster.observe().refusals[ref.uid].count == 2
+        scene.cluster.accepted(ref)
+        assert not scene.cluster.observe().refusals
+
+    follow(play)
+
+
+def test_a_kind_that_may_not_be_listed_is_said_to_be_unknown_until_it_can_be() -> None:
+    def forbid(scene: Following) -> None:
+        def interfere(request: messages.Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            if request.path.endswith("/services"):
+                error = errors.Forbidden("services is forbidden")
+                return messages.answer(messages.status_object(error), error.status)
+            return proceed()
+
+        scene.transport.interfere = interfere
+
+    async def play(scene: Following) -> None:
+        assert scene.cluster.observe().unlisted == {"Service": "services is forbidden"}
+        assert ("services", "services is forbidden") in scene.reports
+        watcher = scene.cluster.watcher()
+        watcher.observe()
+        scene.transport.interfere = lambda request, proceed: proceed()
+        assert await watcher.changed(60), "that it can be listed is news, even if there is none"
+        assert scene.cluster.observe().unlisted == {}
+
+    follow(play, forbid)
+
+
+def test_without_the_crds_it_is_not_synced_and_says_what_is_missing() -> None:
+    async def play(scene: Following) -> None:
+        assert not scene.cluster.is_synced
+        assert [resource for resource, _ in scene.reports] == ["clusterpolicies.nvidia.com"]
+
+    follow(play)
