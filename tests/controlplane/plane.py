@@ -64,10 +64,10 @@ class Plane:
         return done.stdout
 
     @contextmanager
-    def operator(self) -> Iterator[None]:
+    def operator(self) -> Iterator[subprocess.Popen[str]]:
         """Keep `gpuward run` running as the service account of deploy/operator.yaml."""
         with (self.state / "operator.log").open("a") as log, self._operator(log) as process:
-            yield
+            yield process
             assert process.poll() is None, (self.state / "operator.log").read_text()[-2000:]
 
     def furnish(self, *, with_workloads: bool = True) -> None:

@@ -7,10 +7,11 @@ import json
 import pytest
 
 from gpuward import names
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from tests.controlplane.conftest import NODES
 from tests.controlplane.plane import OPERATOR, WRITES, NodeWatch, Plane, cordoned_by_us, in_progress
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.xdist_group("controlplane")]
+pytestmark = pytest.mark.controlplane
 
 
 def images_of_driver_pods(plane: Plane) -> list[str]:
@@ -27,6 +28,12 @@ def upgrade(plane: Plane, watch: NodeWatch, version: str, **policy: object) -> N
     assert all(f":{version}-" in image for image in images)
 
 
+def protect(plane: Plane, max_unavailable: int | str) -> None:
+    """Say how many of the GPU pods may be missing: their replacements find no place while every node is cordoned."""
+    spec = {"spec": {"maxUnavailable": max_unavailable}}
+    plane.kubectl("patch", "-n", WORKLOAD_NAMESPACE, "poddisruptionbudget/inference", "--type=merge", "-p", json.dumps(spec))
+
+
 def test_the_stack_is_installed(installed: Plane) -> None:
     sets = installed.get("daemonsets", "-n", names.DEFAULT_NAMESPACE)["items"]
     wanted = {each["metadata"]["name"]: each["status"]["desiredNumberScheduled"] for each in sets}
@@ -37,6 +44,7 @@ def test_the_stack_is_installed(installed: Plane) -> None:
 
 
 def test_one_node_at_a_time(installed: Plane, watch: NodeWatch) -> None:
+    protect(installed, 1)
     upgrade(installed, watch, "580.95.05", maxParallelUpgrades=1, maxUnavailable="25%")
     assert watch.most(in_progress) == 1
     assert watch.most(cordoned_by_us) == 1
@@ -44,16 +52,19 @@ def test_one_node_at_a_time(installed: Plane, watch: NodeWatch) -> None:
 
 
 def test_all_nodes_at_once(installed: Plane, watch: NodeWatch) -> None:
+    protect(installed, "100%")
     upgrade(installed, watch, "580.105.08", maxParallelUpgrades=0, maxUnavailable="100%")
     assert watch.most(in_progress) > 1
 
 
 def test_no_more_unavailable_nodes_than_allowed(installed: Plane, watch: NodeWatch) -> None:
+    protect(installed, "100%")
     upgrade(installed, watch, "580.126.09", maxParallelUpgrades=0, maxUnavailable=2)
     assert watch.most(in_progress) == 2
 
 
 def test_the_cordon_of_an_administrator_is_kept(installed: Plane, watch: NodeWatch) -> None:
+    protect(installed, "100%")
     installed.kubectl("cordon", "gpu-2")
     try:
         upgrade(installed, watch, "580.126.20", maxParallelUpgrades=0, maxUnavailable="100%")
