@@ -171,6 +171,18 @@ def test_a_kind_that_may_not_be_listed_is_said_to_be_unknown_until_it_can_be() -
     follow(play, forbid)
 
 
+def test_a_new_list_of_pods_is_news_even_if_it_shows_the_same() -> None:
+    async def play(scene: Following) -> None:
+        watcher = scene.cluster.watcher()
+        watcher.observe()
+        scene.cluster.follow_pods(lambda pod: False)
+        assert not scene.cluster.pods.synced.is_set(), "what matters now is not known yet"
+        assert await watcher.changed(60), "who waits for the list has to look again"
+        assert scene.cluster.pods.synced.is_set()
+
+    follow(play)
+
+
 def test_without_the_crds_it_is_not_synced_and_says_what_is_missing() -> None:
     async def play(scene: Following) -> None:
         assert not scene.cluster.is_synced
