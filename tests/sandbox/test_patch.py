@@ -53,8 +53,8 @@ def test_the_test_operation(operation: Any, passes: bool) -> None:
 
 
 @pytest.mark.parametrize("operation", [
-    op("remove", "/missing"), op("replace", "/missing", value=1), op("add", "/x/y", value=1), op("remove", "/b/c/7"),
-    op("add", "/b/c/9", value=1), op("frobnicate", "/a"), op("copy", "/z"), op("copy", "/z", **{"from": "/nope"}), {"op": "add"},
+    op("remove", "/missing"), op("replace", "/missing/x", value=1), op("add", "/x/y", value=1), op("remove", "/b/c/7"),
+    op("add", "/b/c/9", value=1), op("frobnicate", "/a"), op("copy", "/z"), op("copy", "/z", **{"from": "/nope/x"}), {"op": "add"},
     op("add", "a", value=1), op("replace", "/b/c/x", value=1),
 ])
 def test_operations_that_do_not_fit(operation: Any) -> None:
@@ -62,6 +62,13 @@ def test_operations_that_do_not_fit(operation: Any) -> None:
         patch.apply_json(DOC, [operation])
     assert caught.value.status == 422
     assert caught.value.cause
+
+
+@pytest.mark.parametrize(("operation", "value"), [
+    (op("replace", "/new", value=1), 1), (op("copy", "/new", **{"from": "/nope"}), None),
+])
+def test_operations_that_take_an_absent_key_for_null(operation: Any, value: Any) -> None:
+    assert patch.apply_json(DOC, [operation]) == {**DOC, "new": value}
 
 
 def test_what_is_no_patch() -> None:

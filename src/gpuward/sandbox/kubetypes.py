@@ -142,7 +142,8 @@ class Mismatch(errors.BadRequest):
 
 def _refuse(value: Any, wanted: str) -> Mismatch:
     found = {str: "string", bool: "bool", dict: "object", list: "array"}.get(type(value), "number")
-    return Mismatch(found, wanted)
+    # Go says the package, which is `v1` for all of them.
+    return Mismatch(found, re.sub(r"\w+\.(?=v1\.)", "", wanted))
 
 
 def _struct(type_name: str) -> Callable[[Any, Path, Reading], Any]:

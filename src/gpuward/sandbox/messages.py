@@ -45,6 +45,18 @@ class Request:
             raise errors.BadRequest(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
 
 
+class PageExpired(errors.Gone):
+    """Refuse to go on with a paged list of an old version; `token` goes on with the newest instead."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+            "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
+            "the results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+            "modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+        self.token = token
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Hold one complete answer."""
@@ -77,6 +89,8 @@ def status_object(error: errors.ApiError) -> Object:
                     "reason": error.reason, "code": error.status}
     if error.details:
         body["details"] = error.details
+    if isinstance(error, PageExpired):
+        body["metadata"] = {"continue": error.token}
     return body
 
 

@@ -25,6 +25,10 @@ KEPT_PAGES: Final = 64
 """How many unfinished paged lists are remembered; the oldest then answer 410."""
 
 
+_NEWEST: Final = -1
+"""Stands in a continue token for no version in particular."""
+
+
 class Reader:
     """Answer reads from a store."""
 
@@ -48,7 +52,7 @@ class Reader:
         version = request.query.get("resourceVersion") or "0"
         token = request.query.get("continue")
         if token:
-            found, version = self._resume(target, token)
+            found, version = self._resume(target, request, token)
         else:
             self._check_version(request, _number(version))
             found, version = self.select(target, request), str(self._store.version)
@@ -151,26 +155,33 @@ class Reader:
             raise errors.Gone("The provided resource version is too old to be listed exactly.")
 
     def _keep(self, version: str, rest: list[Object]) -> str:
-        last = rest[0]["metadata"]
-        start = f"{last.get('namespace', '')}/{last['name']}"
-        token = base64.urlsafe_b64encode(json.dumps({"v": "meta.k8s.io/v1", "rv": int(version), "start": start}).encode())
-        self._pages[token.decode()] = rest
+        token = _token(int(version), _place(rest[0]))
+        self._pages[token] = rest
         while len(self._pages) > KEPT_PAGES:
             self._pages.popitem(last=False)
-        return token.decode()
+        return token
 
-    def _resume(self, target: Target, token: str) -> tuple[list[Object], str]:
+    def _resume(self, target: Target, request: Request, token: str) -> tuple[list[Object], str]:
         try:
-            version = int(json.loads(base64.urlsafe_b64decode(token))["rv"])
-        except (ValueError, KeyError, TypeError):
+            read = json.loads(base64.urlsafe_b64decode(token))
+            version, start = int(read["rv"]), tuple(read["start"].split("/"))
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise errors.BadRequest("continue key is not valid: unable to decode") from None
+        if version == _NEWEST:
+            found = self.select(target, request)
+            return [obj for obj in found if tuple(_place(obj).split("/")) >= start], str(self._store.version)
         rest = self._pages.get(token)
         if rest is None or version < self._store.compacted(target.served.storage_key):
-            raise errors.Gone(
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list "
-                "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
-                "the results.")
+            raise messages.PageExpired(_token(_NEWEST, read["start"]))
         return rest, str(version)
+
+
+def _place(obj: Object) -> str:
+    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def _token(version: int, start: str) -> str:
+    return base64.urlsafe_b64encode(json.dumps({"v": "meta.k8s.io/v1", "rv": version, "start": start}).encode()).decode()
 
 
 def _forbidden_match() -> errors.Invalid:
