@@ -1,0 +1,59 @@
+"""The flags and files of the control plane's programs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from tools.controlplane.programs import PACKAGES, USERS, Delays, Place, command_lines, free_ports, write_files
+
+STAGES = Path(__file__).parents[2] / "tools" / "controlplane" / "stages.yaml"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "bin", tmp_path / "run", free_ports())
+
+
+def test_every_program_has_a_command_line(place: Place) -> None:
+    lines = command_lines(place)
+    assert list(lines) == list(PACKAGES)
+    assert all(line[0] == str(place.bin / name) for name, line in lines.items())
+
+
+def test_nothing_listens_beyond_the_loopback_interface(place: Place) -> None:
+    flags = [flag for line in command_lines(place).values() for flag in line]
+    addresses = [flag for flag in flags if re.match(r"--[a-z-]*(listen|bind|advertise)", flag)]
+    assert len(addresses) == 6
+    assert all("127.0.0.1" in flag for flag in addresses)
+
+
+def test_ports_differ() -> None:
+    ports = free_ports()
+    assert len({ports.api, ports.etcd, ports.etcd_peers}) == 3
+
+
+def test_the_delays_are_those_asked_for(place: Place) -> None:
+    write_files(place, STAGES, Delays(20, 5.5))
+    stages = {stage["metadata"]["name"]: stage for stage in yaml.safe_load_all((place.run / "stages.yaml").read_text())}
+    choice = stages["pod-ready"]["spec"]["delay"]["durationFrom"]["expressionFrom"]
+    assert '{"nvidia-driver-daemonset": "20s", "nvidia-operator-validator": "5.5s"}' in choice
+    assert set(stages) == {"node-initialize", "node-heartbeat", "pod-ready", "pod-complete", "pod-delete"}
+
+
+def test_every_user_has_a_context_and_a_token_that_nobody_else_can_read(place: Place) -> None:
+    write_files(place, STAGES, Delays())
+    config = json.loads(place.kubeconfig.read_text())
+    assert config["current-context"] == "admin"
+    assert [context["name"] for context in config["contexts"]] == list(USERS)
+    assert len({user["user"]["token"] for user in config["users"]}) == len(USERS)
+    assert place.run.stat().st_mode & 0o077 == 0
+
+
+def test_only_the_operator_is_bound_by_rules(place: Place) -> None:
+    write_files(place, STAGES, Delays())
+    rows = (place.run / "tokens.csv").read_text().splitlines()
+    assert [row.split(",")[2] for row in rows if "system:masters" not in row] == ["gpuward"]
