@@ -81,12 +81,11 @@ class Result(msgspec.Struct, frozen=True):
         return found / self.case.nodes
 
 
-class Operator:
-    """Read the operator's process from /proc."""
+class Usage:
+    """Read what a process uses from /proc."""
 
-    def __init__(self) -> None:
-        found = subprocess.run(["pgrep", "-f", "main[(][)] run --context gpuward"], capture_output=True, text=True, check=True)
-        self.pid = int(found.stdout.split()[0])
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds used so far."""
@@ -152,15 +151,15 @@ def _measure(plane: Plane, case: Case) -> Result:
     plane.furnish(with_workloads=False)
     limits = {"maxParallelUpgrades": case.parallel, "maxUnavailable": "100%"}
     plane.change_policy(upgradePolicy=limits)
-    with plane.operator():
+    with plane.operator() as process:
         plane.policy_ready()
         asyncio.run(_all_done(plane, case.nodes))
-        operator = Operator()
-        cpu = operator.cpu_seconds()
+        usage = Usage(process.pid)
+        cpu = usage.cpu_seconds()
         with plane.audited() as asked:
             seconds, cordoned = asyncio.run(_roll_out(plane, case))
-        cpu = operator.cpu_seconds() - cpu
-        peak = operator.peak_mb()
+        cpu = usage.cpu_seconds() - cpu
+        peak = usage.peak_mb()
     change = {"spec": {"template": {"metadata": {"annotations": {"bench": "floor"}}}}}
     plane.kubectl("patch", "daemonset", names.DRIVER_APP, "-n", names.DEFAULT_NAMESPACE, "--type=merge", "-p", json.dumps(change))
     floor = asyncio.run(_floor(plane, case))
