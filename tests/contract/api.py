@@ -60,7 +60,7 @@ class Reply:
     @property
     def warnings(self) -> list[str]:
         text = self.headers.get("Warning", "")
-        return [part.split('"')[1] for part in text.split("299 - ")[1:]]
+        return [json.loads(part.rstrip(", ")) for part in text.split("299 - ")[1:]]
 
 
 class Watching:
@@ -121,7 +121,7 @@ class Server:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.submit(work).result(PATIENCE)
+        return self.submit(work).result(3 * PATIENCE)
 
     def request(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", **query: Any) -> Reply:
         """Send one request as gpuward's client sends it."""

@@ -62,7 +62,7 @@ def test_a_field_selector_watches_one_object(api: Api) -> None:
 def test_a_watch_ends_when_its_time_is_over_with_a_bookmark_before(api: Api) -> None:
     path = PODS.path(api.ns)
     version = api.get(path).body["metadata"]["resourceVersion"]
-    with api.watching(path, resourceVersion=version, timeoutSeconds=3, allowWatchBookmarks="true") as watch:
+    with api.watching(path, resourceVersion=version, timeoutSeconds=6, allowWatchBookmarks="true") as watch:
         events = watch.until_end()
     assert [event["type"] for event in events][-1:] == ["BOOKMARK"]
     last = events[-1]["object"]
@@ -84,7 +84,8 @@ def test_initial_events_end_with_a_bookmark(api: Api) -> None:
 def test_a_version_from_before_the_history_is_gone(api: Api) -> None:
     path = EVENTS.path(api.ns)
     first = api.made(path, event("a", api.ns))
-    api.made(path, event("b", api.ns))
+    for name in "bc":
+        api.made(path, event(name, api.ns))
     api.server.compact()
     with api.watching(path, resourceVersion=first["metadata"]["resourceVersion"], timeoutSeconds=5) as watch:
         told = watch.next()

@@ -40,9 +40,19 @@ def evict(store: Store, target: Target, request: Request) -> Answer:
     budget = None if _needs_no_budget(pod) else _budget_of(store, pod)
     if budget is not None and not _is_free(pod, budget):
         _take(store, pod, budget, wish.dry_run)
+    if not wish.dry_run:
+        store.patch_status("pods", target.namespace, target.name or "", lambda one: _note(one, timestamp(store.now())))
     store.delete("pods", target.namespace, target.name or "", uid=pod["metadata"]["uid"], grace_seconds=wish.grace_seconds,
                  propagation=wish.propagation, dry_run=wish.dry_run)
     return messages.success(201)
+
+
+def _note(pod: Object, now: str) -> None:
+    """Write on a pod that it ends by an eviction."""
+    others = [one for one in pod["status"].get("conditions") or () if one["type"] != "DisruptionTarget"]
+    pod["status"]["conditions"] = [*others, {
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+        "lastProbeTime": None, "lastTransitionTime": now}]
 
 
 def _needs_no_budget(pod: Object) -> bool:
@@ -55,7 +65,7 @@ def _budget_of(store: Store, pod: Object) -> Object | None:
              if selectors.match_labels(selectors.from_label_selector(budget["spec"].get("selector")), pod)]
     if len(found) > 1:
         raise errors.ServerError("This pod has more than one PodDisruptionBudget, which the eviction subresource does not "
-                                 "support.")
+                                 "support.", reason="")
     return found[0] if found else None
 
 

@@ -87,6 +87,8 @@ def status_object(error: errors.ApiError) -> Object:
     """Return the Status object that tells of an error."""
     body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": error.message,
                     "reason": error.reason, "code": error.status}
+    if not error.reason:
+        del body["reason"]
     if error.details:
         body["details"] = error.details
     if isinstance(error, PageExpired):

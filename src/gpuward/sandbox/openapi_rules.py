@@ -1,6 +1,6 @@
 """Validation of custom resources by their OpenAPI schema, worded as kube-apiserver words it.
 
-CEL rules (`x-kubernetes-validations`) are not evaluated.
+Of CEL rules (`x-kubernetes-validations`) those are evaluated that `cel` can read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from gpuward.sandbox import cel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +47,22 @@ def violations(schema: Schema, value: Any, path: str, old: Any = _ABSENT) -> Ite
         yield from _string(schema, value, path)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield from _number(schema, value, path)
+    yield from _ruled(schema, value, path, old)
+
+
+def _ruled(schema: Schema, value: Any, path: str, old: Any) -> Iterator[Cause]:
+    for rule in schema.get("x-kubernetes-validations") or ():
+        holds = cel.compile_rule(rule["rule"])
+        if holds is None or (old is _ABSENT and "oldSelf" in rule["rule"]):
+            continue
+        scope = {"self": value} if old is _ABSENT else {"self": value, "oldSelf": old}
+        try:
+            if holds(scope):
+                continue
+            told = rule.get("message") or f"failed rule: {rule['rule'].strip()}"
+        except cel.EvaluationError as error:
+            told = f"rule: {rule['rule'].strip()}: {error}"
+        yield rule.get("reason", "FieldValueInvalid"), path + rule.get("fieldPath", ""), f"Invalid value: {_shown(value)}: {told}"
 
 
 def _types(schema: Schema) -> list[str]:

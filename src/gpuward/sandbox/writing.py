@@ -150,6 +150,8 @@ class Writer:
         found = body.get("apiVersion")
         if found and found != wanted:
             raise errors.BadRequest(f"the API version in the data ({found}) does not match the expected API version ({wanted})")
+        if resource.custom and not body.get("kind"):
+            raise errors.BadRequest(f"Object 'Kind' is missing in '{messages.encode(body).decode()}'")
         kind = "Scale" if target.subresource == "scale" else resource.kind
         if body.get("kind") and body["kind"] != kind:
             raise errors.BadRequest(f"{body['kind']} in version \"{found}\" cannot be handled as a {kind}")
