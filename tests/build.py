@@ -182,7 +182,7 @@ def cluster(
         nodes={each.name: each for each in nodes},
         pods=by_node,
         daemonsets=(daemonset(settled=settled, digest=digest),),
-        revisions=(revision("540", 1), revision("550", 2), revision(target, 3)),
+        revisions=(revision("540", 1), revision("550", 2), revision(target, 3, digest=digest)),
         refusals=refusals,
         unsettled=frozenset(unsettled),
     )
@@ -202,9 +202,10 @@ def daemonset(*, settled: bool = True, digest: str = "", name: str = DAEMONSET, 
     )
 
 
-def revision(driver: str, number: int, *, owner: str = "uid-daemonset") -> RevisionView:
+def revision(driver: str, number: int, *, owner: str = "uid-daemonset", digest: str = "") -> RevisionView:
     """Build the ControllerRevision of a driver template."""
-    return RevisionView(NAMESPACE, f"{DAEMONSET}-{driver}", owner_uid=owner, revision=number, hash=driver)
+    name = f"{DAEMONSET}-{driver}"
+    return RevisionView(NAMESPACE, name, owner_uid=owner, revision=number, hash=driver, config_digest=digest)
 
 
 def fleet(

@@ -12,7 +12,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.facts import gather
 from tests import build
-from tests.build import ADMITTED, LONG_AGO, NOW, driver_pod, node, record, validator
+from tests.build import ADMITTED, LONG_AGO, NOW, driver_pod, gpu_pod, node, policy, record, validator
 from tests.upgrade.one import facts
 
 
@@ -226,3 +226,15 @@ def test_jobs_are_the_pods_of_the_selector_that_run(phase: str, selector: str, l
 )
 def test_a_driver_is_unvouched_between_its_restart_and_its_validation(remembers: Record, unvouched: bool) -> None:
     assert facts(node(remembers=remembers), driver_pod()).unvouched is unvouched
+
+
+@pytest.mark.parametrize(("of_daemonset", "of_revision"), [("new", "old"), ("old", "new")])
+def test_two_watches_that_tell_of_different_drivers_tell_of_no_target(of_daemonset: str, of_revision: str) -> None:
+    """Either watch may lag. A new revision with the DaemonSet's old digest once passed for a mere restart, under running jobs."""
+    snapshot = build.cluster([node()], [driver_pod(config_digest="old"), gpu_pod()], digest=of_revision)
+    lagging = msgspec.structs.replace(snapshot, daemonsets=(build.daemonset(digest=of_daemonset),))
+    (seen,) = gather(lagging, policy())
+    assert not seen.target
+    assert not seen.restart_only
+    (agreed,) = gather(snapshot, policy())
+    assert agreed.target == "560"

@@ -152,7 +152,7 @@ def crashed(snapshot: Snapshot, at: str) -> Snapshot:
 def retarget(snapshot: Snapshot, driver: str, *, digest: str = "") -> Snapshot:
     """Let somebody change the driver of the DaemonSet; going back to an old template makes its revision the newest."""
     others = [revision for revision in snapshot.revisions if revision.hash != driver]
-    newest = build.revision(driver, 1 + max(revision.revision for revision in others))
+    newest = build.revision(driver, 1 + max(revision.revision for revision in others), digest=digest)
     daemonsets = (replace(snapshot.daemonsets[0], config_digest=digest),)
     return replace(snapshot, revisions=(*others, newest), daemonsets=daemonsets)
 

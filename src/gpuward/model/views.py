@@ -162,6 +162,8 @@ class RevisionView(msgspec.Struct, frozen=True):
     owner_uid: str = ""
     revision: int = 0
     hash: str = ""
+    config_digest: str = ""
+    """The DRIVER_CONFIG_DIGEST of the template that the revision keeps."""
 
 
 class OwnedView(msgspec.Struct, frozen=True):

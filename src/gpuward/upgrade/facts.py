@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -12,7 +11,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
-from gpuward.model.views import DaemonSetView, NodeView, PodView
+from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 from gpuward.upgrade.selectors import matches
 
@@ -22,6 +21,9 @@ RESTARTS_TOLERATED = 10
 
 _DIGITS = 15
 """More than any time in seconds has, and fewer than a float loses."""
+
+
+NO_REVISION = RevisionView("", "")
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -36,6 +38,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
     daemonset: DaemonSetView | None = None
     target: str = ""
     """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""
+    target_digest: str = ""
+    """The driver configuration digest of that revision."""
     validators: tuple[PodView, ...] = ()
     leaving: Leaving = Leaving()
     draining: Leaving = Leaving()
@@ -93,10 +97,10 @@ class NodeFacts(msgspec.Struct, frozen=True):
     @property
     def restart_only(self) -> bool:
         """Tell whether the new template would install the very same driver, so that nothing needs to leave the node."""
-        if self.driver is None or self.driver.orphan or self.daemonset is None or self.record.forced or self.asked_by_hand:
+        if self.driver is None or self.driver.orphan or not self.target or self.record.forced or self.asked_by_hand:
             return False
         digest = self.driver.config_digest
-        return bool(digest) and digest == self.daemonset.config_digest
+        return bool(digest) and digest == self.target_digest
 
     @property
     def asked_by_hand(self) -> bool:
@@ -163,20 +167,30 @@ def _drives(ds: DaemonSetView, namespace: str) -> bool:
     return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
 
 
-def _newest_revisions(snapshot: Snapshot, daemonsets: Mapping[str, DaemonSetView]) -> dict[str, str]:
-    """Return the newest revision's hash by DaemonSet uid; by owner, since one DaemonSet's name may begin another's."""
-    newest: dict[str, tuple[int, str]] = defaultdict(lambda: (-1, ""))
+def _newest_revisions(snapshot: Snapshot, daemonsets: Mapping[str, DaemonSetView]) -> dict[str, RevisionView]:
+    """Return the newest revision of each DaemonSet that has settled, by the DaemonSet's uid.
+
+    Revisions are found by owner, since one DaemonSet's name may begin another's. DaemonSets and revisions are watched apart, and
+    either watch may lag: while the two do not tell of the same driver, it is not known what a driver pod would become.
+    """
+    newest: dict[str, RevisionView] = {}
     for revision in snapshot.revisions:
         if revision.owner_uid in daemonsets:
-            newest[revision.owner_uid] = max(newest[revision.owner_uid], (revision.revision, revision.hash))
-    return {uid: hash_ for uid, (_, hash_) in newest.items() if daemonsets[uid].settled}
+            before = newest.get(revision.owner_uid)
+            if before is None or (before.revision, before.hash) < (revision.revision, revision.hash):
+                newest[revision.owner_uid] = revision
+    return {uid: revision for uid, revision in newest.items() if _agree(daemonsets[uid], revision)}
+
+
+def _agree(ds: DaemonSetView, revision: RevisionView) -> bool:
+    return ds.settled and ds.config_digest == revision.config_digest
 
 
 def _node_facts(
     snapshot: Snapshot,
     node: NodeView,
     policy: UpgradePolicy,
-    driver_sets: tuple[Mapping[str, DaemonSetView], Mapping[str, str]],
+    driver_sets: tuple[Mapping[str, DaemonSetView], Mapping[str, RevisionView]],
 ) -> NodeFacts | None:
     daemonsets, targets = driver_sets
     pods = sorted(snapshot.pods.get(node.name, ()), key=lambda pod: pod.ref)
@@ -188,6 +202,7 @@ def _node_facts(
         return None
     driver = _the_driver(drivers)
     daemonset = _daemonset_of(driver, daemonsets)
+    target = targets.get(daemonset.uid, NO_REVISION) if daemonset else NO_REVISION
     return NodeFacts(
         node=node,
         state=state,
@@ -195,7 +210,8 @@ def _node_facts(
         driver=driver,
         driver_pods=sum(not pod.deleting for pod in drivers),
         daemonset=daemonset,
-        target=targets.get(daemonset.uid, "") if daemonset else "",
+        target=target.hash,
+        target_digest=target.config_digest,
         validators=tuple(p for p in pods if p.namespace == snapshot.namespace and _app(p) == names.VALIDATOR_APP),
         leaving=pods_to_leave(pods, policy.pod_deletion, snapshot.namespace),
         draining=pods_to_drain(pods, policy, snapshot.namespace) if policy.drain.enable else Leaving(),

@@ -43,9 +43,18 @@ class _DaemonSet(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+class _RevisionSpec(msgspec.Struct):
+    template: _Template = msgspec.field(default_factory=_Template)
+
+
+class _RevisionData(msgspec.Struct):
+    spec: _RevisionSpec = msgspec.field(default_factory=_RevisionSpec)
+
+
 class _Revision(msgspec.Struct):
     metadata: WireMeta
     revision: int = 0
+    data: _RevisionData | None = None
 
 
 class _Object(msgspec.Struct):
@@ -98,6 +107,7 @@ def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:
         owner_uid=owner.uid if owner else "",
         revision=revision.revision,
         hash=(meta.labels or {}).get(names.REVISION_HASH, suffix),
+        config_digest=revision.data.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST) if revision.data else "",
     )
 
 
