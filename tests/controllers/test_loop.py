@@ -82,7 +82,7 @@ def play(controller: Always, executor: Done, seconds: float, acting: Callable[[]
          meanwhile: Callable[[Seen], Coroutine[Any, Any, None]] | None = None) -> None:
     async def main() -> None:
         seen = Seen()
-        loop = Loop(controller, seen, executor, LoopClock(), acting)
+        loop = Loop(controller, seen, executor, LoopClock(), acting=acting)
         task = asyncio.create_task(loop.run())
         if meanwhile:
             await meanwhile(seen)

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from gpuward.errors import PolicyError
-from gpuward.model.actions import ApplyObject, DeleteObject
+from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.snapshot import Applied, Snapshot
 from gpuward.model.views import OwnedView, Ref
-from gpuward.operands.changes import changes
+from gpuward.operands import changes as module
+from gpuward.operands.changes import prepare
 from gpuward.operands.state import ObjectRef, OperandState
 
 OWNER = Ref("", "cluster-policy", "cp-uid")
@@ -21,6 +22,11 @@ def obj(kind: str = "ConfigMap", name: str = "a", **rest: Any) -> dict[str, Any]
     """Build a rendered object."""
     version = "apps/v1" if kind == "DaemonSet" else "v1"
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "ns"}, **rest}
+
+
+def changes(states: list[OperandState], owner: Ref, snapshot: Snapshot) -> tuple[Action, ...]:
+    """Return what states that were just rendered change."""
+    return module.changes(prepare(states, owner), snapshot)
 
 
 def state(*objects: dict[str, Any], absent: tuple[ObjectRef, ...] = (), error: PolicyError | None = None) -> OperandState:

@@ -16,7 +16,7 @@ from gpuward.labels.decide import has_gpu
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
-from gpuward.operands.changes import changes
+from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver_kernels import stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
@@ -52,7 +52,7 @@ class ClusterPolicyController:
         self._images = images
         self._metrics = metrics
         self._log = structlog.get_logger(source=self.name)
-        self._rendered: tuple[tuple[str, int, ClusterFacts], tuple[OperandState, ...]] | None = None
+        self._rendered: tuple[tuple[str, int, ClusterFacts], tuple[OperandState, ...], tuple[Prepared, ...]] | None = None
         self._said = ""
         self._now = self._worded = 0.0
         self._wake_at: float | None = None
@@ -72,7 +72,7 @@ class ClusterPolicyController:
             return Reconciliation(ignored)
         facts = self._facts(snapshot)
         try:
-            states = self._render(active, facts)
+            states, prepared = self._render(active, facts)
         except PolicyError as problem:
             verdict = invalid([problem])
             actions = [*ignored, *self._status(active.view, verdict, snapshot, now)]
@@ -82,7 +82,7 @@ class ClusterPolicyController:
         actions = [
             *ignored,
             *_remember(active),
-            *changes(states, active.view.ref, snapshot),
+            *changes(prepared, snapshot),
             *_stale(states, active.view, snapshot),
             *self._status(active.view, verdict, snapshot, now),
         ]
@@ -129,14 +129,15 @@ class ClusterPolicyController:
         self._worded = now
         return [PatchStatus("ClusterPolicy", view.ref, status, why=verdict.reason)]
 
-    def _render(self, active: ActivePolicy, facts: ClusterFacts) -> tuple[OperandState, ...]:
-        """Render once for each policy and set of facts: most passes change neither."""
+    def _render(self, active: ActivePolicy, facts: ClusterFacts) -> tuple[tuple[OperandState, ...], tuple[Prepared, ...]]:
+        """Render once for each policy and set of facts, since most passes change neither; return the states, plain and prepared."""
         assert active.view is not None
         assert active.policy is not None
         key = (active.view.uid, active.view.generation, facts)
         if self._rendered is None or self._rendered[0] != key:
-            self._rendered = (key, render(active.policy, facts, self._images))
-        return self._rendered[1]
+            states = render(active.policy, facts, self._images)
+            self._rendered = (key, states, prepare(states, active.view.ref))
+        return self._rendered[1:]
 
 
 def _ignore(view: PolicyView) -> Action | None:

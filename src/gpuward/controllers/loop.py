@@ -13,7 +13,9 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.ports import Clock, Executor, Observer, Outcome
 
 SHORTEST_GAP: Final = 0.005
-"""Seconds between two passes at least."""
+"""Seconds between two passes at least, where every moment counts."""
+LEISURELY_GAP: Final = 0.1
+"""The same, where nothing waits for the decision."""
 LONGEST_GAP: Final = 0.2
 STANDBY: Final = 1.0
 """Seconds between two looks whether this process leads now; nothing else wakes one that does not."""
@@ -56,14 +58,15 @@ class Controller(Protocol[D]):
 class Loop(Generic[D]):
     """Run a controller. Nothing is kept between two passes but how long to wait after failures."""
 
-    def __init__(self, controller: Controller[D], observer: Observer, executor: Executor, clock: Clock,
-                 acting: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, controller: Controller[D], observer: Observer, executor: Executor, clock: Clock, *,
+                 acting: Callable[[], bool] = lambda: True, gap: float = SHORTEST_GAP) -> None:
         self.controller = controller
         self.observer = observer
         self.executor = executor
         self.clock = clock
         self.acting = acting
         """Whether this process leads; one that does not looks on."""
+        self.gap = gap
         self.passes = 0
         self._failures = Failures()
         self._crashes = 0
@@ -78,7 +81,7 @@ class Loop(Generic[D]):
             begun = self.clock.now()
             wake_at = await self.once()
             # Changes that come together are decided on together; a slow pass leaves the others more room.
-            gap = min(max(SHORTEST_GAP, self.clock.now() - begun), LONGEST_GAP)
+            gap = max(self.gap, min(self.clock.now() - begun, LONGEST_GAP))
             await self.clock.sleep(gap)
             await self.observer.changed(None if wake_at is None else max(0.0, wake_at - self.clock.now()))
 

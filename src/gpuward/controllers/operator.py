@@ -14,7 +14,7 @@ from gpuward import names
 from gpuward.controllers.clusterpolicy import ClusterPolicyController
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.labels import LabelController
-from gpuward.controllers.loop import Loop
+from gpuward.controllers.loop import LEISURELY_GAP, Loop
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.policies import PolicyReader
 from gpuward.controllers.surroundings import Surroundings
@@ -60,9 +60,9 @@ class Operator:
         self.upgrade = UpgradeController(self.reader, self.interest, self.metrics)
         policies = ClusterPolicyController(self.reader, self.surroundings, settings.images, self.metrics)
         self._loops: list[Loop[Any]] = [
-            Loop(policies, self.cluster.watcher(), self.executor, clock, acting),
-            Loop(LabelController(self.reader), self.cluster.watcher(), self.executor, clock, acting),
-            Loop(self.upgrade, self.cluster.watcher(), self.executor, clock, acting),
+            Loop(policies, self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
+            Loop(LabelController(self.reader), self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
+            Loop(self.upgrade, self.cluster.watcher(), self.executor, clock, acting=acting),
         ]
         self._log = structlog.get_logger(source="setup")
         self.alive = False

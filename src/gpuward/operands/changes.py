@@ -4,33 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.snapshot import Applied, Snapshot
 from gpuward.model.views import OwnedView, Ref
 from gpuward.operands.objects import Json
-from gpuward.operands.state import OperandState, applied_hash, ref_of, with_applied_hash, with_owner
+from gpuward.operands.state import ObjectRef, OperandState, applied_hash, ref_of, with_applied_hash, with_owner
 
 Key = tuple[str, str, str]
 """An object's kind, namespace and name."""
 
 
-def changes(states: Iterable[OperandState], owner: Ref, snapshot: Snapshot) -> tuple[Action, ...]:
-    """Return what to apply and to delete, in the order of the states. A state with an error changes nothing.
+class Wanted(msgspec.Struct, frozen=True):
+    """Hold an object as it is written: with its owner, its hash, and what has to be there before it."""
+
+    ref: Ref
+    body: Json
+    digest: str
+    needs: tuple[Key, ...]
+
+    @property
+    def key(self) -> Key:
+        """Return the object's kind, namespace and name."""
+        return self.body["kind"], self.ref.namespace, self.ref.name
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """Hold one state, ready to be compared with a cluster again and again."""
+
+    state: str
+    objects: tuple[Wanted, ...]
+    absent: tuple[ObjectRef, ...]
+
+
+def prepare(states: Iterable[OperandState], owner: Ref) -> tuple[Prepared, ...]:
+    """Return the states as they are written; those with an error, which change nothing, are left out."""
+    return tuple(
+        Prepared(state.name, tuple(_wanted(obj, owner) for obj in state.objects), state.absent)
+        for state in states
+        if state.error is None
+    )
+
+
+def _wanted(obj: Json, owner: Ref) -> Wanted:
+    body = with_owner(obj, owner.name, owner.uid)
+    digest = applied_hash(body)
+    ref = ref_of(obj)
+    stored = with_applied_hash(body) if ref.kind == "DaemonSet" else body
+    return Wanted(Ref(ref.namespace, ref.name), stored, digest, tuple(_needs(obj)))
+
+
+def changes(states: Iterable[Prepared], snapshot: Snapshot) -> tuple[Action, ...]:
+    """Return what to apply and to delete, in the order of the states.
 
     An object is left alone while it is the version that came of applying the same thing. What is there but of unknown origin,
     as after a restart, is read and replaced only if it differs. An object that is not there is not deleted. One that needs
     another which is about to be made comes in a later pass.
     """
-    sound = [state for state in states if state.error is None]
-    to_come = {key for state in sound for obj in state.objects if _is_new(key := _key(obj), snapshot)}
+    states = tuple(states)
+    to_come = {obj.key for state in states for obj in state.objects if _is_new(obj.key, snapshot)}
     actions: list[Action] = []
-    for state in sound:
-        ready = [obj for obj in state.objects if to_come.isdisjoint(_needs(obj))]
-        actions += (action for obj in ready if (action := _apply(obj, owner, snapshot, state.name)) is not None)
+    for state in states:
+        ready = [obj for obj in state.objects if to_come.isdisjoint(obj.needs)]
+        actions += (action for obj in ready if (action := _apply(obj, snapshot, state.state)) is not None)
         for ref in state.absent:
             if (have := snapshot.owned.get((ref.kind, ref.namespace, ref.name))) is not None:
                 gone = Ref(ref.namespace, ref.name, have.uid)
-                actions.append(DeleteObject(ref.kind, gone, why=f"{state.name} does not want it"))
+                actions.append(DeleteObject(ref.kind, gone, why=f"{state.state} does not want it"))
     return tuple(actions)
 
 
@@ -53,28 +94,18 @@ def _needs(obj: Json) -> Iterable[Key]:
         yield "RuntimeClass", "", pod.get("runtimeClassName", "")
 
 
-def _key(obj: Json) -> Key:
-    ref = ref_of(obj)
-    return ref.kind, ref.namespace, ref.name
-
-
-def _apply(obj: Json, owner: Ref, snapshot: Snapshot, state: str) -> ApplyObject | None:
-    body = with_owner(obj, owner.name, owner.uid)
-    digest = applied_hash(body)
-    if obj["kind"] == "DaemonSet":
-        body = with_applied_hash(body)
-    ref = ref_of(obj)
-    key = _key(obj)
-    if ref.kind in snapshot.unlisted:
+def _apply(wanted: Wanted, snapshot: Snapshot, state: str) -> ApplyObject | None:
+    kind, ref, digest = wanted.key[0], wanted.ref, wanted.digest
+    if kind in snapshot.unlisted:
         return None
-    have, last = snapshot.owned.get(key), snapshot.applied.get(key)
+    have, last = snapshot.owned.get(wanted.key), snapshot.applied.get(wanted.key)
     if have is None:
-        return ApplyObject(ref.kind, Ref(ref.namespace, ref.name), body, digest, why=f"{state} wants it")
+        return ApplyObject(kind, ref, wanted.body, digest, why=f"{state} wants it")
     if _is_as_applied(have, last, digest):
         return None
     target = Ref(ref.namespace, ref.name, have.uid)
     unknown = last is None or last.hash == digest
-    return ApplyObject(ref.kind, target, body, digest, have.version, verify=unknown, why=f"{state} wants it otherwise")
+    return ApplyObject(kind, target, wanted.body, digest, have.version, verify=unknown, why=f"{state} wants it otherwise")
 
 
 def _is_as_applied(have: OwnedView, last: Applied | None, digest: str) -> bool:
