@@ -130,7 +130,7 @@ class ClusterPolicyController:
         return [PatchStatus("ClusterPolicy", view.ref, status, why=verdict.reason)]
 
     def _render(self, active: ActivePolicy, facts: ClusterFacts) -> tuple[tuple[OperandState, ...], tuple[Prepared, ...]]:
-        """Render once for each policy and set of facts, since most passes change neither; return the states, plain and prepared."""
+        """Render once for each policy and set of facts, as most passes change neither; return the states, plain and prepared."""
         assert active.view is not None
         assert active.policy is not None
         key = (active.view.uid, active.view.generation, facts)
