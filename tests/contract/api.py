@@ -59,7 +59,7 @@ class Reply:
 
     @property
     def warnings(self) -> list[str]:
-        text = self.headers.get("Warning", "")
+        text = ", ".join(value for name, value in self.headers.items() if name == "Warning")
         return [json.loads(part.rstrip(", ")) for part in text.split("299 - ")[1:]]
 
 

@@ -81,4 +81,5 @@ def definition(schema: dict[str, Any] | None = None, **version: Any) -> dict[str
 
 
 THINGS = "/apis/example.com/v1/things"
+THING = {"apiVersion": "example.com/v1", "kind": "Thing"}
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

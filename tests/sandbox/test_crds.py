@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.calls import CRDS, PATCHES, THINGS, Caller, definition, kind_schema
+from tests.sandbox.calls import CRDS, PATCHES, THING, THINGS, Caller, definition, kind_schema
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def test_a_definition_serves_its_resource_at_once(caller: Caller) -> None:
                                                                                       "Established": "True"}
     assert stored["status"]["storedVersions"] == ["v1"]
     assert stored["status"]["acceptedNames"]["listKind"] == "ThingList"
-    made = caller.ok("POST", THINGS, {"metadata": {"name": "t"}, "spec": {"size": 1}})
+    made = caller.ok("POST", THINGS, {**THING, "metadata": {"name": "t"}, "spec": {"size": 1}})
     assert (made["kind"], made["spec"], made["metadata"]["generation"]) == ("Thing", {"size": 1, "color": "red"}, 1)
     assert caller.ok("GET", THINGS)["kind"] == "ThingList"
 
 
 def test_spec_and_status_are_apart(caller: Caller) -> None:
-    caller.ok("POST", THINGS, {"metadata": {"name": "t"}, "spec": {}, "status": {"state": "early"}})
+    caller.ok("POST", THINGS, {**THING, "metadata": {"name": "t"}, "spec": {}, "status": {"state": "early"}})
     assert "status" not in caller.ok("GET", f"{THINGS}/t")
     after = caller.patch("merge", f"{THINGS}/t/status", {"spec": {"size": 9}, "status": {"state": "ready"},
                                                          "metadata": {"labels": {"a": "b"}}})
@@ -45,21 +45,21 @@ def test_spec_and_status_are_apart(caller: Caller) -> None:
     ({"size": "big"}, 'spec.size: Invalid value: "string": spec.size in body must be of type integer: "string"'),
 ])
 def test_the_schema_is_enforced(caller: Caller, spec: Any, message: str) -> None:
-    status, reason, told = caller.refused("POST", THINGS, {"metadata": {"name": "t"}, "spec": spec})
+    status, reason, told = caller.refused("POST", THINGS, {**THING, "metadata": {"name": "t"}, "spec": spec})
     assert (status, reason) == (422, "Invalid")
     assert message in told
 
 
 def test_unknown_fields_are_pruned_and_told(caller: Caller) -> None:
-    answer = caller.send("POST", THINGS, {"metadata": {"name": "t"}, "spec": {"colour": "blue"}})
+    answer = caller.send("POST", THINGS, {**THING, "metadata": {"name": "t"}, "spec": {"colour": "blue"}})
     assert answer.headers["Warning"] == '299 - "unknown field \\"spec.colour\\""'
     assert caller.ok("GET", f"{THINGS}/t")["spec"] == {"color": "red"}
-    found = caller.refused("POST", THINGS, {"metadata": {"name": "u"}, "spec": {"colour": "blue"}}, fieldValidation="Strict")
+    found = caller.refused("POST", THINGS, {**THING, "metadata": {"name": "u"}, "spec": {"colour": "blue"}}, fieldValidation="Strict")
     assert found[2] == ('Thing in version "v1" cannot be handled as a Thing: strict decoding error: unknown field "spec.colour"')
 
 
 def test_replacing_needs_a_version(caller: Caller) -> None:
-    made = caller.ok("POST", THINGS, {"metadata": {"name": "t"}})
+    made = caller.ok("POST", THINGS, {**THING, "metadata": {"name": "t"}})
     version = made["metadata"].pop("resourceVersion")
     assert "metadata.resourceVersion" in caller.refused("PUT", f"{THINGS}/t", made)[2]
     made["metadata"]["resourceVersion"] = version
@@ -67,7 +67,7 @@ def test_replacing_needs_a_version(caller: Caller) -> None:
 
 
 def test_a_new_schema_holds_from_then_on(caller: Caller) -> None:
-    caller.ok("POST", THINGS, {"metadata": {"name": "t"}, "spec": {"size": 1}})
+    caller.ok("POST", THINGS, {**THING, "metadata": {"name": "t"}, "spec": {"size": 1}})
     wider = definition(kind_schema(size={"type": "integer"}, shape={"type": "string", "enum": ["round"]}))
     caller.patch("merge", f"{CRDS}/things.example.com", {"spec": wider["spec"]})
     assert caller.patch("merge", f"{THINGS}/t", {"spec": {"size": -3, "shape": "round"}})["spec"]["size"] == -3
@@ -86,8 +86,8 @@ def test_every_served_version_shows_the_same_objects(caller: Caller) -> None:
 
 
 def test_deleting_the_definition_takes_the_objects_along(caller: Caller) -> None:
-    caller.ok("POST", THINGS, {"metadata": {"name": "plain"}})
-    caller.ok("POST", THINGS, {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}})
+    caller.ok("POST", THINGS, {**THING, "metadata": {"name": "plain"}})
+    caller.ok("POST", THINGS, {**THING, "metadata": {"name": "held", "finalizers": ["example.com/hold"]}})
     caller.ok("DELETE", f"{CRDS}/things.example.com")
     assert [one["metadata"]["name"] for one in caller.ok("GET", THINGS)["items"]] == ["held"]
     caller.patch("merge", f"{THINGS}/held", {"metadata": {"finalizers": None}})

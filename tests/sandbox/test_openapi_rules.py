@@ -52,11 +52,19 @@ def test_refused(schema: Any, value: Any, message: str) -> None:
     ({"type": "integer", "minimum": 0}, 0), ({"type": "number"}, 3), ({"type": "integer"}, 3.0),
     ({"type": "string", "nullable": True}, None),
     ({"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}, "25%"),
-    ({"x-kubernetes-int-or-string": True}, 4), ({"type": "object", "x-kubernetes-validations": [{"rule": "false"}]}, {}),
+    ({"x-kubernetes-int-or-string": True}, 4), ({"type": "object", "x-kubernetes-validations": [{"rule": "self.all(x, false)"}]}, {}),
     ({"type": "string", "pattern": "b"}, "abc"), ({}, {"anything": [1]}),
 ])
 def test_accepted(schema: Any, value: Any) -> None:
     assert told(schema, value) == []
+
+
+def test_rules_of_the_schema() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "x-kubernetes-validations": [
+        {"rule": "self == oldSelf", "message": "a stays"}]}}, "x-kubernetes-validations": [{"rule": "has(self.a)"}]}
+    assert told(schema, {"a": "x"}) == []
+    assert told(schema, {"a": "y"}, {"a": "x"}) == ['spec.x.a: Invalid value: "y": a stays']
+    assert told(schema, {}) == ["spec.x: Invalid value: {}: failed rule: has(self.a)"]
 
 
 def test_unchanged_values_are_let_through() -> None:

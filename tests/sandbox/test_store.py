@@ -36,7 +36,8 @@ def test_create_fills_what_the_server_owns(store: Store) -> None:
     assert meta["creationTimestamp"] == "2023-11-14T22:13:20Z"
     assert meta["resourceVersion"] == str(store.version)
     assert len(meta["uid"]) == 36
-    assert "generation" not in meta
+    assert meta["generation"] == 1
+    assert "generation" not in store.create("configmaps", {"metadata": {"name": "a"}})["metadata"]
 
 
 def test_same_seed_gives_same_names() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuward.sandbox.store import timestamp
-from tests.sandbox.calls import CRDS, NOW, THINGS, Caller, definition, kind_schema
+from tests.sandbox.calls import CRDS, NOW, THING, THINGS, Caller, definition, kind_schema
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
@@ -156,7 +156,7 @@ def test_custom_resources_have_their_printer_columns() -> None:
     schema = kind_schema(big={"type": "boolean"}, size={"type": "integer"})
     caller = Caller()
     caller.ok("POST", CRDS, definition(schema, additionalPrinterColumns=columns))
-    caller.ok("POST", THINGS, {"metadata": {"name": "t"}, "spec": {"big": True, "size": 3}})
+    caller.ok("POST", THINGS, {**THING, "metadata": {"name": "t"}, "spec": {"big": True, "size": 3}})
     assert table(caller, THINGS) == [{"Name": "t", "State": None, "Big": True, "Age": "0s"}]
     caller.patch("merge", f"{THINGS}/t/status", {"status": {"state": "ready"}})
     assert table(caller, f"{THINGS}/t", wide=True) == [{"Name": "t", "State": "ready", "Big": True, "Size": 3, "Age": "0s"}]

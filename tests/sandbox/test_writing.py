@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sandbox.calls import CRDS, PATCHES, THINGS, Caller, definition
+from tests.sandbox.calls import CRDS, PATCHES, THING, THINGS, Caller, definition
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -146,7 +146,7 @@ def test_patches_of_what_is_not_there_or_not_understood(caller: Caller) -> None:
 def test_apply_creates_what_is_missing(caller: Caller) -> None:
     answer = caller.send("PATCH", f"{CRDS}/things.example.com", definition(), content_type=PATCHES["apply"], fieldManager="me")
     assert answer.status == 201
-    caller.ok("POST", THINGS, {"metadata": {"name": "t"}})
+    caller.ok("POST", THINGS, {**THING, "metadata": {"name": "t"}})
     assert caller.refused("PATCH", f"{THINGS}/t", {}, content_type=PATCHES["strategic"])[0] == 415
 
 

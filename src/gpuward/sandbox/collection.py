@@ -29,6 +29,9 @@ class Schema(Protocol):
     def begin(self, obj: Object, find: Callable[[str, str | None, str], Object | None]) -> None:
         """Complete, in place, a decoded object that is about to be created."""
 
+    def renew(self, new: Object, old: Object) -> None:
+        """Complete, in place, a decoded object that is about to replace another."""
+
     def check(self, new: Object, old: Object | None, subresource: str | None) -> None:
         """Raise `errors.Invalid` where the API server would."""
 

@@ -43,6 +43,10 @@ class Structural:
         if "status" in self.resource.subresources:
             obj.pop("status", None)
 
+    def renew(self, new: Object, old: Object) -> None:
+        """Leave an object that is about to replace another as it is."""
+        del new, old
+
     def check(self, new: Object, old: Object | None, subresource: str | None) -> None:
         """Raise `errors.Invalid` for an object that breaks its schema or the rules for metadata."""
         del subresource

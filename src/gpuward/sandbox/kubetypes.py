@@ -57,6 +57,10 @@ class Field:
     replaces_keys: bool = False
     replaces: bool = False
 
+    def is_always_there(self, name: str) -> bool:
+        """Tell whether the field is written even when it is empty; Go's `omitempty` does not leave out times, `omitzero` does."""
+        return self.keeps == "!" or (self.keeps == "?" and self.type in ("time", "microtime") and name != "creationTimestamp")
+
     @property
     def element(self) -> str:
         """Return the type of a list's or map's elements, or the type itself."""
@@ -148,7 +152,7 @@ def _refuse(value: Any, wanted: str) -> Mismatch:
 
 def _struct(type_name: str) -> Callable[[Any, Path, Reading], Any]:
     known = fields(type_name) or {}
-    always = [name for name, field in known.items() if field.keeps == "!"]
+    always = [name for name, field in known.items() if field.is_always_there(name)]
     readers: dict[str, tuple[Callable[[Any, Path, Reading], Any], bool, type | None]] = {}
 
     def decode(value: Any, path: Path, reading: Reading) -> Object:
@@ -184,7 +188,7 @@ def zero(type_name: str) -> Any:
         return None
     if type_name in _ZEROS:
         return _ZEROS[type_name]
-    return {name: zero(field.type) for name, field in (fields(type_name) or {}).items() if field.keeps == "!"}
+    return {name: zero(field.type) for name, field in (fields(type_name) or {}).items() if field.is_always_there(name)}
 
 
 def _list(element: str) -> Callable[[Any, Path, Reading], Any]:

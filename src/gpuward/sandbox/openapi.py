@@ -1,12 +1,13 @@
 """OpenAPI documents: which kinds there are and that their fields are validated by the server.
 
-The built-in types come without their fields, custom resources with their schema.
+The built-in types come with their fields and without descriptions, custom resources with their schema.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from gpuward.sandbox import kubetypes, openapi_types
 from gpuward.sandbox.discovery import GIT_VERSION
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from gpuward.sandbox.resources import Resource
 
 Object = dict[str, Any]
+
+
+_OPEN: Final[Object] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def find(path: str, catalog: Catalog, definitions: Definitions) -> Object | None:
@@ -47,10 +51,15 @@ def _group(steps: list[str], catalog: Catalog, definitions: Definitions) -> Obje
             continue
         versions = definitions.versions.get(served.storage_key, {})
         known = versions.get(resource.version)
-        body = dict(known.raw_schema) if known is not None else {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        body["x-kubernetes-group-version-kind"] = [_kind(resource)]
-        name = ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind]).lstrip(".")
-        schemas[name] = body
+        built_in = None if known is not None else kubetypes.type_of(resource.group, resource.kind)
+        if built_in is not None:
+            openapi_types.collect(built_in, schemas)
+            name = openapi_types.name_of(built_in)
+            schemas[name]["x-kubernetes-group-version-kind"] = [_kind(resource)]
+        else:
+            name = ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind]).lstrip(".")
+            schemas[name] = {**(known.raw_schema if known is not None else _OPEN),
+                             "x-kubernetes-group-version-kind": [_kind(resource)]}
         paths.update(_patch_path(resource))
     return {"openapi": "3.0.0", "info": _info(), "paths": paths, "components": {"schemas": schemas}}
 

@@ -127,9 +127,17 @@ def count_generation(resource: Resource, old: Object, new: Object, subresource: 
     """Move the generation when anything but metadata and status has changed."""
     if not resource.counts_generation or subresource is not None:
         return
-    apart = ("metadata", "status") if "status" in resource.subresources else ("metadata",)
-    if {k: v for k, v in old.items() if k not in apart} != {k: v for k, v in new.items() if k not in apart}:
+    if _wanted(resource, old) != _wanted(resource, new):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _wanted(resource: Resource, obj: Object) -> Object:
+    """Return what an object asks for, which is what generations count; that a pod gets a node is not a wish."""
+    apart = ("metadata", "status") if "status" in resource.subresources else ("metadata",)
+    found = {name: value for name, value in obj.items() if name not in apart}
+    if resource.key == "pods":
+        found["spec"] = {name: value for name, value in found["spec"].items() if name != "nodeName"}
+    return found
 
 
 def _refuse_new_finalizers(resource: Resource, old: Object, meta: Object) -> None:

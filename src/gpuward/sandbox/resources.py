@@ -55,7 +55,7 @@ def _r(api: str, plural: str, kind: str, *short: str, cluster: bool = False, sub
 
 
 _COUNT_GENERATION: Final = frozenset({
-    "deployments", "daemonsets", "replicasets", "statefulsets", "jobs", "cronjobs", "poddisruptionbudgets",
+    "pods", "deployments", "daemonsets", "replicasets", "statefulsets", "jobs", "cronjobs", "poddisruptionbudgets",
     "customresourcedefinitions", "resourceslices", "deviceclasses", "priorityclasses",
 })
 _CONDITIONAL: Final = frozenset({

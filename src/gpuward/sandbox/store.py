@@ -277,6 +277,8 @@ class Store:
         preconditions.check_identity(table.resource, old, meta.get("uid"), meta.get("resourceVersion"))
         new = preconditions.carry_over(table.resource, old, new, subresource)
         if table.schema is not None:
+            if subresource is None:
+                table.schema.renew(new, old)
             table.schema.check(new, old, subresource)
         preconditions.count_generation(table.resource, old, new, subresource)
         if new == old:

@@ -21,6 +21,8 @@ Object = dict[str, Any]
 
 PRIORITIES: Final = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 _KEEPS_STATUS: Final = frozenset({"nodes", "persistentvolumes"})
+_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+"""The annotation as which a field of an older version of DaemonSets is shown: how often the template has changed."""
 _EVICTING: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -35,6 +37,23 @@ def begin(resource: Resource, obj: Object, find: Callable[[str, str | None, str]
         special(obj)
     if resource.key == "pods":
         _prioritise(resource, obj, find)
+
+
+def renew(resource: Resource, new: Object, old: Object) -> None:
+    """Complete a decoded object that is about to replace another, in place."""
+    if resource.key != "daemonsets.apps":
+        return
+    count = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, 0))
+    changed = old["spec"].get("template") != new["spec"].get("template")
+    _count_template(new, count + changed)
+
+
+def _daemon_set(obj: Object) -> None:
+    _count_template(obj, 1)
+
+
+def _count_template(obj: Object, count: int) -> None:
+    obj["metadata"]["annotations"] = {**(obj["metadata"].get("annotations") or {}), _TEMPLATE_GENERATION: str(count)}
 
 
 def quality_of_service(spec: Object) -> str:
@@ -120,5 +139,5 @@ def _secret(obj: Object) -> None:
 
 
 _SPECIAL: Final[dict[str, Callable[[Object], None]]] = {
-    "pods": _pod, "services": _service, "jobs.batch": _job, "namespaces": _namespace, "secrets": _secret,
+    "pods": _pod, "daemonsets.apps": _daemon_set, "services": _service, "jobs.batch": _job, "namespaces": _namespace, "secrets": _secret,
 }

@@ -34,6 +34,7 @@ _SUBDOMAIN_RULE: Final = (
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')")
 _FREE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
 _POD_MAY_CHANGE: Final = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"})
+_RESTARTS: Final = ("Always", "OnFailure", "Never")
 _SELECTING: Final = frozenset({"daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps"})
 
 
@@ -79,6 +80,9 @@ def _templates(resource: Resource, obj: Object) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
     if resource.key == "pods":
         yield from _pod_spec(spec, "spec")
+        if (policy := spec.get("restartPolicy")) not in _RESTARTS:
+            listed = ", ".join(f'"{one}"' for one in _RESTARTS)
+            yield "FieldValueNotSupported", "spec.restartPolicy", f'Unsupported value: "{policy}": supported values: {listed}'
     if resource.kind == "CustomResourceDefinition":
         yield from _definition(obj)
     if resource.key in _SELECTING:
@@ -196,6 +200,10 @@ class BuiltIn:
     def begin(self, obj: Object, find: Callable[[str, str | None, str], Object | None]) -> None:
         """Complete an object that is about to be created, in place."""
         strategies.begin(self.resource, obj, find)
+
+    def renew(self, new: Object, old: Object) -> None:
+        """Complete an object that is about to replace another, in place."""
+        strategies.renew(self.resource, new, old)
 
     def check(self, new: Object, old: Object | None, subresource: str | None) -> None:
         """Raise `errors.Invalid` for an object that breaks a rule of its type."""
