@@ -20,12 +20,13 @@ from gpuward.cli.policyfile import default_policy
 from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.crd.generate import all_crds
+from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.kube.client import Client
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment, fleet, namespace, operator_place
-from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.sandbox.messages import Answer, Request, Stream, refusal
 from gpuward.sandbox.sim.objects import is_ready
 from gpuward.sandbox.store import Event
 from gpuward.sandbox.timeloop import LoopClock, run_virtual
@@ -327,6 +328,13 @@ def gpu_template(app: str) -> Object:
     gpu = {"nvidia.com/gpu": "1"}
     container = {"name": "main", "image": "registry.example/work:1", "resources": {"limits": gpu, "requests": gpu}}
     return {"metadata": {"labels": {"app": app}}, "spec": {"containers": [container]}}
+
+
+def blind_to_budgets(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+    """Refuse to list disruption budgets, as under the rights of NVIDIA's chart: then only the eviction API tells of them."""
+    if "/poddisruptionbudgets" in request.path:
+        return refusal(Forbidden("poddisruptionbudgets.policy is forbidden"))
+    return proceed()
 
 
 def on_stage(gpu_nodes: int = 3, **options: Any) -> Callable[[Test], Callable[[], None]]:

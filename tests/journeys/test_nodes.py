@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import gpu_node
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, Stage, blind_to_budgets, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
 
@@ -88,7 +88,7 @@ async def test_an_administrators_cordon_outlives_the_upgrade_and_ours_does_not(s
     assert stage.cordons() == []
 
 
-@on_stage(gpu_nodes=2, upgrade=ALL)
+@on_stage(gpu_nodes=2, upgrade=ALL, interfere=blind_to_budgets)
 async def test_a_node_that_somebody_uncordons_in_mid_upgrade_still_ends_in_service(stage: Stage) -> None:
     await stage.installed()
     await stage.deploy("inference", node="gpu-1", max_unavailable=0)

@@ -6,13 +6,13 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.kube.stats import RequestKey
 from gpuward.model.states import State
-from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage, policy
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, blind_to_budgets, on_stage, policy
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
 TWO = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
 
 
-@on_stage(gpu_nodes=3, upgrade=ONE)
+@on_stage(gpu_nodes=3, upgrade=ONE, interfere=blind_to_budgets)
 async def test_a_paused_rollout_disturbs_nobody_and_goes_on_where_it_was(stage: Stage) -> None:
     await stage.installed()
     await stage.deploy("inference", node="gpu-1", max_unavailable=0)
@@ -71,7 +71,7 @@ async def test_a_limit_that_cannot_be_read_starts_nothing_new_and_says_what_to_w
     await stage.installed()
 
 
-@on_stage(gpu_nodes=2, upgrade=ONE)
+@on_stage(gpu_nodes=2, upgrade=ONE, interfere=blind_to_budgets)
 async def test_an_invalid_policy_outlives_a_restart_without_losing_the_valid_limits(stage: Stage) -> None:
     await stage.installed()
     await stage.deploy("inference", node="gpu-1", max_unavailable=0)

@@ -9,7 +9,7 @@ import pytest
 from gpuward import names
 from gpuward.model.states import State
 from gpuward.sandbox.messages import Answer, Request, Stream
-from tests.journeys.stage import NEW, Proceed, Stage, on_stage
+from tests.journeys.stage import NEW, Proceed, Stage, blind_to_budgets, on_stage
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
 
@@ -91,7 +91,7 @@ def test_killed_at_a_write(number: int) -> None:
     play()
 
 
-@on_stage(gpu_nodes=2, upgrade=ONE)
+@on_stage(gpu_nodes=2, upgrade=ONE, interfere=blind_to_budgets)
 async def test_the_time_that_a_step_has_taken_outlives_the_operator(stage: Stage) -> None:
     await stage.installed()
     await stage.deploy("inference", node="gpu-1", max_unavailable=0)

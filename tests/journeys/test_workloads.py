@@ -10,7 +10,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.fleet import workloads
 from gpuward.sandbox.sim.objects import is_ready
 from gpuward.sandbox.store import Event
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, Stage, blind_to_budgets, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
 EVICTED = RequestKey("create", "pods/eviction", 201)
@@ -44,7 +44,7 @@ def ready(stage: Stage, app: str) -> list[dict[str, Any]]:
     return [pod for pod in stage.workload_pods(app) if is_ready(pod)]
 
 
-@on_stage(gpu_nodes=2, upgrade=ALL | {"podDeletion": {"timeoutSeconds": 0}})
+@on_stage(gpu_nodes=2, upgrade=ALL | {"podDeletion": {"timeoutSeconds": 0}}, interfere=blind_to_budgets)
 async def test_refused_evictions_back_off_from_two_seconds_to_half_a_minute(stage: Stage) -> None:
     await stage.installed()
     await stage.deploy("inference", node="gpu-1", max_unavailable=0)
@@ -65,7 +65,7 @@ async def test_refused_evictions_back_off_from_two_seconds_to_half_a_minute(stag
     await stage.upgraded(within=120)
 
 
-@on_stage(gpu_nodes=2, upgrade=ALL)
+@on_stage(gpu_nodes=2, upgrade=ALL, interfere=blind_to_budgets)
 async def test_a_budget_that_never_gives_way_fails_its_node_and_nothing_else(stage: Stage) -> None:
     await stage.installed()
     await stage.deploy("inference", node="gpu-1", max_unavailable=0)
@@ -81,6 +81,32 @@ async def test_a_budget_that_never_gives_way_fails_its_node_and_nothing_else(sta
     stage.set_budget("inference", 1)
     await stage.label("gpu-1", names.UPGRADE_STATE, "upgrade-required")
     await stage.upgraded()
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL)
+async def test_a_node_whose_pods_may_not_go_is_held_before_it_is_cordoned_and_goes_on_by_itself(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.states() == {"gpu-1": "upgrade-required", "gpu-2": "upgrade-done", "gpu-3": "upgrade-done"})
+    await stage.rest(3600)
+    assert stage.hold("gpu-1") == "BudgetUsedUp"
+    assert stage.operator.plan.holds["gpu-1"].args["budget"] == "ml/inference"
+    assert not stage.cordoned("gpu-1")
+    assert stage.client.stats.requests[REFUSED] == 0
+    stage.set_budget("inference", 1)
+    await stage.until(lambda: stage.cordoned("gpu-1"), within=2)
+    await stage.upgraded()
+
+
+@on_stage(gpu_nodes=4, upgrade=ALL)
+async def test_without_limits_a_budget_still_keeps_room_for_the_pods_that_move(stage: Stage) -> None:
+    """Cordoning every node at once left the evicted pods no place to go, and no budget to evict the others under."""
+    await stage.installed()
+    await stage.deploy("inference", 8, max_unavailable=2)
+    await stage.upgrade_to(NEW)
+    await stage.upgraded(within=900)
+    assert State.FAILED not in {state for node in stage.states() for state in stage.entered(node)}
 
 
 def _slow_pods(resource: str) -> float:

@@ -22,7 +22,8 @@ from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
 from gpuward.kube.reflector import Reflector
 from gpuward.kube.resources import GVR
 from gpuward.model.snapshot import Applied, Refusal, Snapshot
-from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
+from gpuward.model.views import BudgetView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
+from gpuward.wire.budgets import budget_view
 from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
@@ -30,7 +31,7 @@ from gpuward.wire.policies import policy_view
 
 Place = tuple[str, str]
 Report = Callable[[GVR, errors.GpuwardError | None], None]
-Namespaced = PodView | DaemonSetView | RevisionView | OwnedView
+Namespaced = BudgetView | PodView | DaemonSetView | RevisionView | OwnedView
 
 OWNED_KINDS: Final[dict[str, GVR]] = {
     "ServiceAccount": resources.SERVICE_ACCOUNTS,
@@ -76,6 +77,7 @@ class Cluster:
         self.daemonsets = Cache(Projection(BY_PLACE, daemonset_view, _place))
         self.revisions = Cache(Projection(BY_PLACE, revision_view, _place, _same))
         self.policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
+        self.budgets = Cache(Projection(BY_PLACE, budget_view, _place, _same))
         self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._refusals: dict[str, Refusal] = {}
@@ -93,6 +95,7 @@ class Cluster:
         """Why a resource cannot be followed now."""
         self._group: asyncio.TaskGroup | None = None
         self.pods.subscribe(self._note_nodes)
+        self.budgets.subscribe(self._try_refused_soon)
         for cache in self._caches():
             cache.subscribe(self._wake)
 
@@ -106,6 +109,7 @@ class Cluster:
         self._follow(Selection(resources.DAEMON_SETS, self.namespace), self.daemonsets)
         self._follow(Selection(resources.CONTROLLER_REVISIONS, self.namespace), self.revisions)
         self._follow(Selection(resources.CLUSTER_POLICIES), self.policies)
+        self._follow(Selection(resources.POD_DISRUPTION_BUDGETS), self.budgets)
         for kind, gvr in OWNED_KINDS.items():
             self._follow(Selection(gvr, self.namespace if gvr.namespaced else ""), self.owned[kind])
         self._tasks[resources.EVENTS] = group.create_task(self._settle_doubts(), name="settle doubts")
@@ -129,8 +133,9 @@ class Cluster:
             await self._answered.wait()
 
     def _unanswered(self) -> bool:
-        kinds = OWNED_KINDS.items()
-        return any(not self.owned[kind].synced.is_set() and gvr not in self._refused for kind, gvr in kinds)
+        optional: list[tuple[GVR, Cache[Any, Any]]] = [(gvr, self.owned[kind]) for kind, gvr in OWNED_KINDS.items()]
+        optional.append((resources.POD_DISRUPTION_BUDGETS, self.budgets))
+        return any(not cache.synced.is_set() and gvr not in self._refused for gvr, cache in optional)
 
     def follow_pods(self, keep: Callable[[PodView], bool]) -> None:
         """Change which pods matter, and list them anew: the ones that did not matter before are not known."""
@@ -182,6 +187,7 @@ class Cluster:
 
     def _caches(self) -> Iterable[Cache[Any, Any]]:
         yield from self._core()
+        yield self.budgets
         yield from self.owned.values()
 
     # Observing.
@@ -204,6 +210,7 @@ class Cluster:
             pods=dict(self._on_node),
             daemonsets=tuple(self.daemonsets.values()),
             revisions=tuple(self.revisions.values()),
+            budgets=tuple(self.budgets.values()),
             policies=tuple(sorted(self.policies.values(), key=lambda policy: (policy.created, policy.name))),
             owned=self._owned_views(),
             applied=dict(self._applied),
@@ -231,6 +238,13 @@ class Cluster:
         before = self._refusals.get(pod.uid)
         self._refusals[pod.uid] = Refusal(at, before.count + 1 if before else 1, message)
         self.touch()
+
+    def _try_refused_soon(self, changes: list[Change[Place, BudgetView]]) -> None:
+        """Begin the back-off of refused pods anew where their budget has more room than before."""
+        roomier = [new for _, old, new in changes if new is not None and new.allowed > (old.allowed if old else 0)]
+        for pod in self.pods.values() if roomier and self._refusals else ():
+            if pod.uid in self._refusals and any(budget.covers(pod) for budget in roomier):
+                self._refusals[pod.uid] = msgspec.structs.replace(self._refusals[pod.uid], count=1)
 
     def accepted(self, pod: Ref) -> None:
         """Forget that a pod was refused: it goes now."""

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     DRIVER_POD_MISSING = "DriverPodMissing"
     TEMPLATE_SETTLING = "TemplateSettling"
     PROTECTED_PODS = "ProtectedPods"
+    BUDGET_USED_UP = "BudgetUsedUp"
     UNAVAILABLE_LIMIT = "UnavailableLimit"
     PARALLEL_LIMIT = "ParallelLimit"
     # Waits of a node in progress.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
+from gpuward.model.views import BudgetView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -35,6 +35,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     revisions: tuple[RevisionView, ...] = ()
     policies: tuple[PolicyView, ...] = ()
     """Every ClusterPolicy, the active one first: the oldest, and by name where two are equally old."""
+    budgets: tuple[BudgetView, ...] = ()
+    """Disruption budgets; none where they may not be listed, and then only evictions tell."""
     owned: Mapping[tuple[str, str, str], OwnedView] = {}
     """Objects that a ClusterPolicy owns, by kind, namespace and name."""
     applied: Mapping[tuple[str, str, str], Applied] = {}

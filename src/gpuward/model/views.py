@@ -9,6 +9,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.record import Record
+from gpuward.model.selectors import Requirement, satisfied
 from gpuward.model.states import State, parse_state
 
 
@@ -164,6 +165,26 @@ class RevisionView(msgspec.Struct, frozen=True):
     hash: str = ""
     config_digest: str = ""
     """The DRIVER_CONFIG_DIGEST of the template that the revision keeps."""
+
+
+class BudgetView(msgspec.Struct, frozen=True):
+    """See of a PodDisruptionBudget which pods it covers and how many of them may go now."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    version: str = ""
+    selector: tuple[Requirement, ...] = ()
+    allowed: int = 0
+
+    @property
+    def ref(self) -> Ref:
+        """Return the budget's reference."""
+        return Ref(self.namespace, self.name, self.uid)
+
+    def covers(self, pod: PodView) -> bool:
+        """Tell whether the budget protects a pod."""
+        return pod.namespace == self.namespace and satisfied(self.selector, pod.labels)
 
 
 class OwnedView(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Plan:
     if policy.auto_upgrade:
         paths = {name: _advance(node, snapshot, policy, now) for name, node in facts.items()}
         fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, now)
+        fleet = fleet.under(snapshot.budgets, facts.values())
         paths, fleet = _admit(paths, fleet, snapshot, policy, now)
         strays: tuple[Action, ...] = ()
     else:

@@ -13,6 +13,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
     Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
+    Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed} pods go now and nodes under way need {claimed}; "
+    "pod {pod} is under it",
     Reason.UNAVAILABLE_LIMIT: "{used} nodes are unavailable ({nodes}) and maxUnavailable allows {limit}",
     Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades under way ({nodes})",
     Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",

@@ -6,6 +6,7 @@ They are asked in this order, and the first one that holds is the reason that pe
 from __future__ import annotations
 
 from gpuward.upgrade.gates.driver_pod_missing import driver_pod_missing
+from gpuward.upgrade.gates.eviction_budget import eviction_budget
 from gpuward.upgrade.gates.fleet import Candidate, Fleet, Gate
 from gpuward.upgrade.gates.invalid_policy import invalid_policy
 from gpuward.upgrade.gates.max_parallel import max_parallel
@@ -26,6 +27,7 @@ GATES: tuple[Gate, ...] = (
     two_driver_pods,
     template_settling,
     protected_pods,
+    eviction_budget,
     max_unavailable,
     max_parallel,
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import IN_PROGRESS
+from gpuward.model.views import BudgetView, PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
 
 Candidate = NodeFacts
@@ -21,11 +23,37 @@ class Fleet(msgspec.Struct, frozen=True):
     in_progress: frozenset[str] = frozenset()
     unavailable: frozenset[str] = frozenset()
     now: float = 0.0
+    budgets: Mapping[str, tuple[BudgetView, ...]] = {}
+    """Disruption budgets by namespace."""
+    claims: Mapping[Ref, int] = {}
+    """How many pods of nodes under way still have to go under each budget."""
 
     def admitted(self, node: NodeFacts) -> Fleet:
         """Return the fleet with one more node under way."""
         name = frozenset({node.node.name})
-        return msgspec.structs.replace(self, in_progress=self.in_progress | name, unavailable=self.unavailable | name)
+        return msgspec.structs.replace(
+            self,
+            in_progress=self.in_progress | name,
+            unavailable=self.unavailable | name,
+            claims=self.claims if node.restart_only else Counter(self.claims) + self._claims_of([node]),
+        )
+
+    def under(self, budgets: Iterable[BudgetView], nodes: Iterable[NodeFacts]) -> Fleet:
+        """Return the fleet with disruption budgets, and with what its nodes under way claim of them."""
+        by_namespace: dict[str, tuple[BudgetView, ...]] = {}
+        for budget in budgets:
+            by_namespace[budget.namespace] = (*by_namespace.get(budget.namespace, ()), budget)
+        known = msgspec.structs.replace(self, budgets=by_namespace)
+        emptied = [node for node in nodes if node.node.name in self.in_progress and not node.restart_only]
+        return msgspec.structs.replace(known, claims=known._claims_of(emptied))
+
+    def budgets_of(self, pod: PodView) -> Iterable[BudgetView]:
+        """Return the budgets that protect a pod."""
+        return (budget for budget in self.budgets.get(pod.namespace, ()) if budget.covers(pod))
+
+    def _claims_of(self, nodes: Iterable[NodeFacts]) -> Counter[Ref]:
+        going = (pod for node in nodes for pod in node.leaving.pods if not pod.deleting)
+        return Counter(budget.ref for pod in going for budget in self.budgets_of(pod))
 
 
 Gate = Callable[[Candidate, Fleet, UpgradePolicy], Hold | None]

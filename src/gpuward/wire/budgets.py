@@ -1,0 +1,69 @@
+"""PodDisruptionBudgets to BudgetView."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward.model.selectors import Requirement
+from gpuward.model.views import BudgetView
+from gpuward.wire.meta import WireMeta
+
+OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
+
+
+class _Expression(msgspec.Struct):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class _Selector(msgspec.Struct, rename="camel"):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_Expression] | None = None
+
+
+class _Spec(msgspec.Struct):
+    selector: _Selector | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    observed_generation: int = 0
+    disruptions_allowed: int = 0
+
+
+class _Budget(msgspec.Struct):
+    metadata: WireMeta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_decoder = msgspec.json.Decoder(_Budget)
+
+
+def budget_view(raw: bytes | msgspec.Raw) -> BudgetView | None:
+    """Decode a disruption budget; None for one without a selector, which covers nothing.
+
+    A budget whose status is older than its spec allows nothing: the eviction API refuses under it.
+    """
+    budget = _decoder.decode(raw)
+    meta, selector = budget.metadata, budget.spec.selector
+    if selector is None:
+        return None
+    known = budget.status.observed_generation >= meta.generation
+    return BudgetView(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        selector=_requirements(selector),
+        allowed=budget.status.disruptions_allowed if known else 0,
+    )
+
+
+def _requirements(selector: _Selector) -> tuple[Requirement, ...]:
+    labels = [(key, "in", frozenset({value})) for key, value in sorted((selector.match_labels or {}).items())]
+    expressions = [
+        (each.key, OPERATORS.get(each.operator, each.operator), frozenset(each.values or ()))
+        for each in selector.match_expressions or ()
+    ]
+    return (*labels, *expressions)
