@@ -11,6 +11,7 @@ from gpuward.crd.generate import all_crds
 from gpuward.kube.client import JSON_PATCH
 from gpuward.kube.resources import CLUSTER_POLICIES, CUSTOM_RESOURCE_DEFINITIONS, NVIDIA_DRIVERS
 from tests.contract.api import STRATEGIC_PATCH, Api, Object, Server
+from tests.contract.crd_helpers import until_served
 from tests.contract.objects import names
 
 CRDS = CUSTOM_RESOURCE_DEFINITIONS.path()
@@ -48,14 +49,6 @@ def group(server: Server) -> Iterator[str]:
     until_served(server, f"/apis/{name}/v1/widgets")
     yield name
     server.request("DELETE", f"{CRDS}/widgets.{name}")
-
-
-def until_served(server: Server, path: str) -> None:
-    """Wait until a new resource is there: established means accepted, and serving begins a moment later."""
-    for _ in range(2000):
-        if server.request("GET", path).status == 200:
-            return
-    raise AssertionError(f"{path} is not served")
 
 
 def widgets(api: Api, group: str) -> str:

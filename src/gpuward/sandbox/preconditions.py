@@ -118,7 +118,10 @@ def carry_over(resource: Resource, old: Object, new: Object, subresource: str | 
         meta.pop(name, None)
         if name in old["metadata"]:
             meta[name] = old["metadata"][name]
-    meta.pop("managedFields", None)
+    # Who owns what is written by the API's own verbs only; whoever says nothing about it changes nothing.
+    meta.setdefault("managedFields", old["metadata"].get("managedFields"))
+    if not meta["managedFields"]:
+        del meta["managedFields"]
     _refuse_new_finalizers(resource, old, meta)
     return merged
 

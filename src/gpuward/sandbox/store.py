@@ -208,7 +208,9 @@ class Store:
         if key in table.objects:
             raise preconditions.already_exists(table.resource, meta["name"])
         new["apiVersion"], new["kind"] = table.resource.api_version, table.resource.kind
-        for server_owned in ("managedFields", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        if not decoded:
+            meta.pop("managedFields", None)
+        for server_owned in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
             meta.pop(server_owned, None)
         meta["uid"] = self._uid()
         meta["creationTimestamp"] = timestamp(self.now())
@@ -229,6 +231,8 @@ class Store:
         version. Taking the last finalizer from an object that is being deleted removes it.
         """
         new = obj if decoded else self._decode(self._table(resource_key), obj)
+        if not decoded:
+            new.get("metadata", {}).pop("managedFields", None)
         return self._replace(resource_key, new, subresource, dry_run)
 
     def patch_status(self, resource_key: str, namespace: str | None, name: str,

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import errors
-from gpuward.sandbox import kubetypes, messages, patch, patch_strategic, preconditions, scaling
+from gpuward.sandbox import kubetypes, messages, ownership, patch, patch_strategic, preconditions, scaling
+from gpuward.sandbox.crds import Structural
 from gpuward.sandbox.messages import JSON, Answer, Request
+from gpuward.sandbox.shapes import BuiltInShape, SchemaShape
+from gpuward.sandbox.store import timestamp
 
 if TYPE_CHECKING:
     from gpuward.sandbox.catalog import Served, Target
+    from gpuward.sandbox.shapes import Shape
     from gpuward.sandbox.store import Store
 
 Object = dict[str, Any]
@@ -76,8 +80,7 @@ class Writer:
         change = messages.parse(request.body, "application/yaml" if kind == APPLY_PATCH else JSON)
         if kind == APPLY_PATCH:
             if not request.query.get("fieldManager"):
-                raise errors.Invalid('PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for '
-                                     "apply patch")
+                raise _nobody()
             return self._apply(target, change, request)
         if target.subresource == "scale":
             current = scaling.read(self._store, target)
@@ -122,23 +125,46 @@ class Writer:
         return messages.answer(target.served.show(last))
 
     def _apply(self, target: Target, change: Any, request: Request) -> Answer:
-        body = self._addressed(target, change if isinstance(change, dict) else {})
+        if not isinstance(change, dict) or not change.get("kind") or not change.get("apiVersion"):
+            raise errors.BadRequest("an applied object says its apiVersion and kind")
+        body = self._addressed(target, change)
         name = target.name or ""
         if body["metadata"].setdefault("name", name) != name:
             raise errors.BadRequest("the name of the object does not match the name on the URL")
         stored = self._store.find(target.served.storage_key, target.namespace, name)
-        if stored is None:
-            if target.subresource is not None:
-                raise preconditions.not_found(target.served.resource, name)
-            obj, warnings = self._decode(target, body, request)
-            made = self._store.create(target.served.storage_key, obj, dry_run=_dry_run(request.query), decoded=True)
-            return messages.answer(target.served.show(made), 201, warnings)
-        kind = MERGE_PATCH if target.served.resource.custom else STRATEGIC_PATCH
-        return self._put(target, _patched(target.served, target.served.show(stored), kind, body), request)
+        if stored is None and target.subresource is not None:
+            raise preconditions.not_found(target.served.resource, name)
+        if body["metadata"].get("managedFields"):
+            raise errors.BadRequest("metadata.managedFields must be nil")
+        live = None if stored is None else target.served.show(stored)
+        merged, owned = ownership.apply(self._shape(target.served), live, body, self._who(target.served, request, "Apply"),
+                                        force=request.flag("force"))
+        if stored is not None:
+            return self._put(target, merged, request, owned)
+        obj, warnings = self._decode(target, merged, request)
+        obj["metadata"]["managedFields"] = owned
+        made = self._store.create(target.served.storage_key, obj, dry_run=_dry_run(request.query), decoded=True)
+        return messages.answer(target.served.show(made), 201, warnings)
 
-    def _put(self, target: Target, body: Object, request: Request) -> Answer:
+    def _shape(self, served: Served) -> Shape:
+        if not served.resource.custom:
+            return BuiltInShape(_type_name(served))
+        schema = self._store.schema(served.storage_key)
+        return SchemaShape(schema.schema if isinstance(schema, Structural) else {})
+
+    def _who(self, served: Served, request: Request, operation: str) -> ownership.Manager:
+        name = request.query.get("fieldManager") or "unknown"
+        return ownership.Manager(name, operation, served.resource.api_version, timestamp(self._store.now()))
+
+    def _put(self, target: Target, body: Object, request: Request, owned: list[Object] | None = None) -> Answer:
         obj, warnings = self._decode(target, self._addressed(target, body), request)
         sub = "status" if target.subresource == "status" else None
+        old = self._store.find(target.served.storage_key, obj["metadata"].get("namespace"), obj["metadata"].get("name", ""))
+        if owned is None and old is not None and old["metadata"].get("managedFields"):
+            owned = ownership.after_update(self._shape(target.served), old, obj, self._who(target.served, request, "Update")
+                                           ) if sub is None else old["metadata"]["managedFields"]
+        if owned is not None:
+            obj["metadata"]["managedFields"] = owned
         done = self._store.update(target.served.storage_key, obj, subresource=sub, dry_run=_dry_run(request.query),
                                   decoded=True)
         return messages.answer(target.served.show(done), 200, warnings)
@@ -170,6 +196,7 @@ class Writer:
         unknown: list[str] = []
         schema = self._store.schema(served.storage_key)
         label = f'{served.resource.kind} in version "{served.resource.version}" cannot be handled as a {served.resource.kind}'
+        inner = {**inner, "metadata": {key: item for key, item in inner["metadata"].items() if key != "managedFields"}}
         try:
             obj = schema.decode(inner, unknown)
         except errors.BadRequest as error:
@@ -213,6 +240,13 @@ def _patched(served: Served, current: Object, kind: str, change: Any) -> Object:
     if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
         raise errors.BadRequest("the patch leaves no object with metadata")
     return result
+
+
+def _nobody() -> errors.Invalid:
+    told = "Required value: is required for apply patch"
+    cause = {"reason": "FieldValueRequired", "message": told, "field": "fieldManager"}
+    return errors.Invalid(f'PatchOptions.meta.k8s.io "" is invalid: fieldManager: {told}',
+                          details={"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})
 
 
 def _no_object(patched: Object, error: Undecodable) -> errors.Invalid:
