@@ -1,4 +1,4 @@
-"""One control plane for all tests of this folder, which run one after the other: they share its nodes."""
+"""One control plane for most tests of this folder, which run one after the other: they share its nodes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.controlplane.plane import NodeWatch, Plane
+from tests.controlplane.steps import NODES
 
-NODES = 5
 ROOT = Path(__file__).parents[2]
 WANTED = "GPUWARD_CONTROLPLANE"
 
@@ -23,15 +24,14 @@ def _control(*words: str) -> None:
                    stdout=subprocess.DEVNULL)
 
 
-@pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """Start a control plane with five GPU nodes, and furnish it as the README says."""
+@contextmanager
+def started(state: Path, *options: str) -> Iterator[Plane]:
+    """Keep a control plane with fifty GPU nodes running, furnished as the README says."""
     if os.environ.get(WANTED) != "1":
         pytest.skip(f"a real control plane is started only with {WANTED}=1, as ./dev test does")
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
-    state = tmp_path_factory.mktemp("controlplane") / "run"
-    _control("up", "--nodes", str(NODES), "--state", str(state))
+    _control("up", "--nodes", str(NODES), "--state", str(state), *options)
     try:
         plane = Plane(state)
         plane.furnish()
@@ -41,6 +41,13 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 
 @pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """Start the control plane that the tests share."""
+    with started(tmp_path_factory.mktemp("controlplane") / "run") as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
 def installed(plane: Plane) -> Iterator[Plane]:
     """Keep the operator running, with its stack ready on every node."""
     with plane.operator():

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from gpuward.sandbox.fleet import workloads
 ROOT = Path(__file__).parents[2]
 PATIENCE = 180.0
 """Seconds for a step of many requests, on a machine that is busy with other tests."""
+POLL = 0.3
 NOT_IN_PROGRESS = {"", "upgrade-done", "upgrade-required", "upgrade-failed"}
 OPERATOR = f"system:serviceaccount:{names.DEFAULT_NAMESPACE}:{names.OPERATOR_NAME}"
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}
@@ -28,6 +30,23 @@ IMAGES = {
     "DRIVER_MANAGER_IMAGE": "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0",
     "VALIDATOR_IMAGE": "nvcr.io/nvidia/gpu-operator:v26.7.0",
 }
+
+
+@dataclass(frozen=True)
+class Log:
+    """Read what operators have said since some moment."""
+
+    path: Path
+    begin: int
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return every complete line."""
+        *complete, _ = self.path.read_bytes()[self.begin:].split(b"\n")
+        return [json.loads(line) for line in complete]
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Return the lines that say what went wrong; a stack that is not ready yet is no failure."""
+        return [line for line in self.lines() if line["level"] != "info" and "error" in line]
 
 
 @dataclass(frozen=True)
@@ -64,11 +83,19 @@ class Plane:
         return done.stdout
 
     @contextmanager
-    def operator(self) -> Iterator[subprocess.Popen[str]]:
-        """Keep `gpuward run` running as the service account of deploy/operator.yaml."""
-        with (self.state / "operator.log").open("a") as log, self._operator(log) as process:
+    def operator(self, **environment: str) -> Iterator[subprocess.Popen[str]]:
+        """Keep `gpuward run` running as the service account of deploy/operator.yaml, with more or other variables."""
+        with self._log.open("a") as log, self._operator(log, **environment) as process:
             yield process
-            assert process.poll() is None, (self.state / "operator.log").read_text()[-2000:]
+            assert process.poll() is None, self._log.read_text()[-2000:]
+
+    def log(self) -> Log:
+        """Return what operators say from now on."""
+        return Log(self._log, self._log.stat().st_size if self._log.exists() else 0)
+
+    @property
+    def _log(self) -> Path:
+        return self.state / "operator.log"
 
     def furnish(self, *, with_workloads: bool = True) -> None:
         """Install the CRDs, the operator's rights, the policy, and workloads: GPU pods under a disruption budget, and others."""
@@ -122,10 +149,10 @@ class Plane:
             follow.terminate()
 
     @contextmanager
-    def _operator(self, log: IO[str] | int) -> Iterator[subprocess.Popen[str]]:
+    def _operator(self, log: IO[str] | int, **changed: str) -> Iterator[subprocess.Popen[str]]:
         command = self._gpuward("run", "--context", "gpuward", "--metrics-bind-address", "127.0.0.1:0",
                                 "--health-probe-bind-address", "127.0.0.1:0")
-        environment = {**self.environment, **IMAGES, "OPERATOR_NAMESPACE": names.DEFAULT_NAMESPACE}
+        environment = {**self.environment, **IMAGES, "OPERATOR_NAMESPACE": names.DEFAULT_NAMESPACE, **changed}
         with subprocess.Popen(command, env=environment, stderr=log, text=True) as process:
             try:
                 yield process
@@ -198,6 +225,14 @@ class NodeWatch:
                 self._now[event["object"]["metadata"]["name"]] = _sight(event["object"])
                 self.moments.append(dict(self._now))
                 self._changed.notify_all()
+
+
+def eventually(what: str, holds: Callable[[], bool]) -> None:
+    """Wait until something holds that nothing can be watched for."""
+    until = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(POLL)
 
 
 def in_progress(sight: Sight) -> bool:
