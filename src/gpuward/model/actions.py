@@ -77,11 +77,21 @@ class DeletePod(msgspec.Struct, frozen=True, tag=True):
         return self.node
 
 
-class ApplyObject(msgspec.Struct, frozen=True, tag=True):
-    """Create an object that is wholly ours, or replace it by the full rendered one."""
+class _OnObject(msgspec.Struct, frozen=True):
+    """Name the object that an action is about."""
 
     kind: str
     ref: Ref
+
+    @property
+    def lane(self) -> str:
+        """Return the object's own lane."""
+        return f"{self.kind}/{self.ref}"
+
+
+class ApplyObject(_OnObject, frozen=True, tag=True):
+    """Create an object that is wholly ours, or replace it by the full rendered one."""
+
     body: Mapping[str, Any]
     hash: str
     version: str = ""
@@ -90,51 +100,25 @@ class ApplyObject(msgspec.Struct, frozen=True, tag=True):
     """Whether the object may be as wanted already: it is read first, and replaced only if it differs."""
     why: str = ""
 
-    @property
-    def lane(self) -> str:
-        """Return the object's own lane."""
-        return f"{self.kind}/{self.ref}"
 
-
-class DeleteObject(msgspec.Struct, frozen=True, tag=True):
+class DeleteObject(_OnObject, frozen=True, tag=True):
     """Delete an object that is wholly ours and no longer wanted."""
 
-    kind: str
-    ref: Ref
     why: str = ""
 
-    @property
-    def lane(self) -> str:
-        """Return the object's own lane."""
-        return f"{self.kind}/{self.ref}"
 
-
-class PatchStatus(msgspec.Struct, frozen=True, tag=True):
+class PatchStatus(_OnObject, frozen=True, tag=True):
     """Merge our fields into the status of a custom resource."""
 
-    kind: str
-    ref: Ref
     status: Mapping[str, Any]
     why: str = ""
 
-    @property
-    def lane(self) -> str:
-        """Return the object's own lane."""
-        return f"{self.kind}/{self.ref}"
 
-
-class PatchAnnotations(msgspec.Struct, frozen=True, tag=True):
+class PatchAnnotations(_OnObject, frozen=True, tag=True):
     """Set annotations of ours on a custom resource; None removes one."""
 
-    kind: str
-    ref: Ref
     annotations: Mapping[str, str | None]
     why: str = ""
-
-    @property
-    def lane(self) -> str:
-        """Return the object's own lane."""
-        return f"{self.kind}/{self.ref}"
 
 
 Action = PatchNode | EvictPod | DeletePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations
