@@ -20,6 +20,8 @@ class Outcome(msgspec.Struct, frozen=True):
     action: Action
     error: str = ""
     dropped: bool = False
+    idle: bool = False
+    """Whether a look showed that nothing had to be written."""
 
 
 class Clock(Protocol):

@@ -87,6 +87,11 @@ def test_after_a_restart_what_is_there_is_looked_at_once(kind: str) -> None:
     assert action.verify, "somebody may have edited it while nobody watched"
 
 
+def test_an_account_that_is_somebody_elses_is_left_alone_once_that_is_known() -> None:
+    key = ("ServiceAccount", "ns", "a")
+    assert changes([state(obj("ServiceAccount"))], OWNER, Snapshot("ns", applied={key: Applied("h", "5", 0)})) == ()
+
+
 def test_only_what_is_there_is_deleted() -> None:
     gone = (ObjectRef("v1", "ConfigMap", "ns", "a"), ObjectRef("v1", "ConfigMap", "ns", "never-was"))
     assert changes([state(absent=gone)], OWNER, applied()[0]) == (

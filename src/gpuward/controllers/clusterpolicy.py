@@ -92,7 +92,7 @@ class ClusterPolicyController:
         """Log each write and each change of the verdict; set the metrics."""
         for outcome in outcomes:
             action = outcome.action
-            if not (outcome.error or outcome.dropped or isinstance(action, PatchStatus)):
+            if not (outcome.error or outcome.dropped or outcome.idle or isinstance(action, PatchStatus)):
                 self._log.info(type(action).__name__, object=action.lane, why=action.why)
         verdict = decision.verdict
         if verdict is None and snapshot.policies:

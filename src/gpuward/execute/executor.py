@@ -67,15 +67,15 @@ class ApiExecutor:
         try:
             if not self.acting():
                 raise CalledOff("this process does not lead any more")
-            await self._call(action)
+            wrote = await self._call(action)
         except GpuwardError as error:
             return Outcome(action, error=str(error))
         except Exception as error:  # a bug in one action must not end the passes that are about other objects
             return Outcome(action, error=f"{type(error).__name__}: {error}")
-        return Outcome(action)
+        return Outcome(action, idle=wrote is False)
 
-    def _call(self, action: Action) -> Awaitable[None]:
-        calls: dict[type, Callable[..., Awaitable[None]]] = {
+    def _call(self, action: Action) -> Awaitable[bool | None]:
+        calls: dict[type, Callable[..., Awaitable[bool | None]]] = {
             PatchNode: nodes.patch_node,
             EvictPod: pods.evict_pod,
             DeletePod: pods.delete_pod,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuward import errors
 from gpuward.execute.contains import contains
@@ -18,13 +18,18 @@ from gpuward.model.snapshot import Applied
 IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
 
 
-async def apply_object(world: World, action: ApplyObject) -> None:
-    """Create an object, or replace it; leave it alone where a look shows that it is as wanted."""
+class _Applied(NamedTuple):
+    answer: Answer
+    wrote: bool = True
+
+
+async def apply_object(world: World, action: ApplyObject) -> bool:
+    """Create an object, or replace it; leave it alone, and return False, where a look shows that it is as wanted."""
     gvr = resources.KINDS[action.body["apiVersion"], action.kind]
     cache = _cache(world, action.kind)
     key = (action.ref.namespace, action.ref.name)
     try:
-        answer = await (_replace(world, gvr, action) if action.version else _create(world, gvr, action))
+        answer, wrote = await (_replace(world, gvr, action) if action.version else _create(world, gvr, action))
     except errors.GpuwardError as error:
         if cache is not None:
             await settle_after(error, world, gvr, cache, key)
@@ -34,30 +39,31 @@ async def apply_object(world: World, action: ApplyObject) -> None:
     meta = answer.object()["metadata"]
     applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0))
     world.cluster.applied(action.kind, action.ref, applied)
+    return wrote
 
 
-async def _create(world: World, gvr: GVR, action: ApplyObject) -> Answer:
+async def _create(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
     try:
-        return await world.cluster.client.create(gvr, action.body)
+        return _Applied(await world.cluster.client.create(gvr, action.body))
     except errors.AlreadyExists:
         if action.kind == "ServiceAccount":
-            return await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace)
+            return _Applied(await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace), wrote=False)
         return await _replace_read(world, gvr, action)
 
 
-async def _replace(world: World, gvr: GVR, action: ApplyObject) -> Answer:
+async def _replace(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
     if action.verify or action.kind == "Service":
         return await _replace_read(world, gvr, action)
-    return await world.cluster.client.replace(gvr, _at(action.body, action.version, {}))
+    return _Applied(await world.cluster.client.replace(gvr, _at(action.body, action.version, {})))
 
 
-async def _replace_read(world: World, gvr: GVR, action: ApplyObject) -> Answer:
+async def _replace_read(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
     """Read the object and replace it at the version read, unless all that is wanted is there already."""
     found = await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace)
     live = found.object()
     if contains(live, action.body):
-        return found
-    return await world.cluster.client.replace(gvr, _at(action.body, live["metadata"]["resourceVersion"], live))
+        return _Applied(found, wrote=False)
+    return _Applied(await world.cluster.client.replace(gvr, _at(action.body, live["metadata"]["resourceVersion"], live)))
 
 
 def _at(body: Mapping[str, Any], version: str, live: Mapping[str, Any]) -> dict[str, Any]:

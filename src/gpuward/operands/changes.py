@@ -99,6 +99,8 @@ def _apply(wanted: Wanted, snapshot: Snapshot, state: str) -> ApplyObject | None
     if kind in snapshot.unlisted:
         return None
     have, last = snapshot.owned.get(wanted.key), snapshot.applied.get(wanted.key)
+    if have is None and last is not None and kind == "ServiceAccount":
+        return None  # it was there already, and is somebody else's
     if have is None:
         return ApplyObject(kind, ref, wanted.body, digest, why=f"{state} wants it")
     if _is_as_applied(have, last, digest):
