@@ -8,6 +8,7 @@ from typing import Any, Final
 import structlog
 
 from gpuward import errors
+from gpuward.controllers.failures import retry_after
 from gpuward.controllers.policies import PolicyReader
 from gpuward.crd.clusterpolicy import ClusterPolicySpec
 from gpuward.kube import resources
@@ -17,7 +18,7 @@ from gpuward.operands.facts import referenced_config_maps, referenced_secrets
 from gpuward.ports import Clock, Observer
 
 LOOK_AGAIN: Final = 15.0
-"""Seconds between looks while something that the policy refers to is missing, or could not be asked for."""
+"""Seconds between looks while something that the policy refers to is missing; the longest while it cannot be asked for."""
 
 
 class Surroundings:
@@ -36,6 +37,7 @@ class Surroundings:
         self._complete = False
         self._tried: tuple[str, int] | None = None
         self._again = 0.0
+        self._failures = 0
         self._complaint = ""
         self.has_service_monitors = False
         self.config_maps: Mapping[str, tuple[str, ...]] = {}
@@ -64,15 +66,17 @@ class Surroundings:
 
     async def _try_to_look(self, view: PolicyView, spec: ClusterPolicySpec) -> None:
         self._tried = (view.uid, view.generation)
-        complaint = ""
+        complaint, rest = "", LOOK_AGAIN
         try:
             await self.look(spec)
         except (errors.ApiError, errors.Unreachable) as error:
             self._complete = False
-            complaint = str(error)
+            self._failures += 1
+            complaint, rest = str(error), min(retry_after(self._failures), LOOK_AGAIN)
         else:
+            self._failures = 0
             self._seen = self._tried
-        self._again = self._clock.now() + LOOK_AGAIN
+        self._again = self._clock.now() + rest
         if complaint and complaint != self._complaint:
             self._log.warning("Looking up what the ClusterPolicy refers to failed", error=complaint)
         self._complaint = complaint

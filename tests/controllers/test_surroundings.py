@@ -1,0 +1,70 @@
+"""How often what a policy refers to is asked for while the API server does not answer as it should."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+import structlog
+
+from gpuward.controllers.policies import PolicyReader
+from gpuward.controllers.surroundings import LOOK_AGAIN, Surroundings
+from gpuward.kube.client import Client
+from gpuward.kube.transport import Response
+from gpuward.model.snapshot import Snapshot
+from gpuward.sandbox.timeloop import EPOCH, LoopClock, run_virtual
+from tests.controllers.test_policies import snapshot, view
+from tests.kube.scripted import Asked, ScriptedTransport
+
+SEEN = snapshot(view())
+
+
+class Unchanged:
+    """Observe a cluster with one policy, in which nothing happens."""
+
+    def observe(self) -> Snapshot:
+        return SEEN
+
+    async def changed(self, timeout: float | None) -> bool:
+        await asyncio.sleep(1e9 if timeout is None else timeout)
+        return False
+
+
+def refusing(status: int, until: float) -> ScriptedTransport:
+    """Return a transport that refuses everything for some seconds; then there is nothing."""
+
+    def answer(asked: Asked) -> Response:
+        return Response(status if asked.at - EPOCH < until else 404, {}, b"")
+
+    return ScriptedTransport(answer)
+
+
+def looked(transport: ScriptedTransport, seconds: float) -> tuple[Surroundings, list[float]]:
+    """Let the facts be looked up for some seconds; return when each look began."""
+    found = Surroundings(Client(transport), "gpu-operator", PolicyReader(), LoopClock(), lambda: None)
+
+    async def run() -> None:
+        task = asyncio.create_task(found.run(Unchanged(), lambda: None))
+        await asyncio.sleep(seconds)
+        task.cancel()
+
+    run_virtual(run)
+    return found, [round(asked.at - EPOCH, 1) for asked in transport.asked if "customresourcedefinitions" in asked.path]
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_a_refusal_is_told_once_and_the_look_repeated_soon(status: int) -> None:
+    with structlog.testing.capture_logs() as said:
+        found, looks = looked(refusing(status, until=3.0), seconds=5.0)
+    assert looks == [0.0, 0.5, 1.5, 3.5]
+    assert [line["log_level"] for line in said] == ["warning"]
+    assert found.known_for(SEEN.policies[0])
+
+
+def test_looks_at_a_server_that_keeps_refusing_get_rarer() -> None:
+    found, looks = looked(refusing(401, until=1e6), seconds=300.0)
+    gaps = [after - before for before, after in itertools.pairwise(looks)]
+    assert gaps[:5] == [0.5, 1.0, 2.0, 4.0, 8.0]
+    assert set(gaps[5:]) == {LOOK_AGAIN}
+    assert not found.known_for(SEEN.policies[0])
