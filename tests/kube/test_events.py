@@ -25,8 +25,10 @@ class Scene:
 
     def __init__(self, answer: Callable[[Asked], Response] | None = None, limit: int = 20_000) -> None:
         self.transport = ScriptedTransport(answer or (lambda asked: ok(asked.body, 201)))
+        self.reported: list[str] = []
         self.recorder = EventRecorder(
-            Client(self.transport), now=lambda: asyncio.get_running_loop().time(), random=Random(3), limit=limit
+            Client(self.transport), now=lambda: asyncio.get_running_loop().time(), random=Random(3), limit=limit,
+            report=lambda error: self.reported.append(str(error) if error else "works"),
         )
 
     async def __aenter__(self) -> Scene:
@@ -182,6 +184,18 @@ async def test_a_refusal_that_stays_is_not_repeated() -> None:
         await scene.recorder.flush()
         assert len(scene.transport.asked) == 2
         assert scene.recorder.dropped == 2
+
+
+@virtual
+async def test_what_goes_wrong_is_reported_once_for_each_kind_of_trouble_and_so_is_its_end() -> None:
+    answers = iter([ok({}, 201), refused(403, message="not you"), refused(403, message="nor you"), refused(401, message="who?")])
+
+    async with Scene(lambda asked: next(answers, ok({}, 201))) as scene:
+        for number in range(6):
+            scene.say(f"step {number}")
+        await scene.recorder.flush()
+        assert scene.reported == ["not you", "who?", "works"]
+        assert scene.recorder.dropped == 3
 
 
 @virtual

@@ -52,7 +52,7 @@ class Operator:
         self.metrics = Metrics()
         self.reader = PolicyReader()
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
-        self.events = EventRecorder(client, now=clock.now, random=random)
+        self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)
         self.interest = Interest(self.cluster, self.reader)
         self.surroundings = Surroundings(client, settings.namespace, self.reader, clock, self.cluster.follow_monitors)
         world = World(self.cluster, Events(self.events), clock, self._must_leave)
@@ -105,6 +105,12 @@ class Operator:
             self._log.info("Following again", resource=str(resource))
         else:
             self._log.warning("Cannot follow", resource=str(resource), error=str(error))
+
+    def _report_events(self, error: GpuwardError | None) -> None:
+        if error is None:
+            self._log.info("Writing events again")
+        else:
+            self._log.warning("Cannot write events", error=str(error))
 
 
 class Events:

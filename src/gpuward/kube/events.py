@@ -70,6 +70,8 @@ class EventRecorder:
 
     At most `limit` wait to be written; beyond that the newest are dropped and counted in `dropped`, as are those that
     the server keeps refusing. `now` gives Unix seconds.
+    `report` is called with the error when events begin to be refused, or are refused in another way, and with None when
+    one is written again.
     """
 
     def __init__(
@@ -80,10 +82,12 @@ class EventRecorder:
         random: Random,
         component: str = names.EVENT_SOURCE,
         limit: int = 20_000,
+        report: Callable[[errors.GpuwardError | None], None] | None = None,
     ) -> None:
         self.dropped = 0
         self.failure: errors.GpuwardError | None = None
-        """Why the last event that was dropped could not be written."""
+        """Why events cannot be written now, or None."""
+        self._report = report
         self._client = client
         self._now = now
         self._random = random
@@ -147,11 +151,21 @@ class EventRecorder:
                 self._drop(error)
                 return
             else:
+                self._works()
                 return
 
     def _drop(self, error: errors.GpuwardError) -> None:
         self.dropped += 1
+        known = type(self.failure) is type(error)
         self.failure = error
+        if not known and self._report is not None:
+            self._report(error)
+
+    def _works(self) -> None:
+        if self.failure is not None:
+            self.failure = None
+            if self._report is not None:
+                self._report(None)
 
     async def _write(self, said: Said) -> None:
         known = None if said.alone else self._written.get(said.key)
