@@ -12,7 +12,8 @@ from gpuward.model.record import Record, decode_record
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.facts import NodeFacts, gather
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.gathering import gather
 from tests import build
 
 

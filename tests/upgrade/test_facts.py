@@ -7,10 +7,10 @@ import pytest
 
 from gpuward import names
 from gpuward.model.record import Record
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
-from gpuward.upgrade.facts import gather
+from gpuward.upgrade.gathering import Memory, gather
 from tests import build
 from tests.build import ADMITTED, LONG_AGO, NOW, driver_pod, gpu_pod, node, policy, record, validator
 from tests.upgrade.one import facts
@@ -238,3 +238,22 @@ def test_two_watches_that_tell_of_different_drivers_tell_of_no_target(of_daemons
     assert not seen.restart_only
     (agreed,) = gather(snapshot, policy())
     assert agreed.target == "560"
+
+
+def test_a_memory_gathers_anew_only_what_changed_and_never_something_else() -> None:
+    memory = Memory()
+    snapshot = build.fleet(nodes=3, gpu_pods={0: 1})
+    first = gather(snapshot, policy(), memory)
+    again = gather(msgspec.structs.replace(snapshot), policy(), memory)
+    assert [one is two for one, two in zip(first, again, strict=True)] == [True] * 3
+    relabelled = {**snapshot.nodes, "n1": msgspec.structs.replace(snapshot.nodes["n1"], unschedulable=True)}
+    some = gather(msgspec.structs.replace(snapshot, nodes=relabelled), policy(), memory)
+    assert [one is two for one, two in zip(first, some, strict=True)] == [True, False, True]
+    assert some[1].unschedulable
+    for changed, rules in (
+        (snapshot, policy(force=True)),
+        (msgspec.structs.replace(snapshot, revisions=()), policy()),
+        (msgspec.structs.replace(snapshot, refusals={"x": Refusal(1.0, 1, "no")}), policy()),
+        (build.fleet(nodes=2), policy()),
+    ):
+        assert gather(changed, rules, memory) == gather(changed, rules)

@@ -17,7 +17,7 @@ from gpuward.model.views import PodView
 from gpuward.ports import Outcome
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.explain import sentence
-from gpuward.upgrade.facts import is_driver_pod
+from gpuward.upgrade.gathering import Memory, is_driver_pod
 
 SKIPPING: Final = frozenset({
     Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.PROTECTED_PODS, Reason.TWO_DRIVER_PODS,
@@ -40,12 +40,13 @@ class UpgradeController:
         """Called with each plan once it has been carried out."""
         self._metrics = metrics
         self._log = structlog.get_logger(source=self.name)
+        self._memory = Memory()
         self._said: dict[str, str] = {}
 
     def decide(self, snapshot: Snapshot, now: float) -> Plan:
         """Return the plan for the fleet under the policy in force."""
         policy = self._reader.read(snapshot).upgrades
-        return decide(snapshot, policy, now) if self._interest.covers(policy) else self.plan.waiting()
+        return decide(snapshot, policy, now, self._memory) if self._interest.covers(policy) else self.plan.waiting()
 
     def report(self, snapshot: Snapshot, decision: Plan, outcomes: Sequence[Outcome]) -> None:
         """Log each state entered, each eviction, and each node passed over, once; set the metrics."""

@@ -19,9 +19,10 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.upgrade import emptying, finishing, queueing, replacing  # noqa: F401  importing the steps registers them
-from gpuward.upgrade.facts import NodeFacts, gather
+from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of
+from gpuward.upgrade.gathering import Memory, gather
 from gpuward.upgrade.queueing import admission, turn
 from gpuward.upgrade.walk import Path, actions_of, begin, pause, take, walk
 
@@ -29,9 +30,12 @@ _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.D
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
 
 
-def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Plan:
-    """Return what to do now about every managed node, what each waits for and when to look again unasked."""
-    facts = {node.node.name: node for node in gather(snapshot, policy)}
+def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory | None = None) -> Plan:
+    """Return what to do now about every managed node, what each waits for and when to look again unasked.
+
+    With a memory, which changes nothing about the plan, facts of nodes that did not change are not gathered again.
+    """
+    facts = {node.node.name: node for node in gather(snapshot, policy, memory)}
     if policy.auto_upgrade:
         paths = {name: _advance(node, snapshot, policy, now) for name, node in facts.items()}
         fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, now)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from gpuward import names
-from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record
-from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.snapshot import Refusal
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
-from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
-from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
-from gpuward.upgrade.selectors import matches
+from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.leaving import Leaving
 
 RESTARTS_TOLERATED = 10
 """NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
@@ -23,7 +21,7 @@ _DIGITS = 15
 """More than any time in seconds has, and fewer than a float loses."""
 
 
-NO_REVISION = RevisionView("", "")
+
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -35,7 +33,6 @@ class NodeFacts(msgspec.Struct, frozen=True):
     driver: PodView | None = None
     driver_pods: int = 0
     """Driver pods on the node that are not terminating."""
-    daemonset: DaemonSetView | None = None
     target: str = ""
     """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""
     target_digest: str = ""
@@ -148,102 +145,3 @@ class NodeFacts(msgspec.Struct, frozen=True):
             return self.record.failure.state not in UNDISTURBED
         reached = self.record.state
         return reached is State.FAILED or (reached in IN_PROGRESS and reached not in UNDISTURBED)
-
-
-def gather(snapshot: Snapshot, policy: UpgradePolicy) -> list[NodeFacts]:
-    """Return the facts of every managed node, by name: a node with a driver pod, an upgrade under way or a cordon of ours."""
-    daemonsets = {ds.uid: ds for ds in snapshot.daemonsets if _drives(ds, snapshot.namespace)}
-    targets = _newest_revisions(snapshot, daemonsets)
-    return [
-        facts
-        for name in sorted(snapshot.nodes)
-        if (facts := _node_facts(snapshot, snapshot.nodes[name], policy, (daemonsets, targets))) is not None
-    ]
-
-
-def _drives(ds: DaemonSetView, namespace: str) -> bool:
-    if ds.namespace != namespace:
-        return False
-    return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
-
-
-def _newest_revisions(snapshot: Snapshot, daemonsets: Mapping[str, DaemonSetView]) -> dict[str, RevisionView]:
-    """Return the newest revision of each DaemonSet that has settled, by the DaemonSet's uid.
-
-    Revisions are found by owner, since one DaemonSet's name may begin another's. DaemonSets and revisions are watched apart, and
-    either watch may lag: while the two do not tell of the same driver, it is not known what a driver pod would become.
-    """
-    newest: dict[str, RevisionView] = {}
-    for revision in snapshot.revisions:
-        if revision.owner_uid in daemonsets:
-            before = newest.get(revision.owner_uid)
-            if before is None or (before.revision, before.hash) < (revision.revision, revision.hash):
-                newest[revision.owner_uid] = revision
-    return {uid: revision for uid, revision in newest.items() if _agree(daemonsets[uid], revision)}
-
-
-def _agree(ds: DaemonSetView, revision: RevisionView) -> bool:
-    return ds.settled and ds.config_digest == revision.config_digest
-
-
-def _node_facts(
-    snapshot: Snapshot,
-    node: NodeView,
-    policy: UpgradePolicy,
-    driver_sets: tuple[Mapping[str, DaemonSetView], Mapping[str, RevisionView]],
-) -> NodeFacts | None:
-    daemonsets, targets = driver_sets
-    pods = sorted(snapshot.pods.get(node.name, ()), key=lambda pod: pod.ref)
-    drivers = [pod for pod in pods if is_driver_pod(pod, snapshot.namespace)]
-    state = node.state if node.state is not None else State.UNKNOWN
-    record = node.record or Record(state=state)
-    stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
-    if not drivers and not stranded and state not in IN_PROGRESS and state is not State.FAILED:
-        return None
-    driver = _the_driver(drivers)
-    daemonset = _daemonset_of(driver, daemonsets)
-    target = targets.get(daemonset.uid, NO_REVISION) if daemonset else NO_REVISION
-    return NodeFacts(
-        node=node,
-        state=state,
-        record=record,
-        driver=driver,
-        driver_pods=sum(not pod.deleting for pod in drivers),
-        daemonset=daemonset,
-        target=target.hash,
-        target_digest=target.config_digest,
-        validators=tuple(p for p in pods if p.namespace == snapshot.namespace and _app(p) == names.VALIDATOR_APP),
-        leaving=pods_to_leave(pods, policy.pod_deletion, snapshot.namespace),
-        draining=pods_to_drain(pods, policy, snapshot.namespace) if policy.drain.enable else Leaving(),
-        jobs=_running(pods, policy.wait_for_completion.pod_selector),
-        refusals=snapshot.refusals,
-        unschedulable=node.unschedulable,
-    )
-
-
-def _app(pod: PodView) -> str:
-    return pod.labels.get("app", "")
-
-
-def is_driver_pod(pod: PodView, namespace: str) -> bool:
-    """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
-    if pod.namespace != namespace or _app(pod) != names.DRIVER_APP:
-        return False
-    return pod.orphan or (pod.owner is not None and pod.owner.kind == "DaemonSet")
-
-
-def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
-    """Choose the pod that counts where a node has several: one that stays before one that goes, owned before orphaned."""
-    return min(drivers, key=lambda pod: (pod.deleting, pod.orphan, -pod.created, pod.ref), default=None)
-
-
-def _daemonset_of(driver: PodView | None, daemonsets: Mapping[str, DaemonSetView]) -> DaemonSetView | None:
-    if driver is not None and driver.owner is not None and driver.owner.uid in daemonsets:
-        return daemonsets[driver.owner.uid]
-    return min(daemonsets.values(), key=lambda ds: (ds.name, ds.uid), default=None)
-
-
-def _running(pods: Iterable[PodView], selector: str) -> tuple[PodView, ...]:
-    if not selector:
-        return ()
-    return tuple(pod for pod in pods if pod.phase in ("Running", "Pending") and matches(selector, pod.labels))

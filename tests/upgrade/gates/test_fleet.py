@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from gpuward.model.states import State
-from gpuward.upgrade.facts import NodeFacts, gather
+from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates.fleet import fleet_of
+from gpuward.upgrade.gathering import gather
 from tests import build
 
 NOBODY: frozenset[str] = frozenset()

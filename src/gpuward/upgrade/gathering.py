@@ -1,0 +1,151 @@
+"""Gather the facts of every managed node from a snapshot, anew only for nodes of which something has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuward import names
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import CordonOwner, Record
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
+from gpuward.upgrade.selectors import matches
+
+NO_REVISION = RevisionView("", "")
+
+
+class _Common:
+    """Hold what the facts of all nodes depend on."""
+
+    def __init__(self, snapshot: Snapshot, policy: UpgradePolicy) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.daemonsets = {ds.uid: ds.name for ds in snapshot.daemonsets if _drives(ds, snapshot.namespace)}
+        self.targets = _newest_revisions(snapshot, self.daemonsets)
+
+    def same_as(self, other: _Common) -> bool:
+        """Tell whether a node's facts cannot differ for any of this."""
+        return (
+            self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
+            and self.snapshot.refusals == other.snapshot.refusals and self.snapshot.namespace == other.snapshot.namespace
+        )
+
+
+class Memory:
+    """Keep facts from one gathering to the next. It changes nothing about them but the time that they take."""
+
+    def __init__(self) -> None:
+        self._common: _Common | None = None
+        self._facts: dict[str, tuple[NodeView, Sequence[PodView], NodeFacts | None]] = {}
+
+    def prepare(self, common: _Common) -> None:
+        """Forget everything if it may be out of date, and nodes that are gone in any case."""
+        if self._common is None or not common.same_as(self._common):
+            self._facts = {}
+        elif len(self._facts) > len(common.snapshot.nodes):
+            self._facts = {name: facts for name, facts in self._facts.items() if name in common.snapshot.nodes}
+        self._common = common
+
+    def facts_of(self, node: NodeView, pods: Sequence[PodView], common: _Common) -> NodeFacts | None:
+        """Return a node's facts, those from before if it is the same node with the same pods."""
+        known = self._facts.get(node.name)
+        if known is not None and known[0] is node and known[1] is pods:
+            return known[2]
+        facts = _node_facts(node, pods, common)
+        self._facts[node.name] = (node, pods, facts)
+        return facts
+
+
+def gather(snapshot: Snapshot, policy: UpgradePolicy, memory: Memory | None = None) -> list[NodeFacts]:
+    """Return the facts of every managed node, by name: a node with a driver pod, an upgrade under way or a cordon of ours."""
+    memory = memory or Memory()
+    common = _Common(snapshot, policy)
+    memory.prepare(common)
+    found = (memory.facts_of(snapshot.nodes[name], snapshot.pods.get(name, ()), common) for name in sorted(snapshot.nodes))
+    return [facts for facts in found if facts is not None]
+
+
+def _drives(ds: DaemonSetView, namespace: str) -> bool:
+    if ds.namespace != namespace:
+        return False
+    return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
+
+
+def _newest_revisions(snapshot: Snapshot, driving: Mapping[str, str]) -> dict[str, RevisionView]:
+    """Return the newest revision of each DaemonSet that has settled, by the DaemonSet's uid.
+
+    Revisions are found by owner, since one DaemonSet's name may begin another's. DaemonSets and revisions are watched apart, and
+    either watch may lag: while the two do not tell of the same driver, it is not known what a driver pod would become.
+    """
+    daemonsets = {ds.uid: ds for ds in snapshot.daemonsets if ds.uid in driving}
+    newest: dict[str, RevisionView] = {}
+    for revision in snapshot.revisions:
+        if revision.owner_uid in daemonsets:
+            before = newest.get(revision.owner_uid)
+            if before is None or (before.revision, before.hash) < (revision.revision, revision.hash):
+                newest[revision.owner_uid] = revision
+    return {uid: revision for uid, revision in newest.items() if _agree(daemonsets[uid], revision)}
+
+
+def _agree(ds: DaemonSetView, revision: RevisionView) -> bool:
+    return ds.settled and ds.config_digest == revision.config_digest
+
+
+def _node_facts(node: NodeView, on_node: Sequence[PodView], common: _Common) -> NodeFacts | None:
+    snapshot, policy = common.snapshot, common.policy
+    pods = sorted(on_node, key=lambda pod: pod.ref)
+    drivers = [pod for pod in pods if is_driver_pod(pod, snapshot.namespace)]
+    state = node.state if node.state is not None else State.UNKNOWN
+    record = node.record or Record(state=state)
+    stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
+    if not drivers and not stranded and state not in IN_PROGRESS and state is not State.FAILED:
+        return None
+    driver = _the_driver(drivers)
+    target = common.targets.get(_daemonset_of(driver, common.daemonsets), NO_REVISION)
+    return NodeFacts(
+        node=node,
+        state=state,
+        record=record,
+        driver=driver,
+        driver_pods=sum(not pod.deleting for pod in drivers),
+        target=target.hash,
+        target_digest=target.config_digest,
+        validators=tuple(p for p in pods if p.namespace == snapshot.namespace and _app(p) == names.VALIDATOR_APP),
+        leaving=pods_to_leave(pods, policy.pod_deletion, snapshot.namespace),
+        draining=pods_to_drain(pods, policy, snapshot.namespace) if policy.drain.enable else Leaving(),
+        jobs=_running(pods, policy.wait_for_completion.pod_selector),
+        refusals=snapshot.refusals,
+        unschedulable=node.unschedulable,
+    )
+
+
+def _app(pod: PodView) -> str:
+    return pod.labels.get("app", "")
+
+
+def is_driver_pod(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
+    if pod.namespace != namespace or _app(pod) != names.DRIVER_APP:
+        return False
+    return pod.orphan or (pod.owner is not None and pod.owner.kind == "DaemonSet")
+
+
+def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
+    """Choose the pod that counts where a node has several: one that stays before one that goes, owned before orphaned."""
+    return min(drivers, key=lambda pod: (pod.deleting, pod.orphan, -pod.created, pod.ref), default=None)
+
+
+def _daemonset_of(driver: PodView | None, daemonsets: Mapping[str, str]) -> str:
+    """Return the uid of the DaemonSet that a node's driver pod is, or would be, of."""
+    if driver is not None and driver.owner is not None and driver.owner.uid in daemonsets:
+        return driver.owner.uid
+    return min(daemonsets, key=lambda uid: (daemonsets[uid], uid), default="")
+
+
+def _running(pods: Iterable[PodView], selector: str) -> tuple[PodView, ...]:
+    if not selector:
+        return ()
+    return tuple(pod for pod in pods if pod.phase in ("Running", "Pending") and matches(selector, pod.labels))
