@@ -44,9 +44,9 @@ class Log:
         *complete, _ = self.path.read_bytes()[self.begin:].split(b"\n")
         return [json.loads(line) for line in complete]
 
-    def failures(self) -> list[dict[str, Any]]:
-        """Return the lines that say what went wrong; a stack that is not ready yet is no failure."""
-        return [line for line in self.lines() if line["level"] != "info" and "error" in line]
+    def failures(self, words: str) -> list[dict[str, Any]]:
+        """Return the lines whose error has these words."""
+        return [line for line in self.lines() if words in line.get("error", "")]
 
 
 @dataclass(frozen=True)

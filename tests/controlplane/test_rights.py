@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,12 @@ def take_right(plane: Plane, resource: str) -> None:
     rules = plane.get(ROLE)["rules"]
     kept = [rule for rule in rules if resource not in rule["resources"]]
     assert len(kept) == len(rules) - 1
-    plane.kubectl("patch", ROLE, "--type=merge", "-p", json.dumps({"rules": kept}))
+    give_rights(plane, kept)
+
+
+def give_rights(plane: Plane, rules: list[Any]) -> None:
+    """Make these the operator's cluster-wide rights."""
+    plane.kubectl("patch", ROLE, "--type=merge", "-p", json.dumps({"rules": rules}))
 
 
 def conditions(plane: Plane) -> dict[str, dict[str, str]]:
@@ -29,27 +36,45 @@ def conditions(plane: Plane) -> dict[str, dict[str, str]]:
     return {condition["type"]: condition for condition in found}
 
 
-def test_a_right_that_is_missing(plane: Plane) -> None:
+@pytest.fixture
+def rules(plane: Plane) -> Iterator[list[Any]]:
+    """Remember the operator's rights, and give them all back after the test."""
     with plane.operator():
         plane.policy_ready()
     protect(plane, "100%")
     rules = plane.get(ROLE)["rules"]
+    yield rules
+    give_rights(plane, rules)
+
+
+def test_objects_that_may_not_be_listed(plane: Plane, rules: list[Any]) -> None:
     take_right(plane, "runtimeclasses")
     log = plane.log()
-    try:
-        with plane.operator():
-            eventually("the policy names it", lambda: "runtimeclasses" in conditions(plane)["Error"]["message"])
-            error = conditions(plane)["Error"]
-            assert error["status"] == "True"
-            assert "RuntimeClass objects cannot be listed" in error["message"]
-            with NodeWatch(plane) as watch:
-                upgrade(plane, watch, "580.126.09", maxParallelUpgrades=0, maxUnavailable="100%")
-            (line,) = log.failures()
-            assert (line["msg"], line["resource"]) == ("Cannot follow", "runtimeclasses.node.k8s.io")
-            assert "forbidden" in line["error"]
-            plane.kubectl("patch", ROLE, "--type=merge", "-p", json.dumps({"rules": rules}))
-            plane.policy_ready()
-            assert conditions(plane)["Error"]["status"] == "False"
-            assert log.failures() == [line]
-    finally:
-        plane.kubectl("patch", ROLE, "--type=merge", "-p", json.dumps({"rules": rules}))
+    with plane.operator():
+        eventually("the policy names it", lambda: "runtimeclasses" in conditions(plane)["Error"]["message"])
+        error = conditions(plane)["Error"]
+        assert error["status"] == "True"
+        assert "RuntimeClass objects cannot be listed" in error["message"]
+        with NodeWatch(plane) as watch:
+            upgrade(plane, watch, "580.126.09", maxParallelUpgrades=0, maxUnavailable="100%")
+        (line,) = log.failures("forbidden")
+        assert (line["msg"], line["resource"]) == ("Cannot follow", "runtimeclasses.node.k8s.io")
+        assert 'cannot list resource "runtimeclasses"' in line["error"]
+        give_rights(plane, rules)
+        plane.policy_ready()
+        assert conditions(plane)["Error"]["status"] == "False"
+        assert log.failures("forbidden") == [line]
+
+
+@pytest.mark.usefixtures("rules")
+def test_events_that_may_not_be_written(plane: Plane) -> None:
+    """The right is taken while the operator runs."""
+    with plane.operator():
+        plane.policy_ready()
+        log = plane.log()
+        take_right(plane, "events")
+        with NodeWatch(plane) as watch:
+            upgrade(plane, watch, "580.105.08", maxParallelUpgrades=0, maxUnavailable="100%")
+        (line,) = log.failures("forbidden")
+        assert line["msg"] == "Cannot write events"
+        assert 'cannot create resource "events"' in line["error"]
