@@ -61,7 +61,8 @@ def test_options_of_an_eviction(api: Api) -> None:
 def test_the_status_of_a_budget(api: Api) -> None:
     replicas(api, 3)
     status = protect(api, allowed=1, maxUnavailable=1)["status"]
-    assert (status["currentHealthy"], status["desiredHealthy"], status["expectedPods"], status["disruptionsAllowed"]) == (3, 2, 3, 1)
+    counts = ("currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed")
+    assert [status[name] for name in counts] == [3, 2, 3, 1]
     (condition,) = status["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("DisruptionAllowed", "True", "SufficientPods")
 
@@ -72,7 +73,7 @@ def test_the_status_of_a_budget(api: Api) -> None:
 ])
 def test_shares_are_rounded_up(api: Api, spec: dict[str, object], allowed: int) -> None:
     replicas(api, 3)
-    protect(api, allowed=allowed, **spec)
+    protect(api, "guard", allowed, **spec)
 
 
 def test_a_budget_that_is_used_up_refuses_with_its_cause(api: Api) -> None:

@@ -11,7 +11,8 @@ HOLD = "example.com/hold"
 
 
 def daemon_set(api: Api, strategy: str = "OnDelete", **template: object) -> Object:
-    return workload("DaemonSet", "agent", template={"nodeSelector": {"test": api.ns}, **template}, updateStrategy={"type": strategy})
+    spec = {"nodeSelector": {"test": api.ns}, **template}
+    return workload("DaemonSet", "agent", template=spec, updateStrategy={"type": strategy})
 
 
 def running(api: Api, count: int) -> list[Object]:
@@ -99,7 +100,8 @@ def test_going_back_reuses_the_old_revision_under_a_new_number(api: Api) -> None
     settled(api, updatedNumberScheduled=0)
     change_image(api, "registry.example/app:1")
     settled(api, updatedNumberScheduled=1)
-    revisions = {one["revision"]: one["metadata"]["labels"][HASH] for one in api.get(CONTROLLER_REVISIONS.path(api.ns)).body["items"]}
+    listed = api.get(CONTROLLER_REVISIONS.path(api.ns)).body["items"]
+    revisions = {one["revision"]: one["metadata"]["labels"][HASH] for one in listed}
     assert sorted(revisions) == [2, 3]
     assert revisions[3] == pod["metadata"]["labels"][HASH]
 
@@ -115,7 +117,8 @@ def test_no_replacement_before_the_old_pod_is_gone(api: Api) -> None:
     settled(api, desiredNumberScheduled=1)
     listed = api.get(PODS.path(api.ns)).body["items"]
     assert [one["metadata"]["uid"] for one in listed] == [old["metadata"]["uid"]]
-    with api.watching(PODS.path(api.ns), resourceVersion=api.get(at).body["metadata"]["resourceVersion"], timeoutSeconds=10) as watch:
+    version = api.get(at).body["metadata"]["resourceVersion"]
+    with api.watching(PODS.path(api.ns), resourceVersion=version, timeoutSeconds=10) as watch:
         api.merge(at, {"metadata": {"finalizers": None}})
         kinds = [(event["type"], event["object"]["metadata"]["uid"] == old["metadata"]["uid"])
                  for event in (watch.next() for _ in range(3)) if event["type"] in ("ADDED", "DELETED")]

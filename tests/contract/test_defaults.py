@@ -51,7 +51,8 @@ def test_a_deployment_is_completed(api: Api) -> None:
 
 
 @pytest.mark.parametrize(("sent", "stored"), [
-    ("1000m", "1"), ("0.5", "500m"), (2, "2"), ("1024Mi", "1Gi"), ("1500Mi", "1500Mi"), ("1e3", "1e3"), ("0.1Gi", "107374182400m"),
+    ("1000m", "1"), ("0.5", "500m"), (2, "2"), ("1024Mi", "1Gi"), ("1500Mi", "1500Mi"), ("1e3", "1e3"),
+    ("0.1Gi", "107374182400m"),
     ("2000M", "2G"), ("1.5Gi", "1536Mi"), ("1000e0", "1e3"), ("01000m", "1"),
 ])
 def test_quantities_are_normalised(api: Api, sent: object, stored: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -31,10 +32,11 @@ def test_a_finalizer_holds_an_object(api: Api) -> None:
 
 
 @pytest.mark.parametrize(("spec", "query", "seconds"), [
-    ({}, {}, 30), ({"terminationGracePeriodSeconds": 7}, {}, 7), ({"terminationGracePeriodSeconds": 7}, {"gracePeriodSeconds": 3}, 3),
+    ({}, {}, 30), ({"terminationGracePeriodSeconds": 7}, {}, 7),
+    ({"terminationGracePeriodSeconds": 7}, {"gracePeriodSeconds": 3}, 3),
     ({"terminationGracePeriodSeconds": 7}, {"gracePeriodSeconds": 60}, 60),
 ])
-def test_a_pod_gets_its_grace(api: Api, spec: dict[str, int], query: dict[str, int], seconds: int) -> None:
+def test_a_pod_gets_its_grace(api: Api, spec: dict[str, Any], query: dict[str, int], seconds: int) -> None:
     path = f"{PODS.path(api.ns)}/a"
     made = api.made(PODS.path(api.ns), pod("a", node="nowhere", **spec))
     marked = api.delete(path, **query).body["metadata"]
@@ -85,7 +87,8 @@ def test_kubelets_end_pods(api: Api) -> None:
     api.made(PODS.path(api.ns), pod("a", nodeSelector={"test": api.ns}))
     running = api.when(path, lambda one: one["status"]["phase"] == "Running")
     assert running["spec"]["nodeName"] == node
-    assert {(one["type"], one["status"]) for one in running["status"]["conditions"]} >= {("Ready", "True"), ("PodScheduled", "True")}
+    told = {(one["type"], one["status"]) for one in running["status"]["conditions"]}
+    assert told >= {("Ready", "True"), ("PodScheduled", "True")}
     api.delete(path)
     api.gone(path)
 

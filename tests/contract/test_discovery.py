@@ -19,7 +19,8 @@ def test_the_version(api: Api) -> None:
 
 @pytest.mark.parametrize(("path", "plural", "kind", "namespaced", "short"), [
     ("/api/v1", "pods", "Pod", True, ["po"]), ("/api/v1", "nodes", "Node", False, ["no"]),
-    ("/apis/apps/v1", "daemonsets", "DaemonSet", True, ["ds"]), ("/apis/policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ["pdb"]),
+    ("/apis/apps/v1", "daemonsets", "DaemonSet", True, ["ds"]),
+    ("/apis/policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ["pdb"]),
     ("/apis/coordination.k8s.io/v1", "leases", "Lease", True, None),
 ])
 def test_resource_lists(api: Api, path: str, plural: str, kind: str, namespaced: bool, short: list[str] | None) -> None:
@@ -94,7 +95,8 @@ def test_events_in_both_groups(api: Api) -> None:
     assert (made["source"], made["reportingComponent"], made["eventTime"]) == ({"component": "test"}, "", None)
     newer = api.get(f"/apis/events.k8s.io/v1/namespaces/{api.ns}/events/a").body
     assert (newer["regarding"]["name"], newer["note"], newer["deprecatedCount"]) == ("p", "a test", 1)
-    assert names(api.get(EVENTS.path(api.ns), fieldSelector="involvedObject.kind=Pod,involvedObject.name=p,reason=Tested").body) == ["a"]
+    about = "involvedObject.kind=Pod,involvedObject.name=p,reason=Tested"
+    assert names(api.get(EVENTS.path(api.ns), fieldSelector=about).body) == ["a"]
     assert names(api.get(EVENTS.path(api.ns), fieldSelector="involvedObject.name=q").body) == []
     more = api.merge(f"{EVENTS.path(api.ns)}/a", {"count": 2, "lastTimestamp": "2026-01-01T00:00:01Z"}).body
     assert (more["count"], more["lastTimestamp"]) == (2, "2026-01-01T00:00:01Z")

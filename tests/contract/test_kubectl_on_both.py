@@ -89,7 +89,8 @@ def test_wait_and_rollout_status(api: Api) -> None:
     assert "REVISION" in api.kubectl("rollout", "history", "daemonset/agent")
     api.kubectl("rollout", "undo", "daemonset/agent")
     assert 'successfully rolled out' in api.kubectl("rollout", "status", "daemonset/agent", "--timeout=20s")
-    assert api.kubectl("get", "daemonset/agent", "-o", "jsonpath={.spec.template.spec.containers[0].image}") == "registry.example/app:1"
+    image = api.kubectl("get", "daemonset/agent", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+    assert image == "registry.example/app:1"
     api.kubectl("rollout", "restart", "daemonset/agent")
     assert "successfully rolled out" in api.kubectl("rollout", "status", "daemonset/agent", "--timeout=20s")
     api.kubectl("scale", "deployment/web", "--replicas=2")

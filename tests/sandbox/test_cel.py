@@ -11,12 +11,14 @@ DEFAULT = "has(self.default) && self.default ? !has(self.nodeSelector) || size(s
 
 @pytest.mark.parametrize(("rule", "value", "old", "holds"), [
     ("self == oldSelf", "a", "a", True), ("self == oldSelf", "a", "b", False), ("self == oldSelf", True, 1, False),
-    (DEFAULT, {}, None, True), (DEFAULT, {"default": True}, None, True), (DEFAULT, {"default": True, "nodeSelector": {}}, None, True),
+    (DEFAULT, {}, None, True), (DEFAULT, {"default": True}, None, True),
+    (DEFAULT, {"default": True, "nodeSelector": {}}, None, True),
     (DEFAULT, {"default": True, "nodeSelector": {"a": "b"}}, None, False),
     (DEFAULT, {"default": False, "nodeSelector": {"a": "b"}}, None, True),
     ("self.size > 1 && self.size <= 3", {"size": 3}, None, True), ("self.size > 1 && self.size <= 3", {"size": 4}, None, False),
     ("self.a.b == 'x' || has(self.a.c)", {"a": {"b": "y", "c": 1}}, None, True), ("!(self in ['a', \"b\"])", "b", None, False),
-    ("self.startsWith('a') && self.endsWith('z') && self.contains('m')", "amz", None, True), ("self.matches('^a+$')", "aab", None, False),
+    ("self.startsWith('a') && self.endsWith('z') && self.contains('m')", "amz", None, True),
+    ("self.matches('^a+$')", "aab", None, False),
     ("self.size() == 2", [1, 2], None, True), ("self.n == -1", {"n": -1}, None, True), ("self != null", "a", None, True),
 ])
 def test_rules(rule: str, value: Any, old: Any, holds: bool) -> None:
@@ -25,8 +27,9 @@ def test_rules(rule: str, value: Any, old: Any, holds: bool) -> None:
     assert compiled({"self": value, "oldSelf": old}) is holds
 
 
-@pytest.mark.parametrize("rule", ["self.all(x, x > 1)", "self + 1 == 2", "self ==", "duration(self) > duration('1s')", "self == 'a\\'b'",
-                                  "has(self)", "@"])
+@pytest.mark.parametrize("rule", [
+    "self.all(x, x > 1)", "self + 1 == 2", "self ==", "duration(self) > duration('1s')", "self == 'a\\'b'", "has(self)", "@",
+])
 def test_rules_that_are_beyond_it(rule: str) -> None:
     assert cel.compile_rule(rule) is None
 

@@ -54,7 +54,8 @@ def test_unknown_fields_are_pruned_and_told(caller: Caller) -> None:
     answer = caller.send("POST", THINGS, {**THING, "metadata": {"name": "t"}, "spec": {"colour": "blue"}})
     assert answer.headers["Warning"] == '299 - "unknown field \\"spec.colour\\""'
     assert caller.ok("GET", f"{THINGS}/t")["spec"] == {"color": "red"}
-    found = caller.refused("POST", THINGS, {**THING, "metadata": {"name": "u"}, "spec": {"colour": "blue"}}, fieldValidation="Strict")
+    found = caller.refused("POST", THINGS, {**THING, "metadata": {"name": "u"}, "spec": {"colour": "blue"}},
+                           fieldValidation="Strict")
     assert found[2] == ('Thing in version "v1" cannot be handled as a Thing: strict decoding error: unknown field "spec.colour"')
 
 

@@ -40,7 +40,8 @@ def test_containers_are_stored_as_go_writes_them(sent: Any, stored: Any, unknown
 @pytest.mark.parametrize(("type_name", "sent", "message"), [
     ("core.v1.Container", {"image": 5}, "cannot unmarshal number into Go struct field Container.image of type string"),
     ("core.v1.Container", {"env": {}}, r"cannot unmarshal object into Go struct field Container.env of type \[\]v1.EnvVar"),
-    ("core.v1.Container", {"ports": [{"containerPort": "80"}]}, "unmarshal string into .* ContainerPort.ports.containerPort of type int32"),
+    ("core.v1.Container", {"ports": [{"containerPort": "80"}]},
+     "unmarshal string into .* ContainerPort.ports.containerPort of type int32"),
     ("core.v1.Container", {"resources": {"limits": {"cpu": "x"}}}, "quantities must match"),
     ("core.v1.Container", {"tty": "yes"}, "unmarshal string into Go struct field Container.tty of type bool"),
     ("meta.v1.ObjectMeta", {"creationTimestamp": "yesterday"}, "parsing time"),

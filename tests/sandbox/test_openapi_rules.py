@@ -52,7 +52,8 @@ def test_refused(schema: Any, value: Any, message: str) -> None:
     ({"type": "integer", "minimum": 0}, 0), ({"type": "number"}, 3), ({"type": "integer"}, 3.0),
     ({"type": "string", "nullable": True}, None),
     ({"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}, "25%"),
-    ({"x-kubernetes-int-or-string": True}, 4), ({"type": "object", "x-kubernetes-validations": [{"rule": "self.all(x, false)"}]}, {}),
+    ({"x-kubernetes-int-or-string": True}, 4),
+    ({"type": "object", "x-kubernetes-validations": [{"rule": "self.all(x, false)"}]}, {}),
     ({"type": "string", "pattern": "b"}, "abc"), ({}, {"anything": [1]}),
 ])
 def test_accepted(schema: Any, value: Any) -> None:

@@ -54,7 +54,8 @@ def test_the_test_operation(operation: Any, passes: bool) -> None:
 
 @pytest.mark.parametrize("operation", [
     op("remove", "/missing"), op("replace", "/missing/x", value=1), op("add", "/x/y", value=1), op("remove", "/b/c/7"),
-    op("add", "/b/c/9", value=1), op("frobnicate", "/a"), op("copy", "/z"), op("copy", "/z", **{"from": "/nope/x"}), {"op": "add"},
+    op("add", "/b/c/9", value=1), op("frobnicate", "/a"), op("copy", "/z"), op("copy", "/z", **{"from": "/nope/x"}),
+    {"op": "add"},
     op("add", "a", value=1), op("replace", "/b/c/x", value=1),
 ])
 def test_operations_that_do_not_fit(operation: Any) -> None:

@@ -127,7 +127,9 @@ def test_json_patch_preconditions(caller: Caller) -> None:
     assert (status, reason, message) == (422, "Invalid", "the server rejected our request due to an error in our request")
 
 
-@pytest.mark.parametrize(("meta", "refusal"), [({"resourceVersion": "1"}, (409, "Conflict")), ({"uid": "other"}, (422, "Invalid"))])
+@pytest.mark.parametrize(("meta", "refusal"), [
+    ({"resourceVersion": "1"}, (409, "Conflict")), ({"uid": "other"}, (422, "Invalid")),
+])
 def test_a_merge_patch_can_carry_a_precondition(caller: Caller, meta: dict[str, str], refusal: tuple[int, str]) -> None:
     caller.node()
     found = caller.refused("PATCH", "/api/v1/nodes/n", {"metadata": {**meta, "labels": {"a": "b"}}},

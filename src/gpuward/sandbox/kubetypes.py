@@ -163,21 +163,19 @@ def _struct(type_name: str) -> Callable[[Any, Path, Reading], Any]:
             readers.update({name: (decoder(field.type), field.keeps == "?", _EXACT.get(field.type))
                             for name, field in known.items()})
         result: Object = {}
-        for name, item in value.items():
-            reader = readers.get(name)
-            if reader is None:
-                reading.unknown.append(written((path, name)))
-            elif item is not None:
-                try:
+        name = ""
+        try:
+            for name, item in value.items():
+                reader = readers.get(name)
+                if reader is None:
+                    reading.unknown.append(written((path, name)))
+                elif item is not None:
                     read = item if type(item) is reader[2] else reader[0](item, (path, name), reading)
-                except Mismatch as error:
-                    raise error.within(type_name, name) from None
-                if read or not reader[1]:
-                    result[name] = read
-        for name in always:
-            if name not in result:
-                result[name] = zero(known[name].type)
-        return result
+                    if read or not reader[1]:
+                        result[name] = read
+        except Mismatch as error:
+            raise error.within(type_name, name) from None
+        return {**result, **{name: zero(known[name].type) for name in always if name not in result}}
 
     return decode
 

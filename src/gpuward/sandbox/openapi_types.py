@@ -12,7 +12,8 @@ _SCALARS: Final[dict[str, Object]] = {
     "string": {"type": "string"}, "bytes": {"type": "string", "format": "byte"}, "boolean": {"type": "boolean"},
     "integer": {"type": "integer"}, "number": {"type": "number"}, "quantity": {"type": "string"},
     "intorstring": {"x-kubernetes-int-or-string": True}, "time": {"type": "string", "format": "date-time"},
-    "microtime": {"type": "string", "format": "date-time"}, "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "microtime": {"type": "string", "format": "date-time"},
+    "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
 }
 
 

@@ -108,10 +108,7 @@ def _read(document: Any, path: str) -> Any:
     *parents, last = _steps(path) or [""]
     for step in parents:
         document = _child(document, step, path)
-    if not path:
-        return document
-    document = _child(document, last, path)
-    return document
+    return _child(document, last, path) if path else document
 
 
 def _child(holder: Any, step: str, path: str) -> Any:

@@ -139,5 +139,6 @@ def _secret(obj: Object) -> None:
 
 
 _SPECIAL: Final[dict[str, Callable[[Object], None]]] = {
-    "pods": _pod, "daemonsets.apps": _daemon_set, "services": _service, "jobs.batch": _job, "namespaces": _namespace, "secrets": _secret,
+    "pods": _pod, "daemonsets.apps": _daemon_set, "services": _service, "jobs.batch": _job, "namespaces": _namespace,
+    "secrets": _secret,
 }
