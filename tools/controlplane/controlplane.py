@@ -26,6 +26,7 @@ from tools.controlplane.server import Server, create_nodes, nodes_ready
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "controlplane"
+BIN = "GPUWARD_CONTROLPLANE_BIN"
 PATIENCE = 120.0
 """Seconds within which every step of the start must be done; on two busy cores the API server alone takes ten."""
 POLL = 0.1
@@ -111,6 +112,10 @@ def _interrupted(number: int, _: object) -> None:
 state_option = click.option("--state", type=click.Path(path_type=Path), default=CACHE / "run", help="Where its state is kept.")
 
 
+bin_option = click.option("--bin", "bin_dir", type=click.Path(path_type=Path, exists=True, file_okay=False), envvar=BIN,
+                          help=f"Run the programs in this folder, such as those of another version; also ${BIN}.")
+
+
 @click.group()
 def commands() -> None:
     """Run a real Kubernetes control plane on this machine: etcd, API server, controllers, scheduler, and nodes by kwok."""
@@ -126,13 +131,15 @@ def build_command() -> None:
 @click.option("--nodes", type=click.IntRange(0), default=3, show_default=True, help="Nodes with 8 GPUs each.")
 @click.option("--driver-seconds", type=click.FloatRange(0), default=0.0, help="How long a driver pod takes to get ready.")
 @click.option("--validator-seconds", type=click.FloatRange(0), default=0.0, help="How long a validator pod takes.")
+@bin_option
 @state_option
-def up_command(nodes: int, driver_seconds: float, validator_seconds: float, state: Path) -> None:
+def up_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_dir: Path | None, state: Path) -> None:
     """Start it; prints what a shell evaluates to reach it. State of an earlier run is thrown away."""
     signal.signal(signal.SIGTERM, _interrupted)
-    build(CACHE / "bin")
+    if bin_dir is None:
+        build(bin_dir := CACHE / "bin")
     began = time.monotonic()
-    place = Place(CACHE / "bin", state.resolve(), free_ports())
+    place = Place(bin_dir.resolve(), state.resolve(), free_ports())
     up(place, nodes, Delays(driver_seconds, validator_seconds))
     say(f"{nodes} nodes are ready at {place.server} after {time.monotonic() - began:.1f} s")
     click.echo(f"export KUBECONFIG={place.kubeconfig}")
