@@ -11,7 +11,7 @@ import structlog
 from gpuward.cli import logs
 from gpuward.cli.policyfile import default_policy, read_policy
 from gpuward.cli.run import parse_duration
-from gpuward.cli.story import Options, adjusted, next_version
+from gpuward.cli.story import Options, adjusted, named_driver, next_version
 from gpuward.cli.view import age
 from gpuward.controllers.serving import parse_address
 from gpuward.errors import InputError
@@ -89,3 +89,9 @@ def test_log_lines_have_the_shape_of_zap() -> None:
 def test_unknown_log_settings_are_named(level: str, times: str) -> None:
     with pytest.raises(InputError, match="--zap-"):
         logs.configure(lambda line: None, lambda: 0.0, level=level, times=times)
+
+
+def test_a_policy_that_names_no_driver_gets_one_with_its_new_version() -> None:
+    assert named_driver(default_policy()) == {}
+    bare = {"kind": "ClusterPolicy", "metadata": {"name": "x"}, "spec": {"driver": {}}}
+    assert named_driver(bare) == {"repository": "nvcr.io/nvidia", "image": "driver"}

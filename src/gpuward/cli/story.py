@@ -26,10 +26,17 @@ from gpuward.sandbox.store import Event
 from gpuward.sandbox.timeloop import LoopClock
 
 IMAGES = {
+    "DRIVER_IMAGE": "nvcr.io/nvidia/driver:595.91.07",
     "DRIVER_MANAGER_IMAGE": "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0",
+    "CONTAINER_TOOLKIT_IMAGE": "nvcr.io/nvidia/k8s/container-toolkit:v1.20.0",
+    "DEVICE_PLUGIN_IMAGE": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
+    "GFD_IMAGE": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
+    "DCGM_IMAGE": "nvcr.io/nvidia/cloud-native/dcgm:4.6.0-1-ubuntu24.04",
+    "DCGM_EXPORTER_IMAGE": "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
+    "MIG_MANAGER_IMAGE": "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0",
     "VALIDATOR_IMAGE": "nvcr.io/nvidia/gpu-operator:v26.7.0",
 }
-"""What NVIDIA's chart sets in the operator's environment."""
+"""What the operator's environment has for policies that name no images, such as NVIDIA's sample."""
 
 STALL_LIMIT = 900.0
 """Seconds of the sandbox's time without any progress after which the demo gives up."""
@@ -104,7 +111,7 @@ class Story:
             self.sandbox.apply(obj)
         users = Client(self.sandbox.transport())
         stored = await users.create(resources.CLUSTER_POLICIES, adjusted(self.options))
-        self.old_version = stored.object()["spec"]["driver"].get("version", "")
+        self.old_version = stored.object()["spec"]["driver"].get("version") or IMAGES["DRIVER_IMAGE"].rpartition(":")[2]
         self.new_version = self.options.to_version or next_version(self.old_version)
         self._work = asyncio.create_task(self.operator.run())
 
@@ -144,8 +151,8 @@ class Story:
         """
         begun = self._moved = self.clock.now()
         self.tally.begin()
-        patch = [{"op": "replace", "path": "/spec/driver/version", "value": self.new_version}]
-        await self.client.patch_json(resources.CLUSTER_POLICIES, self.policy_name, patch)
+        driver = named_driver(self.options.policy) | {"version": self.new_version}
+        await self.client.patch_merge(resources.CLUSTER_POLICIES, self.policy_name, {"spec": {"driver": driver}})
         while not (self.tally.done == self.options.nodes and self._all_done() and await self._ready()):
             if self.tally.failed and len(self.tally.failed) + self.tally.done == self.options.nodes:
                 raise DemoFailed(f"{len(self.tally.failed)} nodes failed: {', '.join(self.tally.failed[:5])}")
@@ -216,6 +223,14 @@ def adjusted(options: Options) -> dict[str, Any]:
         text = options.max_unavailable
         upgrades["maxUnavailable"] = int(text) if text.isdigit() else text
     return policy
+
+
+def named_driver(policy: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a policy needs besides a version to name its driver's image: nothing, if it names it already."""
+    if ((policy.get("spec") or {}).get("driver") or {}).get("repository"):
+        return {}
+    repository, _, image = IMAGES["DRIVER_IMAGE"].rpartition(":")[0].rpartition("/")
+    return {"repository": repository, "image": image}
 
 
 def next_version(version: str) -> str:

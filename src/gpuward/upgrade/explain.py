@@ -15,7 +15,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
     Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed} pods go now and nodes under way need {claimed}; "
     "pod {pod} is under it",
-    Reason.UNAVAILABLE_LIMIT: "{used} nodes are unavailable ({nodes}) and maxUnavailable allows {limit}",
+    Reason.UNAVAILABLE_LIMIT: "maxUnavailable allows {limit}, and {used} are out of service already ({nodes})",
     Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades under way ({nodes})",
     Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",
     Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
