@@ -129,6 +129,6 @@ def test_limits_name_the_first_three_nodes_that_use_them_up() -> None:
     rules = policy(parallel=4, unavailable=4)
     holds = [hold for gate in GATES if (hold := gate(facts(QUEUED, driver_pod()), Fleet(20, busy, busy), rules))]
     assert [sentence(hold) for hold in holds] == [
-        "4 nodes are unavailable (a, b, c) and maxUnavailable allows 4",
+        "maxUnavailable allows 4, and 4 are out of service already (a, b, c)",
         "waits for its turn: 4 of 4 parallel upgrades under way (a, b, c)",
     ]
