@@ -17,11 +17,11 @@ NVIDIA_NAMES = {
 
 
 def reachable(start: State) -> set[State]:
-    found, todo = {start}, [start]
-    while todo:
-        for after in TRANSITIONS[todo.pop()] - found:
+    found, ahead = {start}, [start]
+    while ahead:
+        for after in TRANSITIONS[ahead.pop()] - found:
             found.add(after)
-            todo.append(after)
+            ahead.append(after)
     return found
 
 

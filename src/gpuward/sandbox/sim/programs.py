@@ -7,6 +7,7 @@ top to bottom like the shell script that it stands for.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -82,7 +83,7 @@ class Place:
         return ""
 
 
-class Program:
+class Program(ABC):
     """Run in one container from its start to its end. Subclasses say what happens in `run`."""
 
     def __init__(self, place: Place) -> None:
@@ -94,17 +95,17 @@ class Program:
         self._running: Waits | None = None
         self._waits_for: Pause | Watch = Watch()
 
+    @abstractmethod
     def run(self, now: float) -> Waits:
         """Do what the program does; return the exit code."""
-        raise NotImplementedError
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027  most programs have nothing to do here
         """Bring about what the program has brought about where it was found already ended with success."""
 
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027  most programs have nothing to do here
         """Undo what ends with the container's process, however it ends."""
 
-    def stop(self) -> None:
+    def stop(self) -> None:  # noqa: B027  most programs have nothing to do here
         """React to the order to stop, before the process ends."""
 
     def poll(self, now: float) -> Verdict:
@@ -168,7 +169,7 @@ class Service(Program):
         while True:
             yield Pause(math.inf)
 
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027  most programs have nothing to do here
         self.machine.close(self.place.uid)
 
     def _wants_gpus(self) -> bool:

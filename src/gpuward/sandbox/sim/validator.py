@@ -6,6 +6,7 @@ and plugin steps start a pod on the node and wait up to 5 minutes for it to succ
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,9 +45,9 @@ class Validation(Program):
     workload = ""
     """The app label of the pod that tries it out, where there is one."""
 
+    @abstractmethod
     def holds(self) -> bool:
         """Tell whether what is to be validated is there."""
-        raise NotImplementedError
 
     def run(self, now: float) -> Waits:
         self.machine.erase(self.file)
