@@ -169,7 +169,7 @@ class Service(Program):
         while True:
             yield Pause(math.inf)
 
-    def end(self) -> None:  # noqa: B027  most programs have nothing to do here
+    def end(self) -> None:
         self.machine.close(self.place.uid)
 
     def _wants_gpus(self) -> bool:
