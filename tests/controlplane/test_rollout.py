@@ -39,12 +39,6 @@ def test_all_nodes_at_once(installed: Plane, watch: NodeWatch) -> None:
     assert not any(sight.unschedulable for sight in watch.moments[-1].values())
 
 
-def test_no_more_unavailable_nodes_than_allowed(installed: Plane, watch: NodeWatch) -> None:
-    protect(installed, "100%")
-    upgrade(installed, watch, "580.126.09", maxParallelUpgrades=0, maxUnavailable=2)
-    check_limit(watch, 2)
-
-
 def test_the_cordon_of_an_administrator_is_kept(installed: Plane, watch: NodeWatch) -> None:
     protect(installed, "100%")
     installed.kubectl("cordon", CORDONED)
