@@ -63,11 +63,15 @@ def test_quantities_are_normalised(api: Api, sent: object, stored: str) -> None:
 
 
 def test_a_quantity_written_otherwise_changes_nothing(api: Api) -> None:
-    node = api.node()
-    before = api.merge(f"{NODES.path('', node)}/status", {"status": {"capacity": {"example.com/x": "1000m"}}}).body
-    after = api.merge(f"{NODES.path('', node)}/status", {"status": {"capacity": {"example.com/x": "1"}}}).body
-    assert before["status"]["capacity"]["example.com/x"] == "1"
-    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    path = f"{NODES.path('', api.node())}/status"
+
+    def version(quantity: str) -> str:
+        answer = api.merge(path, {"status": {"capacity": {"example.com/x": quantity}}}).body
+        assert answer["status"]["capacity"]["example.com/x"] == "1"
+        return str(answer["metadata"]["resourceVersion"])
+
+    # A new node is still written to by others, so one pair of writes may have another between them; not every pair has.
+    assert any(version("1000m") == version("1") for _ in range(5))
 
 
 def test_empty_optional_fields_are_left_out(api: Api) -> None:

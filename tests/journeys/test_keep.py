@@ -71,22 +71,23 @@ def kept() -> Iterator[Kept]:
 def test_the_commands_of_nvidias_page(kept: Kept) -> None:
     patched = kept.sh(f"kubectl patch clusterpolicy/cluster-policy --type='json' -p='{PATCH}'")
     assert patched == "clusterpolicy.nvidia.com/cluster-policy patched\n"
-    kept.until(STATES, lambda text: "upgrade-required" in text or "pod-restart-required" in text)
+    pods = "kubectl get pods -n gpu-operator -lapp=nvidia-driver-daemonset"
+    images = pods + " -o jsonpath='{.items[*].spec.containers[*].image}'"
+    kept.until(images, lambda text: text.count(":510.85.02-") == 3, 120)
     kept.until(STATES, lambda text: text.count("upgrade-done") == 3, 120)
     events = kept.sh("kubectl get events --sort-by='.lastTimestamp' | grep GPUDriverUpgrade")
     assert "Successfully updated node state label to validation-required" in events
     pod = kept.sh("kubectl get pods -n gpu-operator -l app=gpu-operator -o jsonpath='{.items[0].metadata.name}'")
     assert "pod-restart-required" in kept.sh(f"kubectl logs -n gpu-operator {pod} | grep controllers.Upgrade")
-    pods = "kubectl get pods -n gpu-operator -lapp=nvidia-driver-daemonset"
-    images = kept.sh(pods + " -o jsonpath='{.items[*].spec.containers[*].image}'")
-    assert [":510.85.02-" in image for image in images.split()] == [True] * 3
 
 
 def test_relabelling_a_node_by_hand_validates_it_anew(kept: Kept) -> None:
     state = "kubectl get node gpu-1 -o jsonpath='{.metadata.labels.nvidia\\.com/gpu-driver-upgrade-state}'"
+    record = "kubectl get node gpu-1 -o jsonpath='{.metadata.annotations.gpuward\\.io/driver-upgrade}'"
     kept.until(state, lambda text: text == "upgrade-done", 120)
+    before = kept.sh(record)
     kept.sh("kubectl label node gpu-1 nvidia.com/gpu-driver-upgrade-state=upgrade-required --overwrite")
-    kept.until(state, lambda text: text not in ("upgrade-required", "upgrade-done"))
+    kept.until(record, lambda text: text != before and '"state":"upgrade-done"' in text, 120)
     kept.until(state, lambda text: text == "upgrade-done", 120)
     assert kept.sh("kubectl get node gpu-1 -o jsonpath='{.spec.unschedulable}'") == ""
 
