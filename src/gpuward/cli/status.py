@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import click
+import msgspec
 import structlog
 from rich.console import Group
 from rich.live import Live
@@ -23,6 +24,8 @@ from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
 from gpuward.model.plan import Plan
 from gpuward.model.record import format_time
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import parse_state
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.explain import sentence
 
@@ -93,13 +96,28 @@ class _Status:
     def _plan(self) -> tuple[ActivePolicy, Plan]:
         snapshot = self.cluster.observe()
         active = self.reader.read(snapshot)
-        return active, decide(snapshot, active.upgrades, time.time())
+        return active, shown(decide(snapshot, active.upgrades, latest(snapshot)))
 
     def _print(self, active: ActivePolicy, plan: Plan) -> None:
         if self.output == "json":
             click.echo(json.dumps(as_json(active, plan)))
         else:
             self.console.print(_headline(active, plan), node_table(node_rows(plan, time.time())), sep="\n")
+
+
+def latest(snapshot: Snapshot) -> float:
+    """Return the time of the last step that any node took, in Unix seconds.
+
+    The plan is worked out for that time and not for this machine's, whose clock may be ahead of the cluster's: a deadline that
+    has passed here only must not be shown as a failure there.
+    """
+    return max((node.record.since for node in snapshot.nodes.values() if node.record), default=0.0)
+
+
+def shown(plan: Plan) -> Plan:
+    """Return the plan with every node in the state that its label shows now, not the one that the plan would bring it to."""
+    nodes = {name: msgspec.structs.replace(status, state=parse_state(status.label)) for name, status in plan.nodes.items()}
+    return msgspec.structs.replace(plan, nodes=nodes)
 
 
 def _headline(active: ActivePolicy, plan: Plan) -> str:

@@ -1,0 +1,26 @@
+"""What `gpuward status` shows: the cluster as it is, by the cluster's own clock."""
+
+from __future__ import annotations
+
+from gpuward.cli.status import latest, shown
+from gpuward.model.states import State
+from gpuward.upgrade.decide import decide
+from tests.build import ADMITTED, cluster, driver_pod, policy, under_way, validator
+
+
+def test_a_deadline_that_has_passed_only_by_this_machines_clock_is_no_failure() -> None:
+    node = under_way(State.VALIDATION_REQUIRED)
+    snapshot = cluster([node], [driver_pod(driver="560"), validator(ready=False)])
+    assert latest(snapshot) == ADMITTED
+    late = decide(snapshot, policy(), ADMITTED + 3600)
+    assert late.nodes["n0"].state is State.FAILED
+    status = shown(decide(snapshot, policy(), latest(snapshot))).nodes["n0"]
+    assert status.state is State.VALIDATION_REQUIRED
+    assert status.hold is not None
+
+
+def test_a_node_is_shown_in_the_state_of_its_label() -> None:
+    snapshot = cluster([under_way(State.CORDON_REQUIRED)], [driver_pod()])
+    plan = decide(snapshot, policy(), latest(snapshot))
+    assert plan.nodes["n0"].state is not State.CORDON_REQUIRED
+    assert shown(plan).nodes["n0"].state is State.CORDON_REQUIRED
