@@ -9,6 +9,7 @@ import queue
 import ssl
 import subprocess
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -90,7 +91,7 @@ class Watching:
         return found
 
 
-class Server:
+class Server(ABC):
     """Reach one API server from synchronous code, through gpuward's own transport on a thread of its own."""
 
     def __init__(self, kind: str, kubeconfig: Path) -> None:
@@ -107,9 +108,9 @@ class Server:
         self.transport = AiohttpTransport(from_files([kubeconfig], None, skip_missing=False))
         self.client = Client(self.transport)
 
+    @abstractmethod
     def compact(self) -> None:
         """Forget the changes up to now."""
-        raise NotImplementedError
 
     def close(self) -> None:
         self.run(self.transport.close())
