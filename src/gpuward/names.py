@@ -57,6 +57,8 @@ WAIT_FOR_JOBS_SINCE: Final = "nvidia.com/gpu-driver-upgrade-wait-for-pod-complet
 VALIDATION_SINCE: Final = "nvidia.com/gpu-driver-upgrade-validation-start-time"
 UPGRADE_RECORD: Final = "gpuward.io/driver-upgrade"
 """The one annotation of ours on a node: a JSON document, see `gpuward.model.record`."""
+RESUMED_AT: Final = "gpuward.io/resumed-at"
+"""On a ClusterPolicy or NVIDIADriver: failures up to this time (RFC 3339) no longer pause its rollout."""
 VALID_UPGRADE_POLICY: Final = "gpuward.io/valid-upgrade-policy"
 """On a ClusterPolicy: the last upgrade policy that could be followed, as JSON. Nodes in progress finish under it."""
 

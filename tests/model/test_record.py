@@ -20,7 +20,9 @@ RECORDS = st.builds(
     target=st.text(max_size=10),
     cordon=st.sampled_from([None, *CordonOwner]),
     forced=st.booleans(),
-    failure=st.none() | st.builds(Failure, st.sampled_from(State), st.text(max_size=20), TIMES),
+    failure=st.none() | st.builds(Failure, st.sampled_from(State), st.text(max_size=20), TIMES, st.integers(1, 9), TIMES | st.just(0.0)),
+    paused=TIMES | st.just(0.0),
+    restart=st.booleans(),
 )
 
 
@@ -47,7 +49,8 @@ def test_the_text_has_only_what_is_known() -> None:
 def test_the_text_spells_everything_as_the_docs_do() -> None:
     record = Record(
         state=State.FAILED, since=1_700_000_000.0, started=1_699_999_000.0, target="6f9c7d5b4", cordon=CordonOwner.OTHER,
-        forced=True, failure=Failure(State.DRAIN_REQUIRED, "a pod stayed", 1_699_999_999.0),
+        forced=True, failure=Failure(State.DRAIN_REQUIRED, "a pod stayed", 1_699_999_999.0, 2, 1_699_999_900.0),
+        restart=True,
     )
     assert json.loads(encode_record(record)) == {
         "state": "upgrade-failed",
@@ -56,7 +59,9 @@ def test_the_text_spells_everything_as_the_docs_do() -> None:
         "target": "6f9c7d5b4",
         "cordon": "other",
         "forced": True,
-        "failure": {"state": "drain-required", "cause": "a pod stayed", "at": "2023-11-14T22:13:19.000Z"},
+        "failure": {"state": "drain-required", "cause": "a pod stayed", "at": "2023-11-14T22:13:19.000Z", "attempts": 2,
+                    "first": "2023-11-14T22:11:40.000Z"},
+        "restart": True,
     }
 
 

@@ -22,6 +22,8 @@ class Reason(StrEnum):
     NODE_NOT_READY = "NodeNotReady"
     DRIVER_POD_MISSING = "DriverPodMissing"
     TEMPLATE_SETTLING = "TemplateSettling"
+    FAILURE_BUDGET = "FailureBudget"
+    HELD_DEVICES = "HeldDevices"
     PROTECTED_PODS = "ProtectedPods"
     BUDGET_USED_UP = "BudgetUsedUp"
     UNAVAILABLE_LIMIT = "UnavailableLimit"
@@ -30,16 +32,19 @@ class Reason(StrEnum):
     JOBS_RUNNING = "JobsRunning"
     EVICTING = "Evicting"
     EVICTION_REFUSED = "EvictionRefused"
+    KILLING = "Killing"
     DRIVER_STOPPING = "DriverStopping"
     DRIVER_STARTING = "DriverStarting"
     VALIDATOR_MISSING = "ValidatorMissing"
     VALIDATOR_STARTING = "ValidatorStarting"
     VALIDATOR_REPLACING = "ValidatorReplacing"
     FAILED = "Failed"
+    RETRY_LATER = "RetryLater"
     # Things a person has to look at.
     UNKNOWN_STATE = "UnknownState"
     TWO_DRIVER_PODS = "TwoDriverPods"
     MAINTENANCE = "Maintenance"
+    METADATA_BEHIND = "MetadataBehind"
     UNDECIDED = "Undecided"
 
 
@@ -72,6 +77,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     since: float
     hold: Hold | None = None
     label: str = ""
+    turn: int = 0
+    """The node's place in the queue of those that wait to start, from 1; 0 for one that does not."""
 
 
 class Plan(msgspec.Struct, frozen=True):

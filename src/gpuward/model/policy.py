@@ -6,6 +6,8 @@ import math
 
 import msgspec
 
+from gpuward.model.rollout import RolloutSettings
+
 
 class MaxUnavailable(msgspec.Struct, frozen=True):
     """Bound the nodes that may be unavailable at once, as a count or as a percentage of the managed nodes."""
@@ -62,3 +64,6 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     drain: Drain = Drain()
     admit: bool = True
     """False while the policy that people wrote is invalid: nodes in progress finish under this one, no other starts."""
+    driver: str = ""
+    """The NVIDIADriver whose nodes this is about; empty for those of the ClusterPolicy."""
+    rollout: RolloutSettings = RolloutSettings()

@@ -25,11 +25,14 @@ class CordonOwner(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Remember why a step failed, and which one it was."""
+    """Remember why a step failed last, which one it was, and how often the upgrade has failed since somebody asked for it."""
 
     state: State
     cause: str
     at: float
+    attempts: int = 1
+    first: float = 0.0
+    """When the first of these attempts failed."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -49,6 +52,8 @@ class Record(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     paused: float = 0.0
     """Since when upgrades are off while this one is under way; 0 while they are on. The state's clock stands still meanwhile."""
+    restart: bool = False
+    """Whether only the driver pod is restarted, for the same driver under another template: workloads stay on the node."""
 
 
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -59,6 +64,8 @@ class _StoredFailure(msgspec.Struct, frozen=True):
     state: State
     cause: str
     at: _Moment
+    attempts: Annotated[int, msgspec.Meta(ge=1)] = 1
+    first: _Moment | None = None
 
 
 class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,6 +77,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     forced: bool = False
     failure: _StoredFailure | None = None
     paused: _Moment | None = None
+    restart: bool = False
 
 
 def encode_record(record: Record) -> str:
@@ -82,10 +90,16 @@ def encode_record(record: Record) -> str:
         "target": record.target or None,
         "cordon": record.cordon,
         "forced": record.forced or None,
-        "failure": failure and {"state": failure.state, "cause": failure.cause, "at": format_time(failure.at)},
+        "failure": failure and _stored(failure),
         "paused": format_time(record.paused) if record.paused else None,
+        "restart": record.restart or None,
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
+
+
+def _stored(failure: Failure) -> dict[str, Any]:
+    stored = {"state": failure.state, "cause": failure.cause, "at": format_time(failure.at), "attempts": failure.attempts}
+    return stored | ({"first": format_time(failure.first)} if failure.first else {})
 
 
 def decode_record(text: str) -> Record:
@@ -106,9 +120,15 @@ def decode_record(text: str) -> Record:
         target=stored.target,
         cordon=stored.cordon,
         forced=stored.forced,
-        failure=Failure(failure.state, failure.cause, _seconds(failure.at)) if failure else None,
+        failure=_failure(failure) if failure else None,
         paused=_seconds(stored.paused) if stored.paused else 0.0,
+        restart=stored.restart,
     )
+
+
+def _failure(stored: _StoredFailure) -> Failure:
+    first = _seconds(stored.first) if stored.first else 0.0
+    return Failure(stored.state, stored.cause, _seconds(stored.at), stored.attempts, first)
 
 
 def _seconds(moment: datetime) -> float:

@@ -96,6 +96,9 @@ class PodView(msgspec.Struct, frozen=True):
     created: float = 0.0
     deleting: bool = False
     uses_gpu: bool = False
+    """Whether it asks for a GPU: as an extended resource of a regular container, or by a claim on NVIDIA's DRA driver."""
+    holds: str = ""
+    """By what it holds the driver though it asks for no GPU: `runtimeClass nvidia`, `hostPath /dev/nvidia0`, ... or nothing."""
     empty_dir: bool = False
     mirror: bool = False
     priority: int = 0
@@ -140,6 +143,8 @@ class DaemonSetView(msgspec.Struct, frozen=True):
     config_digest: str = ""
     image: str = ""
     """The image of the first container."""
+    node_selector: Mapping[str, str] = {}
+    """The template's node selector."""
     deleting: bool = False
 
     @property
@@ -165,6 +170,8 @@ class RevisionView(msgspec.Struct, frozen=True):
     hash: str = ""
     config_digest: str = ""
     """The DRIVER_CONFIG_DIGEST of the template that the revision keeps."""
+    pod_digest: str = ""
+    """A digest of that template without its labels and annotations: equal for revisions that run the same pods."""
 
 
 class BudgetView(msgspec.Struct, frozen=True):

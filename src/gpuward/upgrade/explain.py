@@ -12,6 +12,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODE_NOT_READY: "the node is not Ready",
     Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
     Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
+    Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; see `gpuward explain`, "
+    "then `gpuward resume`",
+    Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
     Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed} pods go now and nodes under way need {claimed}; "
     "pod {pod} is under it",
@@ -20,16 +23,19 @@ SENTENCES: dict[Reason, str] = {
     Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",
     Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
     Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts} attempts): {message}",
+    Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all)",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready",
     Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",
     Reason.VALIDATOR_STARTING: "waits for pod {pod} to confirm the new driver",
     Reason.VALIDATOR_REPLACING: "replaces validator pod {pod}, which saw the old driver",
     Reason.FAILED: "failed in {step}: {cause}",
+    Reason.RETRY_LATER: "failed in {step}: {cause}; it is tried again by itself (retry {retry} of {retries})",
     Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",
     Reason.TWO_DRIVER_PODS: "{pods} driver pods run on this node",
     Reason.UNDECIDED: "gpuward could not decide about this node, which is a bug in gpuward: {error}",
     Reason.MAINTENANCE: "a maintenance operator has this node; set its state label to upgrade-required to upgrade it here",
+    Reason.METADATA_BEHIND: "up to date but for labels or annotations of the driver pod: it takes them when it is next replaced",
 }
 
 

@@ -1,0 +1,62 @@
+"""gpuward's own settings of a rollout: what NVIDIA's policy has no field for. All of them have defaults; see the CRD RolloutPolicy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+import msgspec
+
+from gpuward.model.states import State
+
+
+class DeviceHolders(StrEnum):
+    """Say what happens to pods that hold the driver without asking Kubernetes for a GPU."""
+
+    HOLD = "Hold"
+    """The node is held, before it is cordoned, until they are gone."""
+    EVICT = "Evict"
+    """They are evicted like GPU pods."""
+    IGNORE = "Ignore"
+    """They are left alone; the driver may fail to unload under them."""
+
+
+class FailureBudget(msgspec.Struct, frozen=True):
+    """Bound the failed nodes of one rollout: it pauses once more than the larger of the two have failed."""
+
+    nodes: int = 3
+    percent: int = 10
+
+    def of(self, total: int) -> int:
+        """Return how many of `total` nodes may fail; percentages are rounded down, as more failures than that pause."""
+        return max(self.nodes, math.floor(self.percent * total / 100))
+
+
+DEADLINES: Mapping[State, float] = MappingProxyType({State.POD_RESTART_REQUIRED: 1800.0, State.VALIDATION_REQUIRED: 600.0})
+"""Seconds that a state may take. The driver: its startup probe allows 21 minutes, and its image has to be pulled. The validator:
+NVIDIA's fixed limit. States with a timeout in NVIDIA's policy have that one, and where it is 0, for ever, a deadline if one is set."""
+
+
+class RolloutSettings(msgspec.Struct, frozen=True):
+    """Hold the settings of a RolloutPolicy with every default filled in. Times are in seconds."""
+
+    failure_budget: FailureBudget = FailureBudget()
+    deadlines: Mapping[State, float] = {}
+    """Deadlines that differ from `DEADLINES`; 0 for none."""
+    retries: int = 3
+    """How often a failed node is tried again."""
+    retry_backoff: float = 60.0
+    """Seconds until a failed node is tried again; it doubles with each attempt."""
+    discovery_grace: float = 600.0
+    """How long a node may lack its discovery labels before its operands are taken away."""
+    device_holders: DeviceHolders = DeviceHolders.HOLD
+    kill_at_deadline: bool = False
+    """Whether pods that are still there at the end of an eviction's timeout are deleted, each with its own grace period."""
+    resumed_at: float = 0.0
+    """When somebody last resumed the rollout: failures up to then do not count against the budget."""
+
+    def deadline(self, state: State) -> float:
+        """Return how many seconds a state may take, 0 for ever."""
+        return self.deadlines.get(state, DEADLINES.get(state, 0.0))
