@@ -12,6 +12,7 @@ NVIDIA_GROUP: Final = "nvidia.com"
 CLUSTER_POLICY_VERSION: Final = "v1"
 NVIDIA_DRIVER_VERSION: Final = "v1alpha1"
 GPUWARD_GROUP: Final = "gpuward.io"
+ROLLOUT_POLICY_VERSION: Final = "v1alpha1"
 
 DEFAULT_NAMESPACE: Final = "gpu-operator"
 OPERATOR_NAME: Final = "gpu-operator"
@@ -30,6 +31,7 @@ NFD_GPU_LABELS: Final = (
 NFD_KERNEL: Final = NFD_PREFIX + "kernel-version.full"
 NFD_OS_ID: Final = NFD_PREFIX + "system-os_release.ID"
 NFD_OS_VERSION: Final = NFD_PREFIX + "system-os_release.VERSION_ID"
+NFD_OS_MAJOR: Final = NFD_OS_VERSION + ".major"
 
 # Node labels of the GPU operator.
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
@@ -56,7 +58,9 @@ INITIALLY_UNSCHEDULABLE: Final = "nvidia.com/gpu-driver-upgrade.node-initial-sta
 WAIT_FOR_JOBS_SINCE: Final = "nvidia.com/gpu-driver-upgrade-wait-for-pod-completion-start-time"
 VALIDATION_SINCE: Final = "nvidia.com/gpu-driver-upgrade-validation-start-time"
 UPGRADE_RECORD: Final = "gpuward.io/driver-upgrade"
-"""The one annotation of ours on a node: a JSON document, see `gpuward.model.record`."""
+"""Our memory of a node's upgrade: a JSON document, see `gpuward.model.record`."""
+DISCOVERY_LOST: Final = "gpuward.io/discovery-lost-since"
+"""On a node: since when (RFC 3339) discovery says that its GPUs are gone, while its operands stay for a while."""
 RESUMED_AT: Final = "gpuward.io/resumed-at"
 """On a ClusterPolicy or NVIDIADriver: failures up to this time (RFC 3339) no longer pause its rollout."""
 VALID_UPGRADE_POLICY: Final = "gpuward.io/valid-upgrade-policy"
@@ -70,10 +74,21 @@ DRIVER_COMPONENT: Final = "nvidia-driver"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 PART_OF_LABEL: Final = "app.kubernetes.io/part-of"
 PRECOMPILED: Final = "nvidia.com/precompiled"
+PRECOMPILED_KERNEL: Final = "nvidia.com/precompiled.kernel-version"
+NODE_OS: Final = "nvidia.com/node.os-version"
+OPERATOR_STATE: Final = "nvidia.com/gpu-operator.state"
 GPU_TAINT: Final = "nvidia.com/gpu"
 REVISION_HASH: Final = "controller-revision-hash"
 DRIVER_CONFIG_DIGEST: Final = "DRIVER_CONFIG_DIGEST"
 
 # Extended resources that make a pod a GPU user.
 GPU_RESOURCE_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
+DRA_DRIVER: Final = "gpu.nvidia.com"
+"""NVIDIA's driver of dynamic resource allocation: what it allocates are GPUs."""
+
+# What gives a container the driver though it asks for no GPU.
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+NO_DEVICES: Final = ("", "none", "void")
+"""Values of it that give a container no GPU. (`none` gives it the driver's libraries, which hold nothing.)"""
+DRIVER_ROOT: Final = "/run/nvidia/driver"
 MIRROR_POD: Final = "kubernetes.io/config.mirror"

@@ -10,7 +10,7 @@ import pytest
 from gpuward import names
 from gpuward.model.record import Record, encode_record
 from gpuward.model.states import State
-from gpuward.model.views import Owner, PodView
+from gpuward.model.views import Owner, PodView, RevisionView
 from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import keep_pods, pod_view
@@ -87,6 +87,7 @@ def view(**change: Any) -> PodView:
 
 def test_a_pod_of_a_daemonset() -> None:
     assert view().owner == Owner("DaemonSet", "drv", "ds-1")
+    assert (view().grace, view(spec={"terminationGracePeriodSeconds": 5}).grace) == (30.0, 5.0)
     assert (view().ready, view().orphan, view().node, view().uses_gpu) == (True, False, "n0", False)
 
 
@@ -117,6 +118,64 @@ def test_who_uses_a_gpu(resources: dict[str, Any], uses: bool) -> None:
     assert view(spec={"containers": [{"name": "a"}, {"name": "b", "resources": resources}]}).uses_gpu is uses
 
 
+def env(value: str, name: str = names.VISIBLE_DEVICES) -> list[dict[str, str]]:
+    return [{"name": name, "value": value}]
+
+
+def host_path(path: str) -> dict[str, Any]:
+    return {"volumes": [{"name": "v", "hostPath": {"path": path}}]}
+
+
+@pytest.mark.parametrize(("spec", "how"), [
+    ({"runtimeClassName": "nvidia"}, "runtimeClass nvidia"),
+    ({"runtimeClassName": "nvidia-cdi"}, "runtimeClass nvidia-cdi"),
+    ({"runtimeClassName": "kata"}, ""),
+    (host_path("/dev/nvidia0"), "hostPath /dev/nvidia0"),
+    (host_path("/dev/nvidia-caps"), "hostPath /dev/nvidia-caps"),
+    (host_path("/run/nvidia/driver"), "hostPath /run/nvidia/driver"),
+    (host_path("/var/run/nvidia/driver/usr/lib/"), "hostPath /var/run/nvidia/driver/usr/lib/"),
+    (host_path("/run/nvidia/driver-logs"), ""),
+    (host_path("/dev"), ""),
+    (host_path("/sys"), ""),
+    ({"containers": [{"name": "a"}, {"name": "b", "env": env("all")}]}, "NVIDIA_VISIBLE_DEVICES=all"),
+    ({"ephemeralContainers": [{"name": "debug", "env": env("0")}]}, "NVIDIA_VISIBLE_DEVICES=0"),
+    ({"containers": [{"name": "a", "env": env("void")}]}, ""),
+    ({"containers": [{"name": "a", "env": env("none")}]}, ""),
+    ({"containers": [{"name": "a", "env": [{"name": names.VISIBLE_DEVICES, "valueFrom": {}}]}]}, ""),
+    ({"containers": [{"name": "a", "env": env("all", "OTHER")}]}, ""),
+])
+def test_by_what_a_pod_holds_the_driver_without_asking_for_a_gpu(spec: dict[str, Any], how: str) -> None:
+    assert (view(spec=spec).holds, view(spec=spec).uses_gpu) == (how, False)
+
+
+def test_a_pod_that_asks_for_a_gpu_is_a_user_and_no_holder() -> None:
+    gpu = {"limits": {"nvidia.com/gpu": "1"}}
+    asks = view(spec={"runtimeClassName": "nvidia", "containers": [{"name": "a", "resources": gpu}]})
+    assert (asks.uses_gpu, asks.holds) == (True, "")
+
+
+@pytest.mark.parametrize(("restart", "ready", "how"), [
+    ({}, False, "init container load asks for nvidia.com/gpu"),
+    ({}, True, ""),
+    ({"restartPolicy": "Always"}, True, "init container load asks for nvidia.com/gpu"),
+])
+def test_an_init_container_holds_the_driver_until_it_has_ended(restart: dict[str, str], ready: bool, how: str) -> None:
+    init = {"name": "load", "resources": {"limits": {"nvidia.com/gpu": "1"}}, **restart}
+    pod = view(spec={"initContainers": [init]}, status={"initContainerStatuses": [{"name": "load", "ready": ready}]})
+    assert (pod.holds, pod.uses_gpu) == (how, False)
+
+
+def test_the_claims_of_a_pod_are_those_named_those_made_from_templates_and_that_of_extended_resources() -> None:
+    pod = view(
+        spec={"resourceClaims": [{"name": "a", "resourceClaimName": "shared"}, {"name": "b", "resourceClaimTemplateName": "t"},
+                                 {"name": "c", "resourceClaimTemplateName": "t"}]},
+        status={"resourceClaimStatuses": [{"name": "b", "resourceClaimName": "p-b-x7z"}, {"name": "c"}],
+                "extendedResourceClaimStatus": {"resourceClaimName": "p-extended-resources-f2k", "requestMappings": []}},
+    )
+    assert pod.claims == ("shared", "p-b-x7z", "p-extended-resources-f2k")
+    assert view().claims == ()
+
+
 def test_the_driver_digest_is_the_first_that_is_not_empty_init_containers_first() -> None:
     def env(value: str) -> list[dict[str, str]]:
         return [{"name": names.DRIVER_CONFIG_DIGEST, "value": value}]
@@ -135,18 +194,22 @@ def test_what_is_kept_of_a_fleets_pods() -> None:
     assert keep(PodView("ml", "train", node="n0", uses_gpu=True))
     assert not keep(PodView("ml", "train", uses_gpu=True)), "a pod without a node disturbs none"
     assert keep(PodView("ml", "job", node="n0", labels={"job": "long"}))
+    assert keep(PodView("ml", "dra", node="n0", claims=("gpu",))), "whether a claim is one for GPUs may change"
+    holder = PodView("ml", "monitor", node="n0", holds="runtimeClass nvidia")
+    assert keep(holder)
+    assert not keep_pods("gpu-operator", holders=False)(holder)
     assert not keep(PodView("web", "shop", node="n0"))
 
 
 def test_a_daemonset_and_its_revision() -> None:
     ds = daemonset_view(raw(
         metadata={"name": "drv", "namespace": "ns", "uid": "ds-1", "generation": 4, "annotations": {names.APPLIED_HASH: "h"}},
-        spec={"selector": {"matchLabels": {"app": "x"}}, "updateStrategy": {"type": "OnDelete"},
-              "template": {"spec": {"containers": [{"env": [{"name": names.DRIVER_CONFIG_DIGEST, "value": "5"}]}]}}},
+        spec={"selector": {"matchLabels": {"app": "x"}}, "updateStrategy": {"type": "OnDelete"}, "template": {"spec": {
+            "nodeSelector": {"gpu": "yes"}, "containers": [{"env": env("5", names.DRIVER_CONFIG_DIGEST)}]}}},
         status={"observedGeneration": 3, "desiredNumberScheduled": 2, "numberUnavailable": 1},
     ))
     assert (ds.on_delete, ds.settled, ds.desired, ds.unavailable) == (True, False, 2, 1)
-    assert (ds.config_digest, ds.applied_hash) == ("5", "h")
+    assert (ds.config_digest, ds.applied_hash, ds.node_selector) == ("5", "h", {"gpu": "yes"})
     revision = revision_view(raw(
         metadata={"name": "drv-6f9c", "namespace": "ns", "labels": {names.REVISION_HASH: "6f9c"}, "ownerReferences": [OWNER]},
         revision=3,
@@ -154,6 +217,23 @@ def test_a_daemonset_and_its_revision() -> None:
     assert (revision.owner_uid, revision.revision, revision.hash) == ("ds-1", 3, "6f9c")
     bare = revision_view(raw(metadata={"name": "drv-77", "ownerReferences": [OWNER]}, revision=1))
     assert bare.hash == "77", "without the label the hash is what follows the owner's name"
+
+
+def revision_of(template: dict[str, Any]) -> RevisionView:
+    return revision_view(raw(metadata={"name": "drv-1", "ownerReferences": [OWNER]}, revision=1,
+                             data={"spec": {"template": {"$patch": "replace", **template}}}))
+
+
+def test_revisions_that_differ_in_labels_and_annotations_alone_run_the_same_pods() -> None:
+    spec = {"containers": [{"name": "c", "image": "driver:550", "env": env("5", names.DRIVER_CONFIG_DIGEST)}]}
+    one = revision_of({"metadata": {"labels": {"app": "d"}}, "spec": spec})
+    swapped = {"containers": [dict(reversed(spec["containers"][0].items()))]}
+    restarted = revision_of({"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}, "spec": swapped})
+    other = revision_of({"spec": {"containers": [{"name": "c", "image": "driver:560"}]}})
+    assert one.pod_digest == restarted.pod_digest != other.pod_digest
+    assert one.config_digest == "5"
+    assert one.pod_digest != ""
+    assert revision_view(raw(metadata={"name": "drv-1"}, revision=1)).pod_digest == ""
 
 
 def test_only_objects_of_a_cluster_policy_count_as_owned() -> None:

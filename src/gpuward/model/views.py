@@ -99,9 +99,13 @@ class PodView(msgspec.Struct, frozen=True):
     """Whether it asks for a GPU: as an extended resource of a regular container, or by a claim on NVIDIA's DRA driver."""
     holds: str = ""
     """By what it holds the driver though it asks for no GPU: `runtimeClass nvidia`, `hostPath /dev/nvidia0`, ... or nothing."""
+    claims: tuple[str, ...] = ()
+    """The ResourceClaims of its namespace that it uses; a snapshot's `uses_gpu` tells whether one of them is for GPUs."""
     empty_dir: bool = False
     mirror: bool = False
     priority: int = 0
+    grace: float = 30.0
+    """Seconds that it may take to end once it is asked to."""
     config_digest: str = ""
     """The driver pod's DRIVER_CONFIG_DIGEST."""
 
@@ -183,6 +187,13 @@ class BudgetView(msgspec.Struct, frozen=True):
     version: str = ""
     selector: tuple[Requirement, ...] = ()
     allowed: int = 0
+    healthy: int = 0
+    desired: int = 0
+    """How many healthy pods the budget asks for."""
+    expected: int = 0
+    """How many pods there are under the budget, healthy or not."""
+    spares_unhealthy: bool = True
+    """Whether pods that are not ready are protected while the healthy ones are too few (IfHealthyBudget, the default)."""
 
     @property
     def ref(self) -> Ref:
@@ -192,6 +203,25 @@ class BudgetView(msgspec.Struct, frozen=True):
     def covers(self, pod: PodView) -> bool:
         """Tell whether the budget protects a pod."""
         return pod.namespace == self.namespace and satisfied(self.selector, pod.labels)
+
+    @property
+    def never(self) -> bool:
+        """Tell whether the budget would let no pod go even if all of them were healthy."""
+        return not self.allowed and 0 < self.expected <= self.desired
+
+    def lets_go(self, pod: PodView) -> bool:
+        """Tell whether a pod needs none of the budget's room: one that is not ready, as the eviction API sees it."""
+        return not pod.ready and (not self.spares_unhealthy or self.healthy >= self.desired > 0)
+
+
+class ClaimView(msgspec.Struct, frozen=True):
+    """See of a ResourceClaim whether GPUs of NVIDIA's are allocated to it, other than to look at them with admin access."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    version: str = ""
+    gpu: bool = False
 
 
 class OwnedView(msgspec.Struct, frozen=True):

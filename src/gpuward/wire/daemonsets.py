@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 
 from gpuward import names
 from gpuward.model.views import DaemonSetView, OwnedView, RevisionView
 from gpuward.wire.meta import WireMeta
-from gpuward.wire.pods import WirePodSpec
+from gpuward.wire.podspec import WirePodSpec
 
 
 class _Selector(msgspec.Struct, rename="camel"):
@@ -44,7 +46,7 @@ class _DaemonSet(msgspec.Struct):
 
 
 class _RevisionSpec(msgspec.Struct):
-    template: _Template = msgspec.field(default_factory=_Template)
+    template: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _RevisionData(msgspec.Struct):
@@ -64,6 +66,8 @@ class _Object(msgspec.Struct):
 _daemonsets = msgspec.json.Decoder(_DaemonSet)
 _revisions = msgspec.json.Decoder(_Revision)
 _objects = msgspec.json.Decoder(_Object)
+_templates = msgspec.json.Decoder(_Template)
+_canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
@@ -89,6 +93,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         applied_hash=(meta.annotations or {}).get(names.APPLIED_HASH, ""),
         config_digest=ds.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST),
         image=next((container.image for container in ds.spec.template.spec.containers), ""),
+        node_selector=ds.spec.template.spec.node_selector or {},
         deleting=meta.deletion_timestamp is not None,
     )
 
@@ -99,6 +104,7 @@ def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:
     meta = revision.metadata
     owner = meta.controller
     suffix = meta.name.removeprefix(f"{owner.name}-") if owner else ""
+    template = revision.data.spec.template if revision.data else None
     return RevisionView(
         namespace=meta.namespace,
         name=meta.name,
@@ -107,8 +113,15 @@ def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:
         owner_uid=owner.uid if owner else "",
         revision=revision.revision,
         hash=(meta.labels or {}).get(names.REVISION_HASH, suffix),
-        config_digest=revision.data.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST) if revision.data else "",
+        config_digest=_templates.decode(template).spec.env(names.DRIVER_CONFIG_DIGEST) if template else "",
+        pod_digest=_pod_digest(template) if template else "",
     )
+
+
+def _pod_digest(template: msgspec.Raw) -> str:
+    """Return a digest of the pods that a template makes: of its spec, whatever labels and annotations it puts on them."""
+    spec = msgspec.json.decode(template, type=dict[str, object]).get("spec")
+    return hashlib.sha256(_canonical.encode(spec)).hexdigest()[:16]
 
 
 def owned_view(raw: bytes | msgspec.Raw, kind: str) -> OwnedView:

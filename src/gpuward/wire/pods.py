@@ -9,50 +9,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.views import PodView
 from gpuward.wire.meta import WireMeta
-
-
-class _Env(msgspec.Struct):
-    name: str
-    value: str = ""
-
-
-class _Resources(msgspec.Struct):
-    limits: dict[str, str | int] | None = None
-    requests: dict[str, str | int] | None = None
-
-
-class _Container(msgspec.Struct):
-    name: str = ""
-    image: str = ""
-    env: list[_Env] | None = None
-    resources: _Resources = msgspec.field(default_factory=_Resources)
-
-
-class _Volume(msgspec.Struct, rename="camel"):
-    empty_dir: dict[str, object] | None = None
-
-
-class _Claim(msgspec.Struct):
-    name: str = ""
-
-
-class WirePodSpec(msgspec.Struct, rename="camel"):
-    """Decode what a view keeps of a pod's spec or template."""
-
-    node_name: str = ""
-    containers: list[_Container] = []
-    init_containers: list[_Container] | None = None
-    volumes: list[_Volume] | None = None
-    priority: int = 0
-
-    def env(self, name: str) -> str:
-        """Return the first non-empty literal value of an environment variable, init containers first."""
-        every: list[_Container] = [*(self.init_containers or []), *self.containers]
-        for container in every:
-            for variable in container.env or ():
-                if variable.name == name and variable.value:
-                    return variable.value
-        return ""
+from gpuward.wire.podspec import WirePodSpec
 
 
 class _Waiting(msgspec.Struct):
@@ -64,6 +21,7 @@ class _ContainerState(msgspec.Struct):
 
 
 class _ContainerStatus(msgspec.Struct, rename="camel"):
+    name: str = ""
     ready: bool = False
     restart_count: int = 0
     state: _ContainerState = msgspec.field(default_factory=_ContainerState)
@@ -75,11 +33,18 @@ class _Condition(msgspec.Struct):
     reason: str = ""
 
 
+class _ClaimStatus(msgspec.Struct, rename="camel"):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class _Status(msgspec.Struct, rename="camel"):
     conditions: list[_Condition] | None = None
     phase: str = "Pending"
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
+    resource_claim_statuses: list[_ClaimStatus] | None = None
+    extended_resource_claim_status: _ClaimStatus | None = None
 
 
 class _Pod(msgspec.Struct):
@@ -94,7 +59,7 @@ _decoder = msgspec.json.Decoder(_Pod)
 def pod_view(raw: bytes | msgspec.Raw) -> PodView:
     """Decode a pod. Raises msgspec.DecodeError for bytes that are not one."""
     pod = _decoder.decode(raw)
-    meta, status = pod.metadata, pod.status
+    meta, spec, status = pod.metadata, pod.spec, pod.status
     statuses = status.container_statuses or []
     every = [*(status.init_container_statuses or ()), *statuses]
     annotations = meta.annotations or {}
@@ -103,7 +68,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
-        node=pod.spec.node_name,
+        node=spec.node_name,
         labels=meta.labels or {},
         owner=meta.controller,
         orphan=not meta.owner_references,
@@ -113,11 +78,14 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         waiting=_waiting(status, every),
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
-        uses_gpu=any(_asks_for_gpu(container) for container in pod.spec.containers),
-        empty_dir=any(volume.empty_dir is not None for volume in pod.spec.volumes or ()),
+        uses_gpu=spec.uses_gpu,
+        holds="" if spec.uses_gpu else spec.hold(_ended(status)),
+        claims=_claims(spec, status),
+        empty_dir=spec.empty_dir,
         mirror=names.MIRROR_POD in annotations,
-        priority=pod.spec.priority,
-        config_digest=pod.spec.env(names.DRIVER_CONFIG_DIGEST),
+        priority=spec.priority,
+        grace=spec.termination_grace_period_seconds,
+        config_digest=spec.env(names.DRIVER_CONFIG_DIGEST),
     )
 
 
@@ -128,22 +96,42 @@ def _waiting(status: _Status, containers: list[_ContainerStatus]) -> str:
     return next((one.reason for one in status.conditions or () if one.type == "PodScheduled" and one.status == "False"), "")
 
 
-def _asks_for_gpu(container: _Container) -> bool:
-    asked = {**(container.resources.limits or {}), **(container.resources.requests or {})}
-    return any(name.startswith(names.GPU_RESOURCE_PREFIXES) for name in asked)
+def _ended(status: _Status) -> list[str]:
+    """Return the init containers that are ready: they have run to their end, unless their restartPolicy lets them run on."""
+    return [one.name for one in status.init_container_statuses or () if one.ready]
 
 
-def keep_pods(namespace: str, others: Iterable[Callable[[PodView], bool]] = ()) -> Callable[[PodView], bool]:
-    """Return the test of which pods a decision may concern: ours, users of GPUs, and those that a policy selects.
+def _claims(spec: WirePodSpec, status: _Status) -> tuple[str, ...]:
+    """Return the ResourceClaims that the pod uses: named in its spec, made from a template, or made for an extended resource.
 
-    A fleet has many more pods than these; keeping all of them would cost memory for nothing.
+    An entry without a claim has nothing allocated yet.
+    """
+    if spec.resource_claims is None and status.extended_resource_claim_status is None:
+        return ()
+    made = {one.name: one.resource_claim_name for one in status.resource_claim_statuses or ()}
+    found = [entry.resource_claim_name or made.get(entry.name) for entry in spec.resource_claims or ()]
+    if status.extended_resource_claim_status is not None:
+        found.append(status.extended_resource_claim_status.resource_claim_name)
+    return tuple(name for name in found if name)
+
+
+def keep_pods(
+    namespace: str, others: Iterable[Callable[[PodView], bool]] = (), *, holders: bool = True
+) -> Callable[[PodView], bool]:
+    """Return the test of which pods a decision may concern: ours, users of GPUs, those that hold the driver unless `holders` is
+    False, and those that a policy selects.
+
+    Whether a ResourceClaim is one for GPUs may change later, so a pod with claims is kept. A fleet has many more pods than
+    these; keeping all of them would cost memory for nothing.
     """
     tests = tuple(others)
 
     def keep(pod: PodView) -> bool:
         if pod.namespace == namespace and _ours(pod):
             return True
-        return bool(pod.node) and (pod.uses_gpu or any(test(pod) for test in tests))
+        if not pod.node:
+            return False
+        return pod.uses_gpu or bool(pod.claims) or (holders and bool(pod.holds)) or any(test(pod) for test in tests)
 
     return keep
 

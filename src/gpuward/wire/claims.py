@@ -1,0 +1,64 @@
+"""ResourceClaims to ClaimView, and what they make of the pods that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.views import ClaimView, PodView
+from gpuward.wire.meta import WireMeta
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    driver: str = ""
+    admin_access: bool | None = None
+
+
+class _Devices(msgspec.Struct):
+    results: list[_Result] | None = None
+
+
+class _Allocation(msgspec.Struct):
+    devices: _Devices = msgspec.field(default_factory=_Devices)
+
+
+class _Status(msgspec.Struct):
+    allocation: _Allocation | None = None
+
+
+class _Claim(msgspec.Struct):
+    metadata: WireMeta
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+_decoder = msgspec.json.Decoder(_Claim)
+
+
+def claim_view(raw: bytes | msgspec.Raw) -> ClaimView:
+    """Decode a ResourceClaim. Raises msgspec.DecodeError for bytes that are not one."""
+    claim = _decoder.decode(raw)
+    meta, allocation = claim.metadata, claim.status.allocation
+    results = (allocation.devices.results if allocation else None) or ()
+    return ClaimView(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        gpu=any(result.driver == names.DRA_DRIVER and not result.admin_access for result in results),
+    )
+
+
+def with_claims(pod: PodView, find: Callable[[tuple[str, str]], ClaimView | None]) -> PodView:
+    """Return the pod as a user of GPUs if one of its claims is for GPUs, or is not known.
+
+    Not known counts as a GPU, as in NVIDIA's operator: a pod too many that has to leave is less harm than a driver that is
+    pulled from under one.
+    """
+    if pod.uses_gpu or not pod.claims:
+        return pod
+    claims = (find((pod.namespace, name)) for name in pod.claims)
+    if any(claim is None or claim.gpu for claim in claims):
+        return msgspec.structs.replace(pod, uses_gpu=True, holds="")
+    return pod

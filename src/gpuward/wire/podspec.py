@@ -1,0 +1,118 @@
+"""What a pod's spec says about GPUs: which it asks for, and by what it holds the driver without asking."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from gpuward import names
+
+_LONGEST_VALUE = 64
+"""Characters of a variable's value that are kept to explain a hold."""
+
+
+class _Env(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+class _Resources(msgspec.Struct):
+    limits: dict[str, str | int] | None = None
+    requests: dict[str, str | int] | None = None
+
+
+class _Container(msgspec.Struct, rename="camel"):
+    name: str = ""
+    image: str = ""
+    env: list[_Env] | None = None
+    resources: _Resources = msgspec.field(default_factory=_Resources)
+    restart_policy: str = ""
+
+    @property
+    def gpu(self) -> str:
+        """Return the name of a GPU resource that the container asks for, or nothing."""
+        for asked in (self.resources.limits, self.resources.requests):
+            for name in asked or ():
+                if name.startswith(names.GPU_RESOURCE_PREFIXES):
+                    return name
+        return ""
+
+    @property
+    def visible_devices(self) -> str:
+        """Return the value by which the container asks NVIDIA's container runtime for devices, or nothing."""
+        for variable in self.env or ():
+            if variable.name == names.VISIBLE_DEVICES and variable.value not in names.NO_DEVICES:
+                return variable.value
+        return ""
+
+
+class _HostPath(msgspec.Struct):
+    path: str = ""
+
+
+class _Volume(msgspec.Struct, rename="camel"):
+    empty_dir: dict[str, object] | None = None
+    host_path: _HostPath | None = None
+
+
+class _ClaimEntry(msgspec.Struct, rename="camel"):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class WirePodSpec(msgspec.Struct, rename="camel"):
+    """Decode what a view keeps of a pod's spec or template."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    runtime_class_name: str = ""
+    containers: list[_Container] = []
+    init_containers: list[_Container] | None = None
+    ephemeral_containers: list[_Container] | None = None
+    volumes: list[_Volume] | None = None
+    resource_claims: list[_ClaimEntry] | None = None
+    priority: int = 0
+    termination_grace_period_seconds: float = 30.0
+
+    def env(self, name: str) -> str:
+        """Return the first non-empty literal value of an environment variable, init containers first."""
+        every: list[_Container] = [*(self.init_containers or ()), *self.containers]
+        for container in every:
+            for variable in container.env or ():
+                if variable.name == name and variable.value:
+                    return variable.value
+        return ""
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Tell whether a regular container asks for a GPU; NVIDIA's filter looks at no others."""
+        return any(container.gpu for container in self.containers)
+
+    @property
+    def empty_dir(self) -> bool:
+        """Tell whether the pod has a volume whose data ends with it."""
+        return any(volume.empty_dir is not None for volume in self.volumes or ())
+
+    def hold(self, ended: Collection[str]) -> str:
+        """Return by what the pod holds the driver though no regular container asks for a GPU, or nothing.
+
+        `ended` are the init containers that have run: what they asked for is free again.
+        """
+        if self.runtime_class_name == "nvidia" or self.runtime_class_name.startswith("nvidia-"):
+            return f"runtimeClass {self.runtime_class_name}"
+        for volume in self.volumes or ():
+            if volume.host_path is not None and _is_drivers(volume.host_path.path):
+                return f"hostPath {volume.host_path.path}"
+        starting = [one for one in self.init_containers or () if one.restart_policy == "Always" or one.name not in ended]
+        for container in (*starting, *self.containers, *(self.ephemeral_containers or ())):
+            if devices := container.visible_devices:
+                return f"{names.VISIBLE_DEVICES}={devices[:_LONGEST_VALUE]}"
+        return next((f"init container {one.name} asks for {one.gpu}" for one in starting if one.gpu), "")
+
+
+def _is_drivers(path: str) -> bool:
+    """Tell whether a path of the host is a device of the driver, or lies in the driver's root."""
+    if path.startswith("/dev/nvidia"):
+        return True
+    return f"{path.removeprefix('/var').rstrip('/')}/".startswith(f"{names.DRIVER_ROOT}/")
