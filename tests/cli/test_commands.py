@@ -105,7 +105,7 @@ def test_the_operator_needs_its_namespace() -> None:
 def test_the_crds_are_printed_as_yaml() -> None:
     printed = gpuward("crds")
     kinds = [document["spec"]["names"]["kind"] for document in yaml.safe_load_all(printed.stdout)]
-    assert (printed.returncode, kinds) == (0, ["ClusterPolicy", "NVIDIADriver"])
+    assert (printed.returncode, kinds) == (0, ["ClusterPolicy", "NVIDIADriver", "RolloutPolicy"])
 
 
 def test_a_demo_whose_policy_cannot_be_followed_says_so_and_fails() -> None:

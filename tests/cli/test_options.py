@@ -10,22 +10,10 @@ import structlog
 
 from gpuward.cli import logs
 from gpuward.cli.policyfile import default_policy, read_policy
-from gpuward.cli.run import parse_duration
 from gpuward.cli.story import Options, adjusted, named_driver, next_version
 from gpuward.cli.view import age
 from gpuward.controllers.serving import parse_address
 from gpuward.errors import InputError
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("0s", 0), ("10s", 10), ("1m30s", 90), ("2h", 7200), ("1.5s", 1.5), ("0", 0)])
-def test_durations(text: str, seconds: float) -> None:
-    assert parse_duration("--x", text) == seconds
-
-
-@pytest.mark.parametrize("text", ["10", "s", "ten", "5d", "-3s"])
-def test_what_is_no_duration_is_named(text: str) -> None:
-    with pytest.raises(InputError, match=r"--x: .* write a duration"):
-        parse_duration("--x", text)
 
 
 @pytest.mark.parametrize(("text", "place"), [

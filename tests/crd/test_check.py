@@ -20,6 +20,8 @@ REQUIRED = {"type": "object", "required": ["a", "b", "c"], "properties": {
     ({"type": "integer"}, [0, -5, 2**62], ["1", True, 1.0, 2**63]),
     ({"type": "integer", "format": "int32"}, [2**31 - 1, -(2**31)], [2**31]),
     ({"type": "integer", "minimum": 1}, [1], [0]),
+    ({"type": "integer", "minimum": 0, "maximum": 20}, [0, 20], [21]),
+    ({"type": "string", "pattern": "^a$"}, ["a"], ["a\n"]),
     ({"type": "boolean"}, [True, False], [1, "true"]),
     ({"type": "string", "enum": ["on", ""]}, ["on", ""], ["off"]),
     ({"type": "string", "pattern": "[a-z]+"}, ["1a1"], ["", "1"]),

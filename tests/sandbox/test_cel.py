@@ -20,6 +20,8 @@ DEFAULT = "has(self.default) && self.default ? !has(self.nodeSelector) || size(s
     ("self.startsWith('a') && self.endsWith('z') && self.contains('m')", "amz", None, True),
     ("self.matches('^a+$')", "aab", None, False),
     ("self.size() == 2", [1, 2], None, True), ("self.n == -1", {"n": -1}, None, True), ("self != null", "a", None, True),
+    ("self.all(x, x in ['a', 'b'])", {"a": 1}, None, True), ("self.all(x, x in ['a', 'b'])", {"a": 1, "c": 2}, None, False),
+    ("self.all(x, x.all(y, y < x.size()))", [[0, 1], [2]], None, False), ("self.all(x, x > 1)", [], None, True),
 ])
 def test_rules(rule: str, value: Any, old: Any, holds: bool) -> None:
     compiled = cel.compile_rule(rule)
@@ -28,7 +30,8 @@ def test_rules(rule: str, value: Any, old: Any, holds: bool) -> None:
 
 
 @pytest.mark.parametrize("rule", [
-    "self.all(x, x > 1)", "self + 1 == 2", "self ==", "duration(self) > duration('1s')", "self == 'a\\'b'", "has(self)", "@",
+    "self.exists(x, x > 1)", "self.all(x, x > y)", "self.all(x, x > 1) && x > 1",
+    "self + 1 == 2", "self ==", "duration(self) > duration('1s')", "self == 'a\\'b'", "has(self)", "@",
 ])
 def test_rules_that_are_beyond_it(rule: str) -> None:
     assert cel.compile_rule(rule) is None

@@ -22,6 +22,7 @@ from gpuward.cli import logs
 from gpuward.cli.connect import WallClock, check_access, connected, connection_options
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
+from gpuward.crd.durations import parse_duration
 from gpuward.errors import InputError
 from gpuward.kube.access import Access
 from gpuward.kube.aio import AiohttpTransport
@@ -121,23 +122,3 @@ def _stopped() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
-
-
-def parse_duration(flag: str, text: str) -> float:
-    """Return the seconds of a Go duration of whole units, such as 15s, 2m or 1m30s.
-
-    Raises:
-        InputError: the text is no duration.
-    """
-    units = {"h": 3600.0, "m": 60.0, "s": 1.0}
-    total, number = 0.0, ""
-    for letter in text:
-        if letter.isdigit() or letter == ".":
-            number += letter
-        elif letter in units and number:
-            total, number = total + float(number) * units[letter], ""
-        else:
-            raise InputError(flag, text, "write a duration such as 15s or 1m30s")
-    if number and float(number):
-        raise InputError(flag, text, "write a duration with its unit, such as 15s")
-    return total

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from gpuward.crd.durations import DURATION, DURATION_WISH
 from gpuward.crd.facts import Schema
 from gpuward.crd.kubernetes import PROMETHEUS_DURATION, QUANTITY
 from gpuward.errors import PolicyError
@@ -25,6 +26,7 @@ _WISHES: Final = {
 _WELL_KNOWN_PATTERNS: Final = {
     QUANTITY["pattern"]: "a quantity such as 1, 500m or 2Gi, in quotes unless it is whole",
     PROMETHEUS_DURATION: "a duration such as 15s or 1m30s",
+    DURATION: DURATION_WISH,
 }
 _SIMPLE_NAME: Final = re.compile(r"^[A-Za-z0-9_-]+$")
 
@@ -52,7 +54,9 @@ def wish(schema: Schema, instead_of: object = None) -> str:
     if words := _WELL_KNOWN_PATTERNS.get(schema.get("pattern", "")):
         return words
     words = "a whole number or a string" if schema.get(_INT_OR_STRING) else _WISHES[schema["type"]]
-    if "minimum" in schema:
+    if "maximum" in schema:
+        words += f" from {schema['minimum']} to {schema['maximum']}"
+    elif "minimum" in schema:
         words += f" of at least {schema['minimum']}"
     if "minLength" in schema or "maxLength" in schema:
         words += f" of {schema.get('minLength', 0)} to {schema.get('maxLength', 'any number of')} characters"
@@ -84,12 +88,18 @@ def _is_in_range(value: object, schema: Schema) -> bool:
         return False
     if isinstance(value, str):
         shortest, longest = int(schema.get("minLength", 0)), int(schema.get("maxLength", len(value)))
-        return shortest <= len(value) <= longest and re.search(schema.get("pattern", ""), value) is not None
+        return shortest <= len(value) <= longest and _matches(schema.get("pattern", ""), value)
     if isinstance(value, int) and not isinstance(value, bool):
         bits = 31 if schema.get("format") == "int32" else 63
         lowest: int = schema.get("minimum", -(1 << bits))
-        return lowest <= value < 1 << bits
+        highest: int = schema.get("maximum", (1 << bits) - 1)
+        return lowest <= value <= highest
     return True
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Search as the API server does, to which `$` is the end of the text and not the place before a last newline."""
+    return re.search(re.sub(r"(?<!\\)\$$", r"\\Z", pattern), text) is not None
 
 
 def _in_mapping(value: Mapping[Any, Any], schema: Schema, path: str) -> Iterator[PolicyError]:

@@ -13,14 +13,15 @@ import msgspec
 
 from gpuward.crd.check import violations
 from gpuward.crd.clusterpolicy import ClusterPolicy
-from gpuward.crd.generate import schema_for_reading
+from gpuward.crd.generate import Kind, schema_for_reading
 from gpuward.crd.nvidiadriver import NVIDIADriver
+from gpuward.crd.rolloutpolicy import RolloutPolicy
 from gpuward.errors import PolicyError
 
 if TYPE_CHECKING:
     from gpuward.crd.facts import KubeObject
 
-Resource = TypeVar("Resource", ClusterPolicy, NVIDIADriver)
+Resource = TypeVar("Resource", ClusterPolicy, NVIDIADriver, RolloutPolicy)
 
 
 def cluster_policy(obj: Mapping[str, Any]) -> ClusterPolicy:
@@ -43,7 +44,17 @@ def nvidia_driver(obj: Mapping[str, Any]) -> NVIDIADriver:
     return _decode(obj, NVIDIADriver)
 
 
-def violations_of(obj: Mapping[str, Any], kind: type[ClusterPolicy] | type[NVIDIADriver]) -> list[PolicyError]:
+def rollout_policy(obj: Mapping[str, Any]) -> RolloutPolicy:
+    """Decode a RolloutPolicy object; unknown fields are ignored, absent ones get their defaults.
+
+    Raises:
+        PolicyError: it is no RolloutPolicy of the version that gpuward knows, or breaks the schema; the first
+            violation if there are several, see `violations_of`.
+    """
+    return _decode(obj, RolloutPolicy)
+
+
+def violations_of(obj: Mapping[str, Any], kind: Kind) -> list[PolicyError]:
     """Return everything for which an object cannot be decoded as this kind, in the order of its fields."""
     wrong_kind = [
         PolicyError(field, obj.get(field), f"write {wanted}")
@@ -52,7 +63,7 @@ def violations_of(obj: Mapping[str, Any], kind: type[ClusterPolicy] | type[NVIDI
     return wrong_kind or list(violations(_without_status(obj), schema_for_reading(kind)))
 
 
-def to_object(resource: ClusterPolicy | NVIDIADriver) -> KubeObject:
+def to_object(resource: ClusterPolicy | NVIDIADriver | RolloutPolicy) -> KubeObject:
     """Encode a resource; what equals its default is left out."""
     body: KubeObject = msgspec.json.decode(msgspec.json.encode(resource))
     return {"apiVersion": resource.api_version, "kind": resource.kind} | body

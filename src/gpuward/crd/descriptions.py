@@ -114,6 +114,18 @@ _SENTENCES: Final[dict[str, str]] = {
     "NVIDIADriverSpec.default": "Whether this driver is for the GPU nodes that no other NVIDIADriver selects.",
     "driver_type": "Driver for containers (gpu), for vGPU guests (vgpu) or for vGPU hosts; cannot be changed.",
     "node_affinity": "Accepted and ignored: use nodeSelector.",
+    # RolloutPolicy.
+    "RolloutFailureBudget.nodes": "Nodes that may fail in a rollout before it pauses.",
+    "RolloutFailureBudget.percent": "The same as a percentage of the managed nodes, rounded down; the larger one counts.",
+    "deadlines": "How long a node may stay in a state before its upgrade fails, by state, such as 30m; 0s is for ever. Without "
+                 "an entry pod-restart-required has 30m and validation-required 10m; a timeout in NVIDIA's policy goes first.",
+    "retries": "How often a node that failed is tried again by itself.",
+    "retry_backoff": "Time until a failed node is tried again; it doubles with each attempt.",
+    "discovery_grace": "How long a node may lack the labels of node feature discovery before its operands are taken away.",
+    "device_holders": "What happens to pods that hold the driver without asking for a GPU: the node is held until they are "
+                      "gone (Hold), they are evicted (Evict) or left alone (Ignore).",
+    "kill_at_deadline": "Whether pods that are still there at the end of an eviction's timeout are deleted.",
+    "RolloutPolicyStatus.state": "Whether this policy is in force, ignored beside an older one, or cannot be followed.",
     # Status.
     "state": "Whether what is asked for is in place.",
     "namespace": "Namespace of the operator.",

@@ -1,24 +1,26 @@
-"""The CustomResourceDefinitions of NVIDIA's API, made from the types.
+"""The CustomResourceDefinitions of NVIDIA's API and of our own, made from the types.
 
-The result has the schema of the CRDs that NVIDIA publishes with gpu-operator 26.7, so either can stand for the other
-in a cluster.
+For NVIDIA's the result has the schema of the CRDs that are published with gpu-operator 26.7, so either can stand for the
+other in a cluster.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import yaml
 
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.crd.nvidiadriver import NVIDIADriver
+from gpuward.crd.rolloutpolicy import RolloutPolicy
 from gpuward.crd.schema import schema_of, summary
-from gpuward.names import NVIDIA_GROUP
 
 if TYPE_CHECKING:
     from gpuward.crd.facts import KubeObject, Schema
+
+Kind: TypeAlias = type[ClusterPolicy] | type[NVIDIADriver] | type[RolloutPolicy]
 
 _STATUS_COLUMN: Final = ("Status", "string", ".status.state")
 _AGE_COLUMN: Final = ("Age", "string", ".metadata.creationTimestamp")
@@ -29,16 +31,21 @@ _KIND: Final = "Kind of the object."
 class CustomResource(msgspec.Struct, frozen=True, kw_only=True):
     """Say what a CRD needs besides the type: names, and the columns of `kubectl get`."""
 
-    type: type[ClusterPolicy] | type[NVIDIADriver]
+    type: Kind
     plural: str
     short_names: tuple[str, ...] = ()
     columns: tuple[tuple[str, str, str], ...]
     """Title, type and JSON path of each column."""
 
     @property
+    def group(self) -> str:
+        """Return the API group."""
+        return self.type.api_version.partition("/")[0]
+
+    @property
     def crd_name(self) -> str:
         """Return the name of the CRD object."""
-        return f"{self.plural}.{NVIDIA_GROUP}"
+        return f"{self.plural}.{self.group}"
 
 
 CUSTOM_RESOURCES: Final = (
@@ -46,6 +53,16 @@ CUSTOM_RESOURCES: Final = (
     CustomResource(
         type=NVIDIADriver, plural="nvidiadrivers", short_names=("nvd", "nvdriver", "nvdrivers"),
         columns=(_STATUS_COLUMN, ("Default", "boolean", ".spec.default"), _AGE_COLUMN),
+    ),
+    CustomResource(
+        type=RolloutPolicy, plural="rolloutpolicies", columns=(
+            _STATUS_COLUMN,
+            ("Nodes", "integer", ".spec.failureBudget.nodes"),
+            ("Percent", "integer", ".spec.failureBudget.percent"),
+            ("Retries", "integer", ".spec.retries"),
+            ("Holders", "string", ".spec.deviceHolders"),
+            _AGE_COLUMN,
+        ),
     ),
 )
 
@@ -67,7 +84,7 @@ def crd(resource: CustomResource) -> KubeObject:
         "kind": "CustomResourceDefinition",
         "metadata": {"name": resource.crd_name},
         "spec": {
-            "group": NVIDIA_GROUP,
+            "group": resource.group,
             "names": names,
             "scope": "Cluster",
             "versions": [{
@@ -84,7 +101,7 @@ def crd(resource: CustomResource) -> KubeObject:
     }
 
 
-def object_schema(kind: type[ClusterPolicy] | type[NVIDIADriver]) -> Schema:
+def object_schema(kind: Kind) -> Schema:
     """Return the schema of the whole object: metadata is left to the API server, the rest comes from the type."""
     parts = {field.name: schema_of(field.type) for field in msgspec.structs.fields(kind) if field.name != "metadata"}
     return {
@@ -100,7 +117,7 @@ def object_schema(kind: type[ClusterPolicy] | type[NVIDIADriver]) -> Schema:
 
 
 @cache
-def schema_for_reading(kind: type[ClusterPolicy] | type[NVIDIADriver]) -> Schema:
+def schema_for_reading(kind: Kind) -> Schema:
     """Return the schema of a kind, made once; it is shared, so it must not be changed."""
     return object_schema(kind)
 

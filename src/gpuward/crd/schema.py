@@ -13,7 +13,9 @@ from gpuward.crd.descriptions import describe
 from gpuward.crd.facts import DEFAULTED, REQUIRED, Schema
 
 _SCALARS: Final[dict[object, str]] = {str: "string", int: "integer", bool: "boolean"}
-_KEYWORDS: Final = (("ge", "minimum"), ("pattern", "pattern"), ("min_length", "minLength"), ("max_length", "maxLength"))
+_KEYWORDS: Final = (
+    ("ge", "minimum"), ("le", "maximum"), ("pattern", "pattern"), ("min_length", "minLength"), ("max_length", "maxLength"),
+)
 
 
 def schema_of(annotation: Any) -> Schema:
@@ -39,7 +41,7 @@ def struct_schema(struct: type[msgspec.Struct]) -> Schema:
         _, metas = _unwrap(field.type)
         described = schema_of(field.type)
         if DEFAULTED in metas:
-            described["default"] = field.default
+            described["default"] = msgspec.to_builtins(field.default)
         if REQUIRED in metas or field.required:
             required.append(field.encode_name)
         if text := describe(struct, field.name) or described.get("description"):

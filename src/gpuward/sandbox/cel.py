@@ -1,8 +1,8 @@
 """A part of CEL, the language of the rules in CustomResourceDefinitions: what the rules of GPU operators are written in.
 
 Known are `self`, `oldSelf`, fields, literals, `has`, `size`, the operators `! && || == != < <= > >= in ?:`, parentheses, list
-literals, and on strings `startsWith`, `endsWith`, `contains` and `matches`. Whatever else a rule uses makes it unknown:
-`compile_rule` then returns None, and nothing is checked.
+literals, on strings `startsWith`, `endsWith`, `contains` and `matches`, on lists and maps `all`. Whatever else a rule uses makes
+it unknown: `compile_rule` then returns None, and nothing is checked.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._tokens = self._split(text)
         self._at = 0
+        self._bound: list[str] = []
 
     @staticmethod
     def _split(text: str) -> list[str]:
@@ -158,11 +159,23 @@ class _Reader:
         if name == "size":
             self._take(")")
             return lambda scope: len(node(scope))
+        if name == "all":
+            return self._all(node)
         if name not in _METHODS:
             raise _Unknown
         method, argument = _METHODS[name], self._choice()
         self._take(")")
         return lambda scope: method(node(scope), argument(scope))
+
+    def _all(self, node: Node) -> Node:
+        """Read the rest of `all(x, condition)`: of a map, x is each of the keys."""
+        variable = self._take()
+        self._take(",")
+        self._bound.append(variable)
+        condition = self._choice()
+        self._bound.pop()
+        self._take(")")
+        return lambda scope: all(condition({**scope, variable: item}) is True for item in node(scope))
 
     def _primary(self) -> Node:
         token = self._take()
@@ -180,7 +193,7 @@ class _Reader:
             return self._function(token)
         if token in _CONSTANTS:
             return lambda _: _CONSTANTS[token]
-        if token in ("self", "oldSelf"):
+        if token in ("self", "oldSelf", *self._bound):
             return lambda scope: scope[token]
         raise _Unknown
 
@@ -205,6 +218,6 @@ class _Reader:
             raise _Unknown
         # What is looked for is the last field; what it is looked for in is all before the last dot.
         holder = _Reader.__new__(_Reader)
-        holder._tokens, holder._at = self._tokens[start:self._at - 3], 0
+        holder._tokens, holder._at, holder._bound = self._tokens[start:self._at - 3], 0, self._bound
         inside = holder.whole()
         return lambda scope: last in inside(scope)

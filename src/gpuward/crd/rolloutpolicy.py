@@ -1,0 +1,71 @@
+"""RolloutPolicy (`gpuward.io/v1alpha1`): what NVIDIA's upgrade policy has no field for. It is optional, and so is every field."""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from msgspec import Meta, field
+
+from gpuward.crd.durations import Duration
+from gpuward.crd.facts import DEFAULTED, KubeObject, NonNegative, Spec, cel, schema
+from gpuward.crd.kubernetes import Condition
+from gpuward.model.states import State
+from gpuward.names import GPUWARD_GROUP, ROLLOUT_POLICY_VERSION
+
+DEADLINE_STATES: Final = (
+    State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED, State.POD_RESTART_REQUIRED,
+    State.VALIDATION_REQUIRED,
+)
+"""The states in which a node waits for something, in the order in which it enters them."""
+
+RolloutPolicyState = Literal["active", "ignored", "invalid"]
+DeviceHoldersChoice = Literal["Hold", "Evict", "Ignore"]
+Percent = Annotated[int, Meta(ge=0, le=100)]
+Retries = Annotated[int, Meta(ge=0, le=20)]
+
+_KNOWN_STATES: Final = cel(
+    "self.all(state, state in [" + ", ".join(f"'{state}'" for state in DEADLINE_STATES) + "])",
+    "deadlines are for these states: " + ", ".join(DEADLINE_STATES),
+)
+
+
+class RolloutFailureBudget(Spec, frozen=True, kw_only=True):
+    """Pause a rollout when more nodes have failed than the larger of these two allows."""
+
+    nodes: Annotated[NonNegative, DEFAULTED] = 3
+    percent: Annotated[Percent, DEFAULTED] = 10
+
+
+class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
+    """Govern what happens when driver upgrades fail, take long, or meet pods that Kubernetes knows no GPUs of."""
+
+    failure_budget: Annotated[RolloutFailureBudget, DEFAULTED] = RolloutFailureBudget()
+    deadlines: Annotated[dict[str, Duration], schema(maxProperties=len(DEADLINE_STATES)), _KNOWN_STATES] = field(
+        default_factory=dict
+    )
+    retries: Annotated[Retries, DEFAULTED] = 3
+    retry_backoff: Annotated[Duration, DEFAULTED] = "1m"
+    discovery_grace: Annotated[Duration, DEFAULTED] = "10m"
+    device_holders: Annotated[DeviceHoldersChoice, DEFAULTED] = "Hold"
+    kill_at_deadline: Annotated[bool, DEFAULTED] = False
+
+
+class RolloutPolicyStatus(Spec, frozen=True, kw_only=True):
+    """Report whether the policy is followed."""
+
+    state: RolloutPolicyState
+    conditions: tuple[Condition, ...] = ()
+
+
+class RolloutPolicy(Spec, frozen=True, kw_only=True):
+    """Govern driver upgrades where NVIDIA's upgrade policy has no field; the oldest object is in force."""
+
+    api_version: ClassVar[str] = f"{GPUWARD_GROUP}/{ROLLOUT_POLICY_VERSION}"
+    kind: ClassVar[str] = "RolloutPolicy"
+
+    metadata: KubeObject = field(default_factory=dict)
+    spec: RolloutPolicySpec = RolloutPolicySpec()
+    status: RolloutPolicyStatus | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the object's name."""
+        return str(self.metadata.get("name", ""))

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuward.crd.decode import rollout_policy, to_object
+from gpuward.crd.generate import schema_for_reading
+from gpuward.crd.rollout_conversion import rollout_problems, rollout_settings
+from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutPolicy
+from gpuward.model.rollout import DEADLINES, DeviceHolders, FailureBudget, RolloutSettings
+from gpuward.model.states import State
+from tests.crd.specimen import defaulted
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
+HEAD = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"}}
+
+
+def policy(**spec: Any) -> dict[str, Any]:
+    return {**HEAD, "spec": spec}
+
+
+def settings(**spec: Any) -> RolloutSettings:
+    return rollout_settings(rollout_policy(policy(**spec)))
+
+
+def test_an_empty_policy_means_the_models_defaults_and_so_does_what_the_schema_fills_in() -> None:
+    assert settings() == RolloutSettings()
+    filled = defaulted(policy(), schema_for_reading(RolloutPolicy))
+    assert filled["spec"]["failureBudget"] == {"nodes": 3, "percent": 10}
+    assert rollout_policy(filled) == rollout_policy(policy())
+
+
+def test_every_setting_gets_through() -> None:
+    assert settings(
+        failureBudget={"nodes": 0, "percent": 100}, deadlines={"drain-required": "1h30m", "validation-required": "0s"},
+        retries=0, retryBackoff="90s", discoveryGrace="0", deviceHolders="Evict", killAtDeadline=True,
+    ) == RolloutSettings(
+        FailureBudget(0, 100), {State.DRAIN_REQUIRED: 5400.0, State.VALIDATION_REQUIRED: 0.0}, 0, 90.0, 0.0,
+        DeviceHolders.EVICT, True,
+    )
+
+
+def test_states_with_a_default_deadline_can_have_another_one() -> None:
+    assert set(DEADLINES) <= set(DEADLINE_STATES)
+
+
+@pytest.mark.parametrize(("spec", "field", "value", "fix"), [
+    ({"failureBudget": {"nodes": -1}}, "spec.failureBudget.nodes", -1, "write a whole number of at least 0"),
+    ({"failureBudget": {"percent": 101}}, "spec.failureBudget.percent", 101, "write a whole number from 0 to 100"),
+    ({"failureBudget": {"percent": "10%"}}, "spec.failureBudget.percent", "10%",
+     "write a whole number from 0 to 100, without quotes"),
+    ({"retries": 21}, "spec.retries", 21, "write a whole number from 0 to 20"),
+    ({"retryBackoff": "soon"}, "spec.retryBackoff", "soon", "write a duration such as 30s, 10m or 1h30m"),
+    ({"discoveryGrace": 600}, "spec.discoveryGrace", 600, "write a duration such as 30s, 10m or 1h30m"),
+    ({"discoveryGrace": "10m\n"}, "spec.discoveryGrace", "10m\n", "write a duration such as 30s, 10m or 1h30m"),
+    ({"deadlines": {"drain-required": ""}}, "spec.deadlines.drain-required", "", "write a duration such as 30s, 10m or 1h30m"),
+    ({"deviceHolders": "hold"}, "spec.deviceHolders", "hold", "write one of Hold, Evict, Ignore"),
+    ({"killAtDeadline": "no"}, "spec.killAtDeadline", "no", "write true or false, without quotes"),
+    ({"deadlines": {"upgrade-done": "1m"}}, "spec.deadlines", "upgrade-done",
+     "name one of the states wait-for-jobs-required, pod-deletion-required, drain-required, pod-restart-required, "
+     "validation-required"),
+])
+def test_what_cannot_be_followed_is_named_with_value_and_fix(spec: dict[str, Any], field: str, value: Any, fix: str) -> None:
+    (problem,) = rollout_problems(policy(**spec))
+    assert (problem.field, problem.value, problem.fix) == (field, value, fix)
+
+
+def test_all_problems_are_named_at_once() -> None:
+    found = rollout_problems(policy(retries="3", deadlines={"sleeping": "x"}, deviceHolders=1))
+    fields = [problem.field for problem in found]
+    assert fields == ["spec.retries", "spec.deadlines.sleeping", "spec.deviceHolders", "spec.deadlines"]
+
+
+@pytest.mark.parametrize("spec", [None, [], {"deadlines": ["drain-required"]}, {"deadlines": None}], ids=repr)
+def test_an_object_of_another_shape_is_no_crash(spec: Any) -> None:
+    assert bool(rollout_problems({**HEAD, "spec": spec})) is (spec not in (None, {"deadlines": None}))
+
+
+def test_the_example_has_every_field_and_its_default() -> None:
+    written = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    schema = schema_for_reading(RolloutPolicy)
+    assert rollout_problems(written) == []
+    assert set(written["spec"]) == set(schema["properties"]["spec"]["properties"])
+    assert set(written["spec"].pop("deadlines")) == set(DEADLINE_STATES)
+    assert rollout_settings(rollout_policy(written)) == RolloutSettings()
+
+
+def test_a_policy_goes_through_the_types_and_back() -> None:
+    written = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    assert rollout_policy(to_object(rollout_policy(written))) == rollout_policy(written)
