@@ -84,3 +84,29 @@ def env(of: Json) -> dict[str, str]:
 def names(items: Iterable[Json]) -> list[str]:
     """Return the names of containers, volumes, mounts or variables, in order."""
     return [item["name"] for item in items]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Write shared parts in full and scripts as blocks."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def as_yaml(value: object) -> str:
+    """Return a value as golden files have it."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=120)
+
+
+def is_golden(path: Path, text: str, regold: bool) -> bool:
+    """Compare a text with its golden file, or write that file anew."""
+    if regold:
+        path.write_text(text)
+    return path.read_text() == text

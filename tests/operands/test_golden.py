@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.operands import ClusterFacts, render
 from gpuward.operands.objects import Json
-from tests.operands.build import DEFAULT_FACTS, IMAGES, TWO_KERNELS, facts, objects, policy
+from tests.operands.build import DEFAULT_FACTS, IMAGES, TWO_KERNELS, as_yaml, facts, is_golden, objects, policy
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -95,27 +94,9 @@ def _rendered(name: str) -> dict[str, Json]:
     return objects(render(*CASES[name]))
 
 
-class _Dumper(yaml.SafeDumper):
-    """Write shared parts in full and scripts as blocks."""
-
-    def ignore_aliases(self, _data: Any) -> bool:
-        return True
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def _yaml(value: object) -> str:
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=120)
-
-
 @cache
 def _default_lines() -> Mapping[str, list[str]]:
-    return {key: _yaml(obj).splitlines() for key, obj in _rendered("default").items()}
+    return {key: as_yaml(obj).splitlines() for key, obj in _rendered("default").items()}
 
 
 def _changes(name: str) -> str:
@@ -126,25 +107,19 @@ def _changes(name: str) -> str:
         if key not in after:
             lines.append(f"=== {key} is gone")
         elif after[key] != before.get(key):
-            old, new = _default_lines().get(key, []), _yaml(after[key]).splitlines()
+            old, new = _default_lines().get(key, []), as_yaml(after[key]).splitlines()
             diff = list(unified_diff(old, new, lineterm="", n=3))[2:]
             lines += [f"=== {key}", *("@@" if line.startswith("@@") else line for line in diff)]
     return "\n".join([*lines, ""])
 
 
-def _is_equal(path: Path, text: str, regold: bool) -> bool:
-    if regold:
-        path.write_text(text)
-    return path.read_text() == text
-
-
 def test_default_objects_are_golden(regold: bool) -> None:
-    assert _is_equal(GOLDEN / "default.yaml", _yaml(_rendered("default")), regold)
+    assert is_golden(GOLDEN / "default.yaml", as_yaml(_rendered("default")), regold)
 
 
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"default"}))
 def test_changes_of_a_policy_are_golden(name: str, regold: bool) -> None:
-    assert _is_equal(GOLDEN / f"{name}.diff", _changes(name), regold)
+    assert is_golden(GOLDEN / f"{name}.diff", _changes(name), regold)
 
 
 def test_every_golden_file_has_its_case() -> None:

@@ -7,7 +7,7 @@ when a cluster moves to gpuward: the fields, their spelling (Go's) and their ord
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuward import names
 from gpuward.operands.objects import Json
@@ -22,7 +22,11 @@ _FNV_PRIME = 0x01000193
 
 def digest(fields: Mapping[str, Value]) -> str:
     """Return the decimal FNV-1a hash of the fields by name, those with empty values left out."""
-    text = "".join(f"{name}:{_dump(fields[name])}" for name in sorted(fields) if not _is_empty(fields[name]))
+    return fnv1a("".join(f"{name}:{_dump(fields[name])}" for name in sorted(fields) if not _is_empty(fields[name])))
+
+
+def fnv1a(text: str) -> str:
+    """Return the 32-bit FNV-1a hash of a text, in decimal."""
     value = _FNV_OFFSET
     for byte in text.encode():
         value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
@@ -51,7 +55,7 @@ def _dump_record(record: Record) -> str:
 def driver_config_digest(pod: Json) -> str:
     """Return the digest of a driver pod's spec, as complete as it will be applied but for the digest itself."""
     fields: dict[str, Value] = {
-        "AdditionalVolumes": ("VolumeConfig", sorted(map(_volume, pod["volumes"]), key=lambda v: str(v["Name"]))),
+        "AdditionalVolumes": volumes_value(pod["volumes"]),
         "HostRoot": next((v["hostPath"]["path"] for v in pod["volumes"] if v["name"] == "host-root"), ""),
     }
     for container in (*pod["initContainers"], *pod["containers"]):
@@ -66,11 +70,10 @@ def _container_fields(container: Json) -> dict[str, Value]:
             return {"DriverManagerImage": image, "ManagerEnv": _env(container)}
         case "nvidia-driver-ctr":
             secrets = [source["secretRef"]["name"] for source in container.get("envFrom", []) if "secretRef" in source]
-            mounts = sorted(map(_mount, container["volumeMounts"]), key=lambda m: (m["Name"], m["MountPath"]))
             return {
                 "DriverImage": image, "DriverCommand": container["command"], "DriverArgs": container.get("args", []),
                 "DriverEnv": _env(container), "SecretEnvSource": secrets[-1] if secrets else "",
-                "AdditionalVolumeMounts": ("VolumeMountConfig", mounts),
+                "AdditionalVolumeMounts": mounts_value(container["volumeMounts"]),
             }
         case "nvidia-peermem-ctr":
             return {"PeermemImage": image, "GPUDirectRDMAEnabled": True}
@@ -89,6 +92,16 @@ def _env(container: Json) -> tuple[str, Sequence[Record]]:
         if "valueFrom" not in variable and variable["name"] != names.DRIVER_CONFIG_DIGEST
     ]
     return "EnvVar", sorted(literal, key=lambda variable: variable["Name"])
+
+
+def mounts_value(mounts: Iterable[Json]) -> Value:
+    """Return volume mounts as the digest has them."""
+    return "VolumeMountConfig", sorted(map(_mount, mounts), key=lambda mount: (mount["Name"], mount["MountPath"]))
+
+
+def volumes_value(volumes: Iterable[Json]) -> Value:
+    """Return volumes as the digest has them."""
+    return "VolumeConfig", sorted(map(_volume, volumes), key=lambda volume: str(volume["Name"]))
 
 
 def _mount(mount: Json) -> Record:

@@ -42,7 +42,7 @@ def objects(ctx: Context) -> list[Json]:
         PolicyError: the policy asks for what cannot be made, such as drivers described by NVIDIADriver objects.
     """
     _refuse_unsupported(ctx)
-    made = rbac.access(ctx.namespace, ACCOUNT, [rbac.use_privileged_scc()], _cluster_rules())
+    made = rbac.access(ctx.namespace, ACCOUNT, [rbac.use_privileged_scc()], cluster_rules())
     labels = {"app": DAEMON_SET, names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
     made.append(config_map(ctx.namespace, STARTUP_PROBE, {"startup-probe.sh": scripts.DRIVER_STARTUP_PROBE}, labels))
     if ctx.facts.has_gpu_nodes:
@@ -70,7 +70,7 @@ def _refuse_unsupported(ctx: Context) -> None:
             raise PolicyError(f"spec.driver.{field}", probe, "remove it: the driver has only driver.startupProbe")
 
 
-def _cluster_rules() -> list[Json]:
+def cluster_rules() -> list[Json]:
     return [
         rbac.rule("config.openshift.io", ["clusterversions"], ["get", "list"]),
         rbac.rule("", ["nodes"], ["get", "list", "patch", "update", "watch"]),

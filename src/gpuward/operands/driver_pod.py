@@ -33,13 +33,14 @@ def pod(ctx: Context) -> Json:
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"labelSelector": {"matchExpressions": [alone]}, "topologyKey": "kubernetes.io/hostname"},
         ]}},
-        "initContainers": [_manager()],
-        "containers": [_container(), *driver_sidecars.sidecars(ctx)],
-        "volumes": _volumes(),
+        "initContainers": [manager()],
+        "containers": [container(), *driver_sidecars.sidecars(ctx)],
+        "volumes": volumes(),
     }
 
 
-def _manager() -> Json:
+def manager() -> Json:
+    """Return the init container that clears the node, without its image."""
     return {
         "name": MANAGER,
         "command": ["driver-manager"],
@@ -66,7 +67,8 @@ def _manager() -> Json:
     }
 
 
-def _container() -> Json:
+def container() -> Json:
+    """Return the container that installs the driver, without its image."""
     clean_up = f"rm -f {STATUS_FILES}/.driver-ctr-ready {STATUS_FILES}/.driver-daemons-status"
     return {
         "name": CONTAINER,
@@ -97,7 +99,8 @@ def _container() -> Json:
     }
 
 
-def _volumes() -> list[Json]:
+def volumes() -> list[Json]:
+    """Return the volumes that every driver pod has."""
     return [
         host_path("run-nvidia", "/run/nvidia", "DirectoryOrCreate"),
         host_path("var-log", "/var/log"),

@@ -15,12 +15,17 @@ GDRCOPY = "nvidia-gdrcopy-ctr"
 
 def sidecars(ctx: Context) -> list[Json]:
     """Return the sidecars that the policy turns on, as they are without the rest of it."""
+    return bare(rdma=ctx.spec.driver.rdma.is_enabled, gds=ctx.spec.gds.is_enabled, gdrcopy=ctx.spec.gdrcopy.is_enabled)
+
+
+def bare(*, rdma: bool, gds: bool, gdrcopy: bool) -> list[Json]:
+    """Return the sidecars that are wanted, without what is configured about them."""
     made = []
-    if ctx.spec.driver.rdma.is_enabled:
+    if rdma:
         made.append(_peermem())
-    if ctx.spec.gds.is_enabled:
+    if gds:
         made.append(_module(FS, "nvidia-gds-driver", "nvidia_fs"))
-    if ctx.spec.gdrcopy.is_enabled:
+    if gdrcopy:
         made.append(_module(GDRCOPY, "nvidia-gdrcopy-driver", "gdrdrv"))
     return made
 

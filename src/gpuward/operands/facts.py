@@ -50,6 +50,16 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         """Return the operating system's ID, such as ubuntu."""
         return self.os_tag.rstrip("0123456789.")
 
+    def config_map_keys(self, field: str, name: str) -> tuple[str, ...]:
+        """Return the sorted keys of a ConfigMap that `field` of a policy names.
+
+        Raises:
+            PolicyError: there is no such ConfigMap.
+        """
+        if name not in self.config_maps:
+            raise PolicyError(field, name, f"create a ConfigMap of that name in namespace {self.namespace}")
+        return tuple(sorted(self.config_maps[name]))
+
 
 class Context(msgspec.Struct, frozen=True):
     """Bundle what every operand is rendered from."""
@@ -90,9 +100,7 @@ class Context(msgspec.Struct, frozen=True):
         Raises:
             PolicyError: there is no such ConfigMap.
         """
-        if name not in self.facts.config_maps:
-            raise PolicyError(field, name, f"create a ConfigMap of that name in namespace {self.namespace}")
-        return tuple(sorted(self.facts.config_maps[name]))
+        return self.facts.config_map_keys(field, name)
 
 
 def referenced_config_maps(spec: ClusterPolicySpec) -> frozenset[str]:

@@ -1,0 +1,99 @@
+"""The objects of an NVIDIADriver: for each node pool that it owns a DaemonSet, and the rights of its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuward import names
+from gpuward.crd.nvidiadriver import NVIDIADriver, NVIDIADriverSpec
+from gpuward.errors import PolicyError
+from gpuward.model.views import NodeView
+from gpuward.operands import driver, rbac, scripts
+from gpuward.operands.driver_kernels import sanitized
+from gpuward.operands.driver_pod import CONTAINER, STARTUP_PROBE
+from gpuward.operands.facts import ClusterFacts
+from gpuward.operands.nvidiadriver_configs import DriverContext
+from gpuward.operands.nvidiadriver_pod import pod_spec
+from gpuward.operands.nvidiadriver_pools import Pool, access_name, app_name, pools_of, refuse_long_name
+from gpuward.operands.objects import Json, config_map, metadata
+from gpuward.operands.state import OperandState, ref_of
+
+NAME = driver.NAME
+
+
+def render_driver(nvidia_driver: NVIDIADriver, nodes: Iterable[NodeView], facts: ClusterFacts,
+                  images: Mapping[str, str], host_root: str = "/") -> OperandState:
+    """Return the state of one NVIDIADriver on these nodes; what it cannot follow is the state's `error`.
+
+    `images` are the operator's variables that name images, `host_root` is the ClusterPolicy's `hostPaths.rootFS`.
+    """
+    made: dict[object, Json] = {}
+    try:
+        refuse_long_name(nvidia_driver)
+        _refuse_unsupported(nvidia_driver.spec, facts)
+        for pool in pools_of(nvidia_driver, nodes):
+            ctx = DriverContext(nvidia_driver, pool, facts, images, host_root)
+            made |= {ref_of(obj): obj for obj in _objects(ctx)}
+    except PolicyError as error:
+        return OperandState(NAME, enabled=True, error=error)
+    return OperandState(NAME, enabled=True, objects=tuple(made.values()))
+
+
+def startup_probe(namespace: str, owners: Sequence[tuple[NVIDIADriver, str]]) -> Json:
+    """Return the ConfigMap that the driver pods of all NVIDIADrivers mount.
+
+    `owners` are the NVIDIADrivers with the name of their first DaemonSet. The first of them controls the ConfigMap; the others
+    own it too, so that it outlives any one of them. With NVIDIA's operator its owner is whichever was written last.
+    """
+    labels = {"app": owners[0][1], names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.OPERATOR_STATE: NAME}
+    made = config_map(namespace, STARTUP_PROBE, {"startup-probe.sh": scripts.DRIVER_STARTUP_PROBE}, labels)
+    others = [
+        {"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": str(each.metadata.get("uid", ""))}
+        for each, _ in owners[1:]
+    ]
+    if others:
+        made["metadata"]["ownerReferences"] = others
+    return made
+
+
+def _refuse_unsupported(spec: NVIDIADriverSpec, facts: ClusterFacts) -> None:
+    if spec.driver_type == "vgpu-host-manager":
+        raise PolicyError("spec.driverType", spec.driver_type, "not supported yet: use gpu or vgpu")
+    if spec.secret_env and spec.secret_env not in facts.secrets:
+        raise PolicyError("spec.secretEnv", spec.secret_env, f"create a Secret of that name in namespace {facts.namespace}")
+
+
+def _objects(ctx: DriverContext) -> list[Json]:
+    account = access_name(ctx.driver, ctx.pool)
+    made = rbac.access(ctx.facts.namespace, account, [rbac.use_privileged_scc()], driver.cluster_rules())
+    return [_with_state(obj) for obj in (*made, _daemon_set(ctx, account))]
+
+
+def _with_state(obj: Json) -> Json:
+    meta = obj["metadata"]
+    return {**obj, "metadata": {**meta, "labels": {**meta.get("labels", {}), names.OPERATOR_STATE: NAME}}}
+
+
+def _daemon_set(ctx: DriverContext, account: str) -> Json:
+    spec, app = ctx.spec, app_name(ctx.driver, ctx.pool)
+    labels = {**_users_labels(spec), **_labels(ctx.pool, app)}
+    shown = {"kubectl.kubernetes.io/default-container": CONTAINER}
+    template = {"metadata": metadata("", "", labels, {**shown, **spec.annotations}),
+                "spec": pod_spec(ctx, account)}
+    del template["metadata"]["name"]
+    return {
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": metadata(app, ctx.facts.namespace, labels, {"openshift.io/scc": account, **spec.annotations}),
+        "spec": {"selector": {"matchLabels": {"app": app}}, "updateStrategy": {"type": "OnDelete"}, "template": template},
+    }
+
+
+def _labels(pool: Pool, app: str) -> dict[str, str]:
+    kernel = {names.PRECOMPILED_KERNEL: sanitized(pool.kernel)} if pool.kernel else {}
+    return {"app": app, names.NODE_OS: pool.os_tag, names.PRECOMPILED: "true" if pool.kernel else "false", **kernel,
+            names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
+
+
+def _users_labels(spec: NVIDIADriverSpec) -> dict[str, str]:
+    """Return the labels that people want, without those by which pods are selected."""
+    return {key: value for key, value in spec.labels.items() if key != "app" and not key.startswith("app.kubernetes.io/")}
