@@ -1,0 +1,154 @@
+"""Say what would help a node that is held. Every fix is tried on paper first: what does not change the decision is not said.
+
+`candidates` knows what people can do about each reason, `fixes` how the facts look once they have done it. Here the upgrade is
+decided again on those facts, at the same time, and what becomes of the node is put into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations, islice
+
+import msgspec
+
+from gpuward.model.plan import Hold, NodeStatus, Plan, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.upgrade.decide import decide
+from gpuward.upgrade.explain import sentence
+from gpuward.upgrade.gathering import gather
+from gpuward.upgrade.remedies.candidates import Question, candidates
+from gpuward.upgrade.remedies.fixes import Case, Dial, Fix
+
+MOST_REMEDIES = 6
+MOST_PAIRS = 10
+"""Pairs of fixes that are tried; each try decides about the whole fleet."""
+_POD_IN_THE_WAY = frozenset({Reason.PROTECTED_PODS, Reason.HELD_DEVICES})
+_TURN = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """Hold something that would help a node: what to do, what becomes of the node then, and the commands that do it."""
+
+    do: str
+    then: str
+    commands: tuple[str, ...]
+    after: Case
+    """The facts once it is done."""
+
+
+def remedies(snapshot: Snapshot, policy: UpgradePolicy, now: float, name: str) -> tuple[Remedy, ...]:
+    """Return what would help a node, cheapest and least dangerous first; nothing for a node that is not held."""
+    plan = decide(snapshot, policy, now)
+    status = plan.nodes.get(name)
+    if status is None or status.hold is None:
+        return ()
+    node = next(facts for facts in gather(snapshot, policy) if facts.node.name == name)
+    trial = _Trial(name, plan, Case(snapshot, policy), now)
+    return tuple(islice(_found(trial, Question(node, status.hold, trial.case, plan, now)), MOST_REMEDIES))
+
+
+def _found(trial: _Trial, question: Question) -> Iterator[Remedy]:
+    """Try each fix alone, and then those that change nothing alone in pairs."""
+    idle: list[Fix] = []
+    for candidate in candidates(question):
+        fix = trial.smallest(candidate) if isinstance(candidate, Dial) else candidate
+        if fix is None:
+            continue
+        if (remedy := trial.remedy([fix])) is not None:
+            yield remedy
+        else:
+            idle.append(fix)
+    pairs = (trial.remedy(pair) for pair in islice(combinations(idle, 2), MOST_PAIRS))
+    yield from (remedy for remedy in pairs if remedy is not None)
+
+
+class _Trial:
+    """Decide again with fixes applied."""
+
+    def __init__(self, name: str, before: Plan, case: Case, now: float) -> None:
+        self.name = name
+        self.before = before
+        self.case = case
+        self.now = now
+
+    def remedy(self, fixes: Iterable[Fix]) -> Remedy | None:
+        """Return the remedy that fixes are together, or None if they change nothing for the better."""
+        fixes = tuple(fixes)
+        case = self.case
+        for fix in fixes:
+            case = fix.change(case)
+        after = decide(case.snapshot, case.policy, self.now)
+        if not helps(self.before, after, self.name):
+            return None
+        then = outlook(self.before.nodes[self.name], after.nodes[self.name])
+        do = ", and ".join(fix.do for fix in fixes)
+        return Remedy(do, then, tuple(fix.command for fix in fixes if fix.command), case)
+
+    def smallest(self, dial: Dial) -> Fix | None:
+        """Return the smallest step of a dial that helps; every larger one then does too."""
+        low, high = dial.low, dial.high
+        if low > high or not self._helps(dial.at(high)):
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if self._helps(dial.at(middle)):
+                high = middle
+            else:
+                low = middle + 1
+        return dial.at(low)
+
+    def _helps(self, fix: Fix) -> bool:
+        case = fix.change(self.case)
+        return helps(self.before, decide(case.snapshot, case.policy, self.now), self.name)
+
+
+def helps(before: Plan, after: Plan, name: str) -> bool:
+    """Tell whether a node gets on: into another state that is no failure, or to wait for something else."""
+    was, becomes = before.nodes[name], after.nodes.get(name)
+    if becomes is None or (becomes.state is State.FAILED and was.state is not State.FAILED):
+        return False
+    if becomes.hold is None or becomes.state is not was.state:
+        return True
+    if becomes.hold.reason is Reason.UNDECIDED:
+        return False
+    same = was.hold is not None and _waits_for(was.hold) == _waits_for(becomes.hold)
+    return not same or (becomes.hold.reason in _TURN and _moves(after) and not _moves(before))
+
+
+def _waits_for(hold: Hold) -> tuple[object, ...]:
+    """Return what a node waits for: the same pod in its way for another reason is no progress."""
+    reason = "a pod" if hold.reason in _POD_IN_THE_WAY else hold.reason
+    return reason, hold.args.get("pod"), hold.args.get("budget")
+
+
+def _moves(plan: Plan) -> bool:
+    """Tell whether the rollout goes on, so that a place in the queue comes to something."""
+    return any(status.state in IN_PROGRESS for status in plan.nodes.values())
+
+
+def outlook(before: NodeStatus, after: NodeStatus) -> str:
+    """Say what becomes of a node."""
+    if after.state is State.DONE and after.hold is None:
+        return "this node is up to date then"
+    if after.state in IN_PROGRESS and before.state not in IN_PROGRESS:
+        return "this node starts at once"
+    if after.hold is None:
+        return "this node goes on at once"
+    if after.hold.reason in _TURN:
+        place = f" ({ordinal(after.turn)})" if after.turn else ""
+        return f"this node then waits for its turn{place}"
+    if after.state in IN_PROGRESS:
+        return f"this node goes on: it {_from_it(sentence(after.hold))}"
+    return f"this node is then held by something else: {sentence(after.hold)}"
+
+
+def _from_it(text: str) -> str:
+    return text if text.startswith(("waits ", "replaces ")) else f"waits: {text}"
+
+
+def ordinal(number: int) -> str:
+    """Return a place in a queue as people say it: 1st, 2nd, 3rd, 4th."""
+    tens, ones = number // 10 % 10, number % 10
+    return f"{number}{'th' if tens == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(ones, 'th')}"

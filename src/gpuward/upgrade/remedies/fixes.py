@@ -1,0 +1,203 @@
+"""What people can do about a held node: each fix in words, as a command where there is one, and the facts once it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.policy import MaxUnavailable, UpgradePolicy
+from gpuward.model.rollout import RolloutSettings
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
+from gpuward.model.views import BudgetView, NodeView, PodView
+
+DEFAULT_POLICY = "cluster-policy"
+ROLLOUT_POLICY = "default"
+replace = msgspec.structs.replace
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Hold what a decision is made on."""
+
+    snapshot: Snapshot
+    policy: UpgradePolicy
+
+
+class Fix(msgspec.Struct, frozen=True):
+    """Hold one thing that a person could do."""
+
+    do: str
+    change: Callable[[Case], Case]
+    """Return the facts as they would be."""
+    command: str = ""
+
+
+class Dial(msgspec.Struct, frozen=True):
+    """Hold a number that a person could raise: the smallest one that helps is looked for between two bounds."""
+
+    low: int
+    high: int
+    at: Callable[[int], Fix]
+
+
+# Nodes.
+
+
+def label_node(node: NodeView, key: str, value: str | None, do: str) -> Fix:
+    """Return the fix that sets a node's label, or removes it."""
+    command = f"kubectl label node {node.name} " + (f"{key}-" if value is None else f"{key}={value} --overwrite")
+    return Fix(do, partial(_edit, name=node.name, labels={key: value}), command)
+
+
+def start_anew(node: NodeView, do: str) -> Fix:
+    """Return the fix that asks for an upgrade by the state label, as NVIDIA documents it for failed nodes."""
+    return label_node(node, names.UPGRADE_STATE, str(State.UPGRADE_REQUIRED), do)
+
+
+def request_upgrade(node: NodeView, do: str) -> Fix:
+    """Return the fix that asks for an upgrade by annotation."""
+    change = partial(_edit, name=node.name, annotations={names.UPGRADE_REQUESTED: "true"})
+    return Fix(do, change, f"kubectl annotate node {node.name} {names.UPGRADE_REQUESTED}=true --overwrite")
+
+
+def uncordon(node: NodeView) -> Fix:
+    """Return the fix that makes a node schedulable again."""
+    change = partial(_edit, name=node.name, unschedulable=False)
+    return Fix(f"uncordon node {node.name}, if it may serve again", change, f"kubectl uncordon {node.name}")
+
+
+def repair(node: NodeView) -> Fix:
+    """Return the fix that makes a node answer again; how to do that nobody can tell from here."""
+    change = partial(_edit, name=node.name, ready=True)
+    return Fix(f"get node {node.name} Ready again (kubectl describe node {node.name} says what it lacks)", change)
+
+
+def _edit(
+    case: Case, name: str, labels: Mapping[str, str | None] = {}, annotations: Mapping[str, str | None] = {}, **fields: bool
+) -> Case:
+    node = case.snapshot.nodes[name]
+    edited = replace(node, labels=_patched(node.labels, labels), annotations=_patched(node.annotations, annotations), **fields)
+    return replace(case, snapshot=replace(case.snapshot, nodes={**case.snapshot.nodes, name: edited}))
+
+
+def _patched(old: Mapping[str, str], new: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in {**old, **new}.items() if value is not None}
+
+
+# Pods.
+
+
+def delete_pods(pods: Collection[PodView]) -> Fix:
+    """Return the fix that deletes pods of one node for good."""
+    listed = " and ".join(str(pod.ref) for pod in pods)
+    command = " && ".join(f"kubectl delete pod {pod.name} -n {pod.namespace}" for pod in pods)
+    return Fix(f"delete {'pods' if len(pods) > 1 else 'pod'} {listed}", partial(_without, gone=places(pods)), command)
+
+
+def leave_daemonset(node: NodeView, pod: PodView) -> Fix:
+    """Return the fix for a pod that its DaemonSet would start again wherever it may."""
+    owner = f"{pod.namespace}/{pod.owner.name}" if pod.owner else pod.namespace
+    do = f"take node {node.name} out of the node selector of DaemonSet {owner}, which made pod {pod.ref}"
+    return Fix(do, partial(_without, gone=places([pod])))
+
+
+def remove_static_pod(node: NodeView, pod: PodView) -> Fix:
+    """Return the fix for a pod that the kubelet runs from a file."""
+    do = f"remove the manifest of static pod {pod.ref} from node {node.name}"
+    return Fix(do, partial(_without, gone=places([pod])))
+
+
+def places(pods: Collection[PodView]) -> frozenset[tuple[str, str, str]]:
+    """Return node, namespace and name of pods."""
+    return frozenset((pod.node, pod.namespace, pod.name) for pod in pods)
+
+
+def _without(case: Case, gone: frozenset[tuple[str, str, str]]) -> Case:
+    pods = dict(case.snapshot.pods)
+    for node in {place[0] for place in gone}:
+        pods[node] = tuple(pod for pod in pods.get(node, ()) if (pod.node, pod.namespace, pod.name) not in gone)
+    return replace(case, snapshot=replace(case.snapshot, pods=pods))
+
+
+# Disruption budgets.
+
+
+def raise_budget(budget: BudgetView, first: Collection[PodView], allowed: int) -> Fix:
+    """Return the fix that lets a budget allow so many disruptions; pods it refused then go, those in `first` before others."""
+    do = (f"let disruption budget {budget.ref} allow {allowed} disruption{'s' if allowed > 1 else ''}, not {budget.allowed} "
+          "(raise its maxUnavailable, lower its minAvailable or run more replicas)")
+    change = partial(_roomier, budget=budget, first=first, allowed=allowed)
+    return Fix(do, change, f"kubectl edit pdb {budget.name} -n {budget.namespace}")
+
+
+def _roomier(case: Case, budget: BudgetView, first: Collection[PodView], allowed: int) -> Case:
+    budgets = tuple(replace(one, allowed=allowed) if one.ref == budget.ref else one for one in case.snapshot.budgets)
+    free = [pod.uid for pod in first if budget.covers(pod)][:allowed]
+    refusals = {uid: refusal for uid, refusal in case.snapshot.refusals.items() if uid not in free}
+    return replace(case, snapshot=replace(case.snapshot, budgets=budgets, refusals=refusals))
+
+
+# Policies.
+
+
+def change_policy(case: Case, do: str, fields: Mapping[str, object], policy: UpgradePolicy) -> Fix:
+    """Return the fix that sets fields of `upgradePolicy`, as they are spelt there."""
+    if case.policy.driver:
+        body: Mapping[str, object] = {"spec": {"upgradePolicy": fields}}
+        target = f"nvidiadriver {case.policy.driver}"
+    else:
+        body = {"spec": {"driver": {"upgradePolicy": fields}}}
+        target = f"clusterpolicy {case.snapshot.policies[0].name if case.snapshot.policies else DEFAULT_POLICY}"
+    return Fix(do, partial(_under, before=case.policy, after=policy), f"kubectl patch {target} --type merge -p '{_json(body)}'")
+
+
+def set_max_unavailable(case: Case, count: int) -> Fix:
+    """Return the fix that lets so many nodes be out of service."""
+    policy = replace(case.policy, max_unavailable=MaxUnavailable(count=count))
+    return change_policy(case, f"raise maxUnavailable to {count}", {"maxUnavailable": count}, policy)
+
+
+def set_max_parallel(case: Case, count: int) -> Fix:
+    """Return the fix that lets so many upgrades be under way."""
+    policy = replace(case.policy, max_parallel_upgrades=count)
+    return change_policy(case, f"raise maxParallelUpgrades to {count}", {"maxParallelUpgrades": count}, policy)
+
+
+def change_rollout(case: Case, do: str, fields: Mapping[str, object], rollout: RolloutSettings) -> Fix:
+    """Return the fix that sets fields of gpuward's own RolloutPolicy, which is made if there is none."""
+    body = {"apiVersion": f"{names.GPUWARD_GROUP}/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": ROLLOUT_POLICY}}
+    command = f"echo '{_json({**body, 'spec': fields})}' | kubectl apply --server-side -f -"
+    return Fix(do, partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout)), command)
+
+
+def resume(case: Case, now: float) -> Fix:
+    """Return the fix that forgives the failures so far."""
+    rollout = replace(case.policy.rollout, resumed_at=now)
+    change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
+    return Fix("forgive the failures so far, once their cause is mended", change, "gpuward resume")
+
+
+def _under(case: Case, before: UpgradePolicy, after: UpgradePolicy) -> Case:
+    """Change what the two policies differ in, and keep what an earlier fix changed."""
+    return replace(case, policy=_merged(case.policy, before, after))
+
+
+def _merged(current: UpgradePolicy, before: UpgradePolicy, after: UpgradePolicy) -> UpgradePolicy:
+    changed = {}
+    for name in UpgradePolicy.__struct_fields__:
+        old, new, now = getattr(before, name), getattr(after, name), getattr(current, name)
+        if old == new:
+            continue
+        if isinstance(new, msgspec.Struct) and type(now) is type(new):
+            inner = {key: getattr(new, key) for key in new.__struct_fields__ if getattr(old, key) != getattr(new, key)}
+            changed[name] = replace(now, **inner)
+        else:
+            changed[name] = new
+    return replace(current, **changed)
+
+
+def _json(body: Mapping[str, object]) -> str:
+    return msgspec.json.encode(body).decode()
