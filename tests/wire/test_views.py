@@ -190,6 +190,7 @@ def test_what_is_kept_of_a_fleets_pods() -> None:
     ours = PodView("gpu-operator", "driver", owner=Owner("DaemonSet", "drv", "1"))
     assert keep(ours), "ours is kept even before it has a node"
     assert keep(PodView("gpu-operator", "left", labels={"app": names.DRIVER_APP}, orphan=True))
+    assert keep(PodView("gpu-operator", "left", labels={names.COMPONENT_LABEL: names.DRIVER_COMPONENT}, orphan=True))
     assert not keep(PodView("gpu-operator", "other", node="n0", orphan=True))
     assert keep(PodView("ml", "train", node="n0", uses_gpu=True))
     assert not keep(PodView("ml", "train", uses_gpu=True)), "a pod without a node disturbs none"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gpuward import names
+from gpuward.labels.owners import Claim, owner_of
 from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy, Workload
 from gpuward.model.actions import PatchNode
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 
 MIG_PRODUCTS = ("h100", "a100", "a30")
@@ -49,8 +51,9 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Iterable[PodView]) -> Patc
     wanted |= _operands(node, policy) if present else _removed(node, KNOWN)
     if present:
         wanted |= _mig_config(node, policy)
+        wanted |= _driver(node, {**node.labels, **wanted}, policy, pods)
     changed = {key: value for key, value in wanted.items() if node.labels.get(key) != value}
-    annotations = _annotations(node, policy, present)
+    annotations = _annotations(node, policy, present, wanted.get(names.DRIVER_OWNER, node.labels.get(names.DRIVER_OWNER)))
     if not changed and not annotations:
         return None
     return PatchNode(
@@ -98,8 +101,41 @@ def _mig_config(node: NodeView, policy: LabelPolicy) -> dict[str, str | None]:
     return {}
 
 
-def _annotations(node: NodeView, policy: LabelPolicy, present: bool) -> dict[str, str | None]:
+def _driver(node: NodeView, labels: Mapping[str, str | None], policy: LabelPolicy, pods: Iterable[PodView]
+            ) -> dict[str, str | None]:
+    """Return who owns the node's driver, where NVIDIADrivers do, and that a driver pod that nobody owns is to be replaced."""
+    if policy.claims is None:
+        return {}
+    there = {key: value for key, value in labels.items() if value is not None}
+    owner = owner_of(node.name, there, policy.claims)
+    wanted: dict[str, str | None] = {}
+    if isinstance(owner, str) and owner != node.labels.get(names.DRIVER_OWNER, ""):
+        wanted[names.DRIVER_OWNER] = owner or None
+    claim = _claim(policy.claims, owner if isinstance(owner, str) else node.labels.get(names.DRIVER_OWNER))
+    at_rest = node.upgrade_label in ("", State.DONE)
+    if claim is not None and claim.auto_upgrade and at_rest and any(map(_is_left_driver, pods)):
+        wanted[names.UPGRADE_STATE] = str(State.UPGRADE_REQUIRED)
+    return wanted
+
+
+def _claim(claims: Iterable[Claim], name: str | None) -> Claim | None:
+    return next((claim for claim in claims if claim.name == name), None)
+
+
+def _is_left_driver(pod: PodView) -> bool:
+    """Tell whether a pod holds a driver that no DaemonSet owns: one that its ClusterPolicy left to the NVIDIADrivers."""
+    is_driver = pod.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
+    return is_driver and pod.orphan and pod.phase == "Running" and not pod.deleting
+
+
+def _annotations(node: NodeView, policy: LabelPolicy, present: bool, owner: str | None) -> dict[str, str | None]:
     """Return the change of the annotation by which the driver manager knows that the node is emptied for it."""
     current = node.annotations.get(names.UPGRADE_ENABLED)
-    enabled = "true" if policy.driver_upgrades and present else None
+    wanted = policy.driver_upgrades
+    if policy.claims is not None and not policy.sandbox_workloads:
+        claim = _claim(policy.claims, owner)
+        if claim is None:
+            return {}
+        wanted = claim.auto_upgrade
+    enabled = "true" if wanted and present else None
     return {} if current == enabled else {names.UPGRADE_ENABLED: enabled}

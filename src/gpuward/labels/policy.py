@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
 
 from gpuward import names
 from gpuward.crd.clusterpolicy import ClusterPolicy
+from gpuward.labels.owners import Claim
 
 
 class Workload(StrEnum):
@@ -43,6 +45,8 @@ class LabelPolicy(msgspec.Struct, frozen=True):
     default_workload: Workload = Workload.CONTAINER
     kata: bool = False
     default_mig_config: str = ""
+    claims: tuple[Claim, ...] | None = None
+    """What NVIDIADrivers say about nodes; None where drivers are the ClusterPolicy's."""
 
     def workload(self, label: str | None) -> Workload:
         """Return what a node is for; without sandbox workloads every node is for containers."""
@@ -62,8 +66,8 @@ class LabelPolicy(msgspec.Struct, frozen=True):
         return _PASSTHROUGH | _keys("kata-sandbox-device-plugin" if self.kata else "sandbox-device-plugin")
 
 
-def label_policy(policy: ClusterPolicy) -> LabelPolicy:
-    """Return what a ClusterPolicy says about node labels."""
+def label_policy(policy: ClusterPolicy, claims: Iterable[Claim] = ()) -> LabelPolicy:
+    """Return what a ClusterPolicy, and the NVIDIADrivers that it leaves drivers to, say about node labels."""
     spec = policy.spec
     sandbox, mig = spec.sandbox_workloads, spec.mig_manager
     upgrades = spec.driver.is_enabled and spec.driver.upgrade_policy.auto_upgrade
@@ -73,4 +77,5 @@ def label_policy(policy: ClusterPolicy) -> LabelPolicy:
         default_workload=Workload(sandbox.default_workload),
         kata=sandbox.mode == "kata",
         default_mig_config=mig.config.default if mig.is_enabled and mig.config is not None else "",
+        claims=tuple(claims) if spec.driver.is_left_to_nvidia_drivers else None,
     )

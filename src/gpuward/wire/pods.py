@@ -139,4 +139,5 @@ def keep_pods(
 def _ours(pod: PodView) -> bool:
     if pod.owner is not None and pod.owner.kind == "DaemonSet":
         return True
-    return pod.orphan and pod.labels.get("app") == names.DRIVER_APP
+    is_driver = pod.labels.get("app") == names.DRIVER_APP or pod.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
+    return pod.orphan and is_driver

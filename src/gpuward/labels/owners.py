@@ -1,0 +1,77 @@
+"""Which NVIDIADriver owns which node: the one that selects it, else the default one.
+
+NVIDIA's operator stops everything at the first conflict, also for NVIDIADrivers that have no part in it. Here a conflict concerns
+those that are in it, and the nodes about which they disagree keep the owner that they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gpuward import names
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Hold what an NVIDIADriver says about the nodes that it is for."""
+
+    name: str
+    selector: Mapping[str, str] = {}
+    """Empty for every node with GPUs."""
+    default: bool = False
+    auto_upgrade: bool = True
+    valid: bool = True
+    """False where the claim cannot be read or followed: it takes no node, and keeps those that it has."""
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether a node with these labels is selected; the default NVIDIADriver selects none."""
+        return self.valid and not self.default and self.selector.items() <= labels.items()
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """Say in which node, or as defaults, several NVIDIADrivers are in each other's way; names are sorted."""
+
+    names: tuple[str, ...]
+    node: str = ""
+
+    def __str__(self) -> str:
+        listed = f"[{' '.join(self.names)}]"
+        if self.node:
+            return f"multiple NVIDIADrivers match the same node {self.node}: {listed}"
+        return f"multiple default NVIDIADrivers found: {listed}"
+
+
+def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> str | Conflict | None:
+    """Return the NVIDIADriver that a GPU node should be owned by, empty for none, or why that is not decided.
+
+    None leaves the node to the NVIDIADriver that has it, although that cannot be followed at the moment.
+    """
+    claims = tuple(claims)
+    selecting = sorted(claim.name for claim in claims if claim.selects(labels))
+    if len(selecting) > 1:
+        return Conflict(tuple(selecting), node)
+    if selecting:
+        return selecting[0]
+    current = labels.get(names.DRIVER_OWNER, "")
+    if any(claim.name == current and not claim.valid for claim in claims):
+        return None
+    defaults = sorted(claim.name for claim in claims if claim.default and claim.valid)
+    if len(defaults) > 1:
+        return Conflict(tuple(defaults))
+    return defaults[0] if defaults else ""
+
+
+def conflicts(nodes: Mapping[str, Mapping[str, str]], claims: Iterable[Claim]) -> dict[str, Conflict]:
+    """Return for each NVIDIADriver in a conflict the first one by node; `nodes` are the labels of the nodes with GPUs."""
+    claims = tuple(claims)
+    found: dict[str, Conflict] = {}
+    defaults = tuple(sorted(claim.name for claim in claims if claim.default and claim.valid))
+    if len(defaults) > 1:
+        found |= dict.fromkeys(defaults, Conflict(defaults))
+    for node in sorted(nodes):
+        owner = owner_of(node, nodes[node], claims)
+        if isinstance(owner, Conflict):
+            for name in owner.names:
+                found.setdefault(name, owner)
+    return found
