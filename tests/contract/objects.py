@@ -32,6 +32,11 @@ def budget(name: str, app: str, **spec: Any) -> Object:
             "spec": {"selector": {"matchLabels": {"app": app}}, **spec}}
 
 
+def claim(name: str) -> Object:
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": {
+        "devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}}
+
+
 def owned_by(owner: Object, *, blocks: bool = False) -> list[Object]:
     """Return the owner references of an object that belongs to another."""
     found = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS
+from gpuward.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS
 from tests.contract.api import Api
-from tests.contract.objects import config_map, pod
+from tests.contract.objects import claim, config_map, pod
 
 
 def test_an_object_lives_from_post_to_delete(api: Api) -> None:
@@ -29,6 +29,20 @@ def test_an_object_lives_from_post_to_delete(api: Api) -> None:
     assert (missing.status, missing.reason, missing.message) == (404, "NotFound", 'configmaps "a" not found')
     assert missing.body["details"] == {"name": "a", "kind": "configmaps"}
     assert api.delete(f"{path}/a").status == 404
+
+
+def test_what_a_claim_was_allocated_is_in_its_status(api: Api) -> None:
+    path = RESOURCE_CLAIMS.path(api.ns)
+    made = api.made(path, claim("gpu"))
+    assert made["spec"]["devices"]["requests"] == [{"name": "r", "exactly": {
+        "deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 1}}]
+    result = {"request": "r", "driver": "gpu.nvidia.com", "pool": "n0", "device": "gpu-0"}
+    allocated = {**made, "status": {"allocation": {"devices": {"results": [result]}}}}
+    assert "allocation" not in api.put(f"{path}/gpu", allocated).body["status"]
+    made = api.get(f"{path}/gpu").body
+    reply = api.put(f"{path}/gpu/status", {**allocated, "metadata": made["metadata"]})
+    assert reply.body["status"]["allocation"]["devices"]["results"] == [result], reply.body
+    assert api.delete(f"{path}/gpu").status == 200
 
 
 def test_a_taken_name_is_refused(api: Api) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gpuward.model.policy import Drain, UpgradePolicy, WaitForCompletion
+from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.sandbox.fleet import workloads
 from tests.journeys.stage import Stage, on_stage
 
@@ -22,6 +23,7 @@ async def test_a_policy_that_makes_more_pods_matter_has_them_listed_before_it_is
     interest = stage.operator.interest
     assert interest.covers(UpgradePolicy())
     assert not interest.covers(UpgradePolicy(drain=Drain(enable=True)))
+    assert not interest.covers(UpgradePolicy(rollout=RolloutSettings(device_holders=DeviceHolders.IGNORE)))
     await stage.patch_policy("driver/upgradePolicy/drain/enable", True)
     await stage.until(lambda: kept(stage) == {"inference", "training", "web"}, within=10)
     assert interest.covers(UpgradePolicy(drain=Drain(enable=True)))

@@ -41,7 +41,7 @@ class Bench:
 
     def _must_leave(self, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
         names = [pod.name for pod in self.staying]
-        return tuple(pod for pod in pods if pod.name in names)
+        return tuple(pod for pod in pods if pod.uses_gpu or pod.name in names)
 
     def node(self, name: str) -> NodeView:
         """Return a node as it is known."""

@@ -86,6 +86,30 @@ def test_the_last_look_calls_a_deletion_off_by_the_name_of_what_it_found() -> No
     on_a_bench(play)
 
 
+def test_the_last_look_reads_claims_that_seem_harmless_once_more() -> None:
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu", "namespace": "ml"},
+             "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "any"}}]}}}
+    allocation = {"devices": {"results": [{"request": "r", "driver": "gpu.nvidia.com", "pool": "p", "device": "d"}]}}
+    user = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "user", "namespace": "ml"}, "spec": {
+        "nodeName": "gpu-1", "containers": [{"name": "c", "image": "i"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}}
+
+    async def play(bench: Bench) -> None:
+        driver = bench.pods("web")[0]
+        bench.sandbox.apply(claim)
+        bench.sandbox.apply(user)
+        await asyncio.sleep(5)
+        (outcome,) = await bench.execute(DeletePod(driver.ref, "gpu-1", last_look=True))
+        assert outcome.error == "", "the claim has nothing allocated"
+        bench.sandbox.store.patch_status("resourceclaims.resource.k8s.io", "ml", "gpu",
+                                         lambda obj: obj.setdefault("status", {}).update(allocation=allocation))
+        assert not bench.cluster.claims["ml", "gpu"].gpu, "the watch has not shown it yet"
+        (outcome,) = await bench.execute(DeletePod(bench.pods("web")[1].ref, "gpu-1", last_look=True))
+        assert "pod ml/user uses a GPU of node gpu-1" in outcome.error
+
+    on_a_bench(play)
+
+
 def test_a_deletion_without_an_answer_leaves_its_node_undecided_until_the_server_was_asked() -> None:
     async def play(bench: Bench) -> None:
         pod = bench.pods("web")[0]

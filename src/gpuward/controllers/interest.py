@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gpuward.controllers.policies import PolicyReader
 from gpuward.kube.cluster import Cluster
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.rollout import DeviceHolders
 from gpuward.model.views import PodView
 from gpuward.ports import Observer
 from gpuward.upgrade.selectors import matches
@@ -32,12 +33,16 @@ class Interest:
             policy = self._reader.read(observer.observe()).upgrades
             if self._followed != _selection(policy):
                 self._followed = _selection(policy)
-                self._cluster.follow_pods(keep_pods(self._cluster.namespace, _tests(policy)))
+                self._cluster.follow_pods(keep_pods(self._cluster.namespace, _tests(policy), holders=_holders(policy)))
             await observer.changed(None)
 
 
-def _selection(policy: UpgradePolicy) -> tuple[str, bool]:
-    return policy.wait_for_completion.pod_selector, policy.drain.enable
+def _selection(policy: UpgradePolicy) -> tuple[str, bool, bool]:
+    return policy.wait_for_completion.pod_selector, policy.drain.enable, _holders(policy)
+
+
+def _holders(policy: UpgradePolicy) -> bool:
+    return policy.rollout.device_holders is not DeviceHolders.IGNORE
 
 
 def _tests(policy: UpgradePolicy) -> list[Callable[[PodView], bool]]:

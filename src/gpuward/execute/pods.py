@@ -65,6 +65,16 @@ async def _last_look(world: World, node: str) -> None:
     found = []
     async for raw in world.cluster.client.list(Selection(resources.PODS, fields=f"spec.nodeName={node}")):
         world.cluster.pods.learn(bytes(raw))
-        found.append(pod_view(raw))
+        found.append(await _with_claims(world, pod_view(raw)))
     if staying := world.must_leave(tuple(found)):
         raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")
+
+
+async def _with_claims(world: World, pod: PodView) -> PodView:
+    """Return the pod as its claims make it, read once more where a watch that lags could hide a GPU."""
+    seen = world.cluster.with_claims(pod)
+    if seen.uses_gpu or not pod.claims:
+        return seen
+    for name in pod.claims:
+        await world.cluster.settle(resources.RESOURCE_CLAIMS, world.cluster.claims, (pod.namespace, name))
+    return world.cluster.with_claims(pod)

@@ -22,8 +22,9 @@ from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
 from gpuward.kube.reflector import Reflector
 from gpuward.kube.resources import GVR
 from gpuward.model.snapshot import Applied, Refusal, Snapshot
-from gpuward.model.views import BudgetView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
+from gpuward.model.views import BudgetView, ClaimView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
 from gpuward.wire.budgets import budget_view
+from gpuward.wire.claims import claim_view, with_claims
 from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
@@ -31,7 +32,7 @@ from gpuward.wire.policies import policy_view
 
 Place = tuple[str, str]
 Report = Callable[[GVR, errors.GpuwardError | None], None]
-Namespaced = BudgetView | PodView | DaemonSetView | RevisionView | OwnedView
+Namespaced = BudgetView | ClaimView | PodView | DaemonSetView | RevisionView | OwnedView
 
 OWNED_KINDS: Final[dict[str, GVR]] = {
     "ServiceAccount": resources.SERVICE_ACCOUNTS,
@@ -71,13 +72,15 @@ class Cluster:
         """Which pods matter. Change it through `follow_pods`."""
         self.nodes = Cache(Projection(BY_NAME, node_view, _name, _same))
         self.pods = Cache(
-            Projection(BY_PLACE, self._pod, _place, _same), {"node": lambda pod: (pod.node,)}
+            Projection(BY_PLACE, self._pod, _place, _same),
+            {"node": lambda pod: (pod.node,), "claim": lambda pod: [(pod.namespace, name) for name in pod.claims]},
         )
         # A new version of a DaemonSet is news even if nothing else is: it is the precondition of the next replacement.
         self.daemonsets = Cache(Projection(BY_PLACE, daemonset_view, _place))
         self.revisions = Cache(Projection(BY_PLACE, revision_view, _place, _same))
         self.policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
         self.budgets = Cache(Projection(BY_PLACE, budget_view, _place, _same))
+        self.claims = Cache(Projection(BY_PLACE, claim_view, _place, _same))
         self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._refusals: dict[str, Refusal] = {}
@@ -96,6 +99,7 @@ class Cluster:
         self._group: asyncio.TaskGroup | None = None
         self.pods.subscribe(self._note_nodes)
         self.budgets.subscribe(self._try_refused_soon)
+        self.claims.subscribe(self._note_claims)
         for cache in self._caches():
             cache.subscribe(self._wake)
 
@@ -110,6 +114,7 @@ class Cluster:
         self._follow(Selection(resources.CONTROLLER_REVISIONS, self.namespace), self.revisions)
         self._follow(Selection(resources.CLUSTER_POLICIES), self.policies)
         self._follow(Selection(resources.POD_DISRUPTION_BUDGETS), self.budgets)
+        self._follow(Selection(resources.RESOURCE_CLAIMS), self.claims)
         for kind, gvr in OWNED_KINDS.items():
             self._follow(Selection(gvr, self.namespace if gvr.namespaced else ""), self.owned[kind])
         self._tasks[resources.EVENTS] = group.create_task(self._settle_doubts(), name="settle doubts")
@@ -134,7 +139,7 @@ class Cluster:
 
     def _unanswered(self) -> bool:
         optional: list[tuple[GVR, Cache[Any, Any]]] = [(gvr, self.owned[kind]) for kind, gvr in OWNED_KINDS.items()]
-        optional.append((resources.POD_DISRUPTION_BUDGETS, self.budgets))
+        optional += [(resources.POD_DISRUPTION_BUDGETS, self.budgets), (resources.RESOURCE_CLAIMS, self.claims)]
         return any(not cache.synced.is_set() and gvr not in self._refused for gvr, cache in optional)
 
     def follow_pods(self, keep: Callable[[PodView], bool]) -> None:
@@ -222,12 +227,22 @@ class Cluster:
     def _note_nodes(self, changes: list[Change[Place, PodView]]) -> None:
         self._regroup.update(view.node for change in changes for view in (change.old, change.new) if view is not None)
 
+    def _note_claims(self, changes: list[Change[Place, ClaimView]]) -> None:
+        """Look anew at the pods of changed claims. Most claims are of no pod that matters, and wake nobody."""
+        if nodes := {pod.node for change in changes for pod in self.pods.by("claim", change.key)}:
+            self._regroup |= nodes
+            self.touch()
+
+    def with_claims(self, pod: PodView) -> PodView:
+        """Return a pod as its claims make it: one whose claims are not known, or may not be listed, uses a GPU."""
+        return with_claims(pod, self.claims.get)
+
     def _group_pods(self) -> None:
         """Group the pods of nodes that saw changes: once for all changes since the last look."""
         while self._regroup:
             node = self._regroup.pop()
             if pods := self.pods.by("node", node):
-                self._on_node[node] = pods
+                self._on_node[node] = tuple(map(self.with_claims, pods))
             else:
                 self._on_node.pop(node, None)
 
