@@ -109,7 +109,9 @@ async def test_a_policy_deleted_in_mid_rollout_ends_it_without_a_crash(stage: St
     await stage.until(lambda: stage.state("gpu-2") == "" and stage.state("gpu-3") == "")
     await stage.rest(120)
     assert stage.pods(names.DRIVER_APP) == []
-    assert stage.state("gpu-1") == State.POD_RESTART_REQUIRED
+    assert stage.state("gpu-1") == "", "nothing is left behind"
+    assert stage.cordons() == []
+    assert names.UPGRADE_RECORD not in stage.node("gpu-1")["metadata"]["annotations"]
     await stage.user.create(resources.CLUSTER_POLICIES, policy(upgrade=ONE))
     await stage.upgraded(OLD)
     assert stage.cordons() == []

@@ -113,11 +113,22 @@ async def test_another_template_with_the_same_driver_restarts_it_without_evictio
     await stage.deploy("inference", node="gpu-1")
     workload = stage.workload_pods("inference")[0]
     stage.watch_limits()
-    await stage.patch_policy("daemonsets/labels", {"team": "ml"})
-    await stage.until(lambda: [pod["metadata"]["labels"].get("team") for pod in stage.pods(names.DRIVER_APP)] == ["ml", "ml"]
-                      and stage.all_are(State.DONE))
+    await stage.patch_policy("daemonsets/priorityClassName", "system-cluster-critical")
+    await stage.until(lambda: {pod["spec"].get("priorityClassName") for pod in stage.pods(names.DRIVER_APP)}
+                      == {"system-cluster-critical"} and stage.all_are(State.DONE))
     assert State.POD_RESTART_REQUIRED in stage.entered("gpu-1")
     assert State.POD_DELETION_REQUIRED not in stage.entered("gpu-1")
     assert [pod["metadata"]["uid"] for pod in stage.workload_pods("inference")] == [workload["metadata"]["uid"]]
     assert stage.cordons() == []
     assert not stage.client.stats.total("create", "pods/eviction")
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxUnavailable": "100%"})
+async def test_another_label_for_the_pods_restarts_no_driver(stage: Stage) -> None:
+    await stage.installed()
+    before = [pod["metadata"]["uid"] for pod in stage.pods(names.DRIVER_APP)]
+    await stage.patch_policy("daemonsets/labels", {"team": "ml"})
+    await stage.until(lambda: stage.hold("gpu-1") == stage.hold("gpu-2") == "MetadataBehind")
+    await stage.until(lambda: stage.policy_status()["state"] == "ready")
+    assert [pod["metadata"]["uid"] for pod in stage.pods(names.DRIVER_APP)] == before
+    assert stage.all_are(State.DONE)

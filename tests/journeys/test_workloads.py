@@ -90,7 +90,7 @@ async def test_a_node_whose_pods_may_not_go_is_held_before_it_is_cordoned_and_go
     await stage.upgrade_to(NEW)
     await stage.until(lambda: stage.states() == {"gpu-1": "upgrade-required", "gpu-2": "upgrade-done", "gpu-3": "upgrade-done"})
     await stage.rest(3600)
-    assert stage.hold("gpu-1") == "BudgetUsedUp"
+    assert stage.hold("gpu-1") == "BudgetBlocks"
     assert stage.operator.plan.holds["gpu-1"].args["budget"] == "ml/inference"
     assert not stage.cordoned("gpu-1")
     assert stage.client.stats.requests[REFUSED] == 0

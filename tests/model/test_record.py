@@ -20,7 +20,8 @@ RECORDS = st.builds(
     target=st.text(max_size=10),
     cordon=st.sampled_from([None, *CordonOwner]),
     forced=st.booleans(),
-    failure=st.none() | st.builds(Failure, st.sampled_from(State), st.text(max_size=20), TIMES, st.integers(1, 9), TIMES | st.just(0.0)),
+    failure=st.none()
+    | st.builds(Failure, st.sampled_from(State), st.text(max_size=20), TIMES, st.integers(1, 9), TIMES | st.just(0.0)),
     paused=TIMES | st.just(0.0),
     restart=st.booleans(),
 )

@@ -284,7 +284,7 @@ def test_a_paused_node_may_be_validated_and_uncordoned(state: State, pods: list[
 
 def test_a_paused_validation_may_fail() -> None:
     answer = ask(under_way(State.VALIDATION_REQUIRED), NEW, validator(created=NOW, ready=False), policy=PAUSED, now=NOW + 600)
-    assert (answer.entered, answer.reason) == (["upgrade-failed"], Reason.FAILED)
+    assert (answer.entered, answer.reason) == (["upgrade-failed"], Reason.RETRY_LATER)
 
 
 def test_pausing_and_resuming_goes_on_from_where_it_was() -> None:

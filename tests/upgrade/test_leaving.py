@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
-from gpuward.model.policy import Drain, PodDeletion
+from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
 from gpuward.model.views import PodView
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 from tests import build
@@ -49,7 +49,7 @@ STRICT, LENIENT = PodDeletion(), PodDeletion(force=True, delete_empty_dir=True)
     ],
 )
 def test_pod_deletion_takes_gpu_pods_that_may_go(who: PodView, rules: PodDeletion, word: str) -> None:
-    assert word in verdict(pods_to_leave([who], rules, NAMESPACE))
+    assert word in verdict(pods_to_leave([who], UpgradePolicy(pod_deletion=rules), NAMESPACE))
 
 
 DRAIN, HARD = Drain(enable=True), Drain(enable=True, force=True, delete_empty_dir=True)
@@ -99,7 +99,7 @@ def test_what_either_rule_permits_may_go_in_a_drain() -> None:
 
 
 def test_pods_are_split_one_by_one() -> None:
-    leaving = pods_to_leave([gpu_pod(name="a"), gpu_pod(name="b", owner=None), pod(name="c")], STRICT, NAMESPACE)
+    leaving = pods_to_leave([gpu_pod(name="a"), gpu_pod(name="b", owner=None), pod(name="c")], UpgradePolicy(), NAMESPACE)
     assert [going.name for going in leaving.pods] == ["a"]
     assert [held.pod.name for held in leaving.blocked] == ["b"]
     assert not leaving.empty

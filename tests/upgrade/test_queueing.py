@@ -66,9 +66,13 @@ def test_a_request_waits_with_its_node() -> None:
     assert ask(asked_for, driver_pod(), policy=BLOCKED).plan.actions == ()
 
 
-def test_admission_forgets_the_failure_before() -> None:
-    failed_before = node(state=Q, remembers=record(Q, failed=State.DRAIN_REQUIRED))
-    assert ask(failed_before, driver_pod(), gpu_pod()).record.failure is None
+def test_admission_forgets_failures_of_another_driver_and_counts_on_those_of_this_one() -> None:
+    another = node(state=Q, remembers=record(Q, failed=State.DRAIN_REQUIRED, target="555"))
+    assert ask(another, driver_pod(), gpu_pod()).record.failure is None
+    this = node(state=Q, remembers=record(Q, failed=State.DRAIN_REQUIRED))
+    failure = ask(this, driver_pod(), gpu_pod()).record.failure
+    assert failure is not None
+    assert failure.attempts == 1
 
 
 def test_the_same_driver_under_another_template_is_only_restarted() -> None:
@@ -76,7 +80,7 @@ def test_the_same_driver_under_another_template_is_only_restarted() -> None:
     answer = ask(waiting, driver_pod(config_digest="d"), gpu_pod(), validator(), digest="d")
     assert answer.entered == ["pod-restart-required"]
     assert answer.patch.unschedulable is True
-    assert answer.record == record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, target="560")
+    assert answer.record == record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, target="560", restart=True)
     assert answer.evicted == []
     assert [(type(action), action.last_look) for action in answer.others if isinstance(action, DeletePod)] == [(DeletePod, False)]
 

@@ -97,7 +97,7 @@ class Operator:
     def _must_leave(self, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
         """Return the pods that must be gone before their node's driver is replaced."""
         policy = self.reader.read(self.cluster.observe()).upgrades
-        leaving = pods_to_leave(pods, policy.pod_deletion, self.cluster.namespace)
+        leaving = pods_to_leave(pods, policy, self.cluster.namespace)
         return (*leaving.pods, *(blocked.pod for blocked in leaving.blocked))
 
     def _report(self, resource: GVR, error: GpuwardError | None) -> None:

@@ -20,7 +20,8 @@ from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.gathering import Memory, is_driver_pod
 
 SKIPPING: Final = frozenset({
-    Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.PROTECTED_PODS, Reason.TWO_DRIVER_PODS,
+    Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.PROTECTED_PODS, Reason.HELD_DEVICES,
+    Reason.BUDGET_BLOCKS, Reason.RETRY_LATER, Reason.TWO_DRIVER_PODS,
     Reason.UNKNOWN_STATE, Reason.MAINTENANCE, Reason.FAILED, Reason.UNDECIDED,
 })
 """Reasons for which a node is passed over while others go on: worth one warning each time they begin."""

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     FAILURE_BUDGET = "FailureBudget"
     HELD_DEVICES = "HeldDevices"
     PROTECTED_PODS = "ProtectedPods"
+    BUDGET_BLOCKS = "BudgetBlocks"
     BUDGET_USED_UP = "BudgetUsedUp"
     UNAVAILABLE_LIMIT = "UnavailableLimit"
     PARALLEL_LIMIT = "ParallelLimit"

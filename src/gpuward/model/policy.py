@@ -65,5 +65,7 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     admit: bool = True
     """False while the policy that people wrote is invalid: nodes in progress finish under this one, no other starts."""
     driver: str = ""
-    """The NVIDIADriver whose nodes this is about; empty for those of the ClusterPolicy."""
+    """The NVIDIADriver whose nodes this is about; empty for the ClusterPolicy."""
+    unowned: bool = False
+    """Whether this is only about nodes that no NVIDIADriver owns."""
     rollout: RolloutSettings = RolloutSettings()

@@ -32,7 +32,7 @@ class Failure(msgspec.Struct, frozen=True):
     at: float
     attempts: int = 1
     first: float = 0.0
-    """When the first of these attempts failed."""
+    """When the first of several attempts failed; 0 where there was only one."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -54,6 +54,8 @@ class Record(msgspec.Struct, frozen=True):
     """Since when upgrades are off while this one is under way; 0 while they are on. The state's clock stands still meanwhile."""
     restart: bool = False
     """Whether only the driver pod is restarted, for the same driver under another template: workloads stay on the node."""
+    returns: int = 0
+    """How often the node had to be emptied again because pods that use its GPUs came back before the driver was replaced."""
 
 
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -78,6 +80,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: _StoredFailure | None = None
     paused: _Moment | None = None
     restart: bool = False
+    returns: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 def encode_record(record: Record) -> str:
@@ -93,6 +96,7 @@ def encode_record(record: Record) -> str:
         "failure": failure and _stored(failure),
         "paused": format_time(record.paused) if record.paused else None,
         "restart": record.restart or None,
+        "returns": record.returns or None,
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
 
@@ -123,6 +127,7 @@ def decode_record(text: str) -> Record:
         failure=_failure(failure) if failure else None,
         paused=_seconds(stored.paused) if stored.paused else 0.0,
         restart=stored.restart,
+        returns=stored.returns,
     )
 
 

@@ -1,4 +1,4 @@
-"""gpuward's own settings of a rollout: what NVIDIA's policy has no field for. All of them have defaults; see the CRD RolloutPolicy."""
+"""gpuward's own settings of a rollout, all with defaults: what NVIDIA's policy has no field for. See the CRD RolloutPolicy."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class FailureBudget(msgspec.Struct, frozen=True):
 
 
 DEADLINES: Mapping[State, float] = MappingProxyType({State.POD_RESTART_REQUIRED: 1800.0, State.VALIDATION_REQUIRED: 600.0})
-"""Seconds that a state may take. The driver: its startup probe allows 21 minutes, and its image has to be pulled. The validator:
-NVIDIA's fixed limit. States with a timeout in NVIDIA's policy have that one, and where it is 0, for ever, a deadline if one is set."""
+"""Seconds that a state may take. The driver: its startup probe allows 21 minutes, and its image has to be pulled. The
+validator: NVIDIA's fixed limit. States with a timeout in NVIDIA's policy have that one; where it is 0, one may be set here."""
 
 
 class RolloutSettings(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     """How long a node may lack its discovery labels before its operands are taken away."""
     device_holders: DeviceHolders = DeviceHolders.HOLD
     kill_at_deadline: bool = False
-    """Whether pods that are still there at the end of an eviction's timeout are deleted, each with its own grace period."""
+    """Whether pods still there at the end of an eviction's timeout are deleted, each with its own grace period."""
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""
 

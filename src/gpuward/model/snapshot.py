@@ -35,6 +35,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     revisions: tuple[RevisionView, ...] = ()
     policies: tuple[PolicyView, ...] = ()
     """Every ClusterPolicy, the active one first: the oldest, and by name where two are equally old."""
+    rollout_policies: tuple[PolicyView, ...] = ()
+    """Every RolloutPolicy, the active one first, as with ClusterPolicies; none where they are not installed."""
     budgets: tuple[BudgetView, ...] = ()
     """Disruption budgets; none where they may not be listed, and then only evictions tell."""
     owned: Mapping[tuple[str, str, str], OwnedView] = {}

@@ -6,11 +6,12 @@ ever written. A node walks the main route
     unknown/upgrade-done -> upgrade-required -> cordon-required -> wait-for-jobs-required -> pod-deletion-required
         [-> drain-required] -> pod-restart-required -> validation-required -> uncordon-required -> upgrade-done
 
-with five ways off it: a restart that changes nothing about the driver goes from upgrade-required straight to
+with six ways off it: a restart that changes nothing about the driver goes from upgrade-required straight to
 pod-restart-required; a target that was rolled back sends an undisturbed node straight to uncordon-required or upgrade-done;
 a GPU pod that turns up just before the driver is replaced sends the node back to pod-deletion-required; a node that somebody
-set to uncordon-required by hand is validated first; and every step that can
-go wrong leads to upgrade-failed, from where it is tried again. `TRANSITIONS` holds all of it; anything else is a bug and raises.
+set to uncordon-required by hand is validated first; every step that can go wrong leads to upgrade-failed, from where it is
+tried again; and a node that no driver DaemonSet selects any more loses its state. `TRANSITIONS` holds all of it; anything
+else is a bug and raises.
 """
 
 from __future__ import annotations
@@ -47,20 +48,20 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.UPGRADE_REQUIRED: frozenset(
         {State.CORDON_REQUIRED, State.POD_RESTART_REQUIRED, State.DONE, State.UNKNOWN}
     ),
-    State.CORDON_REQUIRED: frozenset({State.WAIT_FOR_JOBS_REQUIRED}) | _UNDISTURBED,
-    State.WAIT_FOR_JOBS_REQUIRED: frozenset({State.POD_DELETION_REQUIRED}) | _UNDISTURBED,
+    State.CORDON_REQUIRED: frozenset({State.WAIT_FOR_JOBS_REQUIRED, State.UNKNOWN}) | _UNDISTURBED,
+    State.WAIT_FOR_JOBS_REQUIRED: frozenset({State.POD_DELETION_REQUIRED, State.UNKNOWN}) | _UNDISTURBED,
     State.POD_DELETION_REQUIRED: frozenset(
-        {State.POD_RESTART_REQUIRED, State.DRAIN_REQUIRED, State.FAILED}
+        {State.POD_RESTART_REQUIRED, State.DRAIN_REQUIRED, State.FAILED, State.UNKNOWN}
     ) | _UNDISTURBED,
-    State.DRAIN_REQUIRED: frozenset({State.POD_RESTART_REQUIRED, State.FAILED}) | _UNDISTURBED,
+    State.DRAIN_REQUIRED: frozenset({State.POD_RESTART_REQUIRED, State.FAILED, State.UNKNOWN}) | _UNDISTURBED,
     State.POD_RESTART_REQUIRED: frozenset(
-        {State.VALIDATION_REQUIRED, State.POD_DELETION_REQUIRED, State.FAILED}
+        {State.VALIDATION_REQUIRED, State.POD_DELETION_REQUIRED, State.FAILED, State.UNKNOWN}
     ),
     State.VALIDATION_REQUIRED: frozenset(
-        {State.UNCORDON_REQUIRED, State.DONE, State.POD_RESTART_REQUIRED, State.FAILED}
+        {State.UNCORDON_REQUIRED, State.DONE, State.POD_RESTART_REQUIRED, State.FAILED, State.UNKNOWN}
     ),
-    State.UNCORDON_REQUIRED: frozenset({State.DONE, State.VALIDATION_REQUIRED}),
-    State.FAILED: frozenset({State.UPGRADE_REQUIRED, State.VALIDATION_REQUIRED}),
+    State.UNCORDON_REQUIRED: frozenset({State.DONE, State.VALIDATION_REQUIRED, State.UNKNOWN}),
+    State.FAILED: frozenset({State.UPGRADE_REQUIRED, State.VALIDATION_REQUIRED, State.UNKNOWN}),
     State.NODE_MAINTENANCE_REQUIRED: frozenset(),
     State.POST_MAINTENANCE_REQUIRED: frozenset(),
 }

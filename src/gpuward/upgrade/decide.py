@@ -22,7 +22,7 @@ from gpuward.upgrade import emptying, finishing, queueing, replacing  # noqa: F4
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of
-from gpuward.upgrade.gathering import Memory, gather
+from gpuward.upgrade.gathering import Memory, concerns, gather
 from gpuward.upgrade.queueing import admission, turn
 from gpuward.upgrade.walk import Path, actions_of, begin, pause, take, walk
 
@@ -38,14 +38,14 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     facts = {node.node.name: node for node in gather(snapshot, policy, memory)}
     if policy.auto_upgrade:
         paths = {name: _advance(node, snapshot, policy, now) for name, node in facts.items()}
-        fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, now)
+        fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, policy, now)
         fleet = fleet.under(snapshot.budgets, facts.values())
         paths, fleet = _admit(paths, fleet, snapshot, policy, now)
         strays: tuple[Action, ...] = ()
     else:
         paths = {name: _finish_only(node, snapshot, policy, now) for name, node in facts.items()}
-        fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, now)
-        strays = _labels_to_drop(snapshot)
+        fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, policy, now)
+        strays = _labels_to_drop(snapshot, policy, paths)
     actions = tuple(action for name, path in paths.items() for action in actions_of(path, facts[name]))
     return Plan(
         actions=actions + strays,
@@ -80,6 +80,7 @@ def _admit(
 ) -> tuple[dict[str, Path], Fleet]:
     """Fold over the waiting nodes in order: each that passes every gate changes the fleet for the next one."""
     result = dict(paths)
+    place = 0
     waiting = [path.node for path in paths.values() if path.node.state is State.UPGRADE_REQUIRED]
     for node in sorted(waiting, key=turn):
         name = node.node.name
@@ -91,7 +92,8 @@ def _admit(
             result[name] = _held_on_error(node, partial(_start, path, policy, now))
             fleet = fleet.admitted(node)
         else:
-            result[name] = msgspec.structs.replace(path, hold=hold)
+            place += 1
+            result[name] = msgspec.structs.replace(path, hold=hold, turn=place)
     return result, fleet
 
 
@@ -102,16 +104,20 @@ def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
 def _finish_only(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Path:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
     state = node.node.state
-    if state not in IN_PROGRESS or node.node.name in snapshot.unsettled:
+    if node.node.name in snapshot.unsettled:
+        return Path(node)
+    if node.left:
+        return _held_on_error(node, lambda: walk(Path(node), policy, now))
+    if state not in IN_PROGRESS:
         return Path(node)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
-        path = walk(begin(node, now), policy, now, within=_GENTLE)
+        path = _held_on_error(node, lambda: walk(begin(node, now), policy, now, within=_GENTLE))
         waits = path.hold is None and path.node.state in IN_PROGRESS
         return msgspec.structs.replace(path, hold=Hold(Reason.PAUSED, {}, path.node.record.since)) if waits else path
     return pause(node, Hold(Reason.PAUSED, {}, node.record.since), now)
 
 
-def _labels_to_drop(snapshot: Snapshot) -> tuple[Action, ...]:
+def _labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, paths: Mapping[str, Path]) -> tuple[Action, ...]:
     """Remove the state label, as documented, from every node that is not under way; our record of it stays."""
     return tuple(
         PatchNode(
@@ -122,7 +128,8 @@ def _labels_to_drop(snapshot: Snapshot) -> tuple[Action, ...]:
             why="automatic driver upgrades are off",
         )
         for name, node in sorted(snapshot.nodes.items())
-        if _droppable(node) and name not in snapshot.unsettled
+        if _droppable(node) and concerns(policy, node) and name not in snapshot.unsettled
+        and not (name in paths and paths[name].entered)
     )
 
 
@@ -133,7 +140,7 @@ def _droppable(node: NodeView) -> bool:
 def _status(path: Path) -> NodeStatus:
     state = path.node.state if path.node.node.state is not None else None
     since = path.node.record.since
-    return NodeStatus(state, since, path.hold, path.node.node.upgrade_label)
+    return NodeStatus(state, since, path.hold, path.node.node.upgrade_label, path.turn)
 
 
 def _count(paths: Mapping[str, Path], fleet: Fleet, policy: UpgradePolicy) -> Counts:

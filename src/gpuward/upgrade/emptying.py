@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from gpuward import names
-from gpuward.model.actions import EventText, EvictPod
+from gpuward.model.actions import DeletePod, EventText, EvictPod
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
@@ -27,6 +29,11 @@ PODS_STAYED = "Failed to delete workload pods on the node for the driver upgrade
 DRAIN_BEGUN = "Scheduling drain of the node"
 DRAINED = "Successfully drained the node"
 DRAIN_FAILED = "Failed to drain the node, "
+
+CAUSE_LENGTH = 1000
+"""Characters of a failure's cause that are kept: an annotation is no place for a list of all pods."""
+KILL_PATIENCE = 60.0
+"""Seconds, beyond its grace period, that a pod may take to end once it was killed."""
 
 
 def cordon_owner(node: NodeFacts) -> CordonOwner:
@@ -52,7 +59,7 @@ def cordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return finish(node)
     owner = cordon_owner(node)
     annotations = cordon_annotations(node, owner)
-    if node.jobs and policy.wait_for_completion.timeout_seconds:
+    if node.jobs and (policy.wait_for_completion.timeout_seconds or policy.rollout.deadline(State.WAIT_FOR_JOBS_REQUIRED)):
         annotations[names.WAIT_FOR_JOBS_SINCE] = str(int(now))
     return Move(State.WAIT_FOR_JOBS_REQUIRED, cordon=owner, annotations=annotations)
 
@@ -62,7 +69,7 @@ def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Wait for the pods that the policy lets finish, for ever or until its timeout."""
     if rolled_back(node):
         return finish(node)
-    timeout = policy.wait_for_completion.timeout_seconds
+    timeout = policy.wait_for_completion.timeout_seconds or policy.rollout.deadline(State.WAIT_FOR_JOBS_REQUIRED)
     noted = node.jobs_since
     since = noted if noted and noted <= now else node.record.since
     if node.jobs and (not timeout or now < since + timeout):
@@ -81,9 +88,10 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     waited = node.node.upgrade_label == State.POD_DELETION_REQUIRED
     if node.leaving.empty:
         return Move(State.POD_RESTART_REQUIRED, events=(EventText(PODS_DELETED),) if waited else ())
-    cause = _obstacle(node, node.leaving, policy.pod_deletion.timeout_seconds, now)
+    going = _Eviction(node, node.leaving, policy, policy.pod_deletion.timeout_seconds)
+    cause = going.obstacle(now)
     if cause is None:
-        return _evict(node, node.leaving, policy.pod_deletion.timeout_seconds, now)
+        return going.go_on(now)
     complaint = EventText(PODS_STAYED + cause, warning=True)
     if policy.drain.enable:
         return Move(State.DRAIN_REQUIRED, events=(complaint, EventText(DRAIN_INSTEAD, warning=True), EventText(DRAIN_BEGUN)))
@@ -99,63 +107,109 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.POD_RESTART_REQUIRED)
     if node.draining.empty:
         return Move(State.POD_RESTART_REQUIRED, events=(EventText(DRAINED),))
-    cause = _obstacle(node, node.draining, policy.drain.timeout_seconds, now)
+    going = _Eviction(node, node.draining, policy, policy.drain.timeout_seconds)
+    cause = going.obstacle(now)
     if cause is None:
-        return _evict(node, node.draining, policy.drain.timeout_seconds, now)
+        return going.go_on(now)
     return fail(node, cause, now, (EventText(DRAIN_FAILED + cause, warning=True),))
 
 
 def fail(node: NodeFacts, cause: str, now: float, events: tuple[EventText, ...] = ()) -> Move:
-    """Set the node to failed, remembering the step and its cause; a node whose driver was not touched serves on."""
+    """Set the node to failed, remembering the step, its cause and the attempts; a node with an untouched driver serves on."""
     ours = node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
     undisturbed = node.state in UNDISTURBED and node.untouched
     clocks = {names.VALIDATION_SINCE: None} if names.VALIDATION_SINCE in node.node.annotations else {}
     return Move(
         State.FAILED,
         annotations=clocks,
-        failure=Failure(node.state, cause, now),
+        failure=_failure(node, cause, now),
         uncordon=ours and undisturbed,
         events=events,
     )
 
 
-def _obstacle(node: NodeFacts, leaving: Leaving, timeout: int, now: float) -> str | None:
-    """Say what makes the eviction impossible, or that its time is up; None while it may go on."""
-    if leaving.blocked:
-        return "; ".join(f"pod {blocked.pod.ref} cannot be evicted: {blocked.why}" for blocked in leaving.blocked)
-    if timeout and now >= node.record.since + timeout and node.node.upgrade_label == node.state:
-        pods = ", ".join(_why_still_there(pod, node.refusals.get(pod.uid)) for pod in leaving.pods)
-        return f"after {timeout} s there still are: {pods}"
-    return None
+def _failure(node: NodeFacts, cause: str, now: float) -> Failure:
+    before = node.record.failure
+    if before is None:
+        return Failure(node.state, cause[:CAUSE_LENGTH], now)
+    return Failure(node.state, cause[:CAUSE_LENGTH], now, before.attempts + 1, before.first or before.at)
+
+
+class _Eviction(msgspec.Struct, frozen=True):
+    """Hold what makes pods leave a node, and by when."""
+
+    node: NodeFacts
+    leaving: Leaving
+    policy: UpgradePolicy
+    timeout: int
+    """Seconds, as NVIDIA's policy has it; 0 for ever."""
+
+    @property
+    def until(self) -> float | None:
+        """Return when the time to evict is up."""
+        timeout = self.timeout or self.policy.rollout.deadline(self.node.state)
+        return self.node.record.since + timeout if timeout else None
+
+    @property
+    def killed_by(self) -> float | None:
+        """Return when pods that were killed at the end of the time should have ended, where they are killed."""
+        if self.until is None or not self.policy.rollout.kill_at_deadline:
+            return None
+        return self.until + max((pod.grace for pod in self.leaving.pods), default=0.0) + KILL_PATIENCE
+
+    def obstacle(self, now: float) -> str | None:
+        """Say what makes the eviction impossible, or that its time is up; None while it may go on."""
+        if self.leaving.blocked:
+            return "; ".join(f"pod {blocked.pod.ref} cannot be evicted: {blocked.why}" for blocked in self.leaving.blocked)
+        end = self.killed_by or self.until
+        if end is None or now < end or self.node.node.upgrade_label != self.node.state:
+            return None
+        pods = ", ".join(_why_still_there(pod, self.node.refusals.get(pod.uid)) for pod in self.leaving.pods)
+        return f"after {int(end - self.node.record.since)} s there still are: {pods}"
+
+    def go_on(self, now: float) -> Wait:
+        """Ask for the eviction of every pod whose last refusal is old enough; delete what is left when the time is up."""
+        if self.killed_by is not None and self.until is not None and now >= self.until:
+            return self._kill()
+        refusals, staying = self.node.refusals, self._staying()
+        due = [pod for pod in staying if _retry_at(refusals.get(pod.uid)) <= now]
+        waits = [at for pod in staying if (at := _retry_at(refusals.get(pod.uid))) > now]
+        return Wait(
+            self._hold(next((pod for pod in staying if pod.uid in refusals), None)),
+            actions=tuple(EvictPod(pod.ref, self.node.node.name, why="its node's driver is upgraded") for pod in due),
+            recordon=not self.node.unschedulable,
+            retry_at=min([*waits, *([self.until] if self.until is not None else [])], default=None),
+        )
+
+    def _staying(self) -> list[PodView]:
+        """Return the pods that are not on their way, those first whose loss costs the least."""
+        staying = (pod for pod in self.leaving.pods if not pod.deleting)
+        return sorted(staying, key=lambda pod: (pod.priority, -pod.created, pod.ref))
+
+    def _hold(self, refused: PodView | None) -> Hold:
+        since = self.node.record.since
+        if refused is None:
+            args: dict[str, object] = {"pods": len(self.leaving.pods), "pod": str(self.leaving.pods[0].ref)}
+            return Hold(Reason.EVICTING, args, since, self.until)
+        refusal = self.node.refusals[refused.uid]
+        args = {"pod": str(refused.ref), "message": refusal.message, "attempts": refusal.count}
+        return Hold(Reason.EVICTION_REFUSED, args, since, self.until)
+
+    def _kill(self) -> Wait:
+        args = {"pods": len(self.leaving.pods), "pod": str(self.leaving.pods[0].ref)}
+        why = "the time to evict it is up, and killAtDeadline is set"
+        return Wait(
+            Hold(Reason.KILLING, args, self.until or 0.0, self.killed_by),
+            actions=tuple(DeletePod(pod.ref, self.node.node.name, why=why) for pod in self._staying()),
+            recordon=not self.node.unschedulable,
+            retry_at=self.killed_by,
+        )
 
 
 def _why_still_there(pod: PodView, refusal: Refusal | None) -> str:
     if pod.deleting:
         return f"{pod.ref} (terminating)"
     return f"{pod.ref} ({refusal.message})" if refusal else str(pod.ref)
-
-
-def _evict(node: NodeFacts, leaving: Leaving, timeout: int, now: float) -> Wait:
-    """Ask for the eviction of every pod that is not on its way yet and whose last refusal is old enough."""
-    until = node.record.since + timeout if timeout else None
-    staying = [pod for pod in leaving.pods if not pod.deleting]
-    due = [pod for pod in staying if _retry_at(node.refusals.get(pod.uid)) <= now]
-    waits = [at for pod in staying if (at := _retry_at(node.refusals.get(pod.uid))) > now]
-    refused = next((pod for pod in staying if pod.uid in node.refusals), None)
-    if refused is not None:
-        refusal = node.refusals[refused.uid]
-        args = {"pod": str(refused.ref), "message": refusal.message, "attempts": refusal.count}
-        hold = Hold(Reason.EVICTION_REFUSED, args, node.record.since, until)
-    else:
-        args = {"pods": len(leaving.pods), "pod": str(leaving.pods[0].ref)}
-        hold = Hold(Reason.EVICTING, args, node.record.since, until)
-    times = [*waits, *([until] if until is not None else [])]
-    return Wait(
-        hold,
-        actions=tuple(EvictPod(pod.ref, node.node.name, why="its node's driver is upgraded") for pod in due),
-        recordon=not node.unschedulable,
-        retry_at=min(times, default=None),
-    )
 
 
 def _retry_at(refusal: Refusal | None) -> float:

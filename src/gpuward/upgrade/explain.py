@@ -12,10 +12,12 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODE_NOT_READY: "the node is not Ready",
     Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
     Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
-    Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; see `gpuward explain`, "
-    "then `gpuward resume`",
+    Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
+    "see `gpuward explain`, then `gpuward resume`",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
+    Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants {desired} healthy pods, "
+    "and there are {expected}",
     Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed} pods go now and nodes under way need {claimed}; "
     "pod {pod} is under it",
     Reason.UNAVAILABLE_LIMIT: "maxUnavailable allows {limit}, and {used} are out of service already ({nodes})",
@@ -25,9 +27,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts} attempts): {message}",
     Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all)",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
-    Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready",
+    Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
     Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",
-    Reason.VALIDATOR_STARTING: "waits for pod {pod} to confirm the new driver",
+    Reason.VALIDATOR_STARTING: "waits for pod {pod} to confirm the new driver{waiting}",
     Reason.VALIDATOR_REPLACING: "replaces validator pod {pod}, which saw the old driver",
     Reason.FAILED: "failed in {step}: {cause}",
     Reason.RETRY_LATER: "failed in {step}: {cause}; it is tried again by itself (retry {retry} of {retries})",

@@ -21,9 +21,6 @@ _DIGITS = 15
 """More than any time in seconds has, and fewer than a float loses."""
 
 
-
-
-
 class NodeFacts(msgspec.Struct, frozen=True):
     """Hold the facts about one managed node. `state` and `record` are as they will be after the steps taken so far."""
 
@@ -37,6 +34,10 @@ class NodeFacts(msgspec.Struct, frozen=True):
     """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""
     target_digest: str = ""
     """The driver configuration digest of that revision."""
+    same: frozenset[str] = frozenset()
+    """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""
+    wanted: bool = True
+    """Whether a driver DaemonSet selects the node."""
     validators: tuple[PodView, ...] = ()
     leaving: Leaving = Leaving()
     draining: Leaving = Leaving()
@@ -49,7 +50,21 @@ class NodeFacts(msgspec.Struct, frozen=True):
         """Tell whether the driver pod runs the newest template."""
         if self.driver is None or not self.target:
             return False
-        return not self.driver.orphan and self.driver.revision == self.target
+        return not self.driver.orphan and self.runs(self.driver.revision)
+
+    def runs(self, revision: str) -> bool:
+        """Tell whether pods of a revision are what the target would make of them, labels and annotations aside."""
+        return revision == self.target or revision in self.same
+
+    @property
+    def retargeted(self) -> bool:
+        """Tell whether the node was last sent to another driver than the one that it should have now."""
+        return bool(self.target and self.record.target) and not self.runs(self.record.target)
+
+    @property
+    def left(self) -> bool:
+        """Tell whether no driver DaemonSet selects the node any more, and nothing of the driver is left on it."""
+        return not self.wanted and self.driver is None
 
     @property
     def driver_ready(self) -> bool:
@@ -89,7 +104,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
             return True
         if self.driver is None or not self.target:
             return False
-        return not self.driver.orphan and self.driver.revision != self.target
+        return not self.driver.orphan and not self.runs(self.driver.revision)
 
     @property
     def restart_only(self) -> bool:
@@ -141,7 +156,9 @@ class NodeFacts(msgspec.Struct, frozen=True):
     @property
     def unvouched(self) -> bool:
         """Tell whether the last upgrade ended, or was ended, after its driver pod was touched and before it was validated."""
-        if self.record.failure is not None:
-            return self.record.failure.state not in UNDISTURBED
-        reached = self.record.state
-        return reached is State.FAILED or (reached in IN_PROGRESS and reached not in UNDISTURBED)
+        reached, failure = self.record.state, self.record.failure
+        if reached is State.FAILED:
+            return failure is None or failure.state not in UNDISTURBED
+        if reached is State.UPGRADE_REQUIRED:
+            return failure is not None and failure.state not in UNDISTURBED
+        return reached in IN_PROGRESS and reached not in UNDISTURBED

@@ -23,6 +23,17 @@ def finish(node: NodeFacts) -> Move:
     return Move(State.UNCORDON_REQUIRED, annotations=_removal(node, *clocks))
 
 
+def release(node: NodeFacts) -> Move | None:
+    """Return the move that leaves nothing behind on a node that has no driver of ours any more, and is to have none."""
+    if not node.left or node.state in (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED):
+        return None
+    if node.state is State.UNKNOWN and node.node.record is None:
+        return None
+    ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
+    clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)
+    return Move(State.UNKNOWN, uncordon=ours, annotations=_removal(node, *clocks))
+
+
 def _removal(node: NodeFacts, *keys: str) -> dict[str, str | None]:
     return {key: None for key in keys if key in node.node.annotations}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record
@@ -14,7 +16,16 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 from gpuward.upgrade.selectors import matches
 
-NO_REVISION = RevisionView("", "")
+
+class _Target(msgspec.Struct, frozen=True):
+    """Say what the driver pods of one DaemonSet should be."""
+
+    hash: str = ""
+    digest: str = ""
+    same: frozenset[str] = frozenset()
+
+
+_UNSETTLED = _Target()
 
 
 class _Common:
@@ -23,13 +34,16 @@ class _Common:
     def __init__(self, snapshot: Snapshot, policy: UpgradePolicy) -> None:
         self.snapshot = snapshot
         self.policy = policy
-        self.daemonsets = {ds.uid: ds.name for ds in snapshot.daemonsets if _drives(ds, snapshot.namespace)}
-        self.targets = _newest_revisions(snapshot, self.daemonsets)
+        driving = [ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and drives(ds, policy)]
+        self.daemonsets = {ds.uid: ds.name for ds in driving}
+        self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
+        self.targets = _targets(snapshot, self.daemonsets)
 
     def same_as(self, other: _Common) -> bool:
         """Tell whether a node's facts cannot differ for any of this."""
         return (
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
+            and self.selectors == other.selectors
             and self.snapshot.refusals == other.snapshot.refusals and self.snapshot.namespace == other.snapshot.namespace
         )
 
@@ -68,26 +82,35 @@ def gather(snapshot: Snapshot, policy: UpgradePolicy, memory: Memory | None = No
     return [facts for facts in found if facts is not None]
 
 
-def _drives(ds: DaemonSetView, namespace: str) -> bool:
-    if ds.namespace != namespace:
-        return False
+def concerns(policy: UpgradePolicy, node: NodeView) -> bool:
+    """Tell whether a node's driver is a matter of a policy."""
+    owner = node.labels.get(names.DRIVER_OWNER, "")
+    return owner == policy.driver if policy.driver else not (policy.unowned and owner)
+
+
+def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
+    """Tell whether a DaemonSet holds drivers that are a matter of a policy."""
+    owner = ds.owner if ds.owner is not None and ds.owner.kind == "NVIDIADriver" else None
+    if policy.driver or owner:
+        return owner is not None and owner.name == policy.driver
     return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
 
 
-def _newest_revisions(snapshot: Snapshot, driving: Mapping[str, str]) -> dict[str, RevisionView]:
-    """Return the newest revision of each DaemonSet that has settled, by the DaemonSet's uid.
+def _targets(snapshot: Snapshot, driving: Mapping[str, str]) -> dict[str, _Target]:
+    """Return what the newest revision of each DaemonSet that has settled asks for, by the DaemonSet's uid.
 
     Revisions are found by owner, since one DaemonSet's name may begin another's. DaemonSets and revisions are watched apart, and
     either watch may lag: while the two do not tell of the same driver, it is not known what a driver pod would become.
     """
     daemonsets = {ds.uid: ds for ds in snapshot.daemonsets if ds.uid in driving}
-    newest: dict[str, RevisionView] = {}
-    for revision in snapshot.revisions:
-        if revision.owner_uid in daemonsets:
-            before = newest.get(revision.owner_uid)
-            if before is None or (before.revision, before.hash) < (revision.revision, revision.hash):
-                newest[revision.owner_uid] = revision
-    return {uid: revision for uid, revision in newest.items() if _agree(daemonsets[uid], revision)}
+    targets = {}
+    for uid, ds in daemonsets.items():
+        revisions = [revision for revision in snapshot.revisions if revision.owner_uid == uid]
+        newest = max(revisions, key=lambda revision: (revision.revision, revision.hash), default=None)
+        if newest is not None and _agree(ds, newest):
+            same = frozenset(each.hash for each in revisions if newest.pod_digest and each.pod_digest == newest.pod_digest)
+            targets[uid] = _Target(newest.hash, newest.config_digest, same)
+    return targets
 
 
 def _agree(ds: DaemonSetView, revision: RevisionView) -> bool:
@@ -96,15 +119,19 @@ def _agree(ds: DaemonSetView, revision: RevisionView) -> bool:
 
 def _node_facts(node: NodeView, on_node: Sequence[PodView], common: _Common) -> NodeFacts | None:
     snapshot, policy = common.snapshot, common.policy
+    if not concerns(policy, node):
+        return None
     pods = sorted(on_node, key=lambda pod: pod.ref)
-    drivers = [pod for pod in pods if is_driver_pod(pod, snapshot.namespace)]
+    drivers = [pod for pod in pods if _drives_for(pod, common)]
     state = node.state if node.state is not None else State.UNKNOWN
     record = node.record or Record(state=state)
     stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
-    if not drivers and not stranded and state not in IN_PROGRESS and state is not State.FAILED:
+    wanted = any(selector.items() <= node.labels.items() for selector in common.selectors)
+    busy = stranded or state in IN_PROGRESS or state is State.FAILED or (state is not State.UNKNOWN and not wanted)
+    if not drivers and not busy:
         return None
     driver = _the_driver(drivers)
-    target = common.targets.get(_daemonset_of(driver, common.daemonsets), NO_REVISION)
+    target = common.targets.get(_daemonset_of(driver, node, common), _UNSETTLED)
     return NodeFacts(
         node=node,
         state=state,
@@ -112,9 +139,11 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: _Common) -> 
         driver=driver,
         driver_pods=sum(not pod.deleting for pod in drivers),
         target=target.hash,
-        target_digest=target.config_digest,
+        target_digest=target.digest,
+        same=target.same,
+        wanted=wanted,
         validators=tuple(p for p in pods if p.namespace == snapshot.namespace and _app(p) == names.VALIDATOR_APP),
-        leaving=pods_to_leave(pods, policy.pod_deletion, snapshot.namespace),
+        leaving=pods_to_leave(pods, policy, snapshot.namespace),
         draining=pods_to_drain(pods, policy, snapshot.namespace) if policy.drain.enable else Leaving(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),
         refusals=snapshot.refusals,
@@ -128,9 +157,20 @@ def _app(pod: PodView) -> str:
 
 def is_driver_pod(pod: PodView, namespace: str) -> bool:
     """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
-    if pod.namespace != namespace or _app(pod) != names.DRIVER_APP:
+    if pod.namespace != namespace:
+        return False
+    if _app(pod) != names.DRIVER_APP and pod.labels.get(names.COMPONENT_LABEL) != names.DRIVER_COMPONENT:
         return False
     return pod.orphan or (pod.owner is not None and pod.owner.kind == "DaemonSet")
+
+
+def _drives_for(pod: PodView, common: _Common) -> bool:
+    """Tell whether a driver pod is a matter of the policy; a pod of another policy's DaemonSet that still lives is not."""
+    if not is_driver_pod(pod, common.snapshot.namespace):
+        return False
+    if pod.owner is None or pod.owner.uid in common.daemonsets:
+        return True
+    return all(ds.uid != pod.owner.uid for ds in common.snapshot.daemonsets)
 
 
 def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
@@ -138,11 +178,14 @@ def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
     return min(drivers, key=lambda pod: (pod.deleting, pod.orphan, -pod.created, pod.ref), default=None)
 
 
-def _daemonset_of(driver: PodView | None, daemonsets: Mapping[str, str]) -> str:
-    """Return the uid of the DaemonSet that a node's driver pod is, or would be, of."""
+def _daemonset_of(driver: PodView | None, node: NodeView, common: _Common) -> str:
+    """Return the uid of the DaemonSet that a node's driver pod is of or, without one, of a DaemonSet that selects the node."""
+    daemonsets = common.daemonsets
     if driver is not None and driver.owner is not None and driver.owner.uid in daemonsets:
         return driver.owner.uid
-    return min(daemonsets, key=lambda uid: (daemonsets[uid], uid), default="")
+    selecting = [ds.uid for ds in common.snapshot.daemonsets
+                 if ds.uid in daemonsets and ds.node_selector.items() <= node.labels.items()]
+    return min(selecting or daemonsets, key=lambda uid: (daemonsets[uid], uid), default="")
 
 
 def _running(pods: Iterable[PodView], selector: str) -> tuple[PodView, ...]:

@@ -13,11 +13,14 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
+from gpuward.model.rollout import DeviceHolders
 from gpuward.model.views import PodView
 from gpuward.upgrade.selectors import matches
 
 OWN_PODS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator", names.DRIVER_APP})
 """Pods that come and go with the driver: the workloads that the validator starts itself, and the driver pod, orphaned or not."""
+
+HOLDS = "it holds the driver without asking for a GPU ({how}): end it, or set deviceHolders: Evict or Ignore in the RolloutPolicy"
 
 
 class Blocked(msgspec.Struct, frozen=True):
@@ -25,6 +28,8 @@ class Blocked(msgspec.Struct, frozen=True):
 
     pod: PodView
     why: str
+    holds: str = ""
+    """By what it holds the driver, where it asks for no GPU and only the settings keep it from being evicted."""
 
 
 class Leaving(msgspec.Struct, frozen=True):
@@ -39,12 +44,28 @@ class Leaving(msgspec.Struct, frozen=True):
         return not self.pods and not self.blocked
 
 
-def pods_to_leave(pods: Iterable[PodView], rules: PodDeletion | Drain, namespace: str) -> Leaving:
-    """Return the pods that have to go: GPU pods for a pod deletion, all that a drain takes for a drain."""
+def pods_to_leave(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str) -> Leaving:
+    """Return the pods that have to go before the driver is replaced: those that use a GPU, and those that hold the driver."""
+    holders = policy.rollout.device_holders
+    users = [pod for pod in pods if not _ours(pod, namespace) and _uses_driver(pod, holders, namespace)]
+    held = [Blocked(pod, HOLDS.format(how=pod.holds), pod.holds) for pod in users if _only_holds(pod, holders)]
+    rest = _sorted_out((pod for pod in users if not _only_holds(pod, holders)), policy.pod_deletion)
+    return Leaving(rest.pods, (*rest.blocked, *held))
+
+
+def _uses_driver(pod: PodView, holders: DeviceHolders, namespace: str) -> bool:
+    if pod.finished:
+        return False
+    return pod.uses_gpu or (bool(pod.holds) and pod.namespace != namespace and holders is not DeviceHolders.IGNORE)
+
+
+def _only_holds(pod: PodView, holders: DeviceHolders) -> bool:
+    return not pod.uses_gpu and holders is DeviceHolders.HOLD and not pod.deleting
+
+
+def _sorted_out(pods: Iterable[PodView], rules: PodDeletion | Drain) -> Leaving:
     going, blocked = [], []
     for pod in pods:
-        if not _concerned(pod, rules, namespace):
-            continue
         why = _obstacle(pod, rules)
         if why is None:
             going.append(pod)
@@ -59,18 +80,20 @@ def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str
     A pod may go if the rules of the drain or those of the pod deletion permit it.
     """
     pods = tuple(pods)
-    drained = pods_to_leave(pods, policy.drain, namespace)
-    users = pods_to_leave(pods, policy.pod_deletion, namespace)
+    drained = _sorted_out((pod for pod in pods if not _ours(pod, namespace) and _drained(pod, policy.drain)), policy.drain)
+    users = pods_to_leave(pods, policy, namespace)
     going = {pod.ref: pod for pod in (*drained.pods, *users.pods)}
     blocked = {held.pod.ref: held for held in (*users.blocked, *drained.blocked) if held.pod.ref not in going}
     return Leaving(tuple(going.values()), tuple(blocked.values()))
 
 
-def _concerned(pod: PodView, rules: PodDeletion | Drain, namespace: str) -> bool:
-    if pod.namespace == namespace and pod.labels.get("app") in OWN_PODS:
-        return False
-    if isinstance(rules, PodDeletion):
-        return pod.uses_gpu and not pod.finished
+def _ours(pod: PodView, namespace: str) -> bool:
+    return pod.namespace == namespace and (
+        pod.labels.get("app") in OWN_PODS or pod.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
+    )
+
+
+def _drained(pod: PodView, rules: Drain) -> bool:
     selector = f"{rules.pod_selector},{names.DRAIN_SKIP}!=true" if rules.pod_selector else f"{names.DRAIN_SKIP}!=true"
     return matches(selector, pod.labels)
 

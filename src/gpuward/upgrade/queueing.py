@@ -37,12 +37,31 @@ def admission(node: NodeFacts) -> Move:
             cordon=owner,
             started=True,
             target=node.target,
+            forget=node.retargeted,
+            restart=True,
         )
     return Move(
-        State.CORDON_REQUIRED, annotations=requested, forced=node.requested, started=True, target=node.target
+        State.CORDON_REQUIRED,
+        annotations=requested,
+        forced=node.requested,
+        started=True,
+        target=node.target,
+        forget=node.retargeted,
     )
 
 
-def turn(node: NodeFacts) -> tuple[int, str]:
-    """Return the sort key of the queue: idle nodes first, so that the most nodes are done before anything must move."""
-    return len(node.leaving.pods), node.node.name
+def turn(node: NodeFacts) -> tuple[int, int, int, float, str]:
+    """Return the sort key of the queue: what disturbs least comes first, so that most nodes are done before anything must move.
+
+    Nodes that failed before come after all others, then idle nodes before those with GPU pods to move, few pods before many, low
+    priorities before high ones, and pods that ran a short time before those that would lose much; then by name.
+    """
+    failure = node.record.failure
+    pods = () if node.restart_only else node.leaving.pods
+    return (
+        failure.attempts if failure else 0,
+        len(pods),
+        max((pod.priority for pod in pods), default=0),
+        -max((pod.created for pod in pods), default=0.0),
+        node.node.name,
+    )

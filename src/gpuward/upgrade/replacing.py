@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from gpuward import names
 from gpuward.model.actions import DeletePod
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import State
+from gpuward.model.views import PodView
 from gpuward.upgrade.emptying import fail
+from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.facts import RESTARTS_TOLERATED, NodeFacts
 from gpuward.upgrade.finishing import finish
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 
-VALIDATION_TIMEOUT = 600.0
-"""Seconds that a validator pod may take to get ready (NVIDIA's fixed limit)."""
+RETURNS_TOLERATED = 5
+"""How often a node is emptied anew because pods that use its GPUs came back, before that counts as a failure."""
 
 UNTOLD = {"cause": "whoever set the label did not say why", "step": "an unknown step"}
 """What is known of a failure that gpuward did not see."""
@@ -22,23 +28,60 @@ UNTOLD = {"cause": "whoever set the label did not say why", "step": "an unknown 
 @step(State.POD_RESTART_REQUIRED)
 def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Replace the driver pod, once nothing that must leave still uses the node's GPUs."""
-    if node.driver is None:
-        return Wait(Hold(Reason.DRIVER_POD_MISSING, {}, node.record.since))
-    if node.driver.deleting:
-        return Wait(Hold(Reason.DRIVER_STOPPING, {"pod": node.driver.name}, node.record.since))
+    if node.driver is not None and not node.driver.deleting and node.driver_pods == 1 and node.target:
+        if node.driver_ready and not _wants_fresh_pod(node):
+            since = {names.VALIDATION_SINCE: str(int(now))}
+            return Move(State.VALIDATION_REQUIRED, annotations=since | _without_safe_load(node))
+        if node.in_step and node.driver.restarts > RESTARTS_TOLERATED and not _wants_fresh_pod(node):
+            return fail(node, f"driver pod {node.driver.name} restarted {node.driver.restarts} times", now)
+        if not node.leaving.empty and not (node.record.restart if node.in_step else node.restart_only):
+            return _empty_again(node, now)
+    hold = _awaited(node)
+    until = _deadline(node, policy)
+    if until is not None and now >= until and node.node.upgrade_label == node.state:
+        return fail(node, f"still {sentence(hold)}, after {int(until - node.record.since)} s", now)
+    hold = msgspec.structs.replace(hold, until=until)
+    if hold.reason is Reason.DRIVER_STARTING:
+        return Wait(hold, annotations=_without_safe_load(node), retry_at=until)
+    return Wait(hold, actions=_replacement(node), recordon=bool(_replacement(node)) and not node.unschedulable, retry_at=until)
+
+
+def _awaited(node: NodeFacts) -> Hold:
+    """Say what has to come before the driver is ready."""
+    since, driver = node.record.since, node.driver
+    if driver is None:
+        return Hold(Reason.DRIVER_POD_MISSING, {}, since)
+    if driver.deleting:
+        return Hold(Reason.DRIVER_STOPPING, {"pod": driver.name}, since)
     if node.driver_pods > 1:
-        return Wait(Hold(Reason.TWO_DRIVER_PODS, {"pods": node.driver_pods}, node.record.since))
+        return Hold(Reason.TWO_DRIVER_PODS, {"pods": node.driver_pods}, since)
     if not node.target:
-        return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since))
+        return Hold(Reason.TEMPLATE_SETTLING, {}, since)
     if not node.in_step or _wants_fresh_pod(node):
-        return _replace(node)
-    if node.driver.ready:
-        since = {names.VALIDATION_SINCE: str(int(now))}
-        return Move(State.VALIDATION_REQUIRED, annotations=since | _without_safe_load(node))
-    if node.driver.restarts > RESTARTS_TOLERATED:
-        return fail(node, f"driver pod {node.driver.name} restarted {node.driver.restarts} times", now)
-    hold = Hold(Reason.DRIVER_STARTING, {"pod": node.driver.name, "waiting": node.driver.waiting}, node.record.since)
-    return Wait(hold, annotations=_without_safe_load(node))
+        return Hold(Reason.DRIVER_STOPPING, {"pod": driver.name}, since)
+    return Hold(Reason.DRIVER_STARTING, _pod(driver), since)
+
+
+def _deadline(node: NodeFacts, policy: UpgradePolicy) -> float | None:
+    seconds = policy.rollout.deadline(node.state)
+    return node.record.since + seconds if seconds else None
+
+
+def _replacement(node: NodeFacts) -> tuple[DeletePod, ...]:
+    """Return the deletion of a driver pod that is to be replaced and not on its way yet."""
+    if node.driver is None or node.driver.deleting or node.driver_pods > 1 or not node.target:
+        return ()
+    if node.in_step and not _wants_fresh_pod(node):
+        return ()
+    return (DeletePod(node.driver.ref, node.node.name, last_look=not node.restart_only, why="its template is out of date"),)
+
+
+def _empty_again(node: NodeFacts, now: float) -> Move:
+    """Go back and evict the pods that took the node's GPUs before the driver was replaced; not for ever."""
+    if node.record.returns < RETURNS_TOLERATED:
+        return Move(State.POD_DELETION_REQUIRED, returned=True)
+    pods = [*node.leaving.pods, *(blocked.pod for blocked in node.leaving.blocked)]
+    return fail(node, f"pods that use its GPUs come back to the cordoned node again and again: {pods[0].ref}", now)
 
 
 def _wants_fresh_pod(node: NodeFacts) -> bool:
@@ -46,18 +89,6 @@ def _wants_fresh_pod(node: NodeFacts) -> bool:
     if node.driver is None or not node.record.forced or node.safe_load:
         return False
     return not node.driver.ready and node.driver.created < int(node.record.started)
-
-
-def _replace(node: NodeFacts) -> Step:
-    if not node.leaving.empty and not node.restart_only:
-        return Move(State.POD_DELETION_REQUIRED)
-    assert node.driver is not None
-    deletion = DeletePod(node.driver.ref, node.node.name, last_look=not node.restart_only, why="its template is out of date")
-    return Wait(
-        Hold(Reason.DRIVER_STOPPING, {"pod": node.driver.name}, node.record.since),
-        actions=(deletion,),
-        recordon=not node.unschedulable,
-    )
 
 
 def _without_safe_load(node: NodeFacts) -> dict[str, str | None]:
@@ -75,30 +106,51 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since), annotations=safe_load)
     if node.validated:
         return finish(node)
-    if stale := [pod for pod in node.stale_validators if not pod.deleting]:
-        deletions = tuple(DeletePod(pod.ref, node.node.name, why="it validated an earlier driver") for pod in stale)
-        hold = Hold(Reason.VALIDATOR_REPLACING, {"pod": stale[0].name}, node.record.since)
-        return Wait(hold, actions=deletions, annotations=safe_load)
+    stale = [pod for pod in node.stale_validators if not pod.deleting]
+    hold = _unconfirmed(node, stale)
+    until = _deadline(node, policy)
+    if until is not None and now >= until and node.node.upgrade_label == node.state:
+        return fail(node, f"still {sentence(hold)}, after {int(until - node.record.since)} s", now)
+    deletions = tuple(DeletePod(pod.ref, node.node.name, why="it validated an earlier driver") for pod in stale)
+    return Wait(msgspec.structs.replace(hold, until=until), actions=deletions, annotations=safe_load, retry_at=until)
+
+
+def _unconfirmed(node: NodeFacts, stale: Sequence[PodView]) -> Hold:
+    """Say what has to come before the driver counts as validated."""
+    since = node.record.since
+    if not node.driver_ready and node.driver is not None:
+        return Hold(Reason.DRIVER_STARTING, _pod(node.driver), since)
+    if stale:
+        return Hold(Reason.VALIDATOR_REPLACING, {"pod": stale[0].name}, since)
     if not node.live_validators:
-        return Wait(Hold(Reason.VALIDATOR_MISSING, {}, node.record.since), annotations=safe_load)
-    until = node.record.since + VALIDATION_TIMEOUT
-    pod = next((pod for pod in node.live_validators if not pod.ready), node.driver)
-    if now >= until:
-        return fail(node, f"pod {pod.name} was not ready {int(VALIDATION_TIMEOUT)} s after the driver was", now)
-    hold = Hold(Reason.VALIDATOR_STARTING, {"pod": pod.name, "waiting": pod.waiting}, node.record.since, until)
-    return Wait(hold, annotations=safe_load, retry_at=until)
+        return Hold(Reason.VALIDATOR_MISSING, {}, since)
+    return Hold(Reason.VALIDATOR_STARTING, _pod(next(pod for pod in node.live_validators if not pod.ready)), since)
+
+
+def _pod(pod: PodView) -> dict[str, object]:
+    restarts = f"{pod.restarts} restarts" if pod.restarts else ""
+    what = ", ".join(filter(None, (pod.waiting, restarts)))
+    return {"pod": pod.name, "waiting": f" ({what})" if what else ""}
 
 
 @step(State.FAILED)
 def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
-    """Stay failed until somebody relabels the node, the target changes, or the driver is seen ready and freshly validated."""
-    if node.target and node.record.target and node.target != node.record.target and not node.by_hand:
-        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
+    """Try again some times, ever later; and at once when the target changes or the driver is seen ready and freshly validated."""
+    if node.retargeted and not node.by_hand:
+        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched, forget=True)
     if node.validated:
         return Move(State.VALIDATION_REQUIRED)
-    failure = node.record.failure
-    args = {"cause": failure.cause, "step": failure.state} if failure else UNTOLD
-    return Wait(Hold(Reason.FAILED, args, node.record.since))
+    failure, retries = node.record.failure, policy.rollout.retries
+    if failure is None:
+        return Wait(Hold(Reason.FAILED, UNTOLD, node.record.since))
+    args: dict[str, object] = {"cause": failure.cause, "step": failure.state}
+    if failure.attempts > retries:
+        return Wait(Hold(Reason.FAILED, args, node.record.since))
+    until = failure.at + policy.rollout.retry_backoff * 2.0 ** min(failure.attempts - 1, 10)
+    if now >= until:
+        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
+    args |= {"retry": failure.attempts, "retries": retries}
+    return Wait(Hold(Reason.RETRY_LATER, args, node.record.since, until), retry_at=until)
 
 
 @step(State.UNKNOWN)
@@ -110,4 +162,8 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.UPGRADE_REQUIRED, forced=node.requested or interrupted)
     if not node.target and node.driver is not None and not node.driver.orphan:
         return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since))
-    return Move(State.DONE) if node.state is State.UNKNOWN else Rest()
+    if node.state is State.UNKNOWN:
+        return Move(State.DONE)
+    if node.driver_ready and node.driver is not None and node.driver.revision != node.target:
+        return Wait(Hold(Reason.METADATA_BEHIND, {}, node.record.since))
+    return Rest()

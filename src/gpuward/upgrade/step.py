@@ -27,6 +27,12 @@ class Move(msgspec.Struct, frozen=True):
     started: bool = False
     """Whether this move admits the node: the upgrade's clock starts."""
     target: str = ""
+    forget: bool = False
+    """Whether earlier failures count no more."""
+    restart: bool = False
+    """Whether only the driver pod is going to be restarted."""
+    returned: bool = False
+    """Whether the node has to be emptied once more."""
     events: tuple[EventText, ...] = ()
 
 

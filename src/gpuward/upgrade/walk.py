@@ -14,12 +14,16 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, encode_record
 from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State, check_transition
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.step import STEPS, Move, Rest, Step, Wait
+from gpuward.upgrade.finishing import release
+from gpuward.upgrade.step import STEPS, Move, Step, Wait
 
 ENTERED = "Successfully updated node state label to "
 
 _AT_REST = frozenset({State.UNKNOWN, State.DONE})
 """States in which no earlier request is still to be met."""
+
+_RESTARTING = frozenset({State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED})
+"""States in which it matters that only the driver pod is restarted."""
 
 
 class Path(msgspec.Struct, frozen=True):
@@ -34,6 +38,8 @@ class Path(msgspec.Struct, frozen=True):
     """Whether the record is written though no state was entered: somebody else set the label that it now follows."""
     hold: Hold | None = None
     retry_at: float | None = None
+    turn: int = 0
+    """The node's place in the queue, from 1, where it is held there."""
 
 
 def begin(node: NodeFacts, now: float) -> Path:
@@ -60,6 +66,8 @@ def begin(node: NodeFacts, now: float) -> Path:
         failure=None,
         cordon=owner,
         paused=0.0,
+        restart=node.state is State.POD_RESTART_REQUIRED and not node.by_hand and (node.restart_only or node.in_step),
+        returns=0,
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
     return Path(_changed(node, memory, record=record), annotations=memory, adopted=True)
@@ -112,7 +120,9 @@ def walk(path: Path, policy: UpgradePolicy, now: float, within: frozenset[State]
         IllegalTransition: a move is not in the transition table, or the steps go round in circles.
     """
     while len(path.entered) <= 2 * len(TRANSITIONS):
-        step = STEPS[path.node.state](path.node, policy, now) if path.node.state in STEPS else Rest()
+        if (released := release(path.node)) is not None:
+            return take(path, released, now)
+        step = STEPS[path.node.state](path.node, policy, now)
         if not isinstance(step, Move):
             return _stop(path, step)
         if step.to not in within:
@@ -128,9 +138,10 @@ def take(path: Path, move: Move, now: float) -> Path:
         IllegalTransition: the move is not in the transition table.
     """
     node = path.node
-    check_transition(node.state, move.to)
+    if not node.left or node.state is not State.UNKNOWN:
+        check_transition(node.state, move.to)
     cordoned = (node.unschedulable or move.cordon is not None) and not move.uncordon
-    ended = move.to is State.DONE
+    ended = move.to in _AT_REST
     record = Record(
         state=move.to,
         since=now,
@@ -138,7 +149,9 @@ def take(path: Path, move: Move, now: float) -> Path:
         target=move.target or node.record.target,
         cordon=None if ended or not cordoned else move.cordon or node.record.cordon,
         forced=not ended and (move.forced or (node.record.forced and node.state not in _AT_REST)),
-        failure=move.failure or (None if ended or move.started else node.record.failure),
+        failure=move.failure or (None if ended or move.forget else node.record.failure),
+        restart=move.restart or (node.record.restart and move.to in _RESTARTING),
+        returns=0 if ended or move.started else node.record.returns + move.returned,
     )
     changed = _changed(node, move.annotations, state=move.to, record=record, unschedulable=cordoned)
     return msgspec.structs.replace(
@@ -146,7 +159,7 @@ def take(path: Path, move: Move, now: float) -> Path:
         node=changed,
         entered=(*path.entered, move.to),
         annotations={**path.annotations, **move.annotations},
-        events=(*path.events, *move.events, EventText(ENTERED + move.to)),
+        events=(*path.events, *move.events, *([EventText(ENTERED + move.to)] if move.to else [])),
     )
 
 
@@ -181,11 +194,12 @@ def _patch(path: Path, before: NodeFacts) -> PatchNode | None:
     annotations = {key: value for key, value in path.annotations.items() if node.annotations.get(key) != value}
     if not path.entered and not path.adopted and not annotations and not turned:
         return None
-    record = {names.UPGRADE_RECORD: encode_record(path.node.record)}
     label = str(path.node.state) if path.node.state is not State.UNKNOWN else None
+    forgotten = bool(path.entered) and label is None
+    record = {names.UPGRADE_RECORD: None if forgotten else encode_record(path.node.record)}
     return PatchNode(
         node=node.ref,
-        labels={names.UPGRADE_STATE: label} if path.entered else {},
+        labels={names.UPGRADE_STATE: label} if path.entered and node.labels.get(names.UPGRADE_STATE) != label else {},
         annotations={**annotations, **record},
         unschedulable=path.node.unschedulable if turned else None,
         expect_labels={names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)},

@@ -22,13 +22,17 @@ class _Selector(msgspec.Struct, rename="camel"):
     match_expressions: list[_Expression] | None = None
 
 
-class _Spec(msgspec.Struct):
+class _Spec(msgspec.Struct, rename="camel"):
     selector: _Selector | None = None
+    unhealthy_pod_eviction_policy: str = "IfHealthyBudget"
 
 
 class _Status(msgspec.Struct, rename="camel"):
     observed_generation: int = 0
     disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
 
 
 class _Budget(msgspec.Struct):
@@ -57,6 +61,10 @@ def budget_view(raw: bytes | msgspec.Raw) -> BudgetView | None:
         version=meta.resource_version,
         selector=_requirements(selector),
         allowed=budget.status.disruptions_allowed if known else 0,
+        healthy=budget.status.current_healthy,
+        desired=budget.status.desired_healthy if known else 0,
+        expected=budget.status.expected_pods if known else 0,
+        spares_unhealthy=budget.spec.unhealthy_pod_eviction_policy != "AlwaysAllow",
     )
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from gpuward.upgrade.gates.driver_pod_missing import driver_pod_missing
 from gpuward.upgrade.gates.eviction_budget import eviction_budget
+from gpuward.upgrade.gates.failure_budget import failure_budget
 from gpuward.upgrade.gates.fleet import Candidate, Fleet, Gate
+from gpuward.upgrade.gates.held_devices import held_devices
 from gpuward.upgrade.gates.invalid_policy import invalid_policy
 from gpuward.upgrade.gates.max_parallel import max_parallel
 from gpuward.upgrade.gates.max_unavailable import max_unavailable
@@ -26,6 +28,8 @@ GATES: tuple[Gate, ...] = (
     driver_pod_missing,
     two_driver_pods,
     template_settling,
+    failure_budget,
+    held_devices,
     protected_pods,
     eviction_budget,
     max_unavailable,

@@ -23,6 +23,8 @@ class Fleet(msgspec.Struct, frozen=True):
     in_progress: frozenset[str] = frozenset()
     unavailable: frozenset[str] = frozenset()
     now: float = 0.0
+    failed: frozenset[str] = frozenset()
+    """Nodes that failed in this rollout since it was last resumed, and did not succeed since."""
     budgets: Mapping[str, tuple[BudgetView, ...]] = {}
     """Disruption budgets by namespace."""
     claims: Mapping[Ref, int] = {}
@@ -53,23 +55,31 @@ class Fleet(msgspec.Struct, frozen=True):
 
     def _claims_of(self, nodes: Iterable[NodeFacts]) -> Counter[Ref]:
         going = (pod for node in nodes for pod in node.leaving.pods if not pod.deleting)
-        return Counter(budget.ref for pod in going for budget in self.budgets_of(pod))
+        return Counter(budget.ref for pod in going for budget in self.budgets_of(pod) if not budget.lets_go(pod))
 
 
 Gate = Callable[[Candidate, Fleet, UpgradePolicy], Hold | None]
 
 
-def fleet_of(before: Iterable[NodeFacts], after: Iterable[NodeFacts], unsettled: frozenset[str], now: float) -> Fleet:
+def fleet_of(
+    before: Iterable[NodeFacts], after: Iterable[NodeFacts], unsettled: frozenset[str], policy: UpgradePolicy, now: float
+) -> Fleet:
     """Count the fleet as it is now, or will be after this pass's steps, whichever is worse for each node.
 
     Writes to different nodes run side by side, and any of them may fail: what a node gives back is given out when its
     write is seen. Nodes in progress are out of service even before they are cordoned. A node whose last write has no known
     outcome may have been admitted by it, from any state, so it counts.
     """
-    before = list(before)
-    nodes = [*before, *after]
+    before = [node for node in before if not node.left]
+    nodes = [*before, *(node for node in after if not node.left)]
     in_progress = frozenset(
         node.node.name for node in nodes if node.state in IN_PROGRESS or node.node.name in unsettled
     )
     broken = frozenset(node.node.name for node in nodes if node.unschedulable or not node.node.ready)
-    return Fleet(len(before), in_progress, in_progress | broken, now)
+    failed = frozenset(node.node.name for node in nodes if _failed(node, policy.rollout.resumed_at))
+    return Fleet(len(before), in_progress, in_progress | broken, now, failed)
+
+
+def _failed(node: NodeFacts, forgiven: float) -> bool:
+    failure = node.record.failure
+    return failure is not None and failure.at > forgiven and not node.retargeted

@@ -1,0 +1,16 @@
+"""Gate: the failure budget of the rollout."""
+
+from __future__ import annotations
+
+from gpuward.model.plan import Hold, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.upgrade.gates.fleet import Candidate, Fleet
+
+
+def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold every node once too many have failed, but for those that failed themselves or that somebody asked for by hand."""
+    limit = policy.rollout.failure_budget.of(fleet.total)
+    if len(fleet.failed) <= limit or node.record.failure is not None or node.record.forced or node.requested:
+        return None
+    args = {"failed": len(fleet.failed), "limit": limit, "total": fleet.total, "nodes": ", ".join(sorted(fleet.failed)[:3])}
+    return Hold(Reason.FAILURE_BUDGET, args, node.record.since)
