@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -23,6 +21,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 from tests.controlplane.plane import OPERATOR, WRITES, Plane
+from tools.controlplane import lent
 
 from bench.floor import Floor, closing
 from gpuward import names
@@ -32,7 +31,6 @@ from gpuward.kube.client import Client, Selection
 from gpuward.kube.config import find_access
 from gpuward.wire.nodes import node_view
 
-ROOT = Path(__file__).parents[1]
 CASES = ("50:0:0:0", "50:10:0:0", "50:5:0:0", "50:1:0:0", "1:1:0:0", "50:10:20:5", "500:0:0:0")
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -130,21 +128,14 @@ class Fleet:
         return asyncio.get_running_loop().time()
 
 
-def control(*words: str) -> None:
-    """Run the control plane's command."""
-    subprocess.run([sys.executable, "-m", "tools.controlplane.controlplane", *words], cwd=ROOT, check=True, stdout=sys.stderr)
-
-
 def measure(case: Case) -> Result:
     """Start a control plane, roll a driver out with the operator and again with the floor's client, and stop it."""
     with tempfile.TemporaryDirectory(prefix="gpuward-bench-") as folder:
         state = Path(folder) / "run"
-        control("up", "--nodes", str(case.nodes), "--driver-seconds", str(case.driver_seconds),
-                "--validator-seconds", str(case.validator_seconds), "--state", str(state))
-        try:
+        options = ("--nodes", str(case.nodes), "--driver-seconds", str(case.driver_seconds),
+                   "--validator-seconds", str(case.validator_seconds))
+        with lent.running(state, *options):
             return _measure(Plane(state), case)
-        finally:
-            control("down", "--state", str(state))
 
 
 def _measure(plane: Plane, case: Case) -> Result:

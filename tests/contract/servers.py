@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,15 +14,17 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tools.controlplane import lent
 
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.sim.world import Delays
 from gpuward.sandbox.timeloop import SpeedLoop
 from tests.contract.api import PATIENCE, Server
 
-ROOT = Path(__file__).parents[2]
 WANTED = "GPUWARD_CONTROLPLANE"
-QUICK = Delays(pod_start_seconds=0.02, init_seconds=0.0, ready_seconds=0.02, termination_seconds=0.02)
+QUICK = Delays(reaction_seconds=0.005, pod_start_seconds=0.02, init_seconds=0.0, ready_seconds=0.02, termination_seconds=0.02)
+WATCH_LAG = 0.005
+"""Seconds by which watches lag behind writes, about as on a real server; other tests have the sandbox's larger ones."""
 T = TypeVar("T")
 
 
@@ -35,7 +35,7 @@ class SandboxThread:
         self._loop = SpeedLoop(1.0)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.sandbox = self.do(lambda: Sandbox(delays=QUICK))
+        self.sandbox = self.do(lambda: Sandbox(delays=QUICK, watch_delay=lambda _: WATCH_LAG))
 
     def start(self) -> str:
         """Let it live, and return a kubeconfig for it."""
@@ -108,15 +108,7 @@ def control_plane(home: Path) -> Iterator[ControlPlane]:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
     state = home / "run"
-    _control("up", "--nodes", "0", "--state", str(state))
-    try:
+    with lent.running(state, "--nodes", "0"):
         server = ControlPlane(state)
         yield server
         server.close()
-    finally:
-        _control("down", "--state", str(state))
-
-
-def _control(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "tools.controlplane.controlplane", *words], cwd=ROOT, check=True,
-                   stdout=subprocess.DEVNULL)

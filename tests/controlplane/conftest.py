@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tools.controlplane import lent
 
 from tests.controlplane.plane import NodeWatch, Plane
 from tests.controlplane.steps import NODES
 
-ROOT = Path(__file__).parents[2]
 WANTED = "GPUWARD_CONTROLPLANE"
-
-
-def _control(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "tools.controlplane.controlplane", *words], cwd=ROOT, check=True,
-                   stdout=subprocess.DEVNULL)
 
 
 @contextmanager
@@ -31,13 +24,10 @@ def started(state: Path, *options: str) -> Iterator[Plane]:
         pytest.skip(f"a real control plane is started only with {WANTED}=1, as ./dev test does")
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
-    _control("up", "--nodes", str(NODES), "--state", str(state), *options)
-    try:
+    with lent.running(state, "--nodes", str(NODES), *options):
         plane = Plane(state)
         plane.furnish()
         yield plane
-    finally:
-        _control("down", "--state", str(state))
 
 
 @pytest.fixture(scope="session")

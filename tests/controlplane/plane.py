@@ -162,7 +162,9 @@ class Plane:
 
     @staticmethod
     def _gpuward(*words: str) -> list[str]:
-        return [sys.executable, "-c", "from gpuward.cli.main import main; main()", *words]
+        # Whatever ends the tests ends what they run (PR_SET_PDEATHSIG is 1).
+        text = "import ctypes; ctypes.CDLL(None).prctl(1, 15); from gpuward.cli.main import main; main()"
+        return [sys.executable, "-c", text, *words]
 
 
 @dataclass(frozen=True)

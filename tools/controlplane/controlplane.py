@@ -12,10 +12,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,6 +32,8 @@ BIN = "GPUWARD_CONTROLPLANE_BIN"
 PATIENCE = 120.0
 """Seconds within which every step of the start must be done; on two busy cores the API server alone takes ten."""
 POLL = 0.1
+ATTEMPTS = 3
+TAKEN = "address already in use"
 
 
 def say(text: str) -> None:
@@ -57,16 +61,25 @@ def build(bin_dir: Path) -> None:
         say(f"built {name} in {time.monotonic() - began:.0f} s")
 
 
-def up(place: Place, nodes: int, delays: Delays) -> None:
-    """Start everything and wait until every node can take pods; on any failure nothing stays behind."""
-    if alive := [name for name in processes.names(place.run) if processes.running(place.run, name)]:
+def up(bin_dir: Path, run: Path, nodes: int, delays: Delays, ports: Callable[[], Ports] = free_ports) -> Place:
+    """Start everything and wait until every node can take pods; on any failure nothing stays behind.
+
+    Between the choice of a port and its use somebody else may take it: then others are chosen.
+    """
+    if alive := [name for name in processes.names(run) if processes.running(run, name)]:
         raise Failed(f"it runs already ({', '.join(alive)}): stop it first with ./dev controlplane down")
-    shutil.rmtree(place.run, ignore_errors=True)
-    try:
-        _start(place, nodes, delays)
-    except BaseException:
-        down(place.run)
-        raise
+    for attempt in range(ATTEMPTS):
+        place = Place(bin_dir.resolve(), run, ports())
+        shutil.rmtree(run, ignore_errors=True)
+        try:
+            _start(place, nodes, delays)
+            return place
+        except BaseException as error:
+            again = isinstance(error, Failed) and TAKEN in str(error) and attempt + 1 < ATTEMPTS
+            down(run)
+            if not again:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _start(place: Place, nodes: int, delays: Delays) -> None:
@@ -106,7 +119,25 @@ def _yield_to_others() -> None:
 
 
 def _interrupted(number: int, _: object) -> None:
+    # One is enough: a second one must not cut the tidying up short.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def _heed_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupted)
+
+
+def _end_with_input() -> None:
+    """Interrupt this process when its standard input ends, as it does when whoever holds the other end has gone."""
+    def read() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=read, daemon=True).start()
 
 
 state_option = click.option("--state", type=click.Path(path_type=Path), default=CACHE / "run", help="Where its state is kept.")
@@ -127,20 +158,44 @@ def build_command() -> None:
     build(CACHE / "bin")
 
 
+def up_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of what is started."""
+    for option in (
+        state_option, bin_option,
+        click.option("--validator-seconds", type=click.FloatRange(0), default=0.0, help="How long a validator pod takes."),
+        click.option("--driver-seconds", type=click.FloatRange(0), default=0.0, help="How long a driver pod takes to get ready."),
+        click.option("--nodes", type=click.IntRange(0), default=3, show_default=True, help="Nodes with 8 GPUs each."),
+    ):
+        command = option(command)
+    return command
+
+
 @commands.command("up")
-@click.option("--nodes", type=click.IntRange(0), default=3, show_default=True, help="Nodes with 8 GPUs each.")
-@click.option("--driver-seconds", type=click.FloatRange(0), default=0.0, help="How long a driver pod takes to get ready.")
-@click.option("--validator-seconds", type=click.FloatRange(0), default=0.0, help="How long a validator pod takes.")
-@bin_option
-@state_option
+@up_options
 def up_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_dir: Path | None, state: Path) -> None:
     """Start it; prints what a shell evaluates to reach it. State of an earlier run is thrown away."""
-    signal.signal(signal.SIGTERM, _interrupted)
+    _heed_signals()
+    _up_and_tell(bin_dir, state.resolve(), nodes, Delays(driver_seconds, validator_seconds))
+
+
+@commands.command("run")
+@up_options
+def run_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_dir: Path | None, state: Path) -> None:
+    """Start it as `up` does, and stop it when standard input ends: it cannot outlive who holds the other end."""
+    _heed_signals()
+    _end_with_input()
+    try:
+        _up_and_tell(bin_dir, state.resolve(), nodes, Delays(driver_seconds, validator_seconds))
+        signal.pause()
+    except KeyboardInterrupt:
+        down(state.resolve())
+
+
+def _up_and_tell(bin_dir: Path | None, run: Path, nodes: int, delays: Delays) -> None:
     if bin_dir is None:
         build(bin_dir := CACHE / "bin")
     began = time.monotonic()
-    place = Place(bin_dir.resolve(), state.resolve(), free_ports())
-    up(place, nodes, Delays(driver_seconds, validator_seconds))
+    place = up(bin_dir, run, nodes, delays)
     say(f"{nodes} nodes are ready at {place.server} after {time.monotonic() - began:.1f} s")
     click.echo(f"export KUBECONFIG={place.kubeconfig}")
 
