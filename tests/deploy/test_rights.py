@@ -84,7 +84,8 @@ ONLY_WHEN_NEEDED: set[Right] = {
 } | {
     (verb, "servicemonitors.monitoring.coreos.com") for verb in ("list", "watch", "create", "delete")
 } | {
-    ("get", "secrets"), ("patch", "events"), ("update", "clusterpolicies.nvidia.com/finalizers"),
+    ("patch", "rolloutpolicies.gpuward.io/status"), ("get", "secrets"), ("patch", "events"),
+    ("update", "clusterpolicies.nvidia.com/finalizers"),
     ("get", "leases.coordination.k8s.io"), ("create", "leases.coordination.k8s.io"), ("update", "leases.coordination.k8s.io"),
 }
 """What gpuward does only after a restart, for objects that are switched off, or on clusters that have more installed."""

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from gpuward import errors
+from gpuward.crd.generate import all_crds
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.resources import GVR
@@ -186,6 +187,59 @@ def test_a_new_list_of_pods_is_news_even_if_it_shows_the_same() -> None:
 def test_without_the_crds_it_is_not_synced_and_says_what_is_missing() -> None:
     async def play(scene: Following) -> None:
         assert not scene.cluster.is_synced
-        assert [resource for resource, _ in scene.reports] == ["clusterpolicies.nvidia.com"]
+        assert {resource for resource, _ in scene.reports} == {"clusterpolicies.nvidia.com", "rolloutpolicies.gpuward.io"}
 
     follow(play)
+
+
+def rollout_policies(scene: Following) -> list[str]:
+    return [policy.name for policy in scene.cluster.observe().rollout_policies]
+
+
+def rollout_policy(name: str) -> dict[str, Any]:
+    return {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": name}, "spec": {}}
+
+
+def install(scene: Following, *plurals: str) -> None:
+    for crd in all_crds():
+        if crd["spec"]["names"]["plural"] in plurals:
+            scene.sandbox.apply(crd)
+
+
+def test_rollout_policies_are_followed_from_when_their_crd_is_there() -> None:
+    async def play(scene: Following) -> None:
+        assert scene.cluster.is_synced, "they are optional"
+        assert [resource for resource, _ in scene.reports] == ["rolloutpolicies.gpuward.io"]
+        watcher = scene.cluster.watcher()
+        watcher.observe()
+        install(scene, "rolloutpolicies")
+        scene.sandbox.apply(rollout_policy("b"))
+        assert await watcher.changed(60)
+        await asyncio.sleep(60)
+        scene.sandbox.apply(rollout_policy("a"))
+        await asyncio.sleep(2)
+        assert rollout_policies(scene) == ["b", "a"], "the oldest first"
+
+    follow(play, lambda scene: install(scene, "clusterpolicies"))
+
+
+def test_a_server_that_fails_to_list_rollout_policies_does_not_say_that_there_are_none() -> None:
+    def fail(scene: Following) -> None:
+        install(scene, "clusterpolicies", "rolloutpolicies")
+        scene.sandbox.apply(rollout_policy("a"))
+
+        def interfere(request: messages.Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            if request.path.endswith("/rolloutpolicies"):
+                error = errors.ServerError("etcd is away")
+                return messages.answer(messages.status_object(error), error.status)
+            return proceed()
+
+        scene.transport.interfere = interfere
+
+    async def play(scene: Following) -> None:
+        assert not scene.cluster.is_synced
+        scene.transport.interfere = lambda request, proceed: proceed()
+        await scene.cluster.synced()
+        assert rollout_policies(scene) == ["a"]
+
+    follow(play, fail)

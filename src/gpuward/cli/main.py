@@ -8,6 +8,7 @@ import click
 
 from gpuward.cli.crds import crds
 from gpuward.cli.demo import demo
+from gpuward.cli.resume import resume
 from gpuward.cli.run import run
 from gpuward.cli.sandbox import sandbox
 from gpuward.cli.status import status
@@ -20,7 +21,7 @@ def commands() -> None:
     """Run and upgrade the GPU software stack of a Kubernetes cluster, and say at every moment what it waits for."""
 
 
-for command in (demo, run, status, crds, sandbox):
+for command in (demo, run, status, resume, crds, sandbox):
     commands.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""The ClusterPolicy in force, typed; what is wrong with it; and the upgrade policy that follows from both."""
+"""The ClusterPolicy in force, typed; what is wrong with it; and the upgrade policy that follows from it and the RolloutPolicy."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 
 from gpuward import names
+from gpuward.controllers.rollouts import ActiveRollout, RolloutReader, annotation, governed, resumed_at
 from gpuward.crd import decode, validate
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.crd.conversion import upgrade_policy
 from gpuward.errors import PolicyError
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 
@@ -24,6 +26,9 @@ class ActivePolicy(msgspec.Struct, frozen=True):
     policy: ClusterPolicy | None = None
     problems: tuple[PolicyError, ...] = ()
     upgrades: UpgradePolicy = UpgradePolicy()
+    rollout: ActiveRollout = ActiveRollout()
+    resume_problem: PolicyError | None = None
+    """Why the annotation that resumes a rollout says nothing; failures count as if it were not there."""
 
     @property
     def valid(self) -> ClusterPolicy | None:
@@ -35,18 +40,35 @@ class PolicyReader:
     """Read the active ClusterPolicy of snapshots, decoding each version of its spec once."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[str, int, str], ActivePolicy] | None = None
+        self._last: tuple[tuple[object, ...], ActivePolicy] | None = None
+        self._rollouts = RolloutReader()
 
     def read(self, snapshot: Snapshot) -> ActivePolicy:
         """Return the policy in force: the oldest ClusterPolicy. The others are ignored."""
+        rollout = self._rollouts.read(snapshot)
         if not snapshot.policies:
-            return ActivePolicy()
+            return ActivePolicy(rollout=rollout)
         view = snapshot.policies[0]
-        key = (view.uid, view.generation, _remembered(view.body))
+        last, resumed = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
+        key = (view.uid, view.generation, last, resumed, rollout.key)
         if self._last is None or self._last[0] != key:
-            self._last = (key, _read(view))
+            self._last = (key, _governed(_read(view), rollout))
         active = self._last[1]
-        return active if active.view == view else msgspec.structs.replace(active, view=view)
+        if active.view == view and active.rollout == rollout:
+            return active
+        return msgspec.structs.replace(active, view=view, rollout=rollout)
+
+
+def _governed(active: ActivePolicy, rollout: ActiveRollout) -> ActivePolicy:
+    """Return the policy with its upgrade policy completed by the RolloutPolicy and by when a rollout was resumed last."""
+    assert active.view is not None
+    body, resumed, problem = active.view.body, 0.0, None
+    try:
+        resumed = resumed_at(annotation(body, names.RESUMED_AT))
+    except PolicyError as error:
+        problem = error
+    upgrades = governed(active.upgrades, rollout, kept(body).rollout, resumed)
+    return msgspec.structs.replace(active, upgrades=upgrades, rollout=rollout, resume_problem=problem)
 
 
 def _read(view: PolicyView) -> ActivePolicy:
@@ -56,7 +78,7 @@ def _read(view: PolicyView) -> ActivePolicy:
         policy = decode.cluster_policy(view.body)
         problems = validate.cluster_policy(policy)
     if policy is None or problems:
-        return ActivePolicy(view, policy, tuple(problems), _last_valid(view.body))
+        return ActivePolicy(view, policy, tuple(problems), msgspec.structs.replace(kept(view.body), admit=False))
     return ActivePolicy(view, policy, (), _upgrades(policy))
 
 
@@ -70,18 +92,14 @@ def _upgrades(policy: ClusterPolicy) -> UpgradePolicy:
 
 
 def remember(upgrades: UpgradePolicy) -> str:
-    """Return the annotation in which a valid upgrade policy outlives an invalid edit of the ClusterPolicy."""
-    return msgspec.json.encode(upgrades).decode()
+    """Return the annotation in which a valid upgrade policy outlives an invalid edit of ClusterPolicy or RolloutPolicy."""
+    settings = msgspec.structs.replace(upgrades.rollout, resumed_at=RolloutSettings().resumed_at)
+    return msgspec.json.encode(msgspec.structs.replace(upgrades, admit=True, rollout=settings)).decode()
 
 
-def _remembered(body: Mapping[str, Any]) -> str:
-    return str((body.get("metadata", {}).get("annotations") or {}).get(names.VALID_UPGRADE_POLICY, ""))
-
-
-def _last_valid(body: Mapping[str, Any]) -> UpgradePolicy:
-    """Return the policy under which nodes in progress finish while the written one is invalid. It starts nothing new."""
+def kept(body: Mapping[str, Any]) -> UpgradePolicy:
+    """Return the last valid upgrade policy, or where none is remembered one under which nodes in progress can finish."""
     try:
-        upgrades = msgspec.json.decode(_remembered(body), type=UpgradePolicy)
+        return msgspec.json.decode(annotation(body, names.VALID_UPGRADE_POLICY), type=UpgradePolicy)
     except msgspec.MsgspecError:
-        upgrades = UpgradePolicy(auto_upgrade=True)
-    return msgspec.structs.replace(upgrades, admit=False)
+        return UpgradePolicy(auto_upgrade=True)

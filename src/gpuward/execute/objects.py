@@ -95,8 +95,7 @@ async def patch_status(world: World, action: PatchStatus) -> None:
     """Merge our fields into a custom resource's status."""
     gvr = _custom(action.kind)
     answer = await world.cluster.client.patch_status(gvr, action.ref.name, action.status, action.ref.namespace)
-    if gvr == resources.CLUSTER_POLICIES:
-        world.cluster.policies.learn(answer.body)
+    _learn(world, gvr, answer.body)
 
 
 async def patch_annotations(world: World, action: PatchAnnotations) -> None:
@@ -104,12 +103,19 @@ async def patch_annotations(world: World, action: PatchAnnotations) -> None:
     gvr = _custom(action.kind)
     patch = {"metadata": {"uid": action.ref.uid, "annotations": dict(action.annotations)}}
     answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
-    if gvr == resources.CLUSTER_POLICIES:
-        world.cluster.policies.learn(answer.body)
+    _learn(world, gvr, answer.body)
+
+
+def _learn(world: World, gvr: GVR, body: bytes) -> None:
+    cluster = world.cluster
+    caches = {resources.CLUSTER_POLICIES: cluster.policies, resources.ROLLOUT_POLICIES: cluster.rollout_policies}
+    if gvr in caches:
+        caches[gvr].learn(body)
 
 
 def _custom(kind: str) -> GVR:
-    return {"ClusterPolicy": resources.CLUSTER_POLICIES, "NVIDIADriver": resources.NVIDIA_DRIVERS}[kind]
+    return {"ClusterPolicy": resources.CLUSTER_POLICIES, "NVIDIADriver": resources.NVIDIA_DRIVERS,
+            "RolloutPolicy": resources.ROLLOUT_POLICIES}[kind]
 
 
 def _cache(world: World, kind: str) -> Cache[Any, Any] | None:

@@ -19,7 +19,7 @@ from gpuward.kube import resources
 from gpuward.kube.cache import Cache, Change
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
-from gpuward.kube.reflector import Reflector
+from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
 from gpuward.model.snapshot import Applied, Refusal, Snapshot
 from gpuward.model.views import BudgetView, ClaimView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
@@ -79,6 +79,7 @@ class Cluster:
         self.daemonsets = Cache(Projection(BY_PLACE, daemonset_view, _place))
         self.revisions = Cache(Projection(BY_PLACE, revision_view, _place, _same))
         self.policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
+        self.rollout_policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
         self.budgets = Cache(Projection(BY_PLACE, budget_view, _place, _same))
         self.claims = Cache(Projection(BY_PLACE, claim_view, _place, _same))
         self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
@@ -113,6 +114,7 @@ class Cluster:
         self._follow(Selection(resources.DAEMON_SETS, self.namespace), self.daemonsets)
         self._follow(Selection(resources.CONTROLLER_REVISIONS, self.namespace), self.revisions)
         self._follow(Selection(resources.CLUSTER_POLICIES), self.policies)
+        self._follow(Selection(resources.ROLLOUT_POLICIES), self.rollout_policies)
         self._follow(Selection(resources.POD_DISRUPTION_BUDGETS), self.budgets)
         self._follow(Selection(resources.RESOURCE_CLAIMS), self.claims)
         for kind, gvr in OWNED_KINDS.items():
@@ -140,6 +142,7 @@ class Cluster:
     def _unanswered(self) -> bool:
         optional: list[tuple[GVR, Cache[Any, Any]]] = [(gvr, self.owned[kind]) for kind, gvr in OWNED_KINDS.items()]
         optional += [(resources.POD_DISRUPTION_BUDGETS, self.budgets), (resources.RESOURCE_CLAIMS, self.claims)]
+        optional.append((resources.ROLLOUT_POLICIES, self.rollout_policies))
         return any(not cache.synced.is_set() and gvr not in self._refused for gvr, cache in optional)
 
     def follow_pods(self, keep: Callable[[PodView], bool]) -> None:
@@ -175,7 +178,8 @@ class Cluster:
     def _reported(self, gvr: GVR, error: errors.GpuwardError | None) -> None:
         if error is None:
             self._refused.pop(gvr, None)
-        else:
+        elif gvr != resources.ROLLOUT_POLICIES or isinstance(error, DENIED):
+            # A server that fails to list them does not say that there are none: other settings must not hold meanwhile.
             self._refused[gvr] = str(error)
         self._answered.set()
         self.touch()
@@ -192,6 +196,7 @@ class Cluster:
 
     def _caches(self) -> Iterable[Cache[Any, Any]]:
         yield from self._core()
+        yield self.rollout_policies
         yield self.budgets
         yield from self.owned.values()
 
@@ -216,7 +221,8 @@ class Cluster:
             daemonsets=tuple(self.daemonsets.values()),
             revisions=tuple(self.revisions.values()),
             budgets=tuple(self.budgets.values()),
-            policies=tuple(sorted(self.policies.values(), key=lambda policy: (policy.created, policy.name))),
+            policies=_oldest_first(self.policies),
+            rollout_policies=_oldest_first(self.rollout_policies),
             owned=self._owned_views(),
             applied=dict(self._applied),
             refusals=dict(self._refusals),
@@ -360,6 +366,10 @@ class Watcher:
         except TimeoutError:
             return False
         return True
+
+
+def _oldest_first(cache: Cache[str, PolicyView]) -> tuple[PolicyView, ...]:
+    return tuple(sorted(cache.values(), key=lambda policy: (policy.created, policy.name)))
 
 
 def _gvr(kind: str) -> GVR:

@@ -71,6 +71,7 @@ SERVICE_MONITORS: Final = GVR("monitoring.coreos.com", "v1", "servicemonitors", 
 PROMETHEUS_RULES: Final = GVR("monitoring.coreos.com", "v1", "prometheusrules", True)
 CLUSTER_POLICIES: Final = GVR(names.NVIDIA_GROUP, names.CLUSTER_POLICY_VERSION, "clusterpolicies", False)
 NVIDIA_DRIVERS: Final = GVR(names.NVIDIA_GROUP, names.NVIDIA_DRIVER_VERSION, "nvidiadrivers", False)
+ROLLOUT_POLICIES: Final = GVR(names.GPUWARD_GROUP, names.ROLLOUT_POLICY_VERSION, "rolloutpolicies", False)
 
 KINDS: Final[dict[tuple[str, str], GVR]] = {
     ("v1", "Node"): NODES,
@@ -96,6 +97,7 @@ KINDS: Final[dict[tuple[str, str], GVR]] = {
     ("monitoring.coreos.com/v1", "PrometheusRule"): PROMETHEUS_RULES,
     (CLUSTER_POLICIES.api_version, "ClusterPolicy"): CLUSTER_POLICIES,
     (NVIDIA_DRIVERS.api_version, "NVIDIADriver"): NVIDIA_DRIVERS,
+    (ROLLOUT_POLICIES.api_version, "RolloutPolicy"): ROLLOUT_POLICIES,
 }
 """From an object's apiVersion and kind to its resource, for objects that are rendered whole."""
 

@@ -1,0 +1,95 @@
+"""The RolloutPolicy controller: says on every RolloutPolicy whether it is followed, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from gpuward.controllers.policies import PolicyReader
+from gpuward.controllers.rollouts import ActiveRollout
+from gpuward.model.actions import Action, PatchStatus
+from gpuward.model.record import format_time
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PolicyView
+from gpuward.ports import Outcome
+
+ACCEPTED = "Accepted"
+"""The type of the one condition."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Hold what is to be said of a RolloutPolicy: its state, and the condition's reason and message."""
+
+    state: str
+    reason: str
+    message: str
+
+
+class Statuses(msgspec.Struct, frozen=True):
+    """Hold what one pass over the RolloutPolicies decided."""
+
+    actions: Sequence[Action] = ()
+    wake_at: float | None = None
+    problems: tuple[str, ...] = ()
+    """What people have to know of: policies and annotations that cannot be followed."""
+
+
+class RolloutPolicyController:
+    """Report on RolloutPolicies. What they say is followed by the decisions that it concerns."""
+
+    name = "controllers.RolloutPolicy"
+
+    def __init__(self, reader: PolicyReader) -> None:
+        self._reader = reader
+        self._log = structlog.get_logger(source=self.name)
+        self._said: tuple[str, ...] = ()
+
+    def decide(self, snapshot: Snapshot, now: float) -> Statuses:
+        """Return the status of every RolloutPolicy that has another one."""
+        active = self._reader.read(snapshot)
+        actions: list[Action] = []
+        for view in snapshot.rollout_policies:
+            finding = _finding(view, active.rollout)
+            if status := _status(finding, view, now):
+                actions.append(PatchStatus("RolloutPolicy", view.ref, status, why=finding.reason))
+        problems = [f"{active.rollout.title}: {problem}" for problem in active.rollout.problems]
+        if active.resume_problem is not None and active.view is not None:
+            problems.append(f"ClusterPolicy {active.view.name}: {active.resume_problem}")
+        return Statuses(actions, problems=tuple(problems))
+
+    def report(self, snapshot: Snapshot, decision: Statuses, outcomes: Sequence[Outcome]) -> None:
+        """Log each status written, and each problem once."""
+        for outcome in outcomes:
+            if not (outcome.error or outcome.dropped):
+                self._log.info("RolloutPolicy status", object=outcome.action.lane, status=outcome.action.why)
+        for problem in decision.problems:
+            if problem not in self._said:
+                self._log.warning("Settings of rollouts cannot be followed", problem=problem)
+        self._said = decision.problems
+
+
+def _finding(view: PolicyView, rollout: ActiveRollout) -> Finding:
+    assert rollout.view is not None
+    if view.uid != rollout.view.uid:
+        return Finding("ignored", "Ignored", f"{rollout.title} is older and in force")
+    if rollout.problems:
+        told = "; ".join(str(problem) for problem in rollout.problems)
+        return Finding("invalid", "Invalid", f"{told}. No upgrade starts; nodes in progress go on under the settings before.")
+    return Finding("active", "InForce", "driver upgrades follow it")
+
+
+def _status(finding: Finding, view: PolicyView, now: float) -> Mapping[str, Any] | None:
+    """Return the status to write, or None when the current one says the same."""
+    current = view.body.get("status") or {}
+    before: Mapping[str, Any] = next((one for one in current.get("conditions") or () if one.get("type") == ACCEPTED), {})
+    holds = "True" if finding.state == "active" else "False"
+    condition = {
+        "type": ACCEPTED, "status": holds, "reason": finding.reason, "message": finding.message,
+        "lastTransitionTime": before["lastTransitionTime"] if before.get("status") == holds else format_time(now),
+        "observedGeneration": view.generation,
+    }
+    wanted = {"state": finding.state, "conditions": [condition]}
+    return None if wanted == current else wanted

@@ -1,0 +1,97 @@
+"""The RolloutPolicy in force, typed, and what it makes of an upgrade policy.
+
+One that cannot be followed starts nothing new, like an invalid ClusterPolicy; nodes in progress go on under the settings that
+were in force last, which the ClusterPolicy remembers, and under the defaults where it remembers none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+
+from gpuward import names
+from gpuward.crd import decode
+from gpuward.crd.rollout_conversion import rollout_problems, rollout_settings
+from gpuward.errors import PolicyError
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.rollout import RolloutSettings
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PolicyView
+
+RESUMED_FIELD = f"metadata.annotations['{names.RESUMED_AT}']"
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class ActiveRollout(msgspec.Struct, frozen=True):
+    """Hold the RolloutPolicy in force and its settings: the defaults without one, None where it cannot be followed."""
+
+    view: PolicyView | None = None
+    problems: tuple[PolicyError, ...] = ()
+    settings: RolloutSettings | None = RolloutSettings()
+
+    @property
+    def key(self) -> tuple[str, int] | None:
+        """Return what is another one whenever the settings may be."""
+        return (self.view.uid, self.view.generation) if self.view else None
+
+    @property
+    def title(self) -> str:
+        """Return kind and name."""
+        return f"RolloutPolicy {self.view.name}" if self.view else ""
+
+
+class RolloutReader:
+    """Read the active RolloutPolicy of snapshots, decoding each version of its spec once."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[str, int], ActiveRollout] | None = None
+
+    def read(self, snapshot: Snapshot) -> ActiveRollout:
+        """Return the policy in force: the oldest RolloutPolicy. The others are ignored."""
+        if not snapshot.rollout_policies:
+            return ActiveRollout()
+        view = snapshot.rollout_policies[0]
+        key = (view.uid, view.generation)
+        if self._last is None or self._last[0] != key:
+            self._last = (key, _read(view))
+        active = self._last[1]
+        return active if active.view == view else msgspec.structs.replace(active, view=view)
+
+
+def _read(view: PolicyView) -> ActiveRollout:
+    if problems := rollout_problems(view.body):
+        return ActiveRollout(view, tuple(problems), None)
+    return ActiveRollout(view, (), rollout_settings(decode.rollout_policy(view.body)))
+
+
+def governed(upgrades: UpgradePolicy, rollout: ActiveRollout, last: RolloutSettings, resumed_at: float) -> UpgradePolicy:
+    """Return an upgrade policy with the settings of the RolloutPolicy, or, while that is invalid, with the `last` ones."""
+    settings = last if rollout.settings is None else rollout.settings
+    return msgspec.structs.replace(
+        upgrades,
+        admit=upgrades.admit and not rollout.problems,
+        rollout=msgspec.structs.replace(settings, resumed_at=resumed_at),
+    )
+
+
+def annotation(body: Mapping[str, Any], key: str) -> str:
+    """Return an annotation of a custom resource, empty where there is none."""
+    return str((body.get("metadata", {}).get("annotations") or {}).get(key, ""))
+
+
+def resumed_at(text: str) -> float:
+    """Return the time in the annotation that `gpuward resume` sets, 0 where there is none.
+
+    Raises:
+        PolicyError: it is no time.
+    """
+    if not text:
+        return 0.0
+    try:
+        return float(msgspec.convert(text, _Moment).timestamp())
+    except msgspec.ValidationError:
+        fix = "write a time such as 2026-01-31T12:00:00Z, or let `gpuward resume` write it"
+        raise PolicyError(RESUMED_FIELD, text, fix) from None
