@@ -150,6 +150,19 @@ def test_the_labels_of_a_pod_change_and_its_node_does_not(api: Api) -> None:
     assert api.strategic(at, {"spec": {"containers": [{"name": "main", "image": "new:2"}]}}).status == 200
 
 
+def test_only_a_binding_gives_a_pod_its_node(api: Api) -> None:
+    at = f"{PODS.path(api.ns)}/p"
+    made = api.made(PODS.path(api.ns), pod("p", nodeSelector={"nobody": "has-it"}))
+    refused = api.merge(at, {"spec": {"nodeName": "nowhere"}})
+    assert (refused.status, refused.causes) == (422, {("FieldValueForbidden", "spec")})
+    bound = api.post(f"{at}/binding", {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "nowhere"}})
+    assert (bound.status, bound.body["status"]) == (201, "Success")
+    found = api.get(at).body
+    assert (found["spec"]["nodeName"], found["metadata"]["generation"]) == ("nowhere", made["metadata"]["generation"])
+    again = api.post(f"{at}/binding", {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "elsewhere"}})
+    assert (again.status, again.reason) == (409, "Conflict")
+
+
 @pytest.mark.parametrize(("change", "said"), [
     ({"data": {"y": 2}}, "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"),
     ({"data": "text"}, "json: cannot unmarshal string into Go struct field ConfigMap.data of type map[string]string"),

@@ -60,14 +60,14 @@ def test_a_field_selector_watches_one_object(api: Api) -> None:
 
 
 def test_a_watch_ends_when_its_time_is_over_with_a_bookmark_before(api: Api) -> None:
-    path = PODS.path(api.ns)
+    path = CONFIG_MAPS.path(api.ns)
     version = api.get(path).body["metadata"]["resourceVersion"]
-    with api.watching(path, resourceVersion=version, timeoutSeconds=6, allowWatchBookmarks="true") as watch:
-        api.made(path, pod("a", node="nowhere"))  # in a quiet cluster there is nothing that a bookmark could say
+    with api.watching(path, resourceVersion=version, timeoutSeconds=3, allowWatchBookmarks="true") as watch:
+        api.made(path, config_map("a"))  # in a quiet cluster there is nothing that a bookmark could say
         events = watch.until_end()
     assert [event["type"] for event in events][-1:] == ["BOOKMARK"]
     last = events[-1]["object"]
-    assert (last["kind"], last["apiVersion"]) == ("Pod", "v1")
+    assert (last["kind"], last["apiVersion"]) == ("ConfigMap", "v1")
     assert int(last["metadata"]["resourceVersion"]) >= int(version)
 
 
@@ -94,7 +94,7 @@ def test_a_version_from_before_the_history_is_gone(api: Api) -> None:
 
 
 def test_a_future_version_is_too_large(api: Api) -> None:
-    with api.watching(PODS.path(api.ns), resourceVersion=999999999, timeoutSeconds=5) as watch:
+    with api.watching(PODS.path(api.ns), resourceVersion=999999999, timeoutSeconds=1) as watch:
         watch.until_end()
     assert watch.refused is None or "Too large resource version" in str(watch.refused)
 

@@ -215,8 +215,7 @@ def test_list_is_sorted_and_can_be_of_one_namespace(store: Store) -> None:
 
 def test_pods_are_found_by_node(store: Store) -> None:
     store.create("pods", pod("a", node="n1"))
-    store.create("pods", pod("b", node=None))
-    store.modify("pods", "default", "b", lambda p: p["spec"].update(nodeName="n1"))
+    store.bind(store.create("pods", pod("b", node=None)), "n1")
     assert [p["metadata"]["name"] for p in store.lookup("pods", "node", "n1")] == ["a", "b"]
     store.remove("pods", "default", "a")
     assert [p["metadata"]["name"] for p in store.lookup("pods", "node", "n1")] == ["b"]

@@ -143,5 +143,5 @@ class ApiServer:
                                   f'assigned to node "{pod["spec"]["nodeName"]}"')
         if not node:
             raise errors.BadRequest("target.name: Required value")
-        self.store.modify("pods", target.namespace, target.name or "", lambda obj: obj["spec"].update(nodeName=node))
+        self.store.bind(pod, node)
         return messages.success(201)

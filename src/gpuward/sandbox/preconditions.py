@@ -135,12 +135,9 @@ def count_generation(resource: Resource, old: Object, new: Object, subresource: 
 
 
 def _wanted(resource: Resource, obj: Object) -> Object:
-    """Return what an object asks for, which is what generations count; that a pod gets a node is not a wish."""
+    """Return what an object asks for, which is what generations count."""
     apart = ("metadata", "status") if "status" in resource.subresources else ("metadata",)
-    found = {name: value for name, value in obj.items() if name not in apart}
-    if resource.key == "pods":
-        found["spec"] = {name: value for name, value in found["spec"].items() if name != "nodeName"}
-    return found
+    return {name: value for name, value in obj.items() if name not in apart}
 
 
 def _refuse_new_finalizers(resource: Resource, old: Object, meta: Object) -> None:

@@ -243,6 +243,10 @@ class Store:
         change(new)
         return self._replace(resource_key, new, "status", False)
 
+    def bind(self, pod: Object, node: str) -> Object:
+        """Give a pod its node; nothing but this endpoint of the API can."""
+        return self._replace("pods", {**pod, "spec": {**pod["spec"], "nodeName": node}}, "binding", False)
+
     def modify(self, resource_key: str, namespace: str | None, name: str, change: Callable[[Object], None]) -> Object:
         """Let `change` edit a copy of an object and store it; its status stays as it is."""
         new = copy(self.get(resource_key, namespace, name))

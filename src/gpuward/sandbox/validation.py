@@ -152,9 +152,6 @@ def _changes(resource: Resource, new: Object, old: Object | None) -> Iterator[Ca
         yield "FieldValueInvalid", "spec.selector", f"Invalid value: {_go_map(after.get('selector'))}: field is immutable"
     if resource.key == "jobs.batch" and before.get("template") != after.get("template"):
         yield "FieldValueInvalid", "spec.template", f"Invalid value: {_go_map(after.get('template'))}: field is immutable"
-    if resource.key == "pods" and after.get("nodeName") and not before.get("nodeName"):
-        # The scheduler binds a pod by setting its node.
-        before = {**before, "nodeName": after["nodeName"]}
     if resource.key == "pods" and _frozen(before) != _frozen(after):
         yield ("FieldValueForbidden", "spec",
                "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"

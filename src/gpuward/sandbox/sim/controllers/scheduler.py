@@ -164,8 +164,7 @@ class Scheduler:
     def _bind(self, pod: Object, node: str) -> None:
         self._stop_waiting(uid_of(pod))
         self._demands.pop(uid_of(pod), None)
-        bound = {**pod, "spec": {**pod["spec"], "nodeName": node}}
-        self._world.store.update("pods", bound, decoded=True)
+        self._world.store.bind(pod, node)
 
     # What does not fit.
 
