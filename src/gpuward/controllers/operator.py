@@ -17,15 +17,16 @@ from gpuward.controllers.labels import LabelController
 from gpuward.controllers.loop import LEISURELY_GAP, Loop
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.policies import PolicyReader
+from gpuward.controllers.rolloutpolicy import RolloutPolicyController
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.controllers.upgrade import UpgradeController
-from gpuward.errors import GpuwardError
+from gpuward.errors import GpuwardError, NotFound
 from gpuward.execute.executor import ApiExecutor
 from gpuward.execute.world import World
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
-from gpuward.kube.resources import GVR
+from gpuward.kube.resources import GVR, ROLLOUT_POLICIES
 from gpuward.model.plan import Plan
 from gpuward.model.views import PodView, Ref
 from gpuward.ports import Clock
@@ -59,9 +60,11 @@ class Operator:
         self.executor = ApiExecutor(world, acting)
         self.upgrade = UpgradeController(self.reader, self.interest, self.metrics)
         policies = ClusterPolicyController(self.reader, self.surroundings, settings.images, self.metrics)
+        rollouts = RolloutPolicyController(self.reader)
         self._loops: list[Loop[Any]] = [
             Loop(policies, self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
             Loop(LabelController(self.reader), self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
+            Loop(rollouts, self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
             Loop(self.upgrade, self.cluster.watcher(), self.executor, clock, acting=acting),
         ]
         self._log = structlog.get_logger(source="setup")
@@ -103,6 +106,8 @@ class Operator:
     def _report(self, resource: GVR, error: GpuwardError | None) -> None:
         if error is None:
             self._log.info("Following again", resource=str(resource))
+        elif resource == ROLLOUT_POLICIES and isinstance(error, NotFound):
+            self._log.info("Not installed: gpuward's own settings have their defaults", resource=str(resource))
         else:
             self._log.warning("Cannot follow", resource=str(resource), error=str(error))
 
