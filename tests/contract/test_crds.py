@@ -9,7 +9,7 @@ import pytest
 
 from gpuward.crd.generate import all_crds
 from gpuward.kube.client import JSON_PATCH
-from gpuward.kube.resources import CLUSTER_POLICIES, CUSTOM_RESOURCE_DEFINITIONS, NVIDIA_DRIVERS
+from gpuward.kube.resources import CLUSTER_POLICIES, CUSTOM_RESOURCE_DEFINITIONS, NVIDIA_DRIVERS, ROLLOUT_POLICIES
 from tests.contract.api import STRATEGIC_PATCH, Api, Object, Server
 from tests.contract.crd_helpers import until_served
 from tests.contract.objects import names
@@ -216,3 +216,36 @@ def test_nvidias_definitions_and_their_rules(api: Api) -> None:
     refused = api.merge(path, {"spec": {"driverType": "vgpu"}})
     assert (refused.status, refused.causes) == (422, {("FieldValueInvalid", "spec.driverType")})
     assert "driverType is an immutable field" in refused.message
+
+
+@pytest.mark.parametrize(("spec", "field"), [
+    ({"deadlines": {"upgrade-done": "1m"}}, "spec.deadlines"),
+    ({"deadlines": {"drain-required": "soon"}}, "spec.deadlines.drain-required"),
+    ({"failureBudget": {"percent": 101}}, "spec.failureBudget.percent"),
+    ({"retries": -1}, "spec.retries"),
+    ({"retryBackoff": ""}, "spec.retryBackoff"),
+])
+def test_our_own_definition_refuses_what_cannot_be_followed(api: Api, spec: Object, field: str) -> None:
+    body = {"apiVersion": ROLLOUT_POLICIES.api_version, "kind": "RolloutPolicy", "metadata": {"name": api.ns}}
+    define_rollout_policies(api)
+    refused = api.post(ROLLOUT_POLICIES.path(), {**body, "spec": spec})
+    assert refused.status == 422
+    assert field in {path for _, path in refused.causes}
+
+
+def test_our_own_definition_fills_in_its_defaults(api: Api) -> None:
+    define_rollout_policies(api)
+    deadlines = {"validation-required": "1h30m"}
+    body = {"apiVersion": ROLLOUT_POLICIES.api_version, "kind": "RolloutPolicy", "metadata": {"name": api.ns}}
+    made = api.cluster_wide(ROLLOUT_POLICIES.path(), {**body, "spec": {"deadlines": deadlines}})
+    assert made["spec"] == {
+        "deadlines": deadlines, "deviceHolders": "Hold", "discoveryGrace": "10m", "failureBudget": {"nodes": 3, "percent": 10},
+        "killAtDeadline": False, "retries": 3, "retryBackoff": "1m",
+    }
+
+
+def define_rollout_policies(api: Api) -> None:
+    """Install the definition, once for all tests."""
+    reply = api.post(CRDS, dict(next(crd for crd in all_crds() if crd["spec"]["group"] == ROLLOUT_POLICIES.group)))
+    assert reply.status in (201, 409), reply.body
+    until_served(api.server, ROLLOUT_POLICIES.path())

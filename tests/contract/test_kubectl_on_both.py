@@ -47,9 +47,12 @@ def test_explain_and_edit_a_custom_resource(api: Api) -> None:
     api.kubectl("wait", "--for=condition=Established", "crd/clusterpolicies.nvidia.com", "--timeout=20s")
     until_served(api.server, "/apis/nvidia.com/v1")
     until_served(api.server, "/openapi/v3/apis/nvidia.com/v1")
+    until_served(api.server, "/openapi/v3/apis/gpuward.io/v1alpha1")
     told = api.kubectl("explain", "clusterpolicy.spec.driver.upgradePolicy")
     assert "maxParallelUpgrades" in told
     assert "autoUpgrade" in told
+    told = api.kubectl("explain", "rolloutpolicy.spec.deadlines")
+    assert "pod-restart-required has 30m" in " ".join(told.split())
     assert "FIELD: selector" in api.kubectl("explain", "daemonset.spec.selector")
     assert "image\t<string>" in api.kubectl("explain", "pod.spec.containers")
 
