@@ -1,0 +1,162 @@
+"""gpuward's own settings of a rollout: written, edited, broken, doubled, absent; and a rollout that is resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuward.cli.resume import resume_rollout
+from gpuward.crd.generate import CUSTOM_RESOURCES, crd
+from gpuward.kube import resources
+from gpuward.model.states import State
+from gpuward.sandbox.sim.faults import Fault, FaultKind
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+
+ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
+EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
+KEY = "rolloutpolicies.gpuward.io"
+DEFINITION = next(crd(resource) for resource in CUSTOM_RESOURCES if resource.crd_name == KEY)
+
+
+async def apply(stage: Stage, name: str = "default", **spec: Any) -> None:
+    """Create a RolloutPolicy."""
+    body = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": name}, "spec": spec}
+    await stage.user.create(resources.ROLLOUT_POLICIES, body)
+
+
+async def edit(stage: Stage, name: str = "default", **spec: Any) -> None:
+    """Change fields of a RolloutPolicy; None removes one."""
+    await stage.user.patch_merge(resources.ROLLOUT_POLICIES, name, {"spec": spec})
+
+
+def status(stage: Stage, name: str = "default") -> dict[str, Any]:
+    """Return a RolloutPolicy's status."""
+    return dict(stage.get(KEY, name, "").get("status") or {})
+
+
+def break_drivers(stage: Stage, node: str = "*") -> Fault:
+    """Let the new driver crash."""
+    fault = Fault(FaultKind.DRIVER_CRASH, node=node, image=f"*{NEW}*")
+    stage.sandbox.faults.add(fault)
+    return fault
+
+
+def failed(stage: Stage) -> list[str]:
+    """Return the nodes whose upgrade has failed."""
+    return sorted(node for node, state in stage.states().items() if state == State.FAILED)
+
+
+@on_stage(gpu_nodes=4, upgrade=ONE)
+async def test_a_rollout_pauses_at_its_failure_budget_and_goes_on_when_it_is_resumed(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, failureBudget={"nodes": 0, "percent": 0}, retries=0)
+    await stage.until(lambda: status(stage).get("state") == "active")
+    fault = break_drivers(stage)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: len(failed(stage)) == 1, within=7200)
+    await stage.rest(3600)
+    (broken,) = failed(stage)
+    assert {stage.hold(node) for node in stage.states() if node != broken} == {"FailureBudget"}
+    stage.sandbox.faults.clear(fault)
+    done = await resume_rollout(stage.user, stage.clock.now())
+    assert done.nodes == (broken,)
+    await stage.until(lambda: len(stage.drivers()) == 1, within=3600)
+    assert stage.drivers() == [NEW]
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_more_room_in_the_budget_lets_a_paused_rollout_go_on_too(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, failureBudget={"nodes": 0, "percent": 0}, retries=0)
+    break_drivers(stage, "gpu-1")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "FailureBudget", within=7200)
+    await edit(stage, failureBudget={"nodes": 1})
+    await stage.until(lambda: [stage.driver(node) for node in ("gpu-2", "gpu-3")] == [NEW, NEW], within=3600)
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_deadline_of_the_policy_is_kept(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, deadlines={"validation-required": "2m"}, retries=0)
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1", pod="nvidia-operator-validator*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.VALIDATION_REQUIRED)
+    begun = stage.clock.now()
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED)
+    assert 115 < stage.clock.now() - begun < 125
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_second_policy_is_ignored_until_the_first_is_gone(stage: Stage) -> None:
+    await apply(stage, "first", retries=1)
+    await stage.until(lambda: status(stage, "first").get("state") == "active")
+    await stage.rest(1)
+    await apply(stage, "second", retries=2)
+    await stage.until(lambda: status(stage, "second").get("state") == "ignored")
+    assert "RolloutPolicy first" in status(stage, "second")["conditions"][0]["message"]
+    assert retries(stage) == 1
+    await stage.user.delete(resources.ROLLOUT_POLICIES, "first")
+    await stage.until(lambda: status(stage, "second").get("state") == "active")
+    assert retries(stage) == 2
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_one_that_cannot_be_followed_starts_nothing_says_what_to_write_and_keeps_the_settings_before(stage: Stage) -> None:
+    stage.sandbox.apply(_loosened())
+    await stage.installed()
+    await apply(stage, retries=5)
+    await stage.until(lambda: retries(stage) == 5)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    await edit(stage, deadlines={"sleeping": "1m"}, retryBackoff="soon")
+    await stage.until(lambda: status(stage).get("state") == "invalid")
+    message = status(stage)["conditions"][0]["message"]
+    assert "spec.retryBackoff: 'soon'" in message
+    assert "'sleeping'" in message
+    await stage.until(lambda: stage.driver("gpu-1") == NEW and stage.state("gpu-1") == State.DONE)
+    await stage.restart_operator()
+    await stage.rest(300)
+    assert (stage.driver("gpu-2"), stage.hold("gpu-2")) == (OLD, "InvalidPolicy")
+    assert retries(stage) == 5, "also after a restart"
+    assert len([line for line in stage.warnings("cannot be followed") if "'soon'" in line["problem"]]) == 2, "once per start"
+    await edit(stage, deadlines=None, retryBackoff=None)
+    await stage.upgraded()
+    assert status(stage)["state"] == "active"
+
+
+@on_stage(gpu_nodes=1, upgrade=ONE)
+async def test_an_empty_policy_is_filled_in_with_what_the_example_says(stage: Stage) -> None:
+    spec = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))["spec"]
+    await apply(stage)
+    assert stage.get(KEY, "default", "")["spec"] == {key: value for key, value in spec.items() if key != "deadlines"}
+
+
+@on_stage(gpu_nodes=1, upgrade=ONE)
+async def test_without_the_crd_the_defaults_hold_and_it_may_come_later(stage: Stage) -> None:
+    await stage.user.delete(resources.CUSTOM_RESOURCE_DEFINITIONS, KEY)
+    await stage.restart_operator()
+    await stage.installed()
+    await stage.rest(600)
+    assert stage.warnings(resource=KEY) == []
+    stage.sandbox.apply(DEFINITION)
+    await apply(stage, retries=9)
+    await stage.until(lambda: status(stage).get("state") == "active", within=60)
+    assert retries(stage) == 9
+    await stage.user.delete(resources.CUSTOM_RESOURCE_DEFINITIONS, KEY)
+    await stage.until(lambda: retries(stage) == 3)
+
+
+def retries(stage: Stage) -> int:
+    """Return a setting that is in force."""
+    return stage.operator.reader.read(stage.operator.cluster.observe()).upgrades.rollout.retries
+
+
+def _loosened() -> dict[str, Any]:
+    """Return the CRD as an older or a later version might have it: it accepts what this operator cannot follow."""
+    body = next(crd(resource) for resource in CUSTOM_RESOURCES if resource.crd_name == KEY)
+    schema = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return body
