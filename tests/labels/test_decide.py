@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
-from gpuward.labels.decide import decide_labels, discovery_lost, mig_capable
+from gpuward.labels.decide import decide_labels, mig_capable
 from gpuward.labels.policy import KNOWN, LabelPolicy, Workload
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
+from tests.build import NOW
 
 GPU = {names.NFD_GPU_LABELS[0]: "true"}
 CONTAINER = {
@@ -23,7 +24,7 @@ def changes(labels: dict[str, str], policy: LabelPolicy | None = None, *, pods: 
             annotations: dict[str, str] | None = None) -> tuple[dict[str, str | None], dict[str, str | None]]:
     """Return what one node's labels and annotations are changed to."""
     node = NodeView("n0", "uid", labels=labels, annotations=annotations or {})
-    patches = decide_labels(Snapshot("gpu-operator", {"n0": node}, {"n0": pods}), policy or LabelPolicy())
+    patches = decide_labels(Snapshot("gpu-operator", {"n0": node}, {"n0": pods}), policy or LabelPolicy(), NOW).patches
     assert len(patches) <= 1
     return (dict(patches[0].labels), dict(patches[0].annotations)) if patches else ({}, {})
 
@@ -109,35 +110,13 @@ def test_the_annotation_tells_the_driver_manager_that_nodes_are_emptied_for_it()
     assert changes(READY, policy, annotations={names.UPGRADE_ENABLED: "true"}) == ({}, {})
 
 
-GONE = {key: value for key, value in READY.items() if key not in GPU}
-OTHER_NFD = {names.NFD_KERNEL: "6.8.0"}
-
-
-def test_a_gpu_that_was_taken_out_takes_the_operands_with_it() -> None:
-    labels, annotations = changes({**GONE, **OTHER_NFD}, annotations={names.UPGRADE_ENABLED: "true"})
-    assert labels == {names.GPU_PRESENT: "false", **dict.fromkeys(CONTAINER)}
-    assert annotations == {names.UPGRADE_ENABLED: None}
-
-
-def test_a_restarting_discovery_takes_nothing_away() -> None:
-    assert changes(GONE) == ({}, {})
-
-
-def test_nothing_is_taken_away_under_a_running_gpu_pod() -> None:
-    user = PodView("ml", "train", node="n0", uses_gpu=True, phase="Running")
-    assert changes({**GONE, **OTHER_NFD}, pods=(user,)) == ({}, {})
-    finished = PodView("ml", "train", node="n0", uses_gpu=True, phase="Succeeded")
-    assert changes({**GONE, **OTHER_NFD}, pods=(finished,))[0][names.GPU_PRESENT] == "false"
-    assert discovery_lost(NodeView("n0", labels={**GONE, **OTHER_NFD}), (user,))
-
-
 def test_nodes_in_doubt_and_nodes_on_their_way_out_are_not_touched() -> None:
     node = NodeView("n0", labels=GPU)
-    assert decide_labels(Snapshot("ns", {"n0": node}, unsettled=frozenset({"n0"})), LabelPolicy()) == ()
-    assert decide_labels(Snapshot("ns", {"n0": NodeView("n0", labels=GPU, deleting=True)}), LabelPolicy()) == ()
+    assert decide_labels(Snapshot("ns", {"n0": node}, unsettled=frozenset({"n0"})), LabelPolicy(), NOW).patches == ()
+    assert decide_labels(Snapshot("ns", {"n0": NodeView("n0", labels=GPU, deleting=True)}), LabelPolicy(), NOW).patches == ()
 
 
 def test_each_changed_label_is_expected_as_it_was_read() -> None:
     node = NodeView("n0", labels={**READY, names.DEPLOY_DRIVER: ""})
-    (patch,) = decide_labels(Snapshot("ns", {"n0": node}), LabelPolicy())
+    (patch,) = decide_labels(Snapshot("ns", {"n0": node}), LabelPolicy(), NOW).patches
     assert patch.expect_labels == {names.DEPLOY_DRIVER: ""}

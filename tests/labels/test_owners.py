@@ -24,7 +24,7 @@ def changes(labels: dict[str, str], *claims: Claim, pods: tuple[PodView, ...] = 
             **policy: bool) -> tuple[dict[str, str | None], dict[str, str | None]]:
     """Return what a GPU node's labels and annotations are changed to."""
     node = NodeView("n0", "uid", labels={**READY, **labels}, annotations=annotations or {})
-    found = decide_labels(Snapshot("gpu-operator", {"n0": node}, {"n0": pods}), LabelPolicy(claims=claims, **policy))
+    found = decide_labels(Snapshot("gpu-operator", {"n0": node}, {"n0": pods}), LabelPolicy(claims=claims, **policy), 0.0).patches
     return (dict(found[0].labels), dict(found[0].annotations)) if found else ({}, {})
 
 
@@ -92,7 +92,7 @@ def test_sandbox_nodes_are_not_annotated() -> None:
 
 def test_without_nvidia_drivers_the_owner_stays_as_it_is() -> None:
     node = NodeView("n0", "uid", labels={**READY, OWNER: "a"})
-    assert decide_labels(Snapshot("gpu-operator", {"n0": node}), LabelPolicy()) == ()
+    assert decide_labels(Snapshot("gpu-operator", {"n0": node}), LabelPolicy(), 0.0).patches == ()
 
 
 @pytest.mark.parametrize(("state", "claim", "wanted"), [

@@ -12,7 +12,7 @@ from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.policies import ActivePolicy, PolicyReader, remember
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.errors import PolicyError
-from gpuward.labels.decide import has_gpu
+from gpuward.labels.discovery import has_gpu
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import structlog
 
 from gpuward.controllers.policies import PolicyReader
-from gpuward.labels.decide import decide_labels, discovery_lost
+from gpuward.labels.decide import Labelling, decide_labels
+from gpuward.labels.discovery import Kept
 from gpuward.labels.policy import label_policy
 from gpuward.model.actions import Action
 from gpuward.model.snapshot import Snapshot
 from gpuward.ports import Outcome
 
+NAMED = 10
+"""How many nodes a line of the log names."""
+
 
 class Labels(msgspec.Struct, frozen=True):
     """Hold what the labelling controller decided."""
 
-    actions: Sequence[Action] = ()
-    wake_at: float | None = None
+    labelling: Labelling = Labelling()
+
+    @property
+    def actions(self) -> Sequence[Action]:
+        """Return the patches."""
+        return self.labelling.patches
+
+    @property
+    def wake_at(self) -> float | None:
+        """Return when a node's grace ends."""
+        return self.labelling.wake_at
 
 
 class LabelController:
@@ -30,21 +43,31 @@ class LabelController:
     def __init__(self, reader: PolicyReader) -> None:
         self._reader = reader
         self._log = structlog.get_logger(source=self.name)
-        self._lost: frozenset[str] = frozenset()
+        self._kept: Mapping[str, Kept] = {}
 
     def decide(self, snapshot: Snapshot, now: float) -> Labels:
         """Return a patch for each node whose labels differ from what they should be."""
-        policy = self._reader.read(snapshot).valid
-        return Labels(decide_labels(snapshot, label_policy(policy))) if policy is not None else Labels()
+        active = self._reader.read(snapshot)
+        if active.valid is None:
+            return Labels()
+        return Labels(decide_labels(snapshot, label_policy(active.valid, settings=active.upgrades.rollout), now))
 
     def report(self, snapshot: Snapshot, decision: Labels, outcomes: Sequence[Outcome]) -> None:
-        """Log what changed, and nodes whose discovery labels are missing, once."""
+        """Log what changed, and nodes that keep their operands though discovery sees no GPU there, once for each reason."""
         for outcome in outcomes:
             if not (outcome.error or outcome.dropped):
                 self._log.info("Labelled node", node=outcome.action.lane, why=outcome.action.why)
-        lost = frozenset(
-            name for name, node in snapshot.nodes.items() if discovery_lost(node, snapshot.pods.get(name, ()))
-        )
-        if fresh := sorted(lost - self._lost):
-            self._log.warning("Nodes lost their discovery labels; their operands stay", nodes=fresh[:10], count=len(fresh))
-        self._lost = lost
+        kept = decision.labelling.kept
+        out, was_out = Kept.OUTAGE in kept.values(), Kept.OUTAGE in self._kept.values()
+        if out and not was_out:
+            total = sum(node.gpu_present for node in snapshot.nodes.values())
+            self._log.warning("Discovery outage: nodes lost their discovery labels together; their operands stay until "
+                              "these are back", nodes=sorted(kept)[:NAMED], count=len(kept), total=total)
+        elif was_out and not out:
+            self._log.info("The discovery outage is over")
+        for why in Kept:
+            fresh = sorted(name for name, found in kept.items() if found is why and self._kept.get(name) is not why)
+            if fresh and why is not Kept.OUTAGE:
+                self._log.warning("Discovery sees no GPU on nodes that had some; their operands stay", why=str(why),
+                                  nodes=fresh[:NAMED], count=len(fresh))
+        self._kept = kept

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from gpuward import names
+from gpuward.labels.discovery import Kept, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
 from gpuward.labels.owners import Claim, owner_of
 from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy, Workload
 from gpuward.model.actions import PatchNode
+from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
@@ -15,36 +19,57 @@ from gpuward.model.views import NodeView, PodView
 MIG_PRODUCTS = ("h100", "a100", "a30")
 
 
-def decide_labels(snapshot: Snapshot, policy: LabelPolicy) -> tuple[PatchNode, ...]:
-    """Return one patch for each node whose labels are not as they should be, by node name."""
-    patches = (
-        _patch(node, policy, snapshot.pods.get(name, ()))
-        for name, node in sorted(snapshot.nodes.items())
-        if name not in snapshot.unsettled and not node.deleting
+class Labelling(msgspec.Struct, frozen=True):
+    """Hold one decision about the labels of all nodes."""
+
+    patches: tuple[PatchNode, ...] = ()
+    """One for each node whose labels are not as they should be, by node name."""
+    wake_at: float | None = None
+    """When time alone changes the decision."""
+    kept: Mapping[str, Kept] = {}
+    """Nodes that keep their operands though discovery sees no GPU there, and why."""
+
+
+def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float) -> Labelling:
+    """Return what to change about the labels of nodes; of nodes that are in doubt or on their way out nothing."""
+    nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
+    outage = is_outage(snapshot.nodes.values())
+    patches: list[PatchNode | None] = []
+    losses: dict[str, Loss] = {}
+    for node in nodes:
+        pods = snapshot.pods.get(node.name, ())
+        if is_lost(node):
+            loss = judge_loss(
+                node, pods, outage=outage, grace=policy.discovery_grace, now=now, namespace=snapshot.namespace
+            )
+            losses[node.name] = loss
+            patches.append(_keep(node, loss) if loss.kept else _patch(node, policy, pods))
+        elif has_gpu(node) or not busy(node, pods, snapshot.namespace):
+            patches.append(_patch(node, policy, pods))
+    return Labelling(
+        patches=tuple(patch for patch in patches if patch is not None),
+        wake_at=min((loss.until for loss in losses.values() if loss.until is not None), default=None),
+        kept={name: loss.kept for name, loss in losses.items() if loss.kept},
     )
-    return tuple(patch for patch in patches if patch is not None)
 
 
-def has_gpu(node: NodeView) -> bool:
-    """Tell whether node feature discovery saw a GPU of NVIDIA's on the node's PCI bus."""
-    return any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
-
-
-def discovery_lost(node: NodeView, pods: Iterable[PodView]) -> bool:
-    """Tell whether a node that had GPUs lost its discovery labels in a way that is no wish to take its driver away.
-
-    Discovery that restarts drops all its labels at once; and under a running GPU pod there is a GPU, whatever labels say.
-    """
-    if has_gpu(node) or not node.gpu_present:
-        return False
-    silent = not any(key.startswith(names.NFD_PREFIX) for key in node.labels)
-    return silent or any(pod.uses_gpu and not pod.finished for pod in pods)
+def _keep(node: NodeView, loss: Loss) -> PatchNode | None:
+    """Leave a node's operands, and remember on it since when it lacks its labels, so that a restart begins no new grace."""
+    since = format_time(loss.since) if loss.since is not None else None
+    current = node.annotations.get(names.DISCOVERY_LOST)
+    if current == since:
+        return None
+    return PatchNode(
+        node.ref,
+        annotations={names.DISCOVERY_LOST: since},
+        expect_annotations={names.DISCOVERY_LOST: current},
+        has_annotations=node.has_annotations,
+        why="discovery sees no GPU" if since else "discovery is out",
+    )
 
 
 def _patch(node: NodeView, policy: LabelPolicy, pods: Iterable[PodView]) -> PatchNode | None:
     present = has_gpu(node)
-    if discovery_lost(node, pods):
-        return None
     wanted: dict[str, str | None] = {}
     if present != node.gpu_present and (present or names.GPU_PRESENT in node.labels):
         wanted[names.GPU_PRESENT] = "true" if present else "false"
@@ -54,6 +79,8 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Iterable[PodView]) -> Patc
         wanted |= _driver(node, {**node.labels, **wanted}, policy, pods)
     changed = {key: value for key, value in wanted.items() if node.labels.get(key) != value}
     annotations = _annotations(node, policy, present, wanted.get(names.DRIVER_OWNER, node.labels.get(names.DRIVER_OWNER)))
+    if names.DISCOVERY_LOST in node.annotations:
+        annotations[names.DISCOVERY_LOST] = None
     if not changed and not annotations:
         return None
     return PatchNode(

@@ -10,6 +10,9 @@ import msgspec
 from gpuward import names
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.labels.owners import Claim
+from gpuward.model.rollout import RolloutSettings
+
+_DEFAULTS = RolloutSettings()
 
 
 class Workload(StrEnum):
@@ -47,6 +50,8 @@ class LabelPolicy(msgspec.Struct, frozen=True):
     default_mig_config: str = ""
     claims: tuple[Claim, ...] | None = None
     """What NVIDIADrivers say about nodes; None where drivers are the ClusterPolicy's."""
+    discovery_grace: float = _DEFAULTS.discovery_grace
+    """Seconds for which a node keeps its operands though discovery says that it has no GPU."""
 
     def workload(self, label: str | None) -> Workload:
         """Return what a node is for; without sandbox workloads every node is for containers."""
@@ -66,8 +71,10 @@ class LabelPolicy(msgspec.Struct, frozen=True):
         return _PASSTHROUGH | _keys("kata-sandbox-device-plugin" if self.kata else "sandbox-device-plugin")
 
 
-def label_policy(policy: ClusterPolicy, claims: Iterable[Claim] = ()) -> LabelPolicy:
-    """Return what a ClusterPolicy, and the NVIDIADrivers that it leaves drivers to, say about node labels."""
+def label_policy(
+    policy: ClusterPolicy, claims: Iterable[Claim] = (), settings: RolloutSettings = _DEFAULTS
+) -> LabelPolicy:
+    """Return what a ClusterPolicy, the NVIDIADrivers that it leaves drivers to, and our own settings say about node labels."""
     spec = policy.spec
     sandbox, mig = spec.sandbox_workloads, spec.mig_manager
     upgrades = spec.driver.is_enabled and spec.driver.upgrade_policy.auto_upgrade
@@ -78,4 +85,5 @@ def label_policy(policy: ClusterPolicy, claims: Iterable[Claim] = ()) -> LabelPo
         kata=sandbox.mode == "kata",
         default_mig_config=mig.config.default if mig.is_enabled and mig.config is not None else "",
         claims=tuple(claims) if spec.driver.is_left_to_nvidia_drivers else None,
+        discovery_grace=settings.discovery_grace,
     )

@@ -1,0 +1,89 @@
+"""Nodes whose GPUs discovery no longer sees, and how long they keep their operands for all that.
+
+Discovery restarts, crashes and gets upgraded, and then its labels go away for a while: that is no wish to take a driver away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.states import IN_PROGRESS
+from gpuward.model.views import NodeView, PodView
+
+OUTAGE_PERCENT = 10
+"""Percent of the GPU nodes, and more than one node: where more lose their labels together it is discovery that fails."""
+
+
+class Kept(StrEnum):
+    """Say why a node keeps its operands though discovery sees no GPU there."""
+
+    OUTAGE = "many nodes lost their discovery labels together"
+    SILENT = "discovery says nothing about the node at all"
+    GRACE = "its GPUs may come back"
+    UPGRADING = "its driver is being upgraded"
+    IN_USE = "pods use its GPUs"
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Say of a node that had GPUs and seems to have none how it stands. Without `kept` its operands go."""
+
+    kept: Kept | None
+    since: float | None = None
+    """Since when discovery says that the GPUs are gone, to be remembered on the node; None for nothing to remember."""
+    until: float | None = None
+    """When time alone ends `kept`."""
+
+
+def has_gpu(node: NodeView) -> bool:
+    """Tell whether node feature discovery saw a GPU of NVIDIA's on the node's PCI bus."""
+    return any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
+
+
+def is_lost(node: NodeView) -> bool:
+    """Tell whether a node is labelled as one with GPUs, and discovery sees none."""
+    return node.gpu_present and not has_gpu(node)
+
+
+def is_outage(nodes: Iterable[NodeView]) -> bool:
+    """Tell whether so many nodes lack their discovery labels together that it is discovery that fails, not their GPUs."""
+    marked = [has_gpu(node) for node in nodes if node.gpu_present]
+    lost = marked.count(False)
+    return lost > 1 and lost * 100 > len(marked) * OUTAGE_PERCENT
+
+
+def judge_loss(node: NodeView, pods: Iterable[PodView], *, outage: bool, grace: float, now: float, namespace: str) -> Loss:
+    """Return how a lost node stands.
+
+    The grace begins anew after an outage, since discovery comes back node by node. A node about which discovery says nothing
+    stays as it is: only a discovery that speaks can say that there is no GPU.
+    """
+    if outage:
+        return Loss(Kept.OUTAGE)
+    if not any(key.startswith(names.NFD_PREFIX) for key in node.labels):
+        return Loss(Kept.SILENT)
+    since = lost_since(node, now)
+    if now < since + grace:
+        return Loss(Kept.GRACE, since, since + grace)
+    return Loss(busy(node, pods, namespace), since)
+
+
+def busy(node: NodeView, pods: Iterable[PodView], namespace: str) -> Kept | None:
+    """Return why a node's driver must not go now, or None. Of our own pods, which go with it, those that ask for a GPU count."""
+    if node.state in IN_PROGRESS:
+        return Kept.UPGRADING
+    used = any((pod.uses_gpu or (pod.holds and pod.namespace != namespace)) and not pod.finished for pod in pods)
+    return Kept.IN_USE if used else None
+
+
+def lost_since(node: NodeView, now: float) -> float:
+    """Return since when discovery says that the node's GPUs are gone: what the node remembers, or now if that is no time past."""
+    try:
+        moment = datetime.fromisoformat(node.annotations.get(names.DISCOVERY_LOST, ""))
+    except ValueError:
+        return now
+    return moment.timestamp() if moment.tzinfo is not None and moment.timestamp() <= now else now
