@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuward.cli.status import latest, shown
+from gpuward.cli.look import latest, shown
 from gpuward.model.states import State
 from gpuward.upgrade.decide import decide
 from tests.build import ADMITTED, cluster, driver_pod, policy, under_way, validator

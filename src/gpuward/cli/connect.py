@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import click
 
-from gpuward import errors
+from gpuward import errors, names
 from gpuward.kube import resources
 from gpuward.kube.access import Access
 from gpuward.kube.aio import AiohttpTransport
@@ -38,6 +38,12 @@ def connection_options(command: F) -> F:
     return click.option("--kubeconfig", help="The kubeconfig file; else $KUBECONFIG, the pod's service account, ~/.kube/config.")(
         command
     )
+
+
+def namespace_option(command: F) -> F:
+    """Add the option that says where the operator lives."""
+    return click.option("--namespace", "-n", envvar="OPERATOR_NAMESPACE", default=names.DEFAULT_NAMESPACE, show_default=True,
+                        help="The operator's namespace.")(command)
 
 
 @asynccontextmanager

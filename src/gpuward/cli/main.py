@@ -8,6 +8,7 @@ import click
 
 from gpuward.cli.crds import crds
 from gpuward.cli.demo import demo
+from gpuward.cli.explain import explain
 from gpuward.cli.resume import resume
 from gpuward.cli.run import run
 from gpuward.cli.sandbox import sandbox
@@ -21,7 +22,7 @@ def commands() -> None:
     """Run and upgrade the GPU software stack of a Kubernetes cluster, and say at every moment what it waits for."""
 
 
-for command in (demo, run, status, resume, crds, sandbox):
+for command in (demo, run, status, explain, resume, crds, sandbox):
     commands.add_command(command)
 
 

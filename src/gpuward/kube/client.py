@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -118,6 +119,15 @@ class Client:
         self.transport = transport
         self.timeout = timeout
         self.stats = RequestStats()
+        self._date = ""
+
+    @property
+    def date(self) -> float | None:
+        """Return the server's time of its last answer, watches aside, in Unix seconds; None where it does not tell."""
+        try:
+            return parsedate_to_datetime(self._date).timestamp()
+        except ValueError:
+            return None
 
     async def get(self, resource: GVR, name: str, namespace: str = "") -> Answer:
         """Read one object with a quorum read: never older than any write that was answered before."""
@@ -296,6 +306,7 @@ class Client:
             self.stats.count(verb, label, 0)
             raise
         self.stats.count(verb, label, response.status)
+        self._date = response.header("Date") or self._date
         return _accept(response)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -68,8 +69,9 @@ class HttpServer:
         answer = self._api.handle(request)
         if isinstance(answer, Stream):
             return await self._stream(http, answer)
+        date = formatdate(self._api.store.now(), usegmt=True)  # the cluster's time, as virtual as everything else in it
         return web.Response(status=answer.status, body=answer.body, headers={
-            **answer.headers, "Content-Type": answer.content_type})
+            **answer.headers, "Content-Type": answer.content_type, "Date": date})
 
     @staticmethod
     async def _stream(http: web.Request, stream: Stream) -> web.StreamResponse:

@@ -1,0 +1,163 @@
+"""`gpuward explain NODE`: why a node's driver upgrade does not go on, and what would help."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+from typing import Any
+
+import click
+import structlog
+from rich.markup import escape
+from rich.table import Table
+
+from gpuward import names
+from gpuward.cli.connect import connected, connection_options, namespace_option
+from gpuward.cli.explanation import Explanation, explained
+from gpuward.cli.leader import Leader
+from gpuward.cli.look import Look
+from gpuward.cli.view import age, console
+from gpuward.errors import InputError
+from gpuward.model.record import CordonOwner, format_time
+from gpuward.upgrade.explain import sentence
+from gpuward.upgrade.remedies import ordinal
+
+MOST_PODS = 20
+"""Pods that are listed; the rest is counted."""
+CORDONS = {
+    CordonOwner.GPUWARD: "by the upgrade, which lifts it at its end",
+    CordonOwner.OTHER: "by somebody else, before the upgrade: it stays",
+}
+
+
+@click.command()
+@click.argument("node")
+@connection_options
+@namespace_option
+@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True, help="The form.")
+def explain(node: str, kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
+    """Say why NODE waits, since when and until when, which pods have to leave it, and what would help.
+
+    Each remedy was tried on paper: the upgrade was decided again as if it were done, and only what changes the decision is
+    shown. Nothing is changed, and read rights suffice.
+    """
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    asyncio.run(_explain(node, kubeconfig, context, namespace, output))
+
+
+async def _explain(name: str, kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
+    async with connected(kubeconfig, context) as (client, _):
+        look = Look(client, namespace)
+        async with look.following():
+            leader = await look.leader()
+            picture = look.picture(leader)
+            if name not in picture.snapshot.nodes:
+                raise unknown_node(name, list(picture.snapshot.nodes))
+            found = explained(picture, name, knows_budgets=look.knows_budgets)
+            if output == "json":
+                click.echo(json.dumps(as_json(found, leader)))
+            else:
+                show(found, leader)
+
+
+def unknown_node(name: str, known: list[str]) -> InputError:
+    """Return the error for a node that is not there, with the names that it may have been meant as."""
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) or [other for other in sorted(known) if name in other][:3]
+    hint = f"name a node of the cluster, such as {', '.join(near)}" if near else "name one of `kubectl get nodes`"
+    return InputError("NODE", name, hint)
+
+
+def show(found: Explanation, leader: Leader) -> None:
+    """Print an explanation for people."""
+    out = console()
+    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    facts.add_column(no_wrap=True)
+    facts.add_column(overflow="fold")
+    for title, text in _facts(found, leader):
+        facts.add_row(title, escape(text))
+    out.print(facts)
+    if found.pods:
+        out.print("\nPODS THAT HAVE TO LEAVE", _pods(found), sep="\n")
+    for title, lines in (("NOTES", found.notes), ("WHAT WOULD HELP", _remedies(found))):
+        if lines:
+            out.print(f"\n{title}")
+            for line in lines:
+                out.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
+    now = max(leader.now, found.now)
+    facts = [("NODE", found.node.name), ("OPERATOR", leader.message), ("POLICY", found.policy)]
+    status = found.status
+    if status is None:
+        return [*facts, ("STATE", f"not managed: {found.unmanaged}")]
+    since = f" for {age(now - status.since)}, since {format_time(status.since)}" if status.since else ""
+    facts.append(("STATE", f"{status.label or 'none yet'}{since}"))
+    if status.hold is not None:
+        facts.append(("REASON", f"{status.hold.reason}: {sentence(status.hold)}"))
+        if status.hold.until is not None:
+            facts.append(("UNTIL", f"{format_time(status.hold.until)}, {_distance(status.hold.until - now)}"))
+    if found.next:
+        facts.append(("NEXT", f"{' -> '.join(found.next)}, as soon as the operator acts"))
+    if status.turn:
+        facts.append(("TURN", f"{ordinal(status.turn)} of those that wait to start"))
+    if (failure := found.failure) is not None:
+        times = f"{failure.attempts} time{'s' if failure.attempts > 1 else ''}"
+        facts.append(("FAILED", f"{times}, last {age(now - failure.at)} ago in {failure.state}: {failure.cause}"))
+    if found.node.unschedulable:
+        facts.append(("CORDONED", CORDONS[found.cordon] if found.cordon else "by somebody else, not by the upgrade"))
+    return facts
+
+
+def _distance(seconds: float) -> str:
+    return f"in {age(seconds)}" if seconds > 0 else f"{age(-seconds)} ago"
+
+
+def _pods(found: Explanation) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 2))
+    for column in ("POD", "OWNER", "PRIORITY"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("", overflow="fold")
+    for pod in found.pods[:MOST_PODS]:
+        table.add_row(pod.name, pod.owner or "none", str(pod.priority), escape(pod.why or "may be evicted"))
+    if len(found.pods) > MOST_PODS:
+        table.add_row(f"and {len(found.pods) - MOST_PODS} more")
+    return table
+
+
+def _remedies(found: Explanation) -> list[str]:
+    lines = []
+    for number, remedy in enumerate(found.remedies, 1):
+        lines += [f"{number}. {remedy.do}", f"   -> {remedy.then}", *(f"   $ {command}" for command in remedy.commands)]
+    return lines
+
+
+def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:
+    """Return an explanation for programs."""
+    status, failure = found.status, found.failure
+    hold = status.hold if status else None
+    return {
+        "node": found.node.name,
+        "operator": leader.as_json(),
+        "policy": found.policy,
+        "managed": status is not None,
+        "unmanaged": found.unmanaged or None,
+        "state": (status.label or None) if status else None,
+        "since": format_time(status.since) if status and status.since else None,
+        "reason": str(hold.reason) if hold else None,
+        "message": sentence(hold) if hold else None,
+        "until": format_time(hold.until) if hold and hold.until is not None else None,
+        "next": list(found.next),
+        "turn": (status.turn or None) if status else None,
+        "attempts": failure.attempts if failure else 0,
+        "lastFailure": {"state": str(failure.state), "cause": failure.cause, "at": format_time(failure.at)} if failure else None,
+        "cordoned": found.node.unschedulable,
+        "cordonOwner": (str(found.cordon) if found.cordon else str(CordonOwner.OTHER)) if found.node.unschedulable else None,
+        "ready": found.node.ready,
+        "record": found.node.annotations.get(names.UPGRADE_RECORD),
+        "pods": [{"name": pod.name, "owner": pod.owner or None, "priority": pod.priority, "blocked": pod.why or None}
+                 for pod in found.pods],
+        "notes": list(found.notes),
+        "remedies": [{"do": remedy.do, "then": remedy.then, "commands": list(remedy.commands)} for remedy in found.remedies],
+    }

@@ -1,0 +1,136 @@
+"""Gather what there is to say about one node: from its facts, its record and the plan, and from what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from gpuward import names
+from gpuward.cli.look import Picture
+from gpuward.controllers.policies import ActivePolicy
+from gpuward.model.actions import PatchNode
+from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import CordonOwner, Failure
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import UNDISTURBED, State
+from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.gathering import gather
+from gpuward.upgrade.leaving import Leaving
+from gpuward.upgrade.remedies import Remedy, remedies
+from gpuward.upgrade.unmanaged import driver_daemonsets, missing_labels, why_unmanaged
+
+_EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
+"""States in which pods still have to leave."""
+
+
+class LeavingPod(msgspec.Struct, frozen=True):
+    """Name a pod that has to leave its node, and why it cannot go now if it cannot."""
+
+    name: str
+    owner: str
+    priority: int
+    why: str = ""
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Hold what there is to say about one node. Without a status it is not managed."""
+
+    node: NodeView
+    now: float
+    policy: str
+    status: NodeStatus | None = None
+    unmanaged: str = ""
+    next: tuple[str, ...] = ()
+    """The states that the operator takes the node to as soon as it acts."""
+    failure: Failure | None = None
+    cordon: CordonOwner | None = None
+    pods: tuple[LeavingPod, ...] = ()
+    notes: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+
+
+def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Explanation:
+    """Return the explanation of one node of the cluster."""
+    snapshot, upgrades, plan = picture.snapshot, picture.active.upgrades, picture.plan
+    node = snapshot.nodes[name]
+    bare = Explanation(node, picture.now, _policy(picture.active, plan))
+    facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
+    if facts is None or picture.active.view is None:
+        why = why_unmanaged(node, snapshot) if picture.active.view else "there is no ClusterPolicy"
+        return msgspec.structs.replace(bare, unmanaged=why)
+    return msgspec.structs.replace(
+        bare,
+        status=plan.nodes[name],
+        next=_next(plan, name),
+        failure=facts.record.failure,
+        cordon=_owner(facts),
+        pods=_pods(facts, upgrades, snapshot),
+        notes=tuple(_notes(facts, picture, knows_budgets)),
+        remedies=remedies(snapshot, upgrades, picture.now, name),
+    )
+
+
+def _policy(active: ActivePolicy, plan: Plan) -> str:
+    if active.view is None:
+        return "there is no ClusterPolicy"
+    if active.problems:
+        return f"ClusterPolicy {active.view.name} cannot be followed: {active.problems[0]}"
+    return f"ClusterPolicy {active.view.name}" + ("" if plan.auto_upgrade else ": automatic upgrades are off")
+
+
+def _next(plan: Plan, name: str) -> tuple[str, ...]:
+    patches = (action for action in plan.actions if isinstance(action, PatchNode) and action.node.name == name)
+    return tuple(str(state) or "none" for patch in patches for state in patch.entered)
+
+
+def _owner(node: NodeFacts) -> CordonOwner | None:
+    """Return whose cordon a node carries, None where the upgrade has nothing to do with it."""
+    if not node.unschedulable:
+        return None
+    return CordonOwner.OTHER if node.cordon_is_foreign else node.record.cordon
+
+
+def _pods(node: NodeFacts, policy: UpgradePolicy, snapshot: Snapshot) -> tuple[LeavingPod, ...]:
+    if node.state not in _EMPTYING or node.restart_only:
+        return ()
+    draining = policy.drain.enable and (node.state is State.DRAIN_REQUIRED or bool(node.leaving.blocked))
+    leaving: Leaving = node.draining if draining else node.leaving
+    blocked = [_leaving(held.pod, held.why) for held in leaving.blocked]
+    return (*blocked, *(_leaving(pod, _obstacle(pod, snapshot)) for pod in leaving.pods))
+
+
+def _leaving(pod: PodView, why: str) -> LeavingPod:
+    owner = f"{pod.owner.kind} {pod.owner.name}" if pod.owner else ""
+    return LeavingPod(str(pod.ref), owner, pod.priority, why)
+
+
+def _obstacle(pod: PodView, snapshot: Snapshot) -> str:
+    if pod.deleting:
+        return "it is terminating"
+    tight = next((budget for budget in snapshot.budgets if budget.allowed <= 0 and budget.covers(pod)), None)
+    return f"disruption budget {tight.ref} lets none go now" if tight else ""
+
+
+def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[str]:
+    """Tell what else a person may want to know."""
+    view, driver = node.node, node.driver
+    if view.record_error:
+        yield f"the annotation {names.UPGRADE_RECORD} cannot be read, as if it were not there: {view.record_error}"
+    if view.ready is not True:
+        yield "the node is not Ready" if view.ready is False else "the node does not say whether it is Ready"
+    if view.labels.get(names.UPGRADE_SKIP) == "true" and node.state is not State.UPGRADE_REQUIRED:
+        yield f"the label {names.UPGRADE_SKIP}=true keeps it from starting, not from what is under way"
+    if driver is None and (lacking := missing_labels(view, driver_daemonsets(picture.snapshot))):
+        yield f"no driver pod is made here: {lacking}"
+    if driver is not None and driver.waiting:
+        yield f"driver pod {driver.name}: {driver.waiting}"
+    if driver is not None and driver.restarts:
+        yield f"driver pod {driver.name} has restarted {driver.restarts} times"
+    yield from (f"validator pod {pod.name}: {pod.waiting}" for pod in node.validators if pod.waiting)
+    if node.state in _EMPTYING and node.restart_only:
+        yield "the new template would install the same driver: its pod is only restarted, and no pod has to leave"
+    if not knows_budgets:
+        yield "disruption budgets may not be read: which pods they protect is not known here"

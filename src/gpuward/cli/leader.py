@@ -1,0 +1,82 @@
+"""Tell whether an operator acts at all: by the Lease that the one that leads renews every few seconds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gpuward import errors, names
+from gpuward.cli.view import age
+from gpuward.kube import resources
+from gpuward.kube.client import Client
+from gpuward.model.record import format_time
+from gpuward.ports import Clock
+
+LEASE_DURATION = 15.0
+"""Seconds that a Lease holds that does not say, as in client-go."""
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """Hold what the Lease says. `running` is None where that cannot be known."""
+
+    message: str
+    now: float
+    """The time by which ages are told: the API server's, or this machine's if that is not known."""
+    running: bool | None = None
+    holder: str = ""
+    renewed: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        renewed = format_time(self.renewed) if self.renewed is not None else None
+        return {"running": self.running, "holder": self.holder or None, "renewed": renewed, "message": self.message}
+
+
+async def find_leader(client: Client, namespace: str, clock: Clock) -> Leader:
+    """Read the Lease in the operator's namespace; that it may not be read, or is not there, is an answer too."""
+    place = f"{namespace}/{names.LEADER_LEASE}"
+    lease: dict[str, Any] = {}
+    unknown = ""
+    try:
+        lease = (await client.get(resources.LEASES, names.LEADER_LEASE, namespace)).object()
+    except errors.NotFound:
+        unknown = f"no Lease {place}: no operator with --leader-elect runs"
+    except errors.Forbidden:
+        unknown = f"the Lease {place} may not be read, so it is not known whether an operator runs"
+    except (errors.ApiError, errors.Unreachable) as error:
+        unknown = f"the Lease {place} cannot be read now: {error}"
+    told = client.date
+    now = clock.now() if told is None else told
+    if unknown:
+        return Leader(unknown, now)
+    leader = judge(lease, now)
+    return leader if told is not None else msgspec.structs.replace(leader, message=f"{leader.message} (by this machine's clock)")
+
+
+def judge(lease: dict[str, Any], now: float) -> Leader:
+    """Return what a Lease says at a time."""
+    spec = lease.get("spec") or {}
+    holder, renewed = _short(spec.get("holderIdentity") or ""), _seconds(spec.get("renewTime"))
+    if renewed is None:
+        return Leader("no operator runs: the Lease was never renewed", now, running=False, holder=holder)
+    ago = f"{age(now - renewed)} ago"
+    if not holder:
+        return Leader(f"no operator runs: the last one gave its Lease back {ago}", now, running=False, renewed=renewed)
+    if now <= renewed + float(spec.get("leaseDurationSeconds") or LEASE_DURATION):
+        return Leader(f"operator {holder} renewed its Lease {ago}", now, running=True, holder=holder, renewed=renewed)
+    message = f"no operator runs: {holder} renewed its Lease {ago}, and not since"
+    return Leader(message, now, running=False, holder=holder, renewed=renewed)
+
+
+def _short(identity: str) -> str:
+    """Return the pod's or host's name of an identity, to which controller-runtime and gpuward append an id."""
+    return identity.rpartition("_")[0] or identity
+
+
+def _seconds(moment: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(moment)).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,130 @@
+"""Look at a cluster as the operator does, and work out the same plan, with read rights only and changing nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+
+import msgspec
+
+from gpuward.cli.connect import WallClock, check_access
+from gpuward.cli.leader import Leader, find_leader
+from gpuward.controllers.interest import Interest
+from gpuward.controllers.policies import ActivePolicy, PolicyReader
+from gpuward.errors import NotFound
+from gpuward.kube.client import Client
+from gpuward.kube.cluster import Cluster, Watcher
+from gpuward.model.plan import Hold, Plan, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.states import State, parse_state
+from gpuward.upgrade.decide import decide
+from gpuward.upgrade.gathering import gather
+
+_EMPTIED = frozenset({State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED})
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """Hold a cluster at one moment, the policy in force and the plan that follows from both."""
+
+    snapshot: Snapshot
+    active: ActivePolicy
+    plan: Plan
+    now: float
+    """The time for which the plan is worked out."""
+
+
+class Look:
+    """Follow a cluster."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.reader = PolicyReader()
+        self.cluster = Cluster(client, namespace, random=Random())
+        self.interest = Interest(self.cluster, self.reader)
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[Watcher]:
+        """Follow the cluster while the context lasts; yield an observer once all that matters is known.
+
+        Raises:
+            NotFound: the CRDs are not installed.
+        """
+        if missing := await check_access(self.client):
+            raise NotFound(f"{missing[0]} is not installed: gpuward crds | kubectl apply --server-side -f -")
+        observer = self.cluster.watcher()
+        async with asyncio.TaskGroup() as group:
+            self.cluster.start(group)
+            follow = group.create_task(self.interest.run(self.cluster.watcher()))
+            try:
+                await self.cluster.synced()
+                while not self.interest.covers(self.reader.read(observer.observe()).upgrades):
+                    await observer.changed(0.05)
+                yield observer
+            finally:
+                follow.cancel()
+                self.cluster.stop()
+
+    @property
+    def knows_budgets(self) -> bool:
+        """Tell whether disruption budgets may be read."""
+        return self.cluster.budgets.synced.is_set()
+
+    async def leader(self) -> Leader:
+        """Ask whether an operator runs."""
+        return await find_leader(self.client, self.namespace, WallClock())
+
+    def picture(self, leader: Leader) -> Picture:
+        """Return the cluster as it is now.
+
+        The plan is worked out for the cluster's time, not for this machine's, whose clock may be ahead: a deadline that has
+        passed here only must not be shown as a failure there.
+        """
+        snapshot = self.cluster.observe()
+        active = self.reader.read(snapshot)
+        now = max(latest(snapshot), leader.now if self.client.date is not None else 0.0)
+        snapshot = foreseen(snapshot, active.upgrades, now)
+        return Picture(snapshot, active, shown(decide(snapshot, active.upgrades, now)), now)
+
+
+def latest(snapshot: Snapshot) -> float:
+    """Return the time of the last step that any node took, in Unix seconds."""
+    return max((node.record.since for node in snapshot.nodes.values() if node.record), default=0.0)
+
+
+def shown(plan: Plan) -> Plan:
+    """Return the plan with every node in the state that its label shows now, not the one that the plan would bring it to.
+
+    How often the operator has been refused an eviction only the operator knows.
+    """
+    nodes = {
+        name: msgspec.structs.replace(status, state=parse_state(status.label), hold=_told(status.hold))
+        for name, status in plan.nodes.items()
+    }
+    return msgspec.structs.replace(plan, nodes=nodes)
+
+
+def _told(hold: Hold | None) -> Hold | None:
+    if hold is None or hold.reason is not Reason.EVICTION_REFUSED:
+        return hold
+    return msgspec.structs.replace(hold, args={**hold.args, "attempts": "an unknown number of"})
+
+
+def foreseen(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Snapshot:
+    """Return the facts with the refusals that the operator must be getting: its own memory of them cannot be read.
+
+    A budget that lets no pod go now refuses every eviction under it.
+    """
+    tight = [budget for budget in snapshot.budgets if budget.allowed <= 0]
+    if not tight or not any(node.state in _EMPTIED for node in snapshot.nodes.values()):
+        return snapshot
+    refusals = {
+        pod.uid: Refusal(now, 1, f"disruption budget {budget.ref} lets none go now")
+        for node in gather(snapshot, policy) if node.state in _EMPTIED
+        for pod in (*node.leaving.pods, *node.draining.pods) if not pod.deleting
+        for budget in tight if budget.covers(pod)
+    }
+    return msgspec.structs.replace(snapshot, refusals={**snapshot.refusals, **refusals})

@@ -1,0 +1,47 @@
+"""Say why a node is none of those whose driver is upgraded."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import DaemonSetView, NodeView
+
+
+def why_unmanaged(node: NodeView, snapshot: Snapshot) -> str:
+    """Return what a node lacks that the driver of a managed node has, the first thing in the order in which they come about."""
+    if not node.gpu_present:
+        seen = any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
+        if seen:
+            return f"discovery saw a GPU, but the label {names.GPU_PRESENT}=true is not there yet: the operator sets it"
+        discovered = any(key.startswith(names.NFD_PREFIX) for key in node.labels)
+        return ("node feature discovery found no GPU of NVIDIA's on it" if discovered
+                else "node feature discovery has not labelled it, so it is not known to have a GPU")
+    drivers = driver_daemonsets(snapshot)
+    if not drivers:
+        return f"there is no driver DaemonSet in namespace {snapshot.namespace}"
+    if lacking := missing_labels(node, drivers):
+        return f"no driver DaemonSet is meant for it: {lacking}"
+    return "no driver pod runs on it yet"
+
+
+def missing_labels(node: NodeView, drivers: list[DaemonSetView]) -> str:
+    """Say which labels a node lacks for each driver DaemonSet; nothing if it has those of one."""
+    lacking = []
+    for ds in drivers:
+        wrong = [key for key, value in ds.node_selector.items() if node.labels.get(key) != value]
+        if not wrong:
+            return ""
+        texts = (f"{key}={ds.node_selector[key]} ({'it has ' + node.labels[key] if key in node.labels else 'it has none'})"
+                 for key in sorted(wrong))
+        lacking.append(f"{ds.name} wants {', '.join(texts)}")
+    return "; ".join(lacking)
+
+
+def driver_daemonsets(snapshot: Snapshot) -> list[DaemonSetView]:
+    """Return the DaemonSets that hold drivers."""
+    return [ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and _holds_driver(ds)]
+
+
+def _holds_driver(ds: DaemonSetView) -> bool:
+    return (ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
+            or ds.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT)
