@@ -59,7 +59,7 @@ def test_an_invalid_one_starts_nothing_and_keeps_the_settings_before() -> None:
     before = read(rollout(failureBudget={"nodes": 9}, deadlines={"drain-required": "1h"})).upgrades
     active = read(rollout(retries="x"), valid_upgrade_policy=remember(before))
     assert [problem.field for problem in active.rollout.problems] == ["spec.retries"]
-    assert active.upgrades == msgspec.structs.replace(before, admit=False)
+    assert active.upgrades == msgspec.structs.replace(before, admit=False, invalid="RolloutPolicy default")
     assert active.upgrades.rollout.failure_budget == FailureBudget(9, 10)
     assert active.upgrades.rollout.deadline(State.DRAIN_REQUIRED) == 3600
     assert active.valid is not None, "the ClusterPolicy itself is followed"

@@ -94,7 +94,7 @@ def _upgrades(policy: ClusterPolicy) -> UpgradePolicy:
 def remember(upgrades: UpgradePolicy) -> str:
     """Return the annotation in which a valid upgrade policy outlives an invalid edit of ClusterPolicy or RolloutPolicy."""
     settings = msgspec.structs.replace(upgrades.rollout, resumed_at=RolloutSettings().resumed_at)
-    return msgspec.json.encode(msgspec.structs.replace(upgrades, admit=True, rollout=settings)).decode()
+    return msgspec.json.encode(msgspec.structs.replace(upgrades, admit=True, invalid="", rollout=settings)).decode()
 
 
 def kept(body: Mapping[str, Any]) -> UpgradePolicy:

@@ -64,6 +64,8 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     drain: Drain = Drain()
     admit: bool = True
     """False while the policy that people wrote is invalid: nodes in progress finish under this one, no other starts."""
+    invalid: str = ""
+    """What cannot be followed then, if it is not the policy itself: such as `RolloutPolicy default`."""
     driver: str = ""
     """The NVIDIADriver whose nodes this is about; empty for the ClusterPolicy."""
     unowned: bool = False
