@@ -67,6 +67,8 @@ VALID_UPGRADE_POLICY: Final = "gpuward.io/valid-upgrade-policy"
 """On a ClusterPolicy: the last upgrade policy that could be followed, as JSON. Nodes in progress finish under it."""
 
 # Objects that gpuward owns.
+OWNER_KINDS: Final = ("ClusterPolicy", "NVIDIADriver")
+"""Kinds of custom resources that own objects."""
 APPLIED_HASH: Final = "nvidia.com/last-applied-hash"
 DRIVER_APP: Final = "nvidia-driver-daemonset"
 VALIDATOR_APP: Final = "nvidia-operator-validator"

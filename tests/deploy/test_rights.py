@@ -80,11 +80,13 @@ ONLY_WHEN_NEEDED: set[Right] = {
     for resource in ("clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
                      "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "runtimeclasses.node.k8s.io",
                      "daemonsets.apps", "services", "serviceaccounts", "configmaps", "controllerrevisions.apps",
-                     "servicemonitors.monitoring.coreos.com", "clusterpolicies.nvidia.com", "nodes", "pods")
+                     "servicemonitors.monitoring.coreos.com", "clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com",
+                     "nodes", "pods")
 } | {
     (verb, "servicemonitors.monitoring.coreos.com") for verb in ("list", "watch", "create", "delete")
 } | {
     ("patch", "rolloutpolicies.gpuward.io/status"), ("get", "secrets"), ("patch", "events"),
+    ("patch", "nvidiadrivers.nvidia.com"), ("patch", "nvidiadrivers.nvidia.com/status"),
     ("update", "clusterpolicies.nvidia.com/finalizers"),
     ("get", "leases.coordination.k8s.io"), ("create", "leases.coordination.k8s.io"), ("update", "leases.coordination.k8s.io"),
 }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+
+import pytest
 
 from gpuward.kube.stats import RequestKey
 from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
@@ -110,6 +113,24 @@ def test_a_deleted_object_is_forgotten_and_one_that_has_gone_is_no_failure() -> 
             seen = bench.cluster.observe()
             assert ("ConfigMap", NAMESPACE, "settings") not in seen.owned
             assert ("ConfigMap", NAMESPACE, "settings") not in seen.applied
+
+    on_a_bench(play)
+
+
+@pytest.mark.parametrize(("orphan", "left"), [(True, 3), (False, 0)])
+def test_the_pods_of_a_deleted_daemonset_stay_where_that_is_wanted(orphan: bool, left: int) -> None:
+    async def play(bench: Bench) -> None:
+        template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
+        made = bench.sandbox.apply({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "x", "namespace": NAMESPACE},
+            "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template}})
+        await asyncio.sleep(30)
+        await bench.execute(DeleteObject("DaemonSet", Ref(NAMESPACE, "x", made["metadata"]["uid"]), orphan=orphan))
+        await asyncio.sleep(60)
+        pods = [pod for pod in bench.sandbox.store.list("pods", NAMESPACE) if pod["metadata"]["labels"]["app"] == "x"]
+        assert len(pods) == left
+        assert not any(pod["metadata"].get("ownerReferences") for pod in pods)
+        assert bench.sandbox.store.find("daemonsets.apps", NAMESPACE, "x") is None
 
     on_a_bench(play)
 

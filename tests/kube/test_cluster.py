@@ -161,13 +161,13 @@ def test_a_kind_that_may_not_be_listed_is_said_to_be_unknown_until_it_can_be() -
         scene.transport.interfere = interfere
 
     async def play(scene: Following) -> None:
-        assert scene.cluster.observe().unlisted == {"Service": "services is forbidden"}
+        assert scene.cluster.observe().unlisted["Service"] == "services is forbidden"
         assert ("services", "services is forbidden") in scene.reports
         watcher = scene.cluster.watcher()
         watcher.observe()
         scene.transport.interfere = lambda request, proceed: proceed()
         assert await watcher.changed(60), "that it can be listed is news, even if there is none"
-        assert scene.cluster.observe().unlisted == {}
+        assert "Service" not in scene.cluster.observe().unlisted
 
     follow(play, forbid)
 
@@ -187,7 +187,8 @@ def test_a_new_list_of_pods_is_news_even_if_it_shows_the_same() -> None:
 def test_without_the_crds_it_is_not_synced_and_says_what_is_missing() -> None:
     async def play(scene: Following) -> None:
         assert not scene.cluster.is_synced
-        assert {resource for resource, _ in scene.reports} == {"clusterpolicies.nvidia.com", "rolloutpolicies.gpuward.io"}
+        missing = {"clusterpolicies.nvidia.com", "rolloutpolicies.gpuward.io", "nvidiadrivers.nvidia.com"}
+        assert {resource for resource, _ in scene.reports} == missing
 
     follow(play)
 
@@ -209,7 +210,7 @@ def install(scene: Following, *plurals: str) -> None:
 def test_rollout_policies_are_followed_from_when_their_crd_is_there() -> None:
     async def play(scene: Following) -> None:
         assert scene.cluster.is_synced, "they are optional"
-        assert [resource for resource, _ in scene.reports] == ["rolloutpolicies.gpuward.io"]
+        assert {resource for resource, _ in scene.reports} == {"rolloutpolicies.gpuward.io", "nvidiadrivers.nvidia.com"}
         watcher = scene.cluster.watcher()
         watcher.observe()
         install(scene, "rolloutpolicies")
@@ -243,3 +244,17 @@ def test_a_server_that_fails_to_list_rollout_policies_does_not_say_that_there_ar
         assert rollout_policies(scene) == ["a"]
 
     follow(play, fail)
+
+
+def test_nvidia_drivers_that_cannot_be_listed_are_not_known_until_they_can_be() -> None:
+    async def play(scene: Following) -> None:
+        assert scene.cluster.is_synced, "they are optional"
+        assert "NVIDIADriver" in scene.cluster.observe().unlisted
+        install(scene, "nvidiadrivers")
+        scene.sandbox.apply({"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "metadata": {"name": "a"}, "spec": {}})
+        await asyncio.sleep(60)
+        seen = scene.cluster.observe()
+        assert "NVIDIADriver" not in seen.unlisted
+        assert [driver.name for driver in seen.drivers] == ["a"]
+
+    follow(play, lambda scene: install(scene, "clusterpolicies"))

@@ -26,11 +26,17 @@ from gpuward.execute.world import World
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
-from gpuward.kube.resources import GVR, ROLLOUT_POLICIES
+from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
 from gpuward.model.plan import Plan
 from gpuward.model.views import PodView, Ref
 from gpuward.ports import Clock
 from gpuward.upgrade.leaving import pods_to_leave
+
+NOT_INSTALLED = {
+    ROLLOUT_POLICIES: "gpuward's own settings have their defaults",
+    NVIDIA_DRIVERS: "drivers are the ClusterPolicy's",
+}
+"""What it means that an optional kind is not there."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -106,8 +112,8 @@ class Operator:
     def _report(self, resource: GVR, error: GpuwardError | None) -> None:
         if error is None:
             self._log.info("Following again", resource=str(resource))
-        elif resource == ROLLOUT_POLICIES and isinstance(error, NotFound):
-            self._log.info("Not installed: gpuward's own settings have their defaults", resource=str(resource))
+        elif resource in NOT_INSTALLED and isinstance(error, NotFound):
+            self._log.info(f"Not installed: {NOT_INSTALLED[resource]}", resource=str(resource))
         else:
             self._log.warning("Cannot follow", resource=str(resource), error=str(error))
 

@@ -81,7 +81,9 @@ async def delete_object(world: World, action: DeleteObject) -> None:
     cache = _cache(world, action.kind)
     key = (action.ref.namespace, action.ref.name)
     try:
-        answer = await world.cluster.client.delete(gvr, action.ref.name, action.ref.namespace, uid=action.ref.uid)
+        answer = await world.cluster.client.delete(
+            gvr, action.ref.name, action.ref.namespace, uid=action.ref.uid, propagation="Orphan" if action.orphan else ""
+        )
     except errors.NotFound:
         if cache is not None:
             cache.gone(key, action.ref.uid)
@@ -108,9 +110,9 @@ async def patch_annotations(world: World, action: PatchAnnotations) -> None:
 
 def _learn(world: World, gvr: GVR, body: bytes) -> None:
     cluster = world.cluster
-    caches = {resources.CLUSTER_POLICIES: cluster.policies, resources.ROLLOUT_POLICIES: cluster.rollout_policies}
-    if gvr in caches:
-        caches[gvr].learn(body)
+    caches = {resources.CLUSTER_POLICIES: cluster.policies, resources.ROLLOUT_POLICIES: cluster.rollout_policies,
+              resources.NVIDIA_DRIVERS: cluster.drivers}
+    caches[gvr].learn(body)
 
 
 def _custom(kind: str) -> GVR:

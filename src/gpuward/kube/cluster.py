@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuward import errors
+from gpuward import errors, names
 from gpuward.kube import resources
 from gpuward.kube.cache import Cache, Change
 from gpuward.kube.client import Client, Selection
@@ -80,6 +80,7 @@ class Cluster:
         self.revisions = Cache(Projection(BY_PLACE, revision_view, _place, _same))
         self.policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
         self.rollout_policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
+        self.drivers = Cache(Projection(BY_NAME, policy_view, _name, _same))
         self.budgets = Cache(Projection(BY_PLACE, budget_view, _place, _same))
         self.claims = Cache(Projection(BY_PLACE, claim_view, _place, _same))
         self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
@@ -115,6 +116,7 @@ class Cluster:
         self._follow(Selection(resources.CONTROLLER_REVISIONS, self.namespace), self.revisions)
         self._follow(Selection(resources.CLUSTER_POLICIES), self.policies)
         self._follow(Selection(resources.ROLLOUT_POLICIES), self.rollout_policies)
+        self._follow(Selection(resources.NVIDIA_DRIVERS), self.drivers)
         self._follow(Selection(resources.POD_DISRUPTION_BUDGETS), self.budgets)
         self._follow(Selection(resources.RESOURCE_CLAIMS), self.claims)
         for kind, gvr in OWNED_KINDS.items():
@@ -142,7 +144,7 @@ class Cluster:
     def _unanswered(self) -> bool:
         optional: list[tuple[GVR, Cache[Any, Any]]] = [(gvr, self.owned[kind]) for kind, gvr in OWNED_KINDS.items()]
         optional += [(resources.POD_DISRUPTION_BUDGETS, self.budgets), (resources.RESOURCE_CLAIMS, self.claims)]
-        optional.append((resources.ROLLOUT_POLICIES, self.rollout_policies))
+        optional += [(resources.ROLLOUT_POLICIES, self.rollout_policies), (resources.NVIDIA_DRIVERS, self.drivers)]
         return any(not cache.synced.is_set() and gvr not in self._refused for gvr, cache in optional)
 
     def follow_pods(self, keep: Callable[[PodView], bool]) -> None:
@@ -178,7 +180,7 @@ class Cluster:
     def _reported(self, gvr: GVR, error: errors.GpuwardError | None) -> None:
         if error is None:
             self._refused.pop(gvr, None)
-        elif gvr != resources.ROLLOUT_POLICIES or isinstance(error, DENIED):
+        elif gvr not in (resources.ROLLOUT_POLICIES, resources.NVIDIA_DRIVERS) or isinstance(error, DENIED):
             # A server that fails to list them does not say that there are none: other settings must not hold meanwhile.
             self._refused[gvr] = str(error)
         self._answered.set()
@@ -196,8 +198,7 @@ class Cluster:
 
     def _caches(self) -> Iterable[Cache[Any, Any]]:
         yield from self._core()
-        yield self.rollout_policies
-        yield self.budgets
+        yield from (self.rollout_policies, self.drivers, self.budgets)
         yield from self.owned.values()
 
     # Observing.
@@ -223,12 +224,17 @@ class Cluster:
             budgets=tuple(self.budgets.values()),
             policies=_oldest_first(self.policies),
             rollout_policies=_oldest_first(self.rollout_policies),
+            drivers=_oldest_first(self.drivers),
             owned=self._owned_views(),
             applied=dict(self._applied),
             refusals=dict(self._refusals),
             unsettled=unsettled,
-            unlisted={kind: self._refused.get(_gvr(kind), "") for kind, cache in self.owned.items() if not cache.synced.is_set()},
+            unlisted=self._unlisted(),
         )
+
+    def _unlisted(self) -> dict[str, str]:
+        caches: dict[str, Cache[Any, Any]] = {**self.owned, "NVIDIADriver": self.drivers}
+        return {kind: self._refused.get(_gvr(kind), "") for kind, cache in caches.items() if not cache.synced.is_set()}
 
     def _note_nodes(self, changes: list[Change[Place, PodView]]) -> None:
         self._regroup.update(view.node for change in changes for view in (change.old, change.new) if view is not None)
@@ -287,7 +293,7 @@ class Cluster:
             for view in cache.values()
         }
         for ds in self.daemonsets.values():
-            if ds.owner is not None and ds.owner.kind == "ClusterPolicy":
+            if ds.owner is not None and ds.owner.kind in names.OWNER_KINDS:
                 views["DaemonSet", ds.namespace, ds.name] = OwnedView(
                     "DaemonSet", ds.namespace, ds.name, ds.uid, ds.version, ds.generation, ds.owner.uid, ds.applied_hash
                 )
@@ -331,6 +337,7 @@ class Cluster:
         yield resources.PODS, self.pods
         yield resources.DAEMON_SETS, self.daemonsets
         yield resources.CLUSTER_POLICIES, self.policies
+        yield resources.NVIDIA_DRIVERS, self.drivers
         for kind, cache in self.owned.items():
             yield _gvr(kind), cache
 
@@ -373,7 +380,8 @@ def _oldest_first(cache: Cache[str, PolicyView]) -> tuple[PolicyView, ...]:
 
 
 def _gvr(kind: str) -> GVR:
-    return OWNED_KINDS.get(kind, resources.SERVICE_MONITORS)
+    others = {"ServiceMonitor": resources.SERVICE_MONITORS, "NVIDIADriver": resources.NVIDIA_DRIVERS}
+    return OWNED_KINDS.get(kind) or others[kind]
 
 
 def _owned_cache(kind: str) -> Cache[Place, OwnedView]:

@@ -104,6 +104,8 @@ class ApplyObject(_OnObject, frozen=True, tag=True):
 class DeleteObject(_OnObject, frozen=True, tag=True):
     """Delete an object that is wholly ours and no longer wanted."""
 
+    orphan: bool = False
+    """Whether what the object owns stays: the pods of a DaemonSet then run on, owned by nobody."""
     why: str = ""
 
 

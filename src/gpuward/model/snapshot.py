@@ -37,10 +37,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Every ClusterPolicy, the active one first: the oldest, and by name where two are equally old."""
     rollout_policies: tuple[PolicyView, ...] = ()
     """Every RolloutPolicy, the active one first, as with ClusterPolicies; none where they are not installed."""
+    drivers: tuple[PolicyView, ...] = ()
+    """Every NVIDIADriver, the oldest first; none where they are not installed, or cannot be listed (see `unlisted`)."""
     budgets: tuple[BudgetView, ...] = ()
     """Disruption budgets; none where they may not be listed, and then only evictions tell."""
     owned: Mapping[tuple[str, str, str], OwnedView] = {}
-    """Objects that a ClusterPolicy owns, by kind, namespace and name."""
+    """Objects that a ClusterPolicy or an NVIDIADriver owns, by kind, namespace and name."""
     applied: Mapping[tuple[str, str, str], Applied] = {}
     """What the API server last answered when gpuward wrote them; lost in a restart, which costs one read of each."""
     refusals: Mapping[str, Refusal] = {}

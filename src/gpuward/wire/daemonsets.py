@@ -135,6 +135,6 @@ def owned_view(raw: bytes | msgspec.Raw, kind: str) -> OwnedView:
         uid=meta.uid,
         version=meta.resource_version,
         generation=meta.generation,
-        owner_uid=owner.uid if owner and owner.kind == "ClusterPolicy" else "",
+        owner_uid=owner.uid if owner and owner.kind in names.OWNER_KINDS else "",
         applied_hash=(meta.annotations or {}).get(names.APPLIED_HASH, ""),
     )
