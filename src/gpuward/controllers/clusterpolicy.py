@@ -10,6 +10,7 @@ import structlog
 from gpuward import names
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.policies import ActivePolicy, PolicyReader, remember
+from gpuward.controllers.statuses import StatusWriter, waiting_states
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.errors import PolicyError
 from gpuward.labels.discovery import has_gpu
@@ -20,15 +21,12 @@ from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver_kernels import stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.readiness import waits_for
 from gpuward.operands.render import render
 from gpuward.operands.state import OperandState
-from gpuward.operands.status import Verdict, differs_in_words_only, failed, invalid, judged, status_of
+from gpuward.operands.status import Verdict, failed, invalid, judged
 from gpuward.ports import Outcome
 
 IGNORED = "ignored"
-WORDS_EVERY = 30.0
-"""Seconds between two writes of a status that differ only in their messages."""
 
 
 class Reconciliation(msgspec.Struct, frozen=True):
@@ -54,20 +52,20 @@ class ClusterPolicyController:
         self._log = structlog.get_logger(source=self.name)
         self._rendered: tuple[tuple[str, int, ClusterFacts], tuple[OperandState, ...], tuple[Prepared, ...]] | None = None
         self._said = ""
-        self._now = self._worded = 0.0
-        self._wake_at: float | None = None
+        self._statuses = StatusWriter("ClusterPolicy")
+        self._now = 0.0
 
     def decide(self, snapshot: Snapshot, now: float) -> Reconciliation:
         """Return the writes that the active policy needs, and the status of every policy."""
-        self._now, self._wake_at = now, None
+        self._now, self._statuses.wake_at = now, None
         active = self._reader.read(snapshot)
         ignored = [action for view in snapshot.policies[1:] if (action := _ignore(view)) is not None]
         if active.view is None:
             return Reconciliation()
         if active.valid is None:
             verdict = invalid(active.problems)
-            actions = [*ignored, *self._status(active.view, verdict, snapshot, now)]
-            return Reconciliation(actions, self._wake_at, verdict)
+            actions = [*ignored, *self._statuses.write(active.view, verdict, snapshot.namespace, now)]
+            return Reconciliation(actions, self._statuses.wake_at, verdict)
         if not self._surroundings.known_for(active.view) or awaits_labels(snapshot):
             return Reconciliation(ignored)
         facts = self._facts(snapshot)
@@ -75,18 +73,18 @@ class ClusterPolicyController:
             states, prepared = self._render(active, facts)
         except PolicyError as problem:
             verdict = invalid([problem])
-            actions = [*ignored, *self._status(active.view, verdict, snapshot, now)]
-            return Reconciliation(actions, self._wake_at, verdict)
-        waiting = _waiting(states, snapshot)
+            actions = [*ignored, *self._statuses.write(active.view, verdict, snapshot.namespace, now)]
+            return Reconciliation(actions, self._statuses.wake_at, verdict)
+        waiting = waiting_states(states, snapshot)
         verdict = _judge(states, waiting, snapshot, facts)
         actions = [
             *ignored,
             *_remember(active),
             *changes(prepared, snapshot),
             *_stale(states, active.view, snapshot),
-            *self._status(active.view, verdict, snapshot, now),
+            *self._statuses.write(active.view, verdict, snapshot.namespace, now),
         ]
-        return Reconciliation(actions, self._wake_at, verdict, waiting)
+        return Reconciliation(actions, self._statuses.wake_at, verdict, waiting)
 
     def report(self, snapshot: Snapshot, decision: Reconciliation, outcomes: Sequence[Outcome]) -> None:
         """Log each write and each change of the verdict; set the metrics."""
@@ -116,18 +114,6 @@ class ClusterPolicyController:
             config_maps=seen.config_maps,
             secrets=seen.secrets,
         )
-
-    def _status(self, view: PolicyView, verdict: Verdict, snapshot: Snapshot, now: float) -> list[Action]:
-        """Write the status at once where it says something else, and its words alone no more often than they can be read."""
-        current = view.body.get("status") or {}
-        status = status_of(verdict, current, snapshot.namespace, now)
-        if status is None:
-            return []
-        if differs_in_words_only(status, current) and now < self._worded + WORDS_EVERY:
-            self._wake_at = self._worded + WORDS_EVERY
-            return []
-        self._worded = now
-        return [PatchStatus("ClusterPolicy", view.ref, status, why=verdict.reason)]
 
     def _render(self, active: ActivePolicy, facts: ClusterFacts) -> tuple[tuple[OperandState, ...], tuple[Prepared, ...]]:
         """Render once for each policy and set of facts, as most passes change neither; return the states, plain and prepared."""
@@ -170,21 +156,6 @@ def _remember(active: ActivePolicy) -> list[Action]:
     if annotations.get(names.VALID_UPGRADE_POLICY) == text:
         return []
     return [PatchAnnotations("ClusterPolicy", active.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]
-
-
-def _waiting(states: Sequence[OperandState], snapshot: Snapshot) -> dict[str, str]:
-    """Return what the states that are not ready wait for: the first of their DaemonSets that is not ready."""
-    daemonsets = {ds.name: ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace}
-    pods = [pod for pods in snapshot.pods.values() for pod in pods if pod.namespace == snapshot.namespace]
-    waiting: dict[str, str] = {}
-    for state in states:
-        for obj in state.objects:
-            if obj["kind"] != "DaemonSet" or state.name in waiting:
-                continue
-            name = obj["metadata"]["name"]
-            if why := waits_for(daemonsets.get(name), pods, snapshot.revisions):
-                waiting[state.name] = f"{name}: {why}"
-    return waiting
 
 
 def _judge(states: Sequence[OperandState], waiting: Mapping[str, str], snapshot: Snapshot, facts: ClusterFacts) -> Verdict:

@@ -1,0 +1,54 @@
+"""What the controllers of custom resources share: what their states wait for, and how a status is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from gpuward.model.actions import Action, PatchStatus
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PolicyView
+from gpuward.operands.readiness import waits_for
+from gpuward.operands.state import OperandState
+from gpuward.operands.status import Verdict, differs_in_words_only, status_of
+
+WORDS_EVERY: Final = 30.0
+"""Seconds between two writes of a status that differ only in their messages."""
+
+
+class StatusWriter:
+    """Write a status at once where it says something else, and its words alone no more often than they can be read."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._worded: dict[str, float] = {}
+        self.wake_at: float | None = None
+        """When words that were held back may be written."""
+
+    def write(self, view: PolicyView, verdict: Verdict, namespace: str, now: float) -> list[Action]:
+        """Return the write that the object's status needs; an empty `namespace` is not written."""
+        current = view.body.get("status") or {}
+        status = status_of(verdict, current, namespace, now)
+        if status is None:
+            return []
+        again = self._worded.get(view.uid, 0.0) + WORDS_EVERY
+        if differs_in_words_only(status, current) and now < again:
+            self.wake_at = again if self.wake_at is None else min(again, self.wake_at)
+            return []
+        self._worded[view.uid] = now
+        return [PatchStatus(self._kind, view.ref, status, why=verdict.reason)]
+
+
+def waiting_states(states: Iterable[OperandState], snapshot: Snapshot) -> dict[str, str]:
+    """Return what the states that are not ready wait for: the first of their DaemonSets that is not ready."""
+    daemonsets = {ds.name: ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace}
+    pods = [pod for pods in snapshot.pods.values() for pod in pods if pod.namespace == snapshot.namespace]
+    waiting: dict[str, str] = {}
+    for state in states:
+        for obj in state.objects:
+            if obj["kind"] != "DaemonSet" or state.name in waiting:
+                continue
+            name = obj["metadata"]["name"]
+            if why := waits_for(daemonsets.get(name), pods, snapshot.revisions):
+                waiting[state.name] = f"{name}: {why}"
+    return waiting
