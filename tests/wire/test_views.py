@@ -154,6 +154,13 @@ def test_a_pod_that_asks_for_a_gpu_is_a_user_and_no_holder() -> None:
     assert (asks.uses_gpu, asks.holds) == (True, "")
 
 
+def test_a_daemonset_pod_that_goes_with_the_operands_labels_holds_nothing() -> None:
+    spec = {"runtimeClassName": "nvidia", "nodeSelector": {names.DEPLOY_PREFIX + "client": "true"}}
+    assert view(spec=spec).holds == ""
+    assert view(spec={**spec, "nodeSelector": {"gpu": "yes"}}).holds
+    assert view(spec=spec, metadata={"ownerReferences": []}).holds, "no DaemonSet would take the pod away"
+
+
 @pytest.mark.parametrize(("restart", "ready", "how"), [
     ({}, False, "init container load asks for nvidia.com/gpu"),
     ({}, True, ""),

@@ -79,7 +79,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
         uses_gpu=spec.uses_gpu,
-        holds="" if spec.uses_gpu else spec.hold(_ended(status)),
+        holds="" if spec.uses_gpu or _is_paused(meta, spec) else spec.hold(_ended(status)),
         claims=_claims(spec, status),
         empty_dir=spec.empty_dir,
         mirror=names.MIRROR_POD in annotations,
@@ -94,6 +94,13 @@ def _waiting(status: _Status, containers: list[_ContainerStatus]) -> str:
         if one.state.waiting and not one.ready:
             return one.state.waiting.reason
     return next((one.reason for one in status.conditions or () if one.type == "PodScheduled" and one.status == "False"), "")
+
+
+def _is_paused(meta: WireMeta, spec: WirePodSpec) -> bool:
+    """Tell whether the driver manager makes the pod go before it unloads the driver: it takes the labels of operands away."""
+    if not any(key.startswith(names.DEPLOY_PREFIX) for key in spec.node_selector or ()):
+        return False
+    return meta.controller is not None and meta.controller.kind == "DaemonSet"
 
 
 def _ended(status: _Status) -> list[str]:

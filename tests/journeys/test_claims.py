@@ -1,0 +1,40 @@
+"""Pods that get their GPUs through ResourceClaims (DRA) on nodes whose driver is upgraded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuward import names
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from tests.journeys.stage import OLD, Stage, on_stage
+
+CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+         "metadata": {"name": "gpus", "namespace": WORKLOAD_NAMESPACE}, "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}}
+
+
+def allocate(stage: Stage, driver: str) -> None:
+    result = {"request": "r", "driver": driver, "pool": "gpu-1", "device": "gpu-0"}
+    stage.sandbox.store.patch_status("resourceclaims.resource.k8s.io", WORKLOAD_NAMESPACE, "gpus", lambda obj: obj.setdefault(
+        "status", {}).update(allocation={"devices": {"results": [result]}}))
+
+
+def pod_with_the_claim() -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train", "namespace": WORKLOAD_NAMESPACE}, "spec": {
+        "nodeName": "gpu-1", "containers": [{"name": "main", "image": "registry.example/work:1"}],
+        "resourceClaims": [{"name": "gpus", "resourceClaimName": "gpus"}]}}
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxUnavailable": "100%", "maxParallelUpgrades": 0})
+async def test_a_pod_with_a_claim_on_gpus_keeps_its_driver_until_the_claim_is_on_something_else(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.apply(CLAIM)
+    allocate(stage, names.DRA_DRIVER)
+    stage.sandbox.apply(pod_with_the_claim())
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "ProtectedPods" and stage.driver("gpu-2") != OLD)
+    await stage.rest(300)
+    assert stage.driver("gpu-1") == OLD
+    assert not stage.cordoned("gpu-1")
+    allocate(stage, "net.example.com")
+    await stage.upgraded(within=300)
+    assert stage.sandbox.store.find("pods", WORKLOAD_NAMESPACE, "train"), "it uses no GPU any more, so it stays"
