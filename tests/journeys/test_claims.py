@@ -9,7 +9,8 @@ from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from tests.journeys.stage import OLD, Stage, on_stage
 
 CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-         "metadata": {"name": "gpus", "namespace": WORKLOAD_NAMESPACE}, "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}}
+         "metadata": {"name": "gpus", "namespace": WORKLOAD_NAMESPACE},
+         "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}}
 
 
 def allocate(stage: Stage, driver: str) -> None:
