@@ -10,7 +10,8 @@ from gpuward.model.record import Record
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
-from gpuward.upgrade.gathering import Memory, gather
+from gpuward.upgrade.gathering import gather
+from gpuward.upgrade.judging import Memory
 from tests import build
 from tests.build import ADMITTED, LONG_AGO, NOW, driver_pod, gpu_pod, node, policy, record, validator
 from tests.upgrade.one import facts

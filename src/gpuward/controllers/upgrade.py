@@ -17,7 +17,8 @@ from gpuward.model.views import PodView
 from gpuward.ports import Outcome
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.explain import sentence
-from gpuward.upgrade.gathering import Memory, is_driver_pod
+from gpuward.upgrade.gathering import is_driver_pod
+from gpuward.upgrade.judging import Memory
 
 SKIPPING: Final = frozenset({
     Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.PROTECTED_PODS, Reason.HELD_DEVICES,

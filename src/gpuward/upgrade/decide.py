@@ -6,7 +6,8 @@ the nodes that want to start may start now? Nodes under way go first; what they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -20,47 +21,45 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.upgrade import emptying, finishing, queueing, replacing  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gates import GATES, Fleet
+from gpuward.upgrade.gates import FLEET_GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of
-from gpuward.upgrade.gathering import Memory, concerns, gather
-from gpuward.upgrade.queueing import admission, turn
+from gpuward.upgrade.gathering import concerns, gather
+from gpuward.upgrade.judging import Judged, Memory, judge
+from gpuward.upgrade.queueing import admission
 from gpuward.upgrade.walk import Path, actions_of, begin, pause, take, walk
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
 
+Advance = Callable[[NodeFacts, UpgradePolicy, float], Path]
+
 
 def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory | None = None) -> Plan:
     """Return what to do now about every managed node, what each waits for and when to look again unasked.
 
-    With a memory, which changes nothing about the plan, facts of nodes that did not change are not gathered again.
+    With a memory, which changes nothing about the plan, nodes that did not change are not thought about again.
     """
-    facts = {node.node.name: node for node in gather(snapshot, policy, memory)}
+    memory = memory or Memory()
+    step = _advance if policy.auto_upgrade else _finish_only
+    nodes = [_judged(node, snapshot, policy, now, step, memory) for node in gather(snapshot, policy, memory)]
+    fleet = fleet_of((node.standing for node in nodes), snapshot.unsettled, now)
     if policy.auto_upgrade:
-        paths = {name: _advance(node, snapshot, policy, now) for name, node in facts.items()}
-        fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, policy, now)
-        fleet = fleet.under(snapshot.budgets, facts.values())
-        paths, fleet = _admit(paths, fleet, snapshot, policy, now)
-        strays: tuple[Action, ...] = ()
-    else:
-        paths = {name: _finish_only(node, snapshot, policy, now) for name, node in facts.items()}
-        fleet = fleet_of(facts.values(), (path.node for path in paths.values()), snapshot.unsettled, policy, now)
-        strays = _labels_to_drop(snapshot, policy, paths)
-    actions = tuple(action for name, path in paths.items() for action in actions_of(path, facts[name]))
-    return Plan(
-        actions=actions + strays,
-        nodes={name: _status(path) for name, path in paths.items()},
-        wake_at=min((path.retry_at for path in paths.values() if path.retry_at is not None), default=None),
-        counts=_count(paths, fleet, policy),
-        auto_upgrade=policy.auto_upgrade,
-    )
+        fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress))
+        return _plan(nodes, _admit(nodes, fleet, snapshot, policy, now), policy)
+    return _plan(nodes, _Admission(fleet), policy, _labels_to_drop(snapshot, policy, nodes))
 
 
-def _advance(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Path:
+def _judged(
+    node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: float, step: Advance, memory: Memory
+) -> Judged:
+    if node.node.name in snapshot.unsettled:
+        return judge(node, Path(node), policy)
+    return memory.judged(node, lambda: step(node, policy, now), policy, now)
+
+
+def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.node.state is None:
         return Path(node, hold=Hold(Reason.UNKNOWN_STATE, {"label": node.node.upgrade_label}))
-    if node.node.name in snapshot.unsettled:
-        return Path(node)
     path = _held_on_error(node, lambda: walk(begin(node, now), policy, now))
     if path.hold is not None and path.node.state in IN_PROGRESS and not node.node.ready:
         return msgspec.structs.replace(path, hold=Hold(Reason.NODE_NOT_READY, {}, path.node.record.since))
@@ -75,37 +74,40 @@ def _held_on_error(node: NodeFacts, decision: Callable[[], Path]) -> Path:
         return Path(node, hold=Hold(Reason.UNDECIDED, {"error": f"{type(error).__name__}: {error}"}, node.record.since))
 
 
-def _admit(
-    paths: Mapping[str, Path], fleet: Fleet, snapshot: Snapshot, policy: UpgradePolicy, now: float
-) -> tuple[dict[str, Path], Fleet]:
+class _Admission(msgspec.Struct, frozen=True):
+    """Hold which nodes start, and what holds the others that wait, each with its place in the queue."""
+
+    fleet: Fleet
+    started: Mapping[str, Path] = {}
+    held: Mapping[str, tuple[Hold, int]] = {}
+
+
+def _admit(nodes: Iterable[Judged], fleet: Fleet, snapshot: Snapshot, policy: UpgradePolicy, now: float) -> _Admission:
     """Fold over the waiting nodes in order: each that passes every gate changes the fleet for the next one."""
-    result = dict(paths)
-    place = 0
-    waiting = [path.node for path in paths.values() if path.node.state is State.UPGRADE_REQUIRED]
-    for node in sorted(waiting, key=turn):
-        name = node.node.name
-        path = result[name]
-        if name in snapshot.unsettled or path.hold is not None:
-            continue
-        hold = next((held for gate in GATES if (held := gate(node, fleet, policy)) is not None), None)
+    started: dict[str, Path] = {}
+    held: dict[str, tuple[Hold, int]] = {}
+    waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
+    for judged in sorted(waiting, key=lambda judged: judged.turn):
+        node, hold = judged.path.node, judged.hold
+        for gate in FLEET_GATES if hold is None else ():
+            hold = gate(node, fleet, policy)
+            if hold is not None:
+                break
         if hold is None:
-            result[name] = _held_on_error(node, partial(_start, path, policy, now))
+            started[node.node.name] = _held_on_error(node, partial(_start, judged.path, policy, now))
             fleet = fleet.admitted(node)
         else:
-            place += 1
-            result[name] = msgspec.structs.replace(path, hold=hold, turn=place)
-    return result, fleet
+            held[node.node.name] = (hold, len(held) + 1)
+    return _Admission(fleet, started, held)
 
 
 def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
     return walk(take(path, admission(path.node), now), policy, now)
 
 
-def _finish_only(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Path:
+def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
     state = node.node.state
-    if node.node.name in snapshot.unsettled:
-        return Path(node)
     if node.left:
         return _held_on_error(node, lambda: walk(Path(node), policy, now))
     if state not in IN_PROGRESS:
@@ -117,8 +119,9 @@ def _finish_only(node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now
     return pause(node, Hold(Reason.PAUSED, {}, node.record.since), now)
 
 
-def _labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, paths: Mapping[str, Path]) -> tuple[Action, ...]:
+def _labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[Judged]) -> tuple[Action, ...]:
     """Remove the state label, as documented, from every node that is not under way; our record of it stays."""
+    moved = {node.before.node.name for node in nodes if node.path.entered}
     return tuple(
         PatchNode(
             node.ref,
@@ -129,7 +132,7 @@ def _labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, paths: Mapping[st
         )
         for name, node in sorted(snapshot.nodes.items())
         if _droppable(node) and concerns(policy, node) and name not in snapshot.unsettled
-        and not (name in paths and paths[name].entered)
+        and name not in moved
     )
 
 
@@ -137,24 +140,46 @@ def _droppable(node: NodeView) -> bool:
     return names.UPGRADE_STATE in node.labels and node.state is not None and node.state not in IN_PROGRESS
 
 
-def _status(path: Path) -> NodeStatus:
-    state = path.node.state if path.node.node.state is not None else None
-    since = path.node.record.since
-    return NodeStatus(state, since, path.hold, path.node.node.upgrade_label, path.turn)
+def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:
+    """Put together what the nodes come to, one by one and as a fleet."""
+    actions: list[Action] = []
+    statuses: dict[str, NodeStatus] = {}
+    wakes: list[float] = []
+    states: Counter[State] = Counter()
+    for node in nodes:
+        name = node.before.node.name
+        path = node.path
+        if name in admission.held:
+            statuses[name] = node.held(*admission.held[name])
+        elif name in admission.started:
+            path = admission.started[name]
+            statuses[name] = judge(node.before, path, policy).shown
+        else:
+            statuses[name] = node.shown
+        if not node.quiet or path is not node.path:
+            actions += actions_of(path, node.before)
+        if path.retry_at is not None:
+            wakes.append(path.retry_at)
+        states[path.node.state] += 1
+    return Plan(
+        actions=(*actions, *more),
+        nodes=statuses,
+        wake_at=min(wakes, default=None),
+        counts=_count(states, admission.fleet, policy),
+        auto_upgrade=policy.auto_upgrade,
+    )
 
 
-def _count(paths: Mapping[str, Path], fleet: Fleet, policy: UpgradePolicy) -> Counts:
-    states = [path.node.state for path in paths.values()]
-    pending = states.count(State.UPGRADE_REQUIRED)
+def _count(states: Mapping[State, int], fleet: Fleet, policy: UpgradePolicy) -> Counts:
     free = policy.max_unavailable.of(fleet.total) - len(fleet.unavailable)
     if policy.max_parallel_upgrades:
         free = min(free, policy.max_parallel_upgrades - len(fleet.in_progress))
     return Counts(
         total=fleet.total,
-        in_progress=sum(state in IN_PROGRESS for state in states),
-        done=states.count(State.DONE),
-        failed=states.count(State.FAILED),
+        in_progress=sum(count for state, count in states.items() if state in IN_PROGRESS),
+        done=states.get(State.DONE, 0),
+        failed=states.get(State.FAILED, 0),
         available=max(0, free),
-        pending=pending,
+        pending=states.get(State.UPGRADE_REQUIRED, 0),
         unavailable=len(fleet.unavailable),
     )

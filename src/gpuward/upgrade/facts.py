@@ -157,8 +157,13 @@ class NodeFacts(msgspec.Struct, frozen=True):
     def unvouched(self) -> bool:
         """Tell whether the last upgrade ended, or was ended, after its driver pod was touched and before it was validated."""
         reached, failure = self.record.state, self.record.failure
-        if reached is State.FAILED:
-            return failure is None or failure.state not in UNDISTURBED
-        if reached is State.UPGRADE_REQUIRED:
-            return failure is not None and failure.state not in UNDISTURBED
+        if reached in (State.FAILED, State.UPGRADE_REQUIRED):
+            if failure is None:
+                return reached is State.FAILED
+            return failure.state not in UNDISTURBED or not self.untouched
         return reached in IN_PROGRESS and reached not in UNDISTURBED
+
+    @property
+    def interrupted(self) -> bool:
+        """Tell whether an earlier upgrade has left something that only a new one puts right."""
+        return self.stranded or self.unvouched

@@ -9,7 +9,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 from gpuward.upgrade.facts import NodeFacts
@@ -44,11 +44,11 @@ class _Common:
         return (
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
             and self.selectors == other.selectors
-            and self.snapshot.refusals == other.snapshot.refusals and self.snapshot.namespace == other.snapshot.namespace
+            and self.snapshot.namespace == other.snapshot.namespace
         )
 
 
-class Memory:
+class Gathered:
     """Keep facts from one gathering to the next. It changes nothing about them but the time that they take."""
 
     def __init__(self) -> None:
@@ -66,20 +66,29 @@ class Memory:
     def facts_of(self, node: NodeView, pods: Sequence[PodView], common: _Common) -> NodeFacts | None:
         """Return a node's facts, those from before if it is the same node with the same pods."""
         known = self._facts.get(node.name)
-        if known is not None and known[0] is node and known[1] is pods:
+        if known is not None and known[0] is node and known[1] is pods and _same_refusals(known[2], pods, common):
             return known[2]
         facts = _node_facts(node, pods, common)
         self._facts[node.name] = (node, pods, facts)
         return facts
 
 
-def gather(snapshot: Snapshot, policy: UpgradePolicy, memory: Memory | None = None) -> list[NodeFacts]:
+def gather(snapshot: Snapshot, policy: UpgradePolicy, memory: Gathered | None = None) -> list[NodeFacts]:
     """Return the facts of every managed node, by name: a node with a driver pod, an upgrade under way or a cordon of ours."""
-    memory = memory or Memory()
+    memory = memory or Gathered()
     common = _Common(snapshot, policy)
     memory.prepare(common)
     found = (memory.facts_of(snapshot.nodes[name], snapshot.pods.get(name, ()), common) for name in sorted(snapshot.nodes))
     return [facts for facts in found if facts is not None]
+
+
+def _same_refusals(facts: NodeFacts | None, pods: Sequence[PodView], common: _Common) -> bool:
+    refusals = common.snapshot.refusals
+    return facts is None or not (refusals or facts.refusals) or facts.refusals == _refused(pods, refusals)
+
+
+def _refused(pods: Sequence[PodView], refusals: Mapping[str, Refusal]) -> dict[str, Refusal]:
+    return {pod.uid: refusals[pod.uid] for pod in pods if pod.uid in refusals}
 
 
 def concerns(policy: UpgradePolicy, node: NodeView) -> bool:
@@ -146,7 +155,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: _Common) -> 
         leaving=pods_to_leave(pods, policy, snapshot.namespace),
         draining=pods_to_drain(pods, policy, snapshot.namespace) if policy.drain.enable else Leaving(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),
-        refusals=snapshot.refusals,
+        refusals=_refused(pods, snapshot.refusals),
         unschedulable=node.unschedulable,
     )
 

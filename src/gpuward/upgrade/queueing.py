@@ -13,8 +13,11 @@ from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 
 @step(State.UPGRADE_REQUIRED)
 def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
-    """Send a node back whose driver is in step again: the target was rolled back before its turn came."""
-    if node.in_step and not node.needed:
+    """Send a node back whose driver is in step again: the target was rolled back before its turn came.
+
+    Not one that failed and got another driver pod since: that driver has to be validated.
+    """
+    if node.in_step and not node.needed and not node.interrupted:
         return Move(State.DONE)
     return Rest()
 
@@ -43,14 +46,17 @@ def admission(node: NodeFacts) -> Move:
     return Move(
         State.CORDON_REQUIRED,
         annotations=requested,
-        forced=node.requested,
+        forced=node.requested or node.interrupted,
         started=True,
         target=node.target,
         forget=node.retargeted,
     )
 
 
-def turn(node: NodeFacts) -> tuple[int, int, int, float, str]:
+Turn = tuple[int, int, int, float, str]
+
+
+def turn(node: NodeFacts) -> Turn:
     """Return the sort key of the queue: what disturbs least comes first, so that most nodes are done before anything must move.
 
     Nodes that failed before come after all others, then idle nodes before those with GPU pods to move, few pods before many, low

@@ -137,7 +137,7 @@ def _pod(pod: PodView) -> dict[str, object]:
 def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Try again some times, ever later; and at once when the target changes or the driver is seen ready and freshly validated."""
     if node.retargeted and not node.by_hand:
-        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched, forget=True)
+        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
     if node.validated:
         return Move(State.VALIDATION_REQUIRED)
     failure, retries = node.record.failure, policy.rollout.retries
@@ -157,9 +157,8 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.DONE)
 def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Mark the node once its driver is out of step; otherwise leave a finished node alone."""
-    interrupted = node.stranded or node.unvouched
-    if node.asked or interrupted:
-        return Move(State.UPGRADE_REQUIRED, forced=node.requested or interrupted)
+    if node.asked or node.interrupted:
+        return Move(State.UPGRADE_REQUIRED, forced=node.requested or node.interrupted)
     if not node.target and node.driver is not None and not node.driver.orphan:
         return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since))
     if node.state is State.UNKNOWN:

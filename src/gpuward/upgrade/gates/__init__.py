@@ -8,7 +8,7 @@ from __future__ import annotations
 from gpuward.upgrade.gates.driver_pod_missing import driver_pod_missing
 from gpuward.upgrade.gates.eviction_budget import eviction_budget
 from gpuward.upgrade.gates.failure_budget import failure_budget
-from gpuward.upgrade.gates.fleet import Candidate, Fleet, Gate
+from gpuward.upgrade.gates.fleet import NOBODY, Candidate, Fleet, Gate
 from gpuward.upgrade.gates.held_devices import held_devices
 from gpuward.upgrade.gates.invalid_policy import invalid_policy
 from gpuward.upgrade.gates.max_parallel import max_parallel
@@ -20,7 +20,7 @@ from gpuward.upgrade.gates.skipped import skipped
 from gpuward.upgrade.gates.template_settling import template_settling
 from gpuward.upgrade.gates.two_driver_pods import two_driver_pods
 
-GATES: tuple[Gate, ...] = (
+NODE_GATES: tuple[Gate, ...] = (
     skipped,
     invalid_policy,
     node_gone,
@@ -28,12 +28,19 @@ GATES: tuple[Gate, ...] = (
     driver_pod_missing,
     two_driver_pods,
     template_settling,
-    failure_budget,
     held_devices,
     protected_pods,
+)
+"""These look at the node and the policy alone."""
+
+FLEET_GATES: tuple[Gate, ...] = (
+    failure_budget,
     eviction_budget,
     max_unavailable,
     max_parallel,
 )
+"""These look at what the rest of the fleet does as well."""
 
-__all__ = ["GATES", "Candidate", "Fleet", "Gate"]
+GATES = NODE_GATES + FLEET_GATES
+
+__all__ = ["FLEET_GATES", "GATES", "NOBODY", "NODE_GATES", "Candidate", "Fleet", "Gate"]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
-from gpuward.upgrade.gates.fleet import Candidate, Fleet
+from gpuward.upgrade.gates.fleet import Candidate, Fleet, some_of
 
 
 def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold every node once too many have failed, but for those that failed themselves or that somebody asked for by hand."""
+    if not fleet.failed:
+        return None
     limit = policy.rollout.failure_budget.of(fleet.total)
     if len(fleet.failed) <= limit or node.record.failure is not None or node.record.forced or node.requested:
         return None
-    args = {"failed": len(fleet.failed), "limit": limit, "total": fleet.total, "nodes": ", ".join(sorted(fleet.failed)[:3])}
+    args = {"failed": len(fleet.failed), "limit": limit, "total": fleet.total, "nodes": some_of(fleet.failed)}
     return Hold(Reason.FAILURE_BUDGET, args, node.record.since)

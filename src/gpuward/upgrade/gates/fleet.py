@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -58,28 +59,60 @@ class Fleet(msgspec.Struct, frozen=True):
         return Counter(budget.ref for pod in going for budget in self.budgets_of(pod) if not budget.lets_go(pod))
 
 
+@lru_cache(maxsize=16)
+def some_of(nodes: frozenset[str]) -> str:
+    """Return the names of the first few nodes, for people."""
+    return ", ".join(sorted(nodes)[:3])
+
+
+NOBODY = Fleet()
+"""A fleet that holds nobody up, for gates that look at the node alone."""
+
 Gate = Callable[[Candidate, Fleet, UpgradePolicy], Hold | None]
 
 
-def fleet_of(
-    before: Iterable[NodeFacts], after: Iterable[NodeFacts], unsettled: frozenset[str], policy: UpgradePolicy, now: float
-) -> Fleet:
-    """Count the fleet as it is now, or will be after this pass's steps, whichever is worse for each node.
+class Standing(msgspec.Struct, frozen=True):
+    """Say how one node counts: as it is now, or will be after this pass's steps, whichever is worse.
 
-    Writes to different nodes run side by side, and any of them may fail: what a node gives back is given out when its
-    write is seen. Nodes in progress are out of service even before they are cordoned. A node whose last write has no known
-    outcome may have been admitted by it, from any state, so it counts.
+    Writes to different nodes run side by side, and any of them may fail: what a node gives back is given out when its write is
+    seen. Nodes in progress are out of service even before they are cordoned.
     """
-    before = [node for node in before if not node.left]
-    nodes = [*before, *(node for node in after if not node.left)]
-    in_progress = frozenset(
-        node.node.name for node in nodes if node.state in IN_PROGRESS or node.node.name in unsettled
+
+    name: str
+    counts: bool = True
+    in_progress: bool = False
+    unavailable: bool = False
+    failed: bool = False
+
+
+def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Standing:
+    """Return how a node counts; one that has left every driver DaemonSet does not."""
+    name, sides = before.node.name, (before, after)
+    if before.left:
+        return Standing(name, counts=False)
+    in_progress = any(node.state in IN_PROGRESS for node in sides)
+    return Standing(
+        name,
+        in_progress=in_progress,
+        unavailable=in_progress or not before.node.ready or any(node.unschedulable for node in sides),
+        failed=any(_failed(node, policy.rollout.resumed_at) for node in sides),
     )
-    broken = frozenset(node.node.name for node in nodes if node.unschedulable or not node.node.ready)
-    failed = frozenset(node.node.name for node in nodes if _failed(node, policy.rollout.resumed_at))
-    return Fleet(len(before), in_progress, in_progress | broken, now, failed)
 
 
 def _failed(node: NodeFacts, forgiven: float) -> bool:
     failure = node.record.failure
     return failure is not None and failure.at > forgiven and not node.retargeted
+
+
+def fleet_of(standings: Iterable[Standing], unsettled: frozenset[str], now: float = 0.0) -> Fleet:
+    """Count the fleet. A node whose last write has no known outcome may have been admitted by it, from any state: it counts."""
+    known = [node for node in standings if node.counts]
+    doubtful = unsettled & {node.name for node in known} if unsettled else unsettled
+    in_progress = frozenset(node.name for node in known if node.in_progress) | doubtful
+    return Fleet(
+        total=len(known),
+        in_progress=in_progress,
+        unavailable=in_progress | {node.name for node in known if node.unavailable},
+        now=now,
+        failed=frozenset(node.name for node in known if node.failed),
+    )

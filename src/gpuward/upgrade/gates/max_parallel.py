@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
-from gpuward.upgrade.gates.fleet import Candidate, Fleet
+from gpuward.upgrade.gates.fleet import Candidate, Fleet, some_of
 
 
 def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -13,7 +13,7 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
         args = {
             "used": len(fleet.in_progress),
             "limit": policy.max_parallel_upgrades,
-            "nodes": ", ".join(sorted(fleet.in_progress)[:3]),
+            "nodes": some_of(fleet.in_progress),
         }
         return Hold(Reason.PARALLEL_LIMIT, args, node.record.since)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
-from gpuward.upgrade.gates.fleet import Candidate, Fleet
+from gpuward.upgrade.gates.fleet import Candidate, Fleet, some_of
 
 
 def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -12,5 +12,5 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     limit = policy.max_unavailable.of(fleet.total)
     if node.node.name in fleet.unavailable or len(fleet.unavailable) < limit:
         return None
-    args = {"used": len(fleet.unavailable), "limit": limit, "nodes": ", ".join(sorted(fleet.unavailable)[:3])}
+    args = {"used": len(fleet.unavailable), "limit": limit, "nodes": some_of(fleet.unavailable)}
     return Hold(Reason.UNAVAILABLE_LIMIT, args, node.record.since)

@@ -159,9 +159,24 @@ def _unprotect(question: Question) -> Iterator[Candidate]:
                                  ("force", "force", "pods without a controller do not come back")):
             changed = replace(policy, **{name: replace(rules, **{key: True})})
             yield fixes.change_policy(case, f"set {part}.{field}: {loss}", {part: {field: True}}, changed)
+    yield from _one_budget(question)
     if not drained:
         changed = replace(policy, drain=replace(policy.drain, enable=True))
         yield fixes.change_policy(case, "set drain.enable: all pods leave", {"drain": {"enable": True}}, changed)
+
+
+def _one_budget(question: Question) -> Iterator[Candidate]:
+    """Leave a pod that several budgets cover, which the eviction API cannot handle, to one of them."""
+    pod = question.pod()
+    several = [budget for budget in question.case.snapshot.budgets if pod is not None and budget.covers(pod)]
+    if len(several) > 1:
+        yield from (fixes.delete_budget(budget) for budget in several)
+
+
+def _kill(question: Question) -> Iterator[Candidate]:
+    case, rollout = question.case, replace(question.case.policy.rollout, kill_at_deadline=True)
+    do = "let pods that are still there at the end of podDeletion.timeoutSeconds be deleted, whatever their budgets say"
+    yield fixes.change_rollout(case, f"{do} (killAtDeadline)", {"killAtDeadline": True}, rollout)
 
 
 def _finish_jobs(question: Question) -> Iterator[Candidate]:
@@ -179,6 +194,11 @@ def _more_budget(question: Question) -> Iterator[Candidate]:
     for budget in _budgets(question):
         covered = [pod for pods in question.case.snapshot.pods.values() for pod in pods if budget.covers(pod)]
         yield Dial(budget.allowed + 1, len(covered) + 1, _raised(budget, staying))
+
+
+def _unblock(question: Question) -> Iterator[Candidate]:
+    yield from _more_budget(question)
+    yield from _kill(question)
 
 
 def _raised(budget: BudgetView, pods: list[PodView]) -> Callable[[int], Fix]:
@@ -216,6 +236,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.FAILURE_BUDGET: _forgive,
     Reason.HELD_DEVICES: _free_devices,
     Reason.PROTECTED_PODS: _unprotect,
+    Reason.BUDGET_BLOCKS: _unblock,
     Reason.BUDGET_USED_UP: _more_budget,
     Reason.UNAVAILABLE_LIMIT: _more_unavailable,
     Reason.PARALLEL_LIMIT: _more_parallel,

@@ -140,6 +140,17 @@ def _roomier(case: Case, budget: BudgetView, first: Collection[PodView], allowed
     return replace(case, snapshot=replace(case.snapshot, budgets=budgets, refusals=refusals))
 
 
+def delete_budget(budget: BudgetView) -> Fix:
+    """Return the fix that takes a budget away."""
+    command = f"kubectl delete pdb {budget.name} -n {budget.namespace}"
+    return Fix(f"delete disruption budget {budget.ref}", partial(_unbound, budget=budget), command)
+
+
+def _unbound(case: Case, budget: BudgetView) -> Case:
+    budgets = tuple(one for one in case.snapshot.budgets if one.ref != budget.ref)
+    return replace(case, snapshot=replace(case.snapshot, budgets=budgets))
+
+
 # Policies.
 
 
