@@ -98,6 +98,12 @@ def test_missing_crds_are_told_with_the_command_that_installs_them(tmp_path: Pat
     assert "gpuward crds | kubectl apply --server-side -f -" in line
 
 
+def test_there_is_nothing_to_resume_where_nothing_is_installed(tmp_path: Path) -> None:
+    with refusing(404, "NotFound", "the server could not find the requested resource") as server:
+        line = one_line(gpuward("resume", kubeconfig=pointing_to(tmp_path, server)))
+    assert line == "gpuward: there is no ClusterPolicy, and so no rollout to resume"
+
+
 def test_the_operator_needs_its_namespace() -> None:
     assert "OPERATOR_NAMESPACE" in one_line(gpuward("run"))
 

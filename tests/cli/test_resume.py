@@ -10,7 +10,7 @@ import pytest
 from gpuward import names
 from gpuward.cli.resume import Resumed, forgiven, resume_rollout
 from gpuward.crd.generate import all_crds
-from gpuward.errors import InputError
+from gpuward.errors import GpuwardError
 from gpuward.kube.client import Client
 from gpuward.model.record import Failure, Record, encode_record
 from gpuward.model.states import State
@@ -73,7 +73,7 @@ def test_the_policy_in_force_is_the_one_that_is_resumed() -> None:
 
 
 def test_without_a_policy_there_is_nothing_to_resume() -> None:
-    with pytest.raises(InputError, match="there is no rollout to resume"):
+    with pytest.raises(GpuwardError, match="there is no ClusterPolicy"):
         resume(60.0)
 
 

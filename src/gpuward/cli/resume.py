@@ -10,7 +10,7 @@ import msgspec
 from gpuward import names
 from gpuward.cli.connect import WallClock, connected, connection_options
 from gpuward.controllers.rollouts import annotation, resumed_at
-from gpuward.errors import InputError, PolicyError
+from gpuward.errors import GpuwardError, NotFound, PolicyError
 from gpuward.kube import resources
 from gpuward.kube.client import Client, Selection
 from gpuward.model.record import format_time
@@ -50,13 +50,10 @@ async def resume_rollout(client: Client, now: float) -> Resumed:
     """Write onto the ClusterPolicy in force that failures up to now are forgiven.
 
     Raises:
-        InputError: there is no ClusterPolicy.
+        GpuwardError: there is no ClusterPolicy.
         Conflict: it was deleted and made anew meanwhile.
     """
-    policies = [policy_view(raw) async for raw in client.list(Selection(resources.CLUSTER_POLICIES))]
-    if not policies:
-        raise InputError("ClusterPolicy", None, "create one first: there is no rollout to resume")
-    policy = min(policies, key=lambda view: (view.created, view.name))
+    policy = await _in_force(client)
     nodes = [node_view(raw) async for raw in client.list(Selection(resources.NODES))]
     before = _resumed_before(policy)
     failed = {node.name: at for node in nodes if (at := failed_at(node)) > before}
@@ -64,6 +61,16 @@ async def resume_rollout(client: Client, now: float) -> Resumed:
     patch = {"metadata": {"uid": policy.uid, "annotations": {names.RESUMED_AT: format_time(at)}}}
     await client.patch_merge(resources.CLUSTER_POLICIES, policy.name, patch)
     return Resumed(policy.name, at, tuple(sorted(failed)))
+
+
+async def _in_force(client: Client) -> PolicyView:
+    try:
+        policies = [policy_view(raw) async for raw in client.list(Selection(resources.CLUSTER_POLICIES))]
+    except NotFound:
+        policies = []
+    if not policies:
+        raise GpuwardError("there is no ClusterPolicy, and so no rollout to resume")
+    return min(policies, key=lambda view: (view.created, view.name))
 
 
 def failed_at(node: NodeView) -> float:

@@ -61,7 +61,7 @@ CUSTOM_RESOURCES: Final = (
             ("Percent", "integer", ".spec.failureBudget.percent"),
             ("Retries", "integer", ".spec.retries"),
             ("Holders", "string", ".spec.deviceHolders"),
-            _AGE_COLUMN,
+            ("Age", "date", ".metadata.creationTimestamp"),
         ),
     ),
 )
