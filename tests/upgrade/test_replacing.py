@@ -15,6 +15,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from tests import build
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, record, under_way, validator
+from tests.upgrade import world
 from tests.upgrade.one import Answer, ask
 
 RESTART, VALIDATION, FAILED = State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, State.FAILED
@@ -237,9 +238,34 @@ def test_a_cordon_that_somebody_put_on_a_failed_node_survives_its_recovery() -> 
 
 @pytest.mark.parametrize(("in_step", "forced"), [(RESTART, True), (VALIDATION, True), (State.POD_DELETION_REQUIRED, False)])
 def test_a_new_target_is_another_chance(in_step: State, forced: bool) -> None:
-    answer = ask(failed(in_step, target="555"), OLD, gpu_pod())
+    remembers = record(FAILED, failed=in_step, ours=forced, target="555")
+    answer = ask(node(state=FAILED, remembers=remembers, cordoned=forced), OLD, gpu_pod())
     assert answer.entered[0] == "upgrade-required"
     assert answer.record.forced is forced
+    assert answer.record.failure is None
+
+
+@pytest.mark.parametrize("state", [FAILED, State.UPGRADE_REQUIRED])
+def test_a_driver_pod_that_somebody_replaced_after_a_failure_is_validated_and_not_trusted(state: State) -> None:
+    serving = node(state=state, remembers=record(state, failed=State.POD_DELETION_REQUIRED))
+    answer = ask(serving, driver_pod(driver="560", created=NOW - 10), validator(), now=NOW + 1000)
+    assert answer.state is VALIDATION
+    assert answer.record.forced
+
+
+def test_a_cordon_of_ours_is_not_left_behind_when_the_target_goes_back_to_a_driver_that_nobody_validated() -> None:
+    """It failed while it was emptied a second time, for a newer target, after its driver was replaced once."""
+    view = under_way(FAILED, failed=State.POD_DELETION_REQUIRED, target="570")
+    end = world.rollout(build.cluster([view], [NEW, validator()]), build.policy())
+    assert end.entered("n0")[-3:] == ["validation-required", *TO_DONE]
+    assert not end.end.nodes["n0"].unschedulable
+
+
+def test_a_driver_that_crashed_is_not_taken_for_good_after_a_pause_either() -> None:
+    crashing = driver_pod(driver="560", created=NOW - 30, ready=False)
+    queued = ask(failed(foreign=True), crashing, target="570", policy=build.policy(admit=False))
+    paused = node(remembers=queued.record, cordoned=True)
+    assert "upgrade-done" not in ask(paused, crashing).entered
 
 
 def test_going_back_to_the_target_that_failed_does_not_pass_for_success() -> None:

@@ -65,7 +65,7 @@ def turn(node: NodeFacts) -> Turn:
     failure = node.record.failure
     pods = () if node.restart_only else node.leaving.pods
     return (
-        failure.attempts if failure else 0,
+        failure.attempts if failure and not node.retargeted else 0,
         len(pods),
         max((pod.priority for pod in pods), default=0),
         -max((pod.created for pod in pods), default=0.0),
