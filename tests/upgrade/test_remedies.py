@@ -31,6 +31,7 @@ ACTIVE = policy()
 QUEUED = node(state=State.UPGRADE_REQUIRED)
 AT_ONCE = "this node starts at once"
 JOB = build.pod(owner="Job", labels={"app": "job"})
+KILL = "let pods that are still there at the end of podDeletion.timeoutSeconds be deleted, whatever their budgets say"
 TIGHT = BudgetView("default", "web", allowed=0)
 
 
@@ -119,6 +120,15 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     "disruption budget": (
         World(replace(of(QUEUED, gpu_pod()).snapshot, budgets=(TIGHT,))), Reason.BUDGET_USED_UP,
         [("let disruption budget default/web allow 1 disruption, not 0", AT_ONCE)],
+    ),
+    "disruption budget that would never let the pod go": (
+        World(replace(of(QUEUED, gpu_pod()).snapshot, budgets=(replace(TIGHT, desired=2, expected=2),))), Reason.BUDGET_BLOCKS,
+        [("let disruption budget default/web allow 1 disruption, not 0", AT_ONCE), (KILL, AT_ONCE)],
+    ),
+    "two disruption budgets over one pod": (
+        World(replace(of(QUEUED, gpu_pod()).snapshot, budgets=(TIGHT, BudgetView("default", "b", allowed=1)))),
+        Reason.PROTECTED_PODS,
+        [("delete disruption budget default/web", AT_ONCE), ("delete disruption budget default/b", "this node is then held by something else")],
     ),
     "refused eviction": (
         refused(gpu_pod(), TIGHT), Reason.EVICTION_REFUSED,
@@ -240,7 +250,8 @@ def _obey(words: list[str], world: World) -> World:
     if words[0] == "echo":
         assert words[2:] == ["|", "kubectl", "apply", "--server-side", "-f", "-"]
         spec = msgspec.json.decode(words[1])["spec"]
-        rollout = replace(world.policy.rollout, device_holders=DeviceHolders(spec["deviceHolders"]))
+        holders = DeviceHolders(spec.get("deviceHolders", "Hold"))
+        rollout = replace(world.policy.rollout, device_holders=holders, kill_at_deadline=spec.get("killAtDeadline", False))
         return world._replace(policy=replace(world.policy, rollout=rollout))
     match words[1:]:
         case ["label", "node", name, change, *_]:
@@ -248,6 +259,9 @@ def _obey(words: list[str], world: World) -> World:
         case ["uncordon", name]:
             nodes = {**snapshot.nodes, name: replace(snapshot.nodes[name], unschedulable=False)}
             return world._replace(snapshot=replace(snapshot, nodes=nodes))
+        case ["delete", "pdb", name, "-n", _]:
+            budgets = tuple(budget for budget in snapshot.budgets if budget.name != name)
+            return world._replace(snapshot=replace(snapshot, budgets=budgets))
         case ["delete", "pod", name, "-n", namespace]:
             pods = {at: tuple(pod for pod in here if (pod.namespace, pod.name) != (namespace, name))
                     for at, here in snapshot.pods.items()}

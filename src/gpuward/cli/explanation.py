@@ -110,7 +110,8 @@ def _leaving(pod: PodView, why: str) -> LeavingPod:
 def _obstacle(pod: PodView, snapshot: Snapshot) -> str:
     if pod.deleting:
         return "it is terminating"
-    tight = next((budget for budget in snapshot.budgets if budget.allowed <= 0 and budget.covers(pod)), None)
+    over = (budget for budget in snapshot.budgets if budget.covers(pod))
+    tight = next((budget for budget in over if budget.allowed <= 0 and not budget.lets_go(pod)), None)
     return f"disruption budget {tight.ref} lets none go now" if tight else ""
 
 
@@ -130,7 +131,7 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
     if driver is not None and driver.restarts:
         yield f"driver pod {driver.name} has restarted {driver.restarts} times"
     yield from (f"validator pod {pod.name}: {pod.waiting}" for pod in node.validators if pod.waiting)
-    if node.state in _EMPTYING and node.restart_only:
+    if node.state is State.UPGRADE_REQUIRED and node.restart_only:
         yield "the new template would install the same driver: its pod is only restarted, and no pod has to leave"
     if not knows_budgets:
         yield "disruption budgets may not be read: which pods they protect is not known here"

@@ -125,6 +125,6 @@ def foreseen(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Snapshot:
         pod.uid: Refusal(now, 1, f"disruption budget {budget.ref} lets none go now")
         for node in gather(snapshot, policy) if node.state in _EMPTIED
         for pod in (*node.leaving.pods, *node.draining.pods) if not pod.deleting
-        for budget in tight if budget.covers(pod)
+        for budget in tight if budget.covers(pod) and not budget.lets_go(pod)
     }
     return msgspec.structs.replace(snapshot, refusals={**snapshot.refusals, **refusals})

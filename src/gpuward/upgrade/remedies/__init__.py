@@ -18,8 +18,9 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.gathering import gather
-from gpuward.upgrade.remedies.candidates import Question, candidates
+from gpuward.upgrade.remedies.candidates import candidates
 from gpuward.upgrade.remedies.fixes import Case, Dial, Fix
+from gpuward.upgrade.remedies.question import Question
 
 MOST_REMEDIES = 6
 MOST_PAIRS = 10

@@ -1,0 +1,32 @@
+"""What the candidates for a remedy are looked for with: the node that is held, its hold, and the facts of the decision."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward.model.plan import Hold, Plan
+from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.remedies.fixes import Case, Dial, Fix
+
+Candidate = Fix | Dial
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Hold whose hold it is, and on what facts it was decided."""
+
+    node: NodeFacts
+    hold: Hold
+    case: Case
+    plan: Plan
+    now: float
+
+    @property
+    def view(self) -> NodeView:
+        """Return the node."""
+        return self.node.node
+
+    def pod(self) -> PodView | None:
+        """Return the pod that the hold names."""
+        named = self.hold.args.get("pod")
+        return next((pod for pod in self.case.snapshot.pods.get(self.view.name, ()) if str(pod.ref) == named), None)
