@@ -128,7 +128,8 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     "two disruption budgets over one pod": (
         World(replace(of(QUEUED, gpu_pod()).snapshot, budgets=(TIGHT, BudgetView("default", "b", allowed=1)))),
         Reason.PROTECTED_PODS,
-        [("delete disruption budget default/web", AT_ONCE), ("delete disruption budget default/b", "this node is then held by something else")],
+        [("delete disruption budget default/web", AT_ONCE),
+         ("delete disruption budget default/b", "this node is then held by something else")],
     ),
     "refused eviction": (
         refused(gpu_pod(), TIGHT), Reason.EVICTION_REFUSED,
