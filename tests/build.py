@@ -170,10 +170,15 @@ def cluster(
     target: str = "560",
     settled: bool = True,
     digest: str = "",
+    selects: Mapping[str, str] = {},
+    alike: Collection[str] = (),
     refusals: Mapping[str, Refusal] = {},
     unsettled: Collection[str] = (),
 ) -> Snapshot:
-    """Build a snapshot of a cluster whose driver DaemonSet wants the driver `target`."""
+    """Build a snapshot of a cluster whose driver DaemonSet wants the driver `target` on the nodes with the labels `selects`.
+
+    The templates of the drivers `alike` differ from one another in labels and annotations only.
+    """
     by_node: dict[str, tuple[PodView, ...]] = {}
     for each in pods:
         by_node[each.node] = (*by_node.get(each.node, ()), each)
@@ -181,15 +186,26 @@ def cluster(
         namespace=NAMESPACE,
         nodes={each.name: each for each in nodes},
         pods=by_node,
-        daemonsets=(daemonset(settled=settled, digest=digest),),
-        revisions=(revision("540", 1), revision("550", 2), revision(target, 3, digest=digest)),
+        daemonsets=(daemonset(settled=settled, digest=digest, selects=selects),),
+        revisions=tuple(
+            revision(driver, number, digest=digest if driver == target else "", pods="alike" if driver in alike else driver)
+            for number, driver in ((1, "540"), (2, "550"), (3, target))
+        ),
         refusals=refusals,
         unsettled=frozenset(unsettled),
     )
 
 
-def daemonset(*, settled: bool = True, digest: str = "", name: str = DAEMONSET, uid: str = "uid-daemonset") -> DaemonSetView:
-    """Build a driver DaemonSet; one that is not settled has a template that its controller has not seen."""
+def daemonset(
+    *,
+    settled: bool = True,
+    digest: str = "",
+    name: str = DAEMONSET,
+    uid: str = "uid-daemonset",
+    selects: Mapping[str, str] = {},
+    driver: str = "",
+) -> DaemonSetView:
+    """Build a driver DaemonSet, of an NVIDIADriver if one is named; one that is not settled has a template not taken up yet."""
     return DaemonSetView(
         namespace=NAMESPACE,
         name=name,
@@ -197,15 +213,17 @@ def daemonset(*, settled: bool = True, digest: str = "", name: str = DAEMONSET, 
         generation=2,
         observed_generation=2 if settled else 1,
         labels={"app": names.DRIVER_APP},
+        owner=Owner("NVIDIADriver", driver, f"uid-{driver}") if driver else None,
         config_digest=digest,
+        node_selector=selects,
         on_delete=True,
     )
 
 
-def revision(driver: str, number: int, *, owner: str = "uid-daemonset", digest: str = "") -> RevisionView:
-    """Build the ControllerRevision of a driver template."""
+def revision(driver: str, number: int, *, owner: str = "uid-daemonset", digest: str = "", pods: str = "") -> RevisionView:
+    """Build the ControllerRevision of a driver template; templates of equal `pods` differ in labels and annotations only."""
     name = f"{DAEMONSET}-{driver}"
-    return RevisionView(NAMESPACE, name, owner_uid=owner, revision=number, hash=driver, config_digest=digest)
+    return RevisionView(NAMESPACE, name, owner_uid=owner, revision=number, hash=driver, config_digest=digest, pod_digest=pods)
 
 
 def fleet(
