@@ -90,7 +90,7 @@ def test_pods_are_grouped_by_their_nodes_and_move_between_groups() -> None:
         await asyncio.sleep(1)
         assert {node: [one.name for one in pods] for node, pods in scene.cluster.observe().pods.items()} == {
             "": ["a"], "n1": ["b"]}
-        scene.store.modify("pods", "default", "a", lambda obj: obj["spec"].update(nodeName="n1"))
+        scene.store.bind(scene.store.get("pods", "default", "a"), "n1")
         scene.store.delete("pods", "default", "b", grace_seconds=0)
         await asyncio.sleep(1)
         assert {node: [one.name for one in pods] for node, pods in scene.cluster.observe().pods.items()} == {"n1": ["a"]}
