@@ -15,6 +15,7 @@ from gpuward.controllers.surroundings import Surroundings
 from gpuward.errors import PolicyError
 from gpuward.labels.discovery import has_gpu
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.changes import Prepared, changes, prepare
@@ -22,6 +23,7 @@ from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver_kernels import stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.render import render
+from gpuward.operands.rollout import rollout_of
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged
 from gpuward.ports import Outcome
@@ -54,6 +56,13 @@ class ClusterPolicyController:
         self._said = ""
         self._statuses = StatusWriter("ClusterPolicy")
         self._now = 0.0
+
+    def follow(self, plan: Plan) -> bool:
+        """Let the status say how the driver upgrade stands under a plan; tell whether that is news."""
+        before = self._statuses.rollout
+        if plan.nodes or before is not None:
+            self._statuses.rollout = rollout_of(plan)
+        return self._statuses.rollout != before
 
     def decide(self, snapshot: Snapshot, now: float) -> Reconciliation:
         """Return the writes that the active policy needs, and the status of every policy."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from gpuward.model.plan import Plan
+from gpuward.model.plan import Plan, Reason
 from gpuward.operands.status import Verdict
 
 PREFIX = "gpu_operator_"
+OWN_PREFIX = "gpuward_"
+"""Of metrics that NVIDIA's operator does not have."""
 
 
 class Metrics:
@@ -31,6 +35,10 @@ class Metrics:
         self._failed = self._gauge("nodes_upgrades_failed", "Nodes whose driver upgrade failed")
         self._available = self._gauge("nodes_upgrades_available", "Upgrades that could start now")
         self._pending = self._gauge("nodes_upgrades_pending", "Nodes that wait for their upgrade to start")
+        self._held = Gauge(OWN_PREFIX + "driver_upgrade_held_nodes", "Nodes whose driver upgrade waits, by the reason",
+                           ["reason"], registry=self.registry)
+        self._failures = Counter(OWN_PREFIX + "driver_upgrade_failures", "Driver upgrades of nodes that failed",
+                                 registry=self.registry)
         self.gpu_nodes = self._gauge("gpu_nodes_total", "Nodes with GPUs")
         self.has_nfd_labels = self._gauge("reconciliation_has_nfd_labels", "Whether node feature discovery labelled nodes")
         self.status = self._gauge("reconciliation_status", "1: all is well, 0: operands are not ready, -1: no usable policy")
@@ -47,6 +55,13 @@ class Metrics:
         self._failed.set(plan.counts.failed)
         self._available.set(plan.counts.available)
         self._pending.set(plan.counts.pending)
+        held = Counts(hold.reason for hold in plan.holds.values())
+        for reason in Reason:
+            self._held.labels(str(reason)).set(held[reason])
+
+    def failed_upgrade(self) -> None:
+        """Count the failure of one node's upgrade."""
+        self._failures.inc()
 
     def reconciled(self, verdict: Verdict | None, *, gpu_nodes: int, has_nfd_labels: bool, now: float) -> None:
         """Set the metrics of the ClusterPolicy from a pass; `now` in Unix seconds."""

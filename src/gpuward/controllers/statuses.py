@@ -9,6 +9,7 @@ from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.readiness import waits_for
+from gpuward.operands.rollout import Rollout
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, differs_in_words_only, status_of
 
@@ -24,11 +25,13 @@ class StatusWriter:
         self._worded: dict[str, float] = {}
         self.wake_at: float | None = None
         """When words that were held back may be written."""
+        self.rollout: Rollout | None = None
+        """How the driver upgrade stands; while that is not known the condition of it stays as it is."""
 
     def write(self, view: PolicyView, verdict: Verdict, namespace: str, now: float) -> list[Action]:
         """Return the write that the object's status needs; an empty `namespace` is not written."""
         current = view.body.get("status") or {}
-        status = status_of(verdict, current, namespace, now)
+        status = status_of(verdict, current, namespace, now, self.rollout)
         if status is None:
             return []
         again = self._worded.get(view.uid, 0.0) + WORDS_EVERY

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from gpuward.errors import PolicyError
+from gpuward.operands.rollout import CONDITION as ROLLOUT
+from gpuward.operands.rollout import Rollout
 
 READY_MESSAGE = "ClusterPolicy is ready as all resources have been successfully reconciled"
 NO_GPU_MESSAGE = "No GPU node found, watching for new nodes to join the cluster."
@@ -58,11 +60,13 @@ def differs_in_words_only(wanted: Mapping[str, Any], current: Mapping[str, Any])
     return wanted["state"] == current.get("state") and bare(wanted) == bare(current)
 
 
-def status_of(verdict: Verdict, current: Mapping[str, Any], namespace: str, now: float) -> dict[str, Any] | None:
+def status_of(
+    verdict: Verdict, current: Mapping[str, Any], namespace: str, now: float, rollout: Rollout | None = None
+) -> dict[str, Any] | None:
     """Return the status to write, or None when the current one says the same. An empty `namespace` is left out.
 
     The pair of conditions is NVIDIA's: the one that holds carries reason and message, the other one none. Their
-    lastTransitionTime moves only when their status does.
+    lastTransitionTime moves only when their status does. Ours of the driver upgrade stays as it is while `rollout` is not known.
     """
     before = {condition.get("type"): condition for condition in current.get("conditions") or ()}
     holding = {"status": "True", "reason": verdict.reason, "message": verdict.message}
@@ -71,6 +75,10 @@ def status_of(verdict: Verdict, current: Mapping[str, Any], namespace: str, now:
         _condition("Ready", holding if verdict.ready else other, before.get("Ready"), now),
         _condition("Error", other if verdict.ready else holding, before.get("Error"), now),
     ]
+    if rollout is not None:
+        conditions.append(_condition(ROLLOUT, msgspec.structs.asdict(rollout), before.get(ROLLOUT), now))
+    elif ROLLOUT in before:
+        conditions.append(dict(before[ROLLOUT]))
     wanted = {"state": verdict.state, **({"namespace": namespace} if namespace else {}), "conditions": conditions}
     return None if all(current.get(key) == value for key, value in wanted.items()) else wanted
 

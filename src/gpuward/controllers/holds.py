@@ -1,0 +1,66 @@
+"""Say on each node why it is held: one Kubernetes event whenever its own reason changes.
+
+What holds the whole fleet is said once, on the policy's condition; what every node passes through for a moment is not said at
+all. After a start, or a change of leader, the reasons that are there already are taken as said, since the former leader said
+them: whoever comes later finds every reason in `gpuward status`, the condition and the metrics, which are always up to date.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpuward import names
+from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
+from gpuward.model.plan import NodeStatus, Plan, Reason
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.upgrade.explain import sentence
+
+OF_THE_FLEET: Final = frozenset({
+    Reason.PAUSED, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.TEMPLATE_SETTLING, Reason.PARALLEL_LIMIT,
+    Reason.UNAVAILABLE_LIMIT,
+})
+"""Reasons that hold many nodes for one and the same cause."""
+IN_PASSING: Final = frozenset({
+    Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,
+    Reason.VALIDATOR_REPLACING,
+})
+"""Reasons that every node has for a while."""
+TO_LOOK_AT: Final = frozenset({
+    Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
+    Reason.TWO_DRIVER_PODS, Reason.UNDECIDED,
+})
+"""Reasons that do not end without a person."""
+
+
+class HoldEvents:
+    """Remember what was said about each node, and say what is new."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._said: dict[str, tuple[State | None, Reason]] = {}
+        self._begun = False
+
+    def planned(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Take a plan: an event for each node whose own reason is another than the last one said in its state."""
+        self._said = {name: said for name, said in self._said.items()
+                      if name in plan.nodes and plan.nodes[name].state is said[0]}
+        for name, status in plan.nodes.items():
+            said = own_reason(status)
+            if said is None or self._said.get(name) == said:
+                continue
+            self._said[name] = said
+            if self._begun and name in snapshot.nodes and status.hold is not None:
+                about = About("v1", "Node", name, snapshot.nodes[name].uid)
+                level = WARNING if status.hold.reason in TO_LOOK_AT else NORMAL
+                self._recorder.record(about, level, names.HELD_EVENT_REASON, f"{status.hold.reason}: {sentence(status.hold)}")
+        self._begun = self._begun or bool(plan.nodes)
+
+
+def own_reason(status: NodeStatus) -> tuple[State | None, Reason] | None:
+    """Return the state and the reason of a node that is held for a reason of its own; None for any other."""
+    if status.hold is None or status.hold.reason in OF_THE_FLEET | IN_PASSING:
+        return None
+    if status.hold.reason is Reason.DRIVER_POD_MISSING and status.state in IN_PROGRESS:
+        return None  # between the old driver pod and the new one
+    return status.state, status.hold.reason
