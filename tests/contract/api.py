@@ -110,6 +110,10 @@ class Server(ABC):
 
     @abstractmethod
     def compact(self) -> None:
+        """Forget the changes up to now, where nothing keeps them in memory."""
+
+    @abstractmethod
+    def forget(self) -> None:
         """Forget the changes up to now."""
 
     def close(self) -> None:

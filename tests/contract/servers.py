@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tools.controlplane import lent
+from tools.controlplane import lent, processes
 
+from gpuward import errors
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.sim.world import Delays
 from gpuward.sandbox.timeloop import SpeedLoop
@@ -67,10 +69,12 @@ class SandboxServer(Server):
         (home / "kubeconfig").write_text(thread.start())
         super().__init__("sandbox", home / "kubeconfig")
 
-    def compact(self) -> None:
+    def forget(self) -> None:
         """Forget the changes up to now."""
         store = self._sandbox.sandbox.store
         self._sandbox.do(lambda: store.compact(store.version))
+
+    compact = forget
 
 
 class ControlPlane(Server):
@@ -78,6 +82,7 @@ class ControlPlane(Server):
 
     def __init__(self, state: Path) -> None:
         self._etcd = json.loads((state / "ports.json").read_text())["etcd"]
+        self._state = state
         super().__init__("controlplane", state / "kubeconfig")
 
     def compact(self) -> None:
@@ -86,6 +91,21 @@ class ControlPlane(Server):
         body = json.dumps({"revision": version, "physical": True}).encode()
         with urllib.request.urlopen(f"http://127.0.0.1:{self._etcd}/v3/kv/compaction", body, PATIENCE) as answer:
             assert answer.status == 200
+
+    def forget(self) -> None:
+        """Forget the changes up to now, in etcd and, by a restart, in the API server: its watch cache keeps more than etcd."""
+        self.compact()
+        processes.restart(self._state, "kube-apiserver")
+        until = time.monotonic() + 3 * PATIENCE
+        while not self._is_ready():
+            assert time.monotonic() < until, "the API server has not come back"
+
+    def _is_ready(self) -> bool:
+        try:
+            return self.request("GET", "/readyz").status == 200
+        except errors.Unreachable:
+            time.sleep(0.1)
+            return False
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuward.kube.resources import CONFIG_MAPS, EVENTS, PODS
+from gpuward.kube.resources import CONFIG_MAPS, EVENTS, NODES, PODS
 from tests.contract.api import Api
 from tests.contract.objects import config_map, event, pod
 
@@ -109,3 +109,23 @@ def test_deletions_of_pods_are_seen_in_two_steps(api: Api) -> None:
         ended = watch.until("DELETED", "a")[-1]
     assert (marked["type"], marked["object"]["metadata"]["deletionGracePeriodSeconds"]) == ("MODIFIED", 30)
     assert ended["object"]["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+def test_nothing_older_than_what_the_server_has_forgotten_can_be_had(api: Api) -> None:
+    """Come last: controllers take some seconds to find a server again that has been restarted."""
+    api.node("a")
+    api.node("b")
+    for name in "ab":
+        api.made(PODS.path(api.ns), pod(name, node="nowhere"))
+    paths = (PODS.path(api.ns), NODES.path())
+    old = {path: api.get(path, limit=1).body["metadata"] for path in paths}
+    api.merge(f"{PODS.path(api.ns)}/a", {"metadata": {"labels": {"x": "y"}}})
+    api.merge(NODES.path("", f"{api.ns}-a"), {"metadata": {"labels": {"x": "y"}}})
+    api.server.forget()
+    for path in paths:
+        with api.watching(path, resourceVersion=old[path]["resourceVersion"], timeoutSeconds=5) as watch:
+            told = watch.next()
+        assert (told["type"], told["object"]["code"], told["object"]["reason"]) == ("ERROR", 410, "Expired")
+        page = api.get(path, limit=1, continue_=old[path]["continue"])
+        exact = api.get(path, resourceVersion=old[path]["resourceVersion"], resourceVersionMatch="Exact")
+        assert [(reply.status, reply.reason) for reply in (page, exact)] == [(410, "Expired")] * 2

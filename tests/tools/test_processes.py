@@ -49,6 +49,18 @@ def test_a_damaged_file_means_that_nothing_runs(run: Path, text: str) -> None:
     assert processes.running(run, "broken") is None
 
 
+def test_a_process_is_restarted_as_it_was_started(run: Path) -> None:
+    processes.start(run, "sleeper", ["/bin/sleep", "60"])
+    first = processes.running(run, "sleeper")
+    processes.start(run, "other", ["/bin/sleep", "60"])
+    processes.restart(run, "sleeper")
+    second = processes.running(run, "sleeper")
+    assert second not in (None, first)
+    assert processes.names(run) == ["sleeper", "other"]
+    with pytest.raises(Failed, match="ghost does not run"):
+        processes.restart(run, "ghost")
+
+
 def test_what_does_not_exist_cannot_be_started(run: Path) -> None:
     with pytest.raises(Failed, match="ghost cannot be started"):
         processes.start(run, "ghost", ["/nonexistent/ghost"])

@@ -5,6 +5,7 @@ The start time tells a process from a later one that was given the same number, 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -35,7 +36,21 @@ def start(run: Path, name: str, argv: Sequence[str]) -> None:
     finally:
         os.close(output)
         os.close(nothing)
+    (run / f"{name}.argv").write_text(json.dumps(argv))
     (run / f"{name}.pid").write_text(f"{pid} {_started(pid)}\n")
+
+
+def restart(run: Path, name: str) -> None:
+    """Kill a program that was started here, and start it again as it was started."""
+    mark = run / f"{name}.pid"
+    if running(run, name) is None:
+        raise Failed(f"{name} does not run")
+    began = mark.stat().st_mtime_ns
+    if not _ends(run, name, signal.SIGKILL):
+        raise Failed(f"{name} does not end")
+    start(run, name, json.loads((run / f"{name}.argv").read_text()))
+    # Others were started when it was there, and end before it does.
+    os.utime(mark, ns=(began, began))
 
 
 def running(run: Path, name: str) -> int | None:
