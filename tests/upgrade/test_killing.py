@@ -1,0 +1,96 @@
+"""`killAtDeadline`: what is still there at the end of an eviction's time is deleted, with its own grace, and only then."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpuward.model.actions import DeletePod
+from gpuward.model.plan import Reason
+from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.rollout import RolloutSettings
+from gpuward.model.snapshot import Refusal
+from gpuward.model.states import State
+from gpuward.model.views import PodView
+from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, pod, policy, under_way
+from tests.upgrade.one import ask
+
+DELETION, DRAINING = State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED
+DELETING, OLD = under_way(DELETION), driver_pod()
+END = ADMITTED + 300
+"""When the default timeout of the eviction is over."""
+
+
+def killing(**rest: object) -> UpgradePolicy:
+    """Build a policy that kills at the deadline."""
+    return policy(rollout=RolloutSettings(kill_at_deadline=True), **rest)  # type: ignore[arg-type]
+
+
+def test_until_its_time_is_up_a_pod_is_evicted_and_not_deleted() -> None:
+    answer = ask(DELETING, OLD, gpu_pod(), policy=killing(), now=END - 1)
+    assert (answer.evicted, answer.deleted, answer.plan.wake_at) == (["train"], [], END)
+
+
+def test_when_its_time_is_up_it_is_deleted_with_its_own_grace_whatever_its_budget_says() -> None:
+    pods = [gpu_pod(name="a", grace=120.0), gpu_pod(name="b", grace=5.0)]
+    refusals = {pods[0].uid: Refusal(END - 1, 9, "the budget says no")}
+    answer = ask(DELETING, OLD, *pods, policy=killing(), now=END, refusals=refusals)
+    assert (answer.evicted, answer.deleted) == ([], ["a", "b"])
+    assert not any(action.last_look for action in answer.others if isinstance(action, DeletePod))
+    assert answer.reason is Reason.KILLING
+    assert answer.plan.wake_at == answer.hold.until == END + 120 + 60, "the longest grace, and a minute"
+
+
+def test_a_killed_pod_is_not_killed_twice_but_waited_for() -> None:
+    answer = ask(DELETING, OLD, gpu_pod(deleting=True), policy=killing(), now=END + 1)
+    assert (answer.reason, answer.plan.actions) == (Reason.KILLING, ())
+
+
+def test_a_pod_that_does_not_end_after_its_grace_fails_the_node() -> None:
+    stuck = gpu_pod(deleting=True, grace=30.0)
+    assert ask(DELETING, OLD, stuck, policy=killing(), now=END + 89).state is DELETION
+    answer = ask(DELETING, OLD, stuck, policy=killing(), now=END + 90)
+    assert answer.entered == ["upgrade-failed"]
+    assert answer.record.failure is not None
+    assert answer.record.failure.cause == "after 390 s there still are: default/train (terminating)"
+    assert answer.patch.unschedulable is False, "its driver was not touched"
+
+
+@pytest.mark.parametrize("blocked", [gpu_pod(name="bare", owner=None), gpu_pod(name="spool", empty_dir=True)])
+def test_pods_that_the_policy_protects_are_never_killed(blocked: PodView) -> None:
+    answer = ask(DELETING, OLD, blocked, gpu_pod(), policy=killing(), now=END)
+    assert answer.state is State.FAILED
+    assert answer.deleted == []
+
+
+def test_without_the_setting_nothing_is_killed() -> None:
+    answer = ask(DELETING, OLD, gpu_pod(), now=END)
+    assert (answer.state, answer.deleted) == (State.FAILED, [])
+
+
+def test_where_nothing_ends_the_eviction_nothing_is_killed() -> None:
+    answer = ask(DELETING, OLD, gpu_pod(), policy=killing(timeout=0), now=NOW + 1e9)
+    assert (answer.evicted, answer.deleted) == (["train"], [])
+
+
+def test_a_deadline_of_ours_ends_it_too() -> None:
+    settings = RolloutSettings(kill_at_deadline=True, deadlines={DELETION: 90})
+    assert ask(DELETING, OLD, gpu_pod(), policy=policy(timeout=0, rollout=settings), now=ADMITTED + 90).deleted == ["train"]
+
+
+def test_a_lifted_cordon_is_put_back_before_pods_are_killed() -> None:
+    answer = ask(under_way(DELETION, cordoned=False), OLD, gpu_pod(), policy=killing(), now=END)
+    assert answer.patch.unschedulable is True
+    assert answer.plan.actions[0] is answer.patch
+
+
+def test_a_drain_kills_what_it_takes_and_no_more() -> None:
+    short = killing(drain=Drain(enable=True, timeout_seconds=100))
+    answer = ask(under_way(DRAINING), OLD, pod(), pod(name="agent", owner="DaemonSet"), policy=short, now=ADMITTED + 100)
+    assert answer.deleted == ["web"]
+
+
+def test_a_pod_that_comes_while_others_are_killed_is_killed_as_well() -> None:
+    late = msgspec.structs.replace(gpu_pod(name="late"), created=END)
+    answer = ask(DELETING, OLD, gpu_pod(deleting=True), late, policy=killing(), now=END + 10)
+    assert answer.deleted == ["late"]
