@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
+import pytest
+
 from gpuward import errors
 from gpuward.crd.generate import all_crds
 from gpuward.kube.client import Client
@@ -224,23 +226,23 @@ def test_rollout_policies_are_followed_from_when_their_crd_is_there() -> None:
     follow(play, lambda scene: install(scene, "clusterpolicies"))
 
 
-def test_a_server_that_fails_to_list_rollout_policies_does_not_say_that_there_are_none() -> None:
+@pytest.mark.parametrize(("error", "goes_on"), [(errors.Forbidden("not yours"), True), (errors.ServerError("no etcd"), False)])
+def test_only_a_refusal_to_list_rollout_policies_counts_as_none(error: errors.ApiError, goes_on: bool) -> None:
     def fail(scene: Following) -> None:
         install(scene, "clusterpolicies", "rolloutpolicies")
         scene.sandbox.apply(rollout_policy("a"))
 
         def interfere(request: messages.Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
             if request.path.endswith("/rolloutpolicies"):
-                error = errors.ServerError("etcd is away")
                 return messages.answer(messages.status_object(error), error.status)
             return proceed()
 
         scene.transport.interfere = interfere
 
     async def play(scene: Following) -> None:
-        assert not scene.cluster.is_synced
+        assert scene.cluster.is_synced is goes_on, "other settings must not hold while a server only fails"
         scene.transport.interfere = lambda request, proceed: proceed()
-        await scene.cluster.synced()
+        await asyncio.sleep(60)
         assert rollout_policies(scene) == ["a"]
 
     follow(play, fail)
