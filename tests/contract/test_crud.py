@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward import errors
 from gpuward.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS
 from tests.contract.api import Api
 from tests.contract.objects import claim, config_map, pod
@@ -85,6 +86,16 @@ def test_a_version_in_a_patch_is_a_precondition(api: Api) -> None:
     assert (late.status, late.reason) == (409, "Conflict")
     other = api.merge(path, {"metadata": {"uid": "1234"}, "data": {"x": "3"}})
     assert (other.status, other.reason, other.causes) == (422, "Invalid", {("FieldValueInvalid", "metadata.uid")})
+
+
+@pytest.mark.parametrize("told", [{"uid": "1234"}, {"resourceVersion": "1"}])
+def test_what_does_not_hold_of_a_patch_is_a_conflict_to_the_client(api: Api, told: dict[str, str]) -> None:
+    api.made(CONFIG_MAPS.path(api.ns), config_map("a"))
+    client = api.server.client
+    with pytest.raises(errors.Conflict):
+        api.server.run(client.patch_merge(CONFIG_MAPS, "a", {"metadata": told, "data": {"x": "1"}}, api.ns))
+    with pytest.raises(errors.Invalid):
+        api.server.run(client.patch_merge(CONFIG_MAPS, "a", {"metadata": {"labels": {"a": "b c"}}}, api.ns))
 
 
 def test_preconditions_of_a_delete(api: Api) -> None:

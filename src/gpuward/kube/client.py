@@ -190,19 +190,24 @@ class Client:
         except errors.Invalid as error:
             if error.details.get("causes"):
                 raise
-            raise errors.Conflict(
-                f"a precondition of the patch of {resource} {name} does not hold: {error.message}",
-                status=error.status, reason=error.reason, details=error.details,
-            ) from error
+            raise _unmet(f"{resource} {name}", error) from error
 
     async def patch_merge(
         self, resource: GVR, name: str, patch: Mapping[str, Any], namespace: str = "", *, subresource: str = ""
     ) -> Answer:
-        """Apply a merge patch (RFC 7386). Its metadata.uid and .resourceVersion are preconditions (errors.Conflict)."""
+        """Apply a merge patch (RFC 7386). Its metadata.uid and .resourceVersion are preconditions (errors.Conflict).
+
+        kube-apiserver answers 409 to another resourceVersion, and to another uid 422 as to a field that cannot change.
+        """
         path = resource.path(namespace, name, subresource)
-        return await self._send(
-            "patch", path, _label(resource, subresource), body=_encode(patch), content_type=MERGE_PATCH
-        )
+        try:
+            return await self._send(
+                "patch", path, _label(resource, subresource), body=_encode(patch), content_type=MERGE_PATCH
+            )
+        except errors.Invalid as error:
+            if {cause.get("field") for cause in error.details.get("causes") or ()} != {"metadata.uid"}:
+                raise
+            raise _unmet(f"{resource} {name}", error) from error
 
     async def patch_status(
         self, resource: GVR, name: str, status: Mapping[str, Any], namespace: str = ""
@@ -321,6 +326,11 @@ def _decode_event(line: bytes) -> WatchEvent:
         return msgspec.json.decode(line, type=WatchEvent)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise errors.Unreachable(f"the watch sent a line that is not an event: {error}") from error
+
+
+def _unmet(what: str, error: errors.Invalid) -> errors.Conflict:
+    return errors.Conflict(f"a precondition of the patch of {what} does not hold: {error.message}",
+                           status=error.status, reason=error.reason, details=error.details)
 
 
 def _encode(data: object) -> bytes:
