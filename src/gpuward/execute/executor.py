@@ -16,6 +16,7 @@ from gpuward.model.actions import (
     DeleteObject,
     DeletePod,
     EvictPod,
+    GrantNodes,
     PatchAnnotations,
     PatchNode,
     PatchStatus,
@@ -83,5 +84,13 @@ class ApiExecutor:
             DeleteObject: objects.delete_object,
             PatchStatus: objects.patch_status,
             PatchAnnotations: objects.patch_annotations,
+            GrantNodes: _grant,
         }
         return calls[type(action)](self.world, action)
+
+
+async def _grant(world: World, action: GrantNodes) -> None:
+    """Write down which nodes are started next."""
+    if world.ledger is None:
+        raise CalledOff("no ledger of admissions is kept")
+    await world.ledger.change(action.add, action.drop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,6 +26,14 @@ class EventSink(Protocol):
         ...
 
 
+class Ledger(Protocol):
+    """Keep the nodes that whoever leads was granted to start."""
+
+    async def change(self, add: Mapping[str, str], drop: Collection[str]) -> None:
+        """Enter nodes and take others out; raise errors.Conflict if somebody else leads, or has changed the ledger."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """Bundle what actions need."""
@@ -35,6 +43,8 @@ class World:
     clock: Clock
     must_leave: Callable[[tuple[PodView, ...]], tuple[PodView, ...]]
     """Which of a node's pods must be gone before its driver is replaced, under the policy in force."""
+    ledger: Ledger | None = None
+    """Where admissions are written down first; None where nobody else can lead."""
 
 
 async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:

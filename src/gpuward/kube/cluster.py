@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -86,6 +86,8 @@ class Cluster:
         self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._refusals: dict[str, Refusal] = {}
+        self.grants: Mapping[str, str] | None = None
+        """The ledger of admissions, where one is kept. Change it through `granted`."""
         self._on_node: dict[str, tuple[PodView, ...]] = {}
         self._regroup: set[str] = set()
         self._snapshot: Snapshot | None = None
@@ -228,6 +230,7 @@ class Cluster:
             owned=self._owned_views(),
             applied=dict(self._applied),
             refusals=dict(self._refusals),
+            grants=self.grants,
             unsettled=unsettled,
             unlisted=self._unlisted(),
         )
@@ -272,6 +275,11 @@ class Cluster:
         for pod in self.pods.values() if roomier and self._refusals else ():
             if pod.uid in self._refusals and any(budget.covers(pod) for budget in roomier):
                 self._refusals[pod.uid] = msgspec.structs.replace(self._refusals[pod.uid], count=1)
+
+    def granted(self, grants: Mapping[str, str]) -> None:
+        """Take it that the ledger of admissions holds these nodes, and wake everybody."""
+        self.grants = grants
+        self.touch()
 
     def accepted(self, pod: Ref) -> None:
         """Forget that a pod was refused: it goes now."""

@@ -116,6 +116,19 @@ class PatchStatus(_OnObject, frozen=True, tag=True):
     why: str = ""
 
 
+class GrantNodes(msgspec.Struct, frozen=True, tag=True):
+    """Enter nodes into the ledger of admissions, and take others out, if this process still leads."""
+
+    add: Mapping[str, str] = {}
+    drop: tuple[str, ...] = ()
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return the ledger's own lane."""
+        return "Lease"
+
+
 class PatchAnnotations(_OnObject, frozen=True, tag=True):
     """Set annotations of ours on a custom resource; None removes one."""
 
@@ -123,4 +136,4 @@ class PatchAnnotations(_OnObject, frozen=True, tag=True):
     why: str = ""
 
 
-Action = PatchNode | EvictPod | DeletePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations
+Action = PatchNode | EvictPod | DeletePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations | GrantNodes

@@ -49,5 +49,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Refused evictions by pod uid."""
     unsettled: frozenset[str] = frozenset()
     """Nodes whose last write has an outcome that is not known yet; nothing is decided about them."""
+    grants: Mapping[str, str] | None = None
+    """Nodes that a leader was granted to start, with their stamps (`gpuward.upgrade.ledger`); None where nobody else can lead."""
     unlisted: Mapping[str, str] = {}
     """Kinds whose objects are not known, and why if that is known: nothing is decided about objects of these kinds."""

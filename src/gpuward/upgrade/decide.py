@@ -7,7 +7,7 @@ the nodes that want to start may start now? Nodes under way go first; what they 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -25,6 +25,7 @@ from gpuward.upgrade.gates import FLEET_GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of
 from gpuward.upgrade.gathering import concerns, gather
 from gpuward.upgrade.judging import Judged, Memory, judge
+from gpuward.upgrade.ledger import MOST_GRANTS, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.queueing import admission
 from gpuward.upgrade.walk import Path, actions_of, begin, pause, take, walk
 
@@ -42,11 +43,20 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     memory = memory or Memory()
     step = _advance if policy.auto_upgrade else _finish_only
     nodes = [_judged(node, snapshot, policy, now, step, memory) for node in gather(snapshot, policy, memory)]
-    fleet = fleet_of((node.standing for node in nodes), snapshot.unsettled, now)
+    granted = open_grants(snapshot)
+    fleet = fleet_of((node.standing for node in nodes), snapshot.unsettled | granted, now)
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress))
-        return _plan(nodes, _admit(nodes, fleet, snapshot, policy, now), policy)
-    return _plan(nodes, _Admission(fleet), policy, _labels_to_drop(snapshot, policy, nodes))
+        admitted = _admit(nodes, fleet, snapshot, policy, now, granted)
+        under_way = bool(admitted.started or admitted.held or fleet.in_progress)
+        return _plan(nodes, admitted, policy, grant(snapshot, admitted.wanted, under_way))
+    withdrawn = {node.before.node.name: withdraw(node.path) for node in nodes if _to_withdraw(node, snapshot, granted)}
+    return _plan(nodes, _Admission(fleet, withdrawn), policy, _labels_to_drop(snapshot, policy, nodes))
+
+
+def _to_withdraw(node: Judged, snapshot: Snapshot, granted: frozenset[str]) -> bool:
+    """Tell whether a node was granted and is not going to be started, and nothing that is done about it says so."""
+    return node.before.node.name in granted - snapshot.unsettled and node.quiet and (not node.waits or node.hold is not None)
 
 
 def _judged(
@@ -80,25 +90,35 @@ class _Admission(msgspec.Struct, frozen=True):
     fleet: Fleet
     started: Mapping[str, Path] = {}
     held: Mapping[str, tuple[Hold, int]] = {}
+    wanted: Sequence[NodeView] = ()
+    """Nodes that may start once they are in the ledger."""
 
 
-def _admit(nodes: Iterable[Judged], fleet: Fleet, snapshot: Snapshot, policy: UpgradePolicy, now: float) -> _Admission:
-    """Fold over the waiting nodes in order: each that passes every gate changes the fleet for the next one."""
-    started: dict[str, Path] = {}
+def _admit(
+    nodes: Sequence[Judged], fleet: Fleet, snapshot: Snapshot, policy: UpgradePolicy, now: float, granted: frozenset[str]
+) -> _Admission:
+    """Fold over the waiting nodes in order: each that passes every gate changes the fleet for the next one.
+
+    Where a ledger is kept, a node starts in the pass after the one in which it was granted, whatever the fleet does by then.
+    """
+    started = {node.before.node.name: withdraw(node.path) for node in nodes if _to_withdraw(node, snapshot, granted)}
     held: dict[str, tuple[Hold, int]] = {}
+    wanted: list[NodeView] = []
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
-    for judged in sorted(waiting, key=lambda judged: judged.turn):
-        node, hold = judged.path.node, judged.hold
-        for gate in FLEET_GATES if hold is None else ():
-            hold = gate(node, fleet, policy)
-            if hold is not None:
-                break
-        if hold is None:
-            started[node.node.name] = _held_on_error(node, partial(_start, judged.path, policy, now))
-            fleet = fleet.admitted(node)
-        else:
-            held[node.node.name] = (hold, len(held) + 1)
-    return _Admission(fleet, started, held)
+    for judged in sorted(waiting, key=lambda judged: (judged.before.node.name not in granted, judged.turn)):
+        node, hold, name = judged.path.node, judged.hold, judged.before.node.name
+        if hold is None and name not in granted:
+            hold = next((held_by for gate in FLEET_GATES if (held_by := gate(node, fleet, policy)) is not None), None)
+        if hold is not None:
+            held[name] = (hold, len(held) + 1)
+            continue
+        if snapshot.grants is None or name in granted:
+            started[name] = _held_on_error(node, partial(_start, judged.path, policy, now))
+        elif may_be_granted(judged.before.node) and len(wanted) < MOST_GRANTS:
+            started[name] = Path(judged.before)
+            wanted.append(judged.before.node)
+        fleet = fleet.admitted(node)
+    return _Admission(fleet, started, held, wanted)
 
 
 def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
@@ -148,11 +168,10 @@ def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy,
     states: Counter[State] = Counter()
     for node in nodes:
         name = node.before.node.name
-        path = node.path
+        path = admission.started.get(name, node.path)
         if name in admission.held:
             statuses[name] = node.held(*admission.held[name])
-        elif name in admission.started:
-            path = admission.started[name]
+        elif path is not node.path:
             statuses[name] = judge(node.before, path, policy).shown
         else:
             statuses[name] = node.shown
