@@ -54,7 +54,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Explanation:
     """Return the explanation of one node of the cluster."""
-    snapshot, upgrades, plan = picture.snapshot, picture.active.upgrades, picture.plan
+    snapshot, upgrades, plan = picture.snapshot, picture.upgrades(name), picture.plan
     node = snapshot.nodes[name]
     bare = Explanation(node, picture.now, _policy(picture.active, plan))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)

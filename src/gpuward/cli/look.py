@@ -11,7 +11,9 @@ import msgspec
 
 from gpuward.cli.connect import WallClock, check_access
 from gpuward.cli.leader import Leader, find_leader
+from gpuward.controllers.drivers import DriverReader, Drivers
 from gpuward.controllers.interest import Interest
+from gpuward.controllers.planning import Planner
 from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.errors import NotFound
 from gpuward.kube.client import Client
@@ -20,20 +22,28 @@ from gpuward.model.plan import Hold, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State, parse_state
-from gpuward.upgrade.decide import decide
 from gpuward.upgrade.gathering import gather
 
 _EMPTIED = frozenset({State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED})
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """Hold a cluster at one moment, the policy in force and the plan that follows from both."""
+    """Hold a cluster at one moment, the policies in force and the plan that follows from both."""
 
     snapshot: Snapshot
-    active: ActivePolicy
+    drivers: Drivers
     plan: Plan
     now: float
     """The time for which the plan is worked out."""
+
+    @property
+    def active(self) -> ActivePolicy:
+        """Return the ClusterPolicy in force."""
+        return self.drivers.policy
+
+    def upgrades(self, node: str) -> UpgradePolicy:
+        """Return the upgrade policy that a node's driver is a matter of."""
+        return self.drivers.upgrades_of(self.snapshot.nodes.get(node))
 
 
 class Look:
@@ -42,7 +52,7 @@ class Look:
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
-        self.reader = PolicyReader()
+        self.reader = DriverReader(PolicyReader())
         self.cluster = Cluster(client, namespace, random=Random())
         self.interest = Interest(self.cluster, self.reader)
 
@@ -61,7 +71,7 @@ class Look:
             follow = group.create_task(self.interest.run(self.cluster.watcher()))
             try:
                 await self.cluster.synced()
-                while not self.interest.covers(self.reader.read(observer.observe()).upgrades):
+                while not self.interest.covers(*self.reader.read(observer.observe()).upgrades):
                     await observer.changed(0.05)
                 yield observer
             finally:
@@ -84,10 +94,11 @@ class Look:
         passed here only must not be shown as a failure there.
         """
         snapshot = self.cluster.observe()
-        active = self.reader.read(snapshot)
+        drivers = self.reader.read(snapshot)
         now = max(latest(snapshot), leader.now if self.client.date is not None else 0.0)
-        snapshot = foreseen(snapshot, active.upgrades, now)
-        return Picture(snapshot, active, shown(decide(snapshot, active.upgrades, now)), now)
+        for policy in drivers.upgrades:
+            snapshot = foreseen(snapshot, policy, now)
+        return Picture(snapshot, drivers, shown(Planner().decide(snapshot, drivers.upgrades, now)), now)
 
 
 def latest(snapshot: Snapshot) -> float:

@@ -1,0 +1,85 @@
+"""The events that say why nodes are held: one whenever a node's own reason changes."""
+
+from __future__ import annotations
+
+import asyncio
+import string
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+
+from gpuward import names
+from gpuward.controllers.holds import IN_PASSING, OF_THE_FLEET, HoldEvents
+from gpuward.kube.client import Client
+from gpuward.kube.events import EventRecorder
+from gpuward.model.plan import Hold, NodeStatus, Plan, Reason
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
+from gpuward.sandbox.api import ApiServer
+from gpuward.sandbox.store import Store
+from gpuward.sandbox.timeloop import run_virtual
+from gpuward.sandbox.transport import InProcessTransport
+from gpuward.upgrade.explain import SENTENCES
+from tests import build
+
+HERE = Snapshot("gpu-operator", nodes={"n0": build.node("n0")})
+GOING = Plan(nodes={"n0": NodeStatus(State.DONE, 0.0)})
+ARGS = {field: "x" for text in SENTENCES.values() for _, field, _, _ in string.Formatter().parse(text) if field}
+
+
+def held(reason: Reason, state: State = State.UPGRADE_REQUIRED) -> Plan:
+    return Plan(nodes={"n0": NodeStatus(state, 0.0, Hold(reason, ARGS))})
+
+
+def said(plans: Iterable[Plan], first: Plan = GOING) -> list[tuple[str, str]]:
+    """Return type and code of the events that plans lead to after a first one, equal ones as often as they were counted."""
+    store = Store(lambda: 0.0)
+
+    async def main() -> None:
+        recorder = EventRecorder(Client(InProcessTransport(ApiServer(store))), now=lambda: 1.0, random=Random(0))
+        writing = asyncio.create_task(recorder.run())
+        holds = HoldEvents(recorder)
+        for plan in (first, *plans):
+            holds.planned(HERE, plan)
+        await recorder.flush()
+        writing.cancel()
+
+    run_virtual(main)
+    events = sorted(store.list("events", "default"), key=lambda event: int(event["metadata"]["resourceVersion"]))
+    assert {(event["reason"], event["involvedObject"]["uid"]) for event in events} <= {(names.HELD_EVENT_REASON, "uid-n0")}
+    return [(event["type"], event["message"].split(":")[0]) for event in events for _ in range(event["count"])]
+
+
+def test_each_change_of_the_reason_is_one_event() -> None:
+    plans = [held(Reason.SKIPPED), held(Reason.SKIPPED), held(Reason.PROTECTED_PODS)]
+    assert said(plans) == [("Normal", "Skipped"), ("Warning", "ProtectedPods")]
+
+
+def test_a_reason_that_gives_way_to_one_of_the_fleet_is_not_said_again() -> None:
+    assert said([held(Reason.BUDGET_USED_UP), held(Reason.PARALLEL_LIMIT), held(Reason.BUDGET_USED_UP)]) == [
+        ("Normal", "BudgetUsedUp")]
+
+
+def test_a_reason_is_said_again_once_the_node_has_moved_on() -> None:
+    moved = Plan(nodes={"n0": NodeStatus(State.CORDON_REQUIRED, 0.0)})
+    plans = [held(Reason.NODE_NOT_READY), moved, held(Reason.NODE_NOT_READY, State.DRAIN_REQUIRED)]
+    assert said(plans) == [("Warning", "NodeNotReady")] * 2
+
+
+@pytest.mark.parametrize("reason", sorted(OF_THE_FLEET | IN_PASSING))
+def test_what_holds_the_fleet_or_every_node_for_a_moment_is_not_said(reason: Reason) -> None:
+    assert said([held(reason)]) == []
+
+
+def test_a_node_between_two_driver_pods_is_not_spoken_of() -> None:
+    assert said([held(Reason.DRIVER_POD_MISSING, State.POD_RESTART_REQUIRED)]) == []
+    assert said([held(Reason.DRIVER_POD_MISSING)]) == [("Normal", "DriverPodMissing")]
+
+
+def test_what_was_there_before_the_start_counts_as_said() -> None:
+    assert said([held(Reason.SKIPPED), held(Reason.PROTECTED_PODS)], first=held(Reason.SKIPPED)) == [("Warning", "ProtectedPods")]
+
+
+def test_a_plan_without_nodes_is_no_beginning() -> None:
+    assert said([held(Reason.SKIPPED), held(Reason.SKIPPED)], first=Plan()) == []

@@ -1,0 +1,74 @@
+"""The condition DriverUpgrade: one reason for the fleet, and who is held by what."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.operands.rollout import rollout_of
+from gpuward.operands.status import differs_in_words_only, judged, status_of
+
+NOW = 1_700_000_000.0
+WAITING, DONE, FAILED = State.UPGRADE_REQUIRED, State.DONE, State.FAILED
+READY = judged([], has_nfd_labels=True, has_gpu_nodes=True)
+
+
+def plan(*nodes: tuple[State, Reason | None], auto: bool = True, labels: tuple[str, ...] = ()) -> Plan:
+    """Build a plan about n0, n1, ...; their labels are those of the states unless said."""
+    statuses = {
+        f"n{number}": NodeStatus(state, 0.0, Hold(reason) if reason else None, labels[number] if labels else str(state))
+        for number, (state, reason) in enumerate(nodes)
+    }
+    states = [state for state, _ in nodes]
+    counts = Counts(len(states), sum(state in IN_PROGRESS for state in states), states.count(DONE), states.count(FAILED),
+                    pending=states.count(WAITING))
+    return Plan(nodes=statuses, counts=counts, auto_upgrade=auto)
+
+
+@pytest.mark.parametrize(("fleet", "reason"), [
+    (plan(), "NoNodes"),
+    (plan((DONE, None), (DONE, Reason.METADATA_BEHIND)), "UpToDate"),
+    (plan((DONE, None), (State.CORDON_REQUIRED, None), (WAITING, Reason.PARALLEL_LIMIT)), "Progressing"),
+    (plan((DONE, None), (WAITING, Reason.PARALLEL_LIMIT), labels=("uncordon-required", "upgrade-required")), "Progressing"),
+    (plan((DONE, None), (WAITING, Reason.PROTECTED_PODS)), "Blocked"),
+    (plan((State.UNKNOWN, Reason.TEMPLATE_SETTLING)), "Progressing"),
+    (plan((WAITING, Reason.FAILURE_BUDGET), (State.DRAIN_REQUIRED, Reason.EVICTING)), "FailureBudgetExceeded"),
+    (plan((DONE, None), (FAILED, Reason.FAILED)), "NodesFailed"),
+    (plan((FAILED, Reason.FAILED), (State.CORDON_REQUIRED, None)), "Progressing"),
+    (plan((WAITING, None), auto=False), "Paused"),
+    (plan((WAITING, Reason.INVALID_POLICY)), "InvalidPolicy"),
+])
+def test_the_most_important_reason_of_the_fleet(fleet: Plan, reason: str) -> None:
+    rollout = rollout_of(fleet)
+    assert rollout.reason == reason
+    assert rollout.status == {"UpToDate": "True", "NoNodes": "Unknown"}.get(reason, "False")
+
+
+def test_the_message_counts_and_names_the_held_nodes_by_reason() -> None:
+    held = [(WAITING, Reason.PARALLEL_LIMIT)] * 2 + [(WAITING, Reason.PROTECTED_PODS)] * 4
+    assert rollout_of(plan((State.CORDON_REQUIRED, None), *held)).message == (
+        "0 of 7 nodes up to date, 1 in progress, 6 pending, 0 failed; "
+        "held: 4 ProtectedPods (n3, n4, n5 and 1 more), 2 ParallelLimit")
+
+
+def test_the_condition_stands_beside_nvidias_and_leaves_them_alone() -> None:
+    bare, full = (status_of(READY, {}, "ns", NOW, rollout) for rollout in (None, rollout_of(plan((DONE, None)))))
+    assert bare is not None
+    assert full is not None
+    assert full["conditions"][:2] == bare["conditions"]
+    assert [(one["type"], one["status"]) for one in full["conditions"][2:]] == [("DriverUpgrade", "True")]
+
+
+def test_the_condition_stays_while_nothing_is_known_of_the_fleet() -> None:
+    before = status_of(READY, {}, "ns", NOW, rollout_of(plan((DONE, None))))
+    assert before is not None
+    assert status_of(READY, before, "ns", NOW + 60) is None
+
+
+def test_progress_alone_is_a_change_of_words() -> None:
+    before = status_of(READY, {}, "ns", NOW, rollout_of(plan((State.CORDON_REQUIRED, None), (WAITING, Reason.PARALLEL_LIMIT))))
+    assert before is not None
+    after = status_of(READY, before, "ns", NOW, rollout_of(plan((DONE, None), (State.CORDON_REQUIRED, None))))
+    assert after is not None
+    assert differs_in_words_only(after, before)
