@@ -129,7 +129,7 @@ def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
     state = node.node.state
     if node.left:
-        return _held_on_error(node, lambda: walk(Path(node), policy, now))
+        return _held_on_error(node, lambda: walk(begin(node, now), policy, now))
     if state not in IN_PROGRESS:
         return Path(node)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):

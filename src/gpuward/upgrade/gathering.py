@@ -136,7 +136,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: _Common) -> 
     record = node.record or Record(state=state)
     stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
     wanted = any(selector.items() <= node.labels.items() for selector in common.selectors)
-    busy = stranded or state in IN_PROGRESS or state is State.FAILED or (state is not State.UNKNOWN and not wanted)
+    leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or node.record is not None)
+    busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover
     if not drivers and not busy:
         return None
     driver = _the_driver(drivers)
