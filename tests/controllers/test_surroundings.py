@@ -8,6 +8,7 @@ import itertools
 import pytest
 import structlog
 
+from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.policies import PolicyReader
 from gpuward.controllers.surroundings import LOOK_AGAIN, Surroundings
 from gpuward.kube.client import Client
@@ -42,7 +43,7 @@ def refusing(status: int, until: float) -> ScriptedTransport:
 
 def looked(transport: ScriptedTransport, seconds: float) -> tuple[Surroundings, list[float]]:
     """Let the facts be looked up for some seconds; return when each look began."""
-    found = Surroundings(Client(transport), "gpu-operator", PolicyReader(), LoopClock(), lambda: None)
+    found = Surroundings(Client(transport), "gpu-operator", DriverReader(PolicyReader()), LoopClock(), lambda: None)
 
     async def run() -> None:
         task = asyncio.create_task(found.run(Unchanged(), lambda: None))

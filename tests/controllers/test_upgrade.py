@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog.testing
 
+from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.policies import PolicyReader
@@ -38,7 +39,7 @@ def log() -> Iterator[list[Any]]:
 def controller(*, listed: bool = True) -> UpgradeController:
     """Return a controller over a cluster whose pods have been listed, or not yet."""
     client = Client(InProcessTransport(ApiServer(Store(lambda: 0.0))))
-    cluster, reader = Cluster(client, "ns", random=Random(0)), PolicyReader()
+    cluster, reader = Cluster(client, "ns", random=Random(0)), DriverReader(PolicyReader())
     if listed:
         cluster.pods.listing().commit("1")
     return UpgradeController(reader, Interest(cluster, reader), Metrics())

@@ -96,8 +96,12 @@ def test_one_states_error_leaves_the_others() -> None:
     }
 
 
+def test_drivers_left_to_nvidia_drivers_are_neither_made_nor_removed() -> None:
+    left = states({"driver": {"useNvidiaDriverCRD": True}})["state-driver"]
+    assert (left.enabled, left.objects, left.absent, left.error) == (False, (), (), None)
+
+
 @pytest.mark.parametrize(("spec", "state", "field"), [
-    ({"driver": {"useNvidiaDriverCRD": True}}, "state-driver", "spec.driver.useNvidiaDriverCRD"),
     ({"driver": {"livenessProbe": {"timeoutSeconds": 5}}}, "state-driver", "spec.driver.livenessProbe"),
     ({"driver": {"secretEnv": "gone"}}, "state-driver", "spec.driver.secretEnv"),
     ({"driver": {"repoConfig": {"configMapName": "gone"}}}, "state-driver", "spec.driver.repoConfig.configMapName"),

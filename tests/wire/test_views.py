@@ -25,7 +25,7 @@ def raw(**obj: Any) -> bytes:
     return msgspec.json.encode(obj)
 
 
-def test_a_node_keeps_the_labels_of_ours_and_of_discovery() -> None:
+def test_a_node_keeps_all_its_labels_and_the_annotations_of_ours() -> None:
     view = node_view(raw(
         metadata={
             "name": "n0", "uid": "u", "resourceVersion": "7", "creationTimestamp": CREATED,
@@ -36,7 +36,7 @@ def test_a_node_keeps_the_labels_of_ours_and_of_discovery() -> None:
         status={"conditions": [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
                 "nodeInfo": {"containerRuntimeVersion": "containerd://1.7.27"}},
     ))
-    assert view.labels == {"nvidia.com/gpu.present": "true", names.NFD_KERNEL: "6.8"}
+    assert view.labels == {"nvidia.com/gpu.present": "true", names.NFD_KERNEL: "6.8", "topology.kubernetes.io/zone": "a"}
     assert view.annotations == {"nvidia.com/x": "1"}
     assert (view.unschedulable, view.ready, view.runtime, view.version) == (True, True, "containerd", "7")
     assert view.created == 1767323045.0

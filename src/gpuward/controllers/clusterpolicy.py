@@ -12,15 +12,17 @@ from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.policies import ActivePolicy, PolicyReader, remember
 from gpuward.controllers.statuses import StatusWriter, waiting_states
 from gpuward.controllers.surroundings import Surroundings
+from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.errors import PolicyError
 from gpuward.labels.discovery import has_gpu
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import PolicyView
+from gpuward.model.states import State
+from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
-from gpuward.operands.driver_kernels import stale_driver_daemon_sets
+from gpuward.operands.driver_kernels import left_daemon_sets, stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.render import render
 from gpuward.operands.rollout import rollout_of
@@ -29,6 +31,7 @@ from gpuward.operands.status import Verdict, failed, invalid, judged
 from gpuward.ports import Outcome
 
 IGNORED = "ignored"
+DRIVERS = "NVIDIADriver"
 
 
 class Reconciliation(msgspec.Struct, frozen=True):
@@ -85,12 +88,12 @@ class ClusterPolicyController:
             actions = [*ignored, *self._statuses.write(active.view, verdict, snapshot.namespace, now)]
             return Reconciliation(actions, self._statuses.wake_at, verdict)
         waiting = waiting_states(states, snapshot)
-        verdict = _judge(states, waiting, snapshot, facts)
+        verdict = _judge(active.valid, states, waiting, snapshot, facts)
         actions = [
             *ignored,
             *_remember(active),
             *changes(prepared, snapshot),
-            *_stale(states, active.view, snapshot),
+            *_stale(active.valid, states, active.view, snapshot),
             *self._statuses.write(active.view, verdict, snapshot.namespace, now),
         ]
         return Reconciliation(actions, self._statuses.wake_at, verdict, waiting)
@@ -146,9 +149,16 @@ def _driver_image(snapshot: Snapshot) -> str:
     return next((ds.image for ds in snapshot.daemonsets if ds.name == names.DRIVER_APP), "")
 
 
-def _stale(states: Sequence[OperandState], policy: PolicyView, snapshot: Snapshot) -> list[Action]:
-    """Delete the driver DaemonSets of kernels that no node runs any more, and of a mode that was switched off."""
-    owned = [ds for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.uid == policy.uid and not ds.deleting]
+def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyView, snapshot: Snapshot) -> list[Action]:
+    """Delete the driver DaemonSets of kernels that no node runs any more, and of a mode that was switched off.
+
+    Where drivers are left to NVIDIADrivers the pods run on, owned by nobody, until the upgrade replaces them node by node.
+    """
+    owned = [ds for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.uid == view.uid and not ds.deleting]
+    if policy.spec.driver.is_left_to_nvidia_drivers:
+        why = "drivers are left to NVIDIADrivers"
+        known = DRIVERS not in snapshot.unlisted
+        return [DeleteObject("DaemonSet", ref, orphan=True, why=why) for ref in left_daemon_sets(owned) if known]
     return [
         DeleteObject("DaemonSet", ref, why="the policy makes other driver DaemonSets now")
         for state in states
@@ -167,13 +177,24 @@ def _remember(active: ActivePolicy) -> list[Action]:
     return [PatchAnnotations("ClusterPolicy", active.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]
 
 
-def _judge(states: Sequence[OperandState], waiting: Mapping[str, str], snapshot: Snapshot, facts: ClusterFacts) -> Verdict:
+def _judge(policy: ClusterPolicy, states: Sequence[OperandState], waiting: Mapping[str, str], snapshot: Snapshot,
+           facts: ClusterFacts) -> Verdict:
+    left = policy.spec.driver.is_left_to_nvidia_drivers
+    if left and DRIVERS in snapshot.unlisted:
+        return failed("state-driver", f"NVIDIADriver objects cannot be listed: {snapshot.unlisted[DRIVERS]}")
     for state in states:
         if state.error is not None:
             return failed(state.name, state.error)
         for kind in sorted({obj["kind"] for obj in state.objects} & {kind for kind, why in snapshot.unlisted.items() if why}):
             return failed(state.name, f"{kind} objects cannot be listed: {snapshot.unlisted[kind]}")
-    return judged(waiting, has_nfd_labels=has_nfd_labels(snapshot), has_gpu_nodes=facts.has_gpu_nodes)
+    return judged(waiting, has_nfd_labels=has_nfd_labels(snapshot), has_gpu_nodes=facts.has_gpu_nodes,
+                  upgrading=left and any(map(is_upgrading, snapshot.nodes.values())))
+
+
+def is_upgrading(node: NodeView) -> bool:
+    """Tell whether an NVIDIADriver owns a node that waits to be upgraded, is under way or failed; one left alone is no matter."""
+    owned = names.DRIVER_OWNER in node.labels and node.labels.get(names.UPGRADE_SKIP) != "true"
+    return owned and node.upgrade_label not in ("", State.DONE)
 
 
 def awaits_labels(snapshot: Snapshot) -> bool:

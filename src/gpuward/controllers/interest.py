@@ -1,10 +1,10 @@
-"""Which pods the operator keeps: what the upgrade policy in force makes relevant, and nothing else."""
+"""Which pods the operator keeps: what the upgrade policies in force make relevant, and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from gpuward.controllers.policies import PolicyReader
+from gpuward.controllers.drivers import DriverReader
 from gpuward.kube.cluster import Cluster
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
@@ -15,26 +15,32 @@ from gpuward.wire.pods import keep_pods
 
 
 class Interest:
-    """Keep the cluster's pods in step with the policy. Until that is so, no upgrade is decided."""
+    """Keep the cluster's pods in step with the policies. Until that is so, no upgrade is decided."""
 
-    def __init__(self, cluster: Cluster, reader: PolicyReader) -> None:
+    def __init__(self, cluster: Cluster, reader: DriverReader) -> None:
         self._cluster = cluster
         self._reader = reader
-        self._followed = _selection(UpgradePolicy())
+        self._followed = _selections([UpgradePolicy()])
         cluster.keep_pod = keep_pods(cluster.namespace)
 
-    def covers(self, policy: UpgradePolicy) -> bool:
-        """Tell whether every pod that matters under this policy is known."""
-        return self._followed == _selection(policy) and self._cluster.pods.synced.is_set()
+    def covers(self, *policies: UpgradePolicy) -> bool:
+        """Tell whether every pod that matters under these policies is known."""
+        return self._followed == _selections(policies) and self._cluster.pods.synced.is_set()
 
     async def run(self, observer: Observer) -> None:
-        """Follow other pods whenever the policy makes others relevant. Ends only by cancellation."""
+        """Follow other pods whenever the policies make others relevant. Ends only by cancellation."""
         while True:
-            policy = self._reader.read(observer.observe()).upgrades
-            if self._followed != _selection(policy):
-                self._followed = _selection(policy)
-                self._cluster.follow_pods(keep_pods(self._cluster.namespace, _tests(policy), holders=_holders(policy)))
+            policies = self._reader.read(observer.observe()).upgrades
+            if self._followed != _selections(policies):
+                self._followed = _selections(policies)
+                tests = [test for policy in policies for test in _tests(policy)]
+                holders = any(map(_holders, policies))
+                self._cluster.follow_pods(keep_pods(self._cluster.namespace, tests, holders=holders))
             await observer.changed(None)
+
+
+def _selections(policies: Iterable[UpgradePolicy]) -> frozenset[tuple[str, bool, bool]]:
+    return frozenset(map(_selection, policies))
 
 
 def _selection(policy: UpgradePolicy) -> tuple[str, bool, bool]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import structlog
 
-from gpuward.controllers.policies import PolicyReader
+from gpuward.controllers.drivers import DriverReader
 from gpuward.labels.decide import Labelling, decide_labels
 from gpuward.labels.discovery import Kept
 from gpuward.labels.policy import label_policy
@@ -40,17 +40,19 @@ class LabelController:
 
     name = "controllers.NodeLabeling"
 
-    def __init__(self, reader: PolicyReader) -> None:
+    def __init__(self, reader: DriverReader) -> None:
         self._reader = reader
         self._log = structlog.get_logger(source=self.name)
         self._kept: Mapping[str, Kept] = {}
 
     def decide(self, snapshot: Snapshot, now: float) -> Labels:
         """Return a patch for each node whose labels differ from what they should be."""
-        active = self._reader.read(snapshot)
-        if active.valid is None:
+        drivers = self._reader.read(snapshot)
+        active = drivers.policy
+        if active.valid is None or (drivers.in_force and not drivers.known):
             return Labels()
-        return Labels(decide_labels(snapshot, label_policy(active.valid, settings=active.upgrades.rollout), now))
+        policy = label_policy(active.valid, drivers.claims, settings=active.upgrades.rollout)
+        return Labels(decide_labels(snapshot, policy, now))
 
     def report(self, snapshot: Snapshot, decision: Labels, outcomes: Sequence[Outcome]) -> None:
         """Log what changed, and nodes that keep their operands though discovery sees no GPU there, once for each reason."""

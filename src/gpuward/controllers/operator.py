@@ -13,11 +13,13 @@ import structlog
 
 from gpuward import names
 from gpuward.controllers.clusterpolicy import ClusterPolicyController
+from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.holds import HoldEvents
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.labels import LabelController
 from gpuward.controllers.loop import LEISURELY_GAP, Loop
 from gpuward.controllers.metrics import Metrics
+from gpuward.controllers.nvidiadriver import NVIDIADriverController
 from gpuward.controllers.policies import PolicyReader
 from gpuward.controllers.rolloutpolicy import RolloutPolicyController
 from gpuward.controllers.surroundings import Surroundings
@@ -61,20 +63,23 @@ class Operator:
         random = Random(settings.seed)
         self.metrics = Metrics()
         self.reader = PolicyReader()
+        self.drivers = DriverReader(self.reader)
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
         self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)
-        self.interest = Interest(self.cluster, self.reader)
-        self.surroundings = Surroundings(client, settings.namespace, self.reader, clock, self.cluster.follow_monitors)
+        self.interest = Interest(self.cluster, self.drivers)
+        self.surroundings = Surroundings(client, settings.namespace, self.drivers, clock, self.cluster.follow_monitors)
         world = World(self.cluster, Events(self.events), clock, self._must_leave)
         self.executor = ApiExecutor(world, acting)
-        self.upgrade = UpgradeController(self.reader, self.interest, self.metrics)
+        self.upgrade = UpgradeController(self.drivers, self.interest, self.metrics)
         policies = ClusterPolicyController(self.reader, self.surroundings, settings.images, self.metrics)
+        drivers = NVIDIADriverController(self.drivers, self.surroundings, settings.images)
         rollouts = RolloutPolicyController(self.reader)
         watcher = self.cluster.watcher()
         self.upgrade.observers += [HoldEvents(self.events).planned, partial(_tell, policies, watcher)]
         self._loops: list[Loop[Any]] = [
             Loop(policies, watcher, self.executor, clock, acting=acting, gap=LEISURELY_GAP),
-            Loop(LabelController(self.reader), self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
+            Loop(drivers, self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
+            Loop(LabelController(self.drivers), self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
             Loop(rollouts, self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
             Loop(self.upgrade, self.cluster.watcher(), self.executor, clock, acting=acting),
         ]
@@ -110,7 +115,8 @@ class Operator:
 
     def _must_leave(self, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
         """Return the pods that must be gone before their node's driver is replaced."""
-        policy = self.reader.read(self.cluster.observe()).upgrades
+        snapshot = self.cluster.observe()
+        policy = self.drivers.read(snapshot).upgrades_of(snapshot.nodes.get(pods[0].node) if pods else None)
         leaving = pods_to_leave(pods, policy, self.cluster.namespace)
         return (*leaving.pods, *(blocked.pod for blocked in leaving.blocked))
 

@@ -1,31 +1,40 @@
-"""Facts about the cluster that change rarely and are asked for, not watched: what the policy refers to, what is installed."""
+"""Facts about the cluster that change rarely and are asked for, not watched: what policies refer to, what is installed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from gpuward import errors
+from gpuward.controllers.drivers import DriverReader, Drivers
 from gpuward.controllers.failures import retry_after
-from gpuward.controllers.policies import PolicyReader
-from gpuward.crd.clusterpolicy import ClusterPolicySpec
 from gpuward.kube import resources
 from gpuward.kube.client import Client
 from gpuward.model.views import PolicyView
 from gpuward.operands.facts import referenced_config_maps, referenced_secrets
+from gpuward.operands.nvidiadriver import referenced
 from gpuward.ports import Clock, Observer
 
 LOOK_AGAIN: Final = 15.0
 """Seconds between looks while something that the policy refers to is missing; the longest while it cannot be asked for."""
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """Hold which versions of which custom resources refer to what."""
+
+    versions: frozenset[tuple[str, int]] = frozenset()
+    config_maps: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
+
+
 class Surroundings:
-    """Hold those facts as they were when last asked for, and for which version of which policy that was."""
+    """Hold those facts as they were when last asked for, and for which versions of which policies that was."""
 
     def __init__(
-        self, client: Client, namespace: str, reader: PolicyReader, clock: Clock, follow: Callable[[], None]
+        self, client: Client, namespace: str, reader: DriverReader, clock: Clock, follow: Callable[[], None]
     ) -> None:
         self._client = client
         self._clock = clock
@@ -33,9 +42,9 @@ class Surroundings:
         self._reader = reader
         self._follow_monitors = follow
         self._log = structlog.get_logger(source="controllers.ClusterPolicy")
-        self._seen: tuple[str, int] | None = None
+        self._seen: frozenset[tuple[str, int]] = frozenset()
         self._complete = False
-        self._tried: tuple[str, int] | None = None
+        self._tried: frozenset[tuple[str, int]] = frozenset()
         self._again = 0.0
         self._failures = 0
         self._complaint = ""
@@ -45,30 +54,30 @@ class Surroundings:
 
     def known_for(self, view: PolicyView) -> bool:
         """Tell whether the facts are those that this version of a policy needs."""
-        return self._seen == (view.uid, view.generation)
+        return (view.uid, view.generation) in self._seen
 
     async def run(self, observer: Observer, touch: Callable[[], None]) -> None:
-        """Look whenever the active policy changes, and again while something is missing. Ends only by cancellation."""
+        """Look whenever a policy in force changes, and again while something is missing. Ends only by cancellation."""
         while True:
-            active, rest = self._reader.read(observer.observe()), None
-            if active.view is not None and active.policy is not None:
-                if self._is_due(active.view):
-                    await self._try_to_look(active.view, active.policy.spec)
+            wanted, rest = wanted_by(self._reader.read(observer.observe())), None
+            if wanted.versions:
+                if self._is_due(wanted):
+                    await self._try_to_look(wanted)
                     touch()
                 rest = None if self._complete else max(0.0, self._again - self._clock.now())
             await observer.changed(rest)
 
-    def _is_due(self, view: PolicyView) -> bool:
+    def _is_due(self, wanted: Wanted) -> bool:
         """Tell whether to look now: other changes of the cluster, of which there may be many, are no reason to look again."""
-        if self._tried != (view.uid, view.generation):
+        if self._tried != wanted.versions:
             return True
         return not self._complete and self._clock.now() >= self._again
 
-    async def _try_to_look(self, view: PolicyView, spec: ClusterPolicySpec) -> None:
-        self._tried = (view.uid, view.generation)
+    async def _try_to_look(self, wanted: Wanted) -> None:
+        self._tried = wanted.versions
         complaint, rest = "", LOOK_AGAIN
         try:
-            await self.look(spec)
+            await self.look(wanted)
         except (errors.ApiError, errors.Unreachable) as error:
             self._complete = False
             self._failures += 1
@@ -78,18 +87,17 @@ class Surroundings:
             self._seen = self._tried
         self._again = self._clock.now() + rest
         if complaint and complaint != self._complaint:
-            self._log.warning("Looking up what the ClusterPolicy refers to failed", error=complaint)
+            self._log.warning("Looking up what policies refer to failed", error=complaint)
         self._complaint = complaint
 
-    async def look(self, spec: ClusterPolicySpec) -> None:
+    async def look(self, wanted: Wanted) -> None:
         """Ask for everything once. Raises what the API server's answers raise, but for NotFound."""
         monitors = str(resources.SERVICE_MONITORS)
         if await self._read(resources.CUSTOM_RESOURCE_DEFINITIONS, monitors, "") is not None:
             self.has_service_monitors = True
             self._follow_monitors()
-        wanted_maps, wanted_secrets = referenced_config_maps(spec), referenced_secrets(spec)
-        maps = {name: await self._read(resources.CONFIG_MAPS, name, self._namespace) for name in sorted(wanted_maps)}
-        secrets = {name: await self._read(resources.SECRETS, name, self._namespace) for name in sorted(wanted_secrets)}
+        maps = {name: await self._read(resources.CONFIG_MAPS, name, self._namespace) for name in sorted(wanted.config_maps)}
+        secrets = {name: await self._read(resources.SECRETS, name, self._namespace) for name in sorted(wanted.secrets)}
         self.config_maps = {name: _keys(body) for name, body in maps.items() if body is not None}
         self.secrets = frozenset(name for name, body in secrets.items() if body is not None)
         self._complete = None not in (*maps.values(), *secrets.values())
@@ -99,6 +107,21 @@ class Surroundings:
             return (await self._client.get(gvr, name, namespace)).object()
         except errors.NotFound:
             return None
+
+
+def wanted_by(drivers: Drivers) -> Wanted:
+    """Return what the ClusterPolicy in force, and the NVIDIADrivers if drivers are theirs, refer to."""
+    active = drivers.policy
+    versions, maps, secrets = set(), frozenset[str](), frozenset[str]()
+    if active.view is not None and active.policy is not None:
+        versions.add((active.view.uid, active.view.generation))
+        maps, secrets = referenced_config_maps(active.policy.spec), referenced_secrets(active.policy.spec)
+    for each in drivers.active if drivers.in_force else ():
+        if each.driver is not None:
+            versions.add((each.view.uid, each.view.generation))
+            more_maps, more_secrets = referenced(each.driver.spec)
+            maps, secrets = maps | more_maps, secrets | more_secrets
+    return Wanted(frozenset(versions), maps, secrets)
 
 
 def _keys(config_map: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,19 +7,18 @@ from typing import Final
 
 import structlog
 
+from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.metrics import Metrics
-from gpuward.controllers.policies import PolicyReader
+from gpuward.controllers.planning import Planner
 from gpuward.model.actions import EvictPod, PatchNode
 from gpuward.model.plan import Plan, Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.ports import Outcome
-from gpuward.upgrade.decide import decide
 from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.gathering import is_driver_pod
-from gpuward.upgrade.judging import Memory
 
 SKIPPING: Final = frozenset({
     Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.PROTECTED_PODS, Reason.HELD_DEVICES,
@@ -34,7 +33,7 @@ class UpgradeController:
 
     name = "controllers.Upgrade"
 
-    def __init__(self, reader: PolicyReader, interest: Interest, metrics: Metrics) -> None:
+    def __init__(self, reader: DriverReader, interest: Interest, metrics: Metrics) -> None:
         self._reader = reader
         self._interest = interest
         self.plan = Plan()
@@ -45,13 +44,13 @@ class UpgradeController:
         """The same, with the facts that the plan was made of."""
         self._metrics = metrics
         self._log = structlog.get_logger(source=self.name)
-        self._memory = Memory()
+        self._planner = Planner()
         self._said: dict[str, str] = {}
 
     def decide(self, snapshot: Snapshot, now: float) -> Plan:
-        """Return the plan for the fleet under the policy in force."""
-        policy = self._reader.read(snapshot).upgrades
-        return decide(snapshot, policy, now, self._memory) if self._interest.covers(policy) else self.plan.waiting()
+        """Return the plan for the fleet under the policies in force."""
+        policies = self._reader.read(snapshot).upgrades
+        return self._planner.decide(snapshot, policies, now) if self._interest.covers(*policies) else self.plan.waiting()
 
     def report(self, snapshot: Snapshot, decision: Plan, outcomes: Sequence[Outcome]) -> None:
         """Log each state entered, each eviction, and each node passed over, once; set the metrics."""
@@ -64,6 +63,7 @@ class UpgradeController:
         for outcome in outcomes:
             self._log_outcome(outcome)
         skipped = {name: sentence(hold) for name, hold in decision.holds.items() if hold.reason in SKIPPING}
+        skipped |= {f"NVIDIADriver {name}": why for name, why in self._planner.troubles.items()}
         for pod in _unplaced(snapshot):
             skipped[f"pod {pod.name}"] = f"the driver pod has no node: {pod.waiting}"
         for name, why in skipped.items():
@@ -89,5 +89,12 @@ class UpgradeController:
 
 
 def _unplaced(snapshot: Snapshot) -> list[PodView]:
-    """Return the driver pods that the scheduler could not place; one that it has not looked at yet is no matter."""
-    return [pod for pod in snapshot.pods.get("", ()) if pod.waiting and is_driver_pod(pod, snapshot.namespace)]
+    """Return the driver pods that the scheduler could not place; one that it has not looked at yet is no matter.
+
+    While driver pods that nobody owns are replaced by those of an NVIDIADriver, these wait for their nodes by design.
+    """
+    found = [pod for pod in snapshot.pods.get("", ()) if pod.waiting and is_driver_pod(pod, snapshot.namespace)]
+    pods = (pod for on_node in snapshot.pods.values() for pod in on_node)
+    if found and any(pod.orphan and is_driver_pod(pod, snapshot.namespace) for pod in pods):
+        return []
+    return found

@@ -10,7 +10,7 @@ from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.snapshot import Applied, Snapshot
 from gpuward.model.views import OwnedView, Ref
 from gpuward.operands.objects import Json
-from gpuward.operands.state import ObjectRef, OperandState, applied_hash, ref_of, with_applied_hash, with_owner
+from gpuward.operands.state import ObjectRef, OperandState, OwnerKind, applied_hash, ref_of, with_applied_hash, with_owner
 
 Key = tuple[str, str, str]
 """An object's kind, namespace and name."""
@@ -38,17 +38,17 @@ class Prepared(msgspec.Struct, frozen=True):
     absent: tuple[ObjectRef, ...]
 
 
-def prepare(states: Iterable[OperandState], owner: Ref) -> tuple[Prepared, ...]:
+def prepare(states: Iterable[OperandState], owner: Ref, kind: OwnerKind = "ClusterPolicy") -> tuple[Prepared, ...]:
     """Return the states as they are written; those with an error, which change nothing, are left out."""
     return tuple(
-        Prepared(state.name, tuple(_wanted(obj, owner) for obj in state.objects), state.absent)
+        Prepared(state.name, tuple(_wanted(obj, owner, kind) for obj in state.objects), state.absent)
         for state in states
         if state.error is None
     )
 
 
-def _wanted(obj: Json, owner: Ref) -> Wanted:
-    body = with_owner(obj, owner.name, owner.uid)
+def _wanted(obj: Json, owner: Ref, kind: OwnerKind) -> Wanted:
+    body = with_owner(obj, owner.name, owner.uid, kind)
     digest = applied_hash(body)
     ref = ref_of(obj)
     stored = with_applied_hash(body) if ref.kind == "DaemonSet" else body

@@ -22,12 +22,14 @@ DAEMON_SET = names.DRIVER_APP
 
 
 def enabled(ctx: Context) -> bool:
-    """Tell whether the policy wants drivers to be installed."""
-    return ctx.spec.driver.is_enabled
+    """Tell whether the policy wants drivers to be installed, and does not leave that to NVIDIADrivers."""
+    return ctx.spec.driver.is_enabled and not ctx.spec.driver.is_left_to_nvidia_drivers
 
 
 def refs(ctx: Context) -> tuple[ObjectRef, ...]:
-    """Return all that this state can make."""
+    """Return all that this state can make; nothing where it is left to NVIDIADrivers, as pods that run on still need it."""
+    if ctx.spec.driver.is_left_to_nvidia_drivers:
+        return ()
     return (
         *rbac.access_refs(ctx.namespace, ACCOUNT),
         ObjectRef("v1", "ConfigMap", ctx.namespace, STARTUP_PROBE),
@@ -39,7 +41,7 @@ def objects(ctx: Context) -> list[Json]:
     """Return the driver's account, startup probe and DaemonSet.
 
     Raises:
-        PolicyError: the policy asks for what cannot be made, such as drivers described by NVIDIADriver objects.
+        PolicyError: the policy asks for what cannot be made.
     """
     _refuse_unsupported(ctx)
     made = rbac.access(ctx.namespace, ACCOUNT, [rbac.use_privileged_scc()], cluster_rules())
@@ -63,8 +65,6 @@ def _daemon_set(ctx: Context, variant: Variant) -> Json:
 
 def _refuse_unsupported(ctx: Context) -> None:
     driver = ctx.spec.driver
-    if driver.is_left_to_nvidia_drivers:
-        raise PolicyError("spec.driver.useNvidiaDriverCRD", True, "not supported yet: set false and describe the driver here")
     for field, probe in (("livenessProbe", driver.liveness_probe), ("readinessProbe", driver.readiness_probe)):
         if probe is not None:
             raise PolicyError(f"spec.driver.{field}", probe, "remove it: the driver has only driver.startupProbe")

@@ -92,6 +92,11 @@ def _precompiled_image(ctx: Context, kernel: NodeKernel) -> str:
     return images.with_os_tag(f"{reference}-{kernel.version}", kernel.os_tag)
 
 
+def left_daemon_sets(existing: Iterable[DaemonSetView]) -> tuple[Ref, ...]:
+    """Return the driver DaemonSets of a ClusterPolicy that leaves drivers to NVIDIADrivers now; their pods are to run on."""
+    return tuple(sorted(each.ref for each in existing if each.name.startswith(names.DRIVER_APP)))
+
+
 def stale_driver_daemon_sets(state: OperandState, existing: Iterable[DaemonSetView]) -> tuple[Ref, ...]:
     """Return the driver DaemonSets that must go because the policy now makes others.
 

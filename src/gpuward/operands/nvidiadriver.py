@@ -54,6 +54,12 @@ def startup_probe(namespace: str, owners: Sequence[tuple[NVIDIADriver, str]]) ->
     return made
 
 
+def referenced(spec: NVIDIADriverSpec) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the ConfigMaps whose keys decide what the driver's pod mounts, and the Secrets that must exist."""
+    maps = frozenset({spec.kernel_module_config.name, spec.repo_config.name, spec.cert_config.name} - {""})
+    return maps, frozenset({spec.secret_env} - {""})
+
+
 def _refuse_unsupported(spec: NVIDIADriverSpec, facts: ClusterFacts) -> None:
     if spec.driver_type == "vgpu-host-manager":
         raise PolicyError("spec.driverType", spec.driver_type, "not supported yet: use gpu or vgpu")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Literal
 
 import msgspec
 
 from gpuward import names
 from gpuward.errors import PolicyError
 from gpuward.operands.objects import Json
+
+OwnerKind = Literal["ClusterPolicy", "NVIDIADriver"]
 
 
 class ObjectRef(msgspec.Struct, frozen=True, order=True):
@@ -44,17 +47,18 @@ def ref_of(obj: Json) -> ObjectRef:
     return ObjectRef(obj["apiVersion"], obj["kind"], meta.get("namespace", ""), meta["name"])
 
 
-def with_owner(obj: Json, policy_name: str, policy_uid: str) -> Json:
-    """Return the object as owned by the ClusterPolicy, so that it goes when the policy is deleted."""
+def with_owner(obj: Json, name: str, uid: str, kind: OwnerKind = "ClusterPolicy") -> Json:
+    """Return the object as controlled by a custom resource, so that it goes with it; owners that it has already stay behind."""
+    version = names.CLUSTER_POLICY_VERSION if kind == "ClusterPolicy" else names.NVIDIA_DRIVER_VERSION
     owner = {
-        "apiVersion": f"{names.NVIDIA_GROUP}/{names.CLUSTER_POLICY_VERSION}",
-        "kind": "ClusterPolicy",
-        "name": policy_name,
-        "uid": policy_uid,
+        "apiVersion": f"{names.NVIDIA_GROUP}/{version}",
+        "kind": kind,
+        "name": name,
+        "uid": uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner]}}
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner, *obj["metadata"].get("ownerReferences", ())]}}
 
 
 def applied_hash(obj: Json) -> str:

@@ -15,6 +15,9 @@ from gpuward.operands.rollout import Rollout
 READY_MESSAGE = "ClusterPolicy is ready as all resources have been successfully reconciled"
 NO_GPU_MESSAGE = "No GPU node found, watching for new nodes to join the cluster."
 NO_NFD_MESSAGE = "No NFD labels found"
+UPGRADING_MESSAGE = (
+    "NVIDIADriver upgrade has not completed; one or more NVIDIADriver-owned Nodes are marked pending, in-progress, or failed"
+)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -36,13 +39,14 @@ def failed(state: str, problem: object) -> Verdict:
     return Verdict("notReady", "ReconcileFailed", f"Failed to reconcile {state}: {problem}", ready=False)
 
 
-def judged(unready: Iterable[str], *, has_nfd_labels: bool, has_gpu_nodes: bool) -> Verdict:
-    """Return the verdict on states of which some are not ready.
+def judged(unready: Iterable[str], *, has_nfd_labels: bool, has_gpu_nodes: bool, upgrading: bool = False) -> Verdict:
+    """Return the verdict on states of which some are not ready; `upgrading` is for nodes that NVIDIADrivers own.
 
     The message names the states only, as NVIDIA's does: with what each waits for it would change, and be written, all the time.
     """
-    if waiting := " ".join(unready):
-        message = f"ClusterPolicy is not ready; states not ready: [{waiting}]"
+    waiting = " ".join(unready)
+    if waiting or upgrading:
+        message = f"ClusterPolicy is not ready; states not ready: [{waiting}]" + (f"; {UPGRADING_MESSAGE}" if upgrading else "")
         return Verdict("notReady", "OperandNotReady", message, ready=False)
     if not has_nfd_labels:
         return Verdict("ready", "NFDLabelsMissing", NO_NFD_MESSAGE, ready=True)

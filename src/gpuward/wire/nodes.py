@@ -9,7 +9,8 @@ from gpuward.model.record import Record, decode_record
 from gpuward.model.views import NodeView
 from gpuward.wire.meta import WireMeta, with_prefix
 
-KEPT = ("nvidia.com/", "gpuward.io/", names.NFD_PREFIX)
+KEPT = ("nvidia.com/", "gpuward.io/")
+"""Prefixes of the annotations that are kept. Labels are all kept: an NVIDIADriver may choose its nodes by any of them."""
 
 
 class _Spec(msgspec.Struct):
@@ -48,7 +49,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
-        labels=with_prefix(meta.labels, KEPT),
+        labels=meta.labels or {},
         annotations=with_prefix(meta.annotations, KEPT),
         has_annotations=meta.annotations is not None,
         unschedulable=node.spec.unschedulable,

@@ -1,0 +1,164 @@
+"""The NVIDIADrivers, typed; what is wrong with each; and the upgrade policies in force, theirs or the ClusterPolicy's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gpuward import names
+from gpuward.controllers.policies import ActivePolicy, PolicyReader, kept
+from gpuward.controllers.rollouts import ActiveRollout, annotation, governed, resumed_at
+from gpuward.crd import decode, validate
+from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
+from gpuward.crd.nvidiadriver import NVIDIADriver
+from gpuward.errors import PolicyError
+from gpuward.labels.owners import Claim, Conflict, conflicts
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PolicyView
+
+_SELECTOR_FIELD = "spec.nodeSelector"
+
+
+class ActiveDriver(msgspec.Struct, frozen=True):
+    """Hold one NVIDIADriver. Without a `driver` it cannot be decoded; `problems` say why it cannot be followed."""
+
+    view: PolicyView
+    driver: NVIDIADriver | None
+    problems: tuple[PolicyError, ...]
+    claim: Claim
+    upgrades: UpgradePolicy
+    resume_problem: PolicyError | None = None
+    """Why the annotation that resumes its rollout says nothing."""
+
+    @property
+    def valid(self) -> NVIDIADriver | None:
+        """Return the NVIDIADriver if it can be followed as it is."""
+        return None if self.problems else self.driver
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Tell whether what is wrong is how it chooses its nodes."""
+        return any(problem.field.startswith(_SELECTOR_FIELD) for problem in self.problems)
+
+
+class Drivers(msgspec.Struct, frozen=True):
+    """Hold all NVIDIADrivers that are not being deleted, oldest first, and the ClusterPolicy that they are under."""
+
+    policy: ActivePolicy
+    active: tuple[ActiveDriver, ...] = ()
+    in_force: bool = False
+    """Whether drivers are theirs and not the ClusterPolicy's."""
+    conflicts: Mapping[str, Conflict] = {}
+    known: bool = True
+    """False while they cannot be listed."""
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """Return what they say about nodes."""
+        return tuple(each.claim for each in self.active)
+
+    @property
+    def upgrades(self) -> tuple[UpgradePolicy, ...]:
+        """Return the upgrade policies in force: no two of them are about the same node."""
+        if not self.in_force:
+            return (self.policy.upgrades,)
+        unowned = msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True)
+        return (*(self._upgrades(each) for each in self.active), unowned)
+
+    def upgrades_of(self, node: NodeView | None) -> UpgradePolicy:
+        """Return the upgrade policy that a node's driver is a matter of."""
+        owner = node.labels.get(names.DRIVER_OWNER, "") if node is not None else ""
+        found = (self._upgrades(each) for each in self.active if self.in_force and each.view.name == owner)
+        return next(found, self.policy.upgrades)
+
+    def _upgrades(self, driver: ActiveDriver) -> UpgradePolicy:
+        """Start nothing where a conflict leaves open whose nodes are whose, or where the ClusterPolicy is invalid."""
+        upgrades = driver.upgrades
+        if self.policy.problems and self.policy.view is not None:
+            upgrades = msgspec.structs.replace(upgrades, admit=False, invalid=f"ClusterPolicy {self.policy.view.name}")
+        if driver.view.name in self.conflicts:
+            upgrades = msgspec.structs.replace(upgrades, admit=False)
+        return upgrades
+
+
+class DriverReader:
+    """Read the NVIDIADrivers of snapshots, decoding each version of each spec once."""
+
+    def __init__(self, reader: PolicyReader) -> None:
+        self._reader = reader
+        self._read: dict[tuple[object, ...], ActiveDriver] = {}
+        self._last: tuple[Snapshot, Drivers] | None = None
+
+    def read(self, snapshot: Snapshot) -> Drivers:
+        """Return the NVIDIADrivers of a snapshot, and whether drivers are theirs."""
+        if self._last is None or self._last[0] is not snapshot:
+            self._last = (snapshot, self._look(snapshot))
+        return self._last[1]
+
+    def _look(self, snapshot: Snapshot) -> Drivers:
+        policy = self._reader.read(snapshot)
+        before, self._read = self._read, {}
+        active = tuple(self._driver(view, policy.rollout, before) for view in snapshot.drivers if not view.deleting)
+        in_force = _are_in_force(policy, snapshot)
+        return Drivers(policy, active, in_force, _conflicts(active, snapshot) if in_force else {},
+                       "NVIDIADriver" not in snapshot.unlisted)
+
+    def _driver(
+        self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]
+    ) -> ActiveDriver:
+        notes = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
+        key = (view.uid, view.generation, *notes, rollout.key)
+        found = before.get(key) or _read(view, rollout)
+        self._read[key] = found
+        return found if found.view == view else msgspec.structs.replace(found, view=view)
+
+
+def _are_in_force(policy: ActivePolicy, snapshot: Snapshot) -> bool:
+    """Tell whether drivers are those of NVIDIADrivers. While the ClusterPolicy is invalid it goes by whose drivers there are."""
+    if policy.view is None:
+        return bool(snapshot.drivers)
+    if policy.valid is not None:
+        return policy.valid.spec.driver.is_left_to_nvidia_drivers
+    owners = {ds.owner.kind for ds in snapshot.daemonsets if ds.owner is not None and _is_driver(ds.labels)}
+    return "NVIDIADriver" in owners and "ClusterPolicy" not in owners
+
+
+def _is_driver(labels: Mapping[str, str]) -> bool:
+    return labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
+
+
+def _conflicts(active: tuple[ActiveDriver, ...], snapshot: Snapshot) -> Mapping[str, Conflict]:
+    claims = tuple(each.claim for each in active)
+    selecting = sum(claim.valid and not claim.default for claim in claims)
+    nodes = {name: node.labels for name, node in snapshot.nodes.items() if node.gpu_present} if selecting > 1 else {}
+    return conflicts(nodes, claims)
+
+
+def _read(view: PolicyView, rollout: ActiveRollout) -> ActiveDriver:
+    problems = decode.violations_of(view.body, NVIDIADriver)
+    driver = None
+    if not problems:
+        driver = decode.nvidia_driver(view.body)
+        problems = validate.nvidia_driver(driver)
+    last = kept(view.body)
+    if driver is None or problems:
+        upgrades = msgspec.structs.replace(last, admit=False)
+    else:
+        upgrades = upgrade_policy(driver.spec.upgrade_policy, NVIDIA_DRIVER_FIELD)
+    resumed, problem = 0.0, None
+    try:
+        resumed = resumed_at(annotation(view.body, names.RESUMED_AT))
+    except PolicyError as error:
+        problem = error
+    upgrades = msgspec.structs.replace(governed(upgrades, rollout, last.rollout, resumed), driver=view.name)
+    return ActiveDriver(view, driver, tuple(problems), _claim(view, driver, problems, upgrades), upgrades, problem)
+
+
+def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: list[PolicyError], upgrades: UpgradePolicy) -> Claim:
+    """Return the claim on nodes: it holds although something else about the NVIDIADriver cannot be followed."""
+    misplaced = any(problem.field.startswith((_SELECTOR_FIELD, "metadata.name")) for problem in problems)
+    if driver is None or misplaced:
+        return Claim(view.name, auto_upgrade=upgrades.auto_upgrade, valid=False)
+    return Claim(view.name, driver.spec.node_selector, driver.spec.default, upgrades.auto_upgrade)

@@ -1,0 +1,60 @@
+"""One decision for each upgrade policy in force, and one plan of them all: no two policies are about the same node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gpuward.model.plan import Counts, Plan
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.upgrade.decide import decide
+from gpuward.upgrade.judging import Memory
+
+AFTER_TROUBLE = 30.0
+"""Seconds until a decision that failed is tried again unasked."""
+
+
+class Planner:
+    """Decide for every policy by itself: a bug that one of them brings to light holds its own nodes and no others."""
+
+    def __init__(self) -> None:
+        self._memories: dict[str, Memory] = {}
+        self._last: dict[str, Plan] = {}
+        self.troubles: dict[str, str] = {}
+        """Why no decision could be made, by the NVIDIADriver whose policy it is about; empty for the ClusterPolicy."""
+
+    def decide(self, snapshot: Snapshot, policies: Sequence[UpgradePolicy], now: float) -> Plan:
+        """Return the plan for the fleet. With a single policy an error is raised as it is."""
+        self.troubles = {}
+        drivers = {policy.driver for policy in policies}
+        self._memories = {name: self._memories.get(name) or Memory() for name in drivers}
+        plans = {policy.driver: self._plan(snapshot, policy, now, alone=len(policies) == 1) for policy in policies}
+        self._last = plans
+        return merged(plans.values())
+
+    def _plan(self, snapshot: Snapshot, policy: UpgradePolicy, now: float, *, alone: bool) -> Plan:
+        try:
+            return decide(snapshot, policy, now, self._memories[policy.driver])
+        except Exception as error:  # whatever it is, it is the trouble of this policy's nodes alone
+            if alone:
+                raise
+            self.troubles[policy.driver] = f"{type(error).__name__}: {error}"
+            waiting = self._last.get(policy.driver, Plan()).waiting()
+            return msgspec.structs.replace(waiting, wake_at=now + AFTER_TROUBLE)
+
+
+def merged(plans: Iterable[Plan]) -> Plan:
+    """Return plans about different nodes as one."""
+    plans = tuple(plans)
+    if len(plans) == 1:
+        return plans[0]
+    fields = Counts.__struct_fields__
+    return Plan(
+        actions=tuple(action for plan in plans for action in plan.actions),
+        nodes={name: status for plan in plans for name, status in plan.nodes.items()},
+        wake_at=min((plan.wake_at for plan in plans if plan.wake_at is not None), default=None),
+        counts=Counts(**{field: sum(getattr(plan.counts, field) for plan in plans) for field in fields}),
+        auto_upgrade=any(plan.auto_upgrade for plan in plans),
+    )

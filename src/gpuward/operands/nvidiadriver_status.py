@@ -1,0 +1,35 @@
+"""What an NVIDIADriver's status says, in the words of NVIDIA's operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gpuward.errors import PolicyError
+from gpuward.operands.status import Verdict
+
+NOT_READY: Final = "notReady"
+DISABLED: Final = Verdict("disabled", "Reconciled", "useNvidiaDriverCRD is not enabled in ClusterPolicy", ready=False)
+READY: Final = Verdict("ready", "Reconciled", "All resources have been successfully reconciled", ready=True)
+WAITING: Final = Verdict(NOT_READY, "DriverNotReady", "Waiting for driver pod to be ready", ready=False)
+
+
+def refused(problems: Sequence[PolicyError], *, misplaced: bool) -> Verdict:
+    """Return the verdict on an NVIDIADriver that cannot be followed; `misplaced` if it is about how it chooses its nodes."""
+    reason = "ConflictingNodeSelector" if misplaced else "ReconcileFailed"
+    return Verdict(NOT_READY, reason, "; ".join(str(problem) for problem in problems), ready=False)
+
+
+def conflicting(conflict: str, *, node: str) -> Verdict:
+    """Return the verdict on one that others are in the way of: on a node, or, without one, as a second default."""
+    return Verdict(NOT_READY, "ConflictingNodeSelector" if node else "ReconcileFailed", conflict, ready=False)
+
+
+def failed(state: str, problem: object) -> Verdict:
+    """Return the verdict when its objects cannot be made."""
+    return Verdict(NOT_READY, "ReconcileFailed", f"Error syncing state {state}: {problem}", ready=False)
+
+
+def judged(waiting: Mapping[str, str]) -> Verdict:
+    """Return the verdict on one whose DaemonSets may wait for something."""
+    return WAITING if waiting else READY
