@@ -1,0 +1,111 @@
+"""A node that no driver DaemonSet selects any more: nothing of the upgrade is left behind on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuward import names
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.decide import decide
+from tests import build
+from tests.build import NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way
+from tests.upgrade import world
+from tests.upgrade.one import Answer, ask
+
+MAINTENANCE = {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED}
+EVERY = sorted(set(State) - {State.UNKNOWN} - MAINTENANCE)
+CLOCKS = {names.WAIT_FOR_JOBS_SINCE: "17", names.VALIDATION_SINCE: "17", names.SAFE_LOAD: "true"}
+ELSEWHERE = {"gpu": "elsewhere"}
+
+
+def left(view: NodeView, *pods: PodView, **rest: Any) -> Answer:
+    """Ask about a node that lacks the label by which the DaemonSet selects its nodes."""
+    return ask(view, *pods, selects=ELSEWHERE, **rest)
+
+
+@pytest.mark.parametrize("rules", [policy(), PAUSED], ids=["on", "off"])
+@pytest.mark.parametrize("state", EVERY)
+def test_it_loses_label_memory_and_our_cordon_in_whatever_state(state: State, rules: UpgradePolicy) -> None:
+    answer = left(under_way(state, annotations=CLOCKS), gpu_pod(), policy=rules)
+    assert answer.patch.labels == {names.UPGRADE_STATE: None}
+    assert answer.patch.annotations == {names.UPGRADE_RECORD: None, **dict.fromkeys(CLOCKS)}
+    assert answer.patch.unschedulable is False
+    assert (answer.evicted, answer.deleted) == ([], [])
+
+
+@pytest.mark.parametrize("rules", [policy(), PAUSED], ids=["on", "off"])
+@pytest.mark.parametrize("state", EVERY)
+def test_a_foreign_cordon_stays_and_its_memory_goes(state: State, rules: UpgradePolicy) -> None:
+    answer = left(under_way(state, foreign=True), policy=rules)
+    assert answer.patch.unschedulable is None
+    assert answer.patch.annotations == {names.UPGRADE_RECORD: None, names.INITIALLY_UNSCHEDULABLE: None}
+
+
+def test_what_others_put_on_it_stays() -> None:
+    answer = left(under_way(State.DONE, labels={names.UPGRADE_SKIP: "true"}, annotations={"other": "kept"}))
+    assert set(answer.patch.annotations) == {names.UPGRADE_RECORD}
+    assert set(answer.patch.labels) == {names.UPGRADE_STATE}
+
+
+@pytest.mark.parametrize("state", sorted(MAINTENANCE))
+def test_a_node_that_a_maintenance_operator_has_is_left_to_it(state: State) -> None:
+    assert left(under_way(state)).plan.actions == ()
+
+
+@pytest.mark.parametrize("state", sorted(IN_PROGRESS - MAINTENANCE - {State.UNCORDON_REQUIRED}))
+def test_it_is_not_released_while_its_driver_pod_still_terminates(state: State) -> None:
+    answer = left(under_way(state), driver_pod(driver="560", deleting=True))
+    assert answer.state is not State.UNKNOWN
+
+
+def test_a_node_with_a_daemonset_that_still_wants_it_is_not_released() -> None:
+    assert ask(under_way(State.POD_RESTART_REQUIRED)).state is State.POD_RESTART_REQUIRED
+
+
+def test_once_released_it_costs_nothing() -> None:
+    snapshot = build.cluster([under_way(State.POD_RESTART_REQUIRED)], selects=ELSEWHERE)
+    released = world.apply(snapshot, decide(snapshot, policy(), NOW).actions)
+    assert (decide(released, policy(), NOW).actions, decide(released, policy(), NOW).nodes) == ((), {})
+
+
+def test_a_node_of_nvidias_operator_is_released_too() -> None:
+    answer = left(node(state=State.DRAIN_REQUIRED, cordoned=True))
+    assert (answer.patch.unschedulable, answer.patch.labels) == (False, {names.UPGRADE_STATE: None})
+
+
+def test_it_takes_no_slot_and_counts_for_no_percentage() -> None:
+    snapshot = build.cluster(
+        [under_way(State.POD_RESTART_REQUIRED), node("n1", State.UPGRADE_REQUIRED, labels=ELSEWHERE)],
+        [driver_pod("n1")], selects=ELSEWHERE,
+    )
+    plan = decide(snapshot, policy(parallel=1, unavailable=1), NOW)
+    assert plan.nodes["n1"].state is State.POD_RESTART_REQUIRED
+    assert plan.counts.total == 1
+
+
+def test_a_node_that_comes_back_starts_anew() -> None:
+    snapshot = build.cluster([under_way(State.POD_RESTART_REQUIRED)], selects=ELSEWHERE)
+    gone = world.apply(snapshot, decide(snapshot, policy(), NOW).actions)
+    back = msgspec.structs.replace(gone, daemonsets=(build.daemonset(),))
+    end = world.rollout(back, policy())
+    assert end.entered("n0") == ["upgrade-done"]
+
+
+def test_a_node_that_leaves_in_a_pause_and_lost_its_label_before_keeps_no_memory() -> None:
+    answer = left(node(remembers=record(State.DONE)), policy=PAUSED)
+    assert answer.patch.annotations == {names.UPGRADE_RECORD: None}
+
+
+def test_a_node_that_nvidias_operator_cordoned_and_that_leaves_in_a_pause_is_uncordoned() -> None:
+    answer = left(node(state=State.DRAIN_REQUIRED, cordoned=True), policy=PAUSED)
+    assert answer.patch.unschedulable is False
+
+
+def test_a_label_that_nobody_knows_is_left_alone_also_on_a_node_that_left() -> None:
+    assert left(node(state="nonsense", remembers=record(State.DONE)), policy=PAUSED).plan.actions == ()
+    assert left(node(state="nonsense", remembers=record(State.DONE))).plan.actions == ()
