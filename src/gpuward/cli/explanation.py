@@ -56,7 +56,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     """Return the explanation of one node of the cluster."""
     snapshot, upgrades, plan = picture.snapshot, picture.upgrades(name), picture.plan
     node = snapshot.nodes[name]
-    bare = Explanation(node, picture.now, _policy(picture.active, plan))
+    bare = Explanation(node, picture.now, _policy(picture.active, upgrades))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None or picture.active.view is None:
         why = why_unmanaged(node, snapshot) if picture.active.view else "there is no ClusterPolicy"
@@ -73,12 +73,13 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     )
 
 
-def _policy(active: ActivePolicy, plan: Plan) -> str:
+def _policy(active: ActivePolicy, upgrades: UpgradePolicy) -> str:
     if active.view is None:
         return "there is no ClusterPolicy"
     if active.problems:
         return f"ClusterPolicy {active.view.name} cannot be followed: {active.problems[0]}"
-    return f"ClusterPolicy {active.view.name}" + ("" if plan.auto_upgrade else ": automatic upgrades are off")
+    name = f"NVIDIADriver {upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"
+    return name + ("" if upgrades.auto_upgrade else ": automatic upgrades are off")
 
 
 def _next(plan: Plan, name: str) -> tuple[str, ...]:

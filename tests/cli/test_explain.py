@@ -1,0 +1,171 @@
+"""What `gpuward explain` says of a node, asked of a cluster over HTTP that an operator has just left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from click.testing import CliRunner, Result
+
+from gpuward import names
+from gpuward.cli.explain import explain, unknown_node
+from gpuward.cli.leader import judge
+from gpuward.cli.status import status
+from gpuward.errors import Forbidden, InputError
+from gpuward.kube.lease import micro_time
+from gpuward.sandbox.api import ApiServer
+from gpuward.sandbox.messages import Answer, Request, Stream, refusal
+from gpuward.sandbox.server import HttpServer
+from gpuward.sandbox.store import Store
+from gpuward.sandbox.timeloop import run_virtual
+from tests.journeys.stage import Stage
+
+NOW = 1_700_000_000.0
+Ask = Callable[..., Result]
+
+
+class Watched(ApiServer):
+    """Serve a cluster to somebody who may only read, but not the Lease if that is forbidden."""
+
+    hides_lease = False
+
+    def handle(self, request: Request) -> Answer | Stream:
+        if request.method != "GET" or (self.hides_lease and "/leases/" in request.path):
+            return refusal(Forbidden(f"{request.path} is forbidden"))
+        return super().handle(request)
+
+
+def left() -> Store:
+    """Play until gpu-1 is held by a bare pod and gpu-2 is done; the operator renews its Lease once more, and ends."""
+    stage: list[Stage] = []
+
+    async def play() -> None:
+        stage.append(Stage(gpu_nodes=2))
+        (here,) = stage
+        await here.start()
+        await here.installed()
+        here.run_pod("notebook", "gpu-1")
+        await here.upgrade_to()
+        await here.until(lambda: here.hold("gpu-1") == "ProtectedPods" and here.state("gpu-2") == "upgrade-done")
+        now = int(here.clock.now())  # HTTP tells times in whole seconds
+        here.sandbox.apply({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": names.LEADER_LEASE, "namespace": names.DEFAULT_NAMESPACE},
+            "spec": {"holderIdentity": "gpuward-abc_1f2e", "leaseDurationSeconds": 15, "renewTime": micro_time(now - 3)},
+        })
+        await here.stop()
+
+    run_virtual(play)
+    structlog.reset_defaults()
+    return stage[0].sandbox.store
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Store:
+    return left()
+
+
+@pytest.fixture
+def ask(cluster: Store, tmp_path: Path) -> Iterator[Ask]:
+    """Run a command against the cluster."""
+    api = Watched(cluster)
+
+    async def run(command: Any, arguments: tuple[str, ...]) -> Result:
+        server = HttpServer(api)
+        await server.start()
+        file = tmp_path / "kubeconfig"
+        file.write_text(server.kubeconfig())
+        try:
+            return await asyncio.to_thread(CliRunner().invoke, command, [*arguments, "--kubeconfig", str(file)])
+        finally:
+            await server.stop()
+
+    def asked(*arguments: str, command: Any = explain, hides_lease: bool = False) -> Result:
+        api.hides_lease = hides_lease
+        return asyncio.run(run(command, arguments))
+
+    yield asked
+    structlog.reset_defaults()
+
+
+def test_a_held_node_is_explained_with_what_would_help(ask: Ask) -> None:
+    lines = [line.rstrip() for line in ask("gpu-1").stdout.splitlines()]
+    assert lines[1] == "OPERATOR  operator gpuward-abc renewed its Lease 3s ago"
+    assert lines[2] == "POLICY    ClusterPolicy cluster-policy"
+    assert lines[3].startswith("STATE     upgrade-required for ")
+    assert lines[4].startswith("REASON    ProtectedPods: pod ml/notebook has to leave before the driver is replaced")
+    assert lines[5] == "TURN      1st of those that wait to start"
+    assert lines[-7:] == [
+        "WHAT WOULD HELP",
+        "  1. delete pod ml/notebook",
+        "     -> this node starts at once",
+        "     $ kubectl delete pod notebook -n ml",
+        "  2. set podDeletion.force: pods without a controller do not come back",
+        "     -> this node starts at once",
+        "     $ kubectl patch clusterpolicy cluster-policy --type merge -p "
+        "'{\"spec\":{\"driver\":{\"upgradePolicy\":{\"podDeletion\":{\"force\":true}}}}}'",
+    ]
+
+
+def test_programs_get_the_same(ask: Ask) -> None:
+    said = json.loads(ask("gpu-1", "-o", "json").stdout)
+    assert (said["managed"], said["state"], said["reason"], said["turn"]) == (True, "upgrade-required", "ProtectedPods", 1)
+    assert said["operator"]["running"] is True
+    assert [(pod["name"], pod["owner"]) for pod in said["pods"]] == [("ml/notebook", None)]
+    assert said["remedies"][0] == {
+        "do": "delete pod ml/notebook", "then": "this node starts at once", "commands": ["kubectl delete pod notebook -n ml"]}
+
+
+def test_a_node_that_is_done_needs_nothing(ask: Ask) -> None:
+    said = json.loads(ask("gpu-2", "-o", "json").stdout)
+    assert (said["state"], said["reason"], said["pods"], said["remedies"]) == ("upgrade-done", None, [], [])
+
+
+def test_a_node_that_is_not_managed_is_told_why(ask: Ask) -> None:
+    assert "not managed: node feature discovery found no GPU of NVIDIA's on it" in ask("cpu-1").stdout
+
+
+def test_a_node_that_is_not_there_is_an_error(ask: Ask) -> None:
+    assert ask("gpu-9").exit_code == 1
+
+
+def test_a_lease_that_may_not_be_read_is_told_and_no_failure(ask: Ask) -> None:
+    said = json.loads(ask("-o", "json", command=status, hides_lease=True).stdout)
+    assert said["operator"]["running"] is None
+    assert said["operator"]["message"].endswith("may not be read, so it is not known whether an operator runs")
+    assert {node["name"]: node["reason"] for node in said["nodes"]} == {"gpu-1": "ProtectedPods", "gpu-2": None}
+
+
+def test_the_table_tells_of_the_operator_too(ask: Ask) -> None:
+    assert ask(command=status).stdout.splitlines()[1] == "operator gpuward-abc renewed its Lease 3s ago"
+
+
+@pytest.mark.parametrize(("name", "near"), [("gpu1", "gpu-1"), ("1", "gpu-1, gpu-10"), ("x", "kubectl get nodes")])
+def test_an_unknown_node_is_told_with_those_it_may_have_been_meant_as(name: str, near: str) -> None:
+    error = unknown_node(name, ["gpu-1", "gpu-10", "cpu-2"])
+    assert isinstance(error, InputError)
+    assert near in str(error)
+
+
+def lease(ago: float, holder: str = "gpuward-abc_1f2e", **spec: Any) -> dict[str, Any]:
+    return {"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": micro_time(NOW - ago), **spec}}
+
+
+@pytest.mark.parametrize(("found", "running", "message"), [
+    (lease(3), True, "operator gpuward-abc renewed its Lease 3s ago"),
+    (lease(-2), True, "operator gpuward-abc renewed its Lease 0s ago"),
+    (lease(3, "gpuward-abc"), True, "operator gpuward-abc renewed its Lease 3s ago"),
+    (lease(40, leaseDurationSeconds=60), True, "operator gpuward-abc renewed its Lease 40s ago"),
+    (lease(7500), False, "no operator runs: gpuward-abc renewed its Lease 2h5m ago, and not since"),
+    (lease(60, ""), False, "no operator runs: the last one gave its Lease back 60s ago"),
+    ({"spec": {}}, False, "no operator runs: the Lease was never renewed"),
+    (lease(3, renewTime="soon"), False, "no operator runs: the Lease was never renewed"),
+])
+def test_the_lease_tells_whether_an_operator_runs(found: dict[str, Any], running: bool, message: str) -> None:
+    leader = judge(found, NOW)
+    assert (leader.running, leader.message) == (running, message)
