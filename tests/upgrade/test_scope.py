@@ -1,0 +1,112 @@
+"""Several policies in one cluster: each sees its own nodes, its own DaemonSets and their pods, and nothing of the others."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpuward import names
+from gpuward.model.actions import PatchNode
+from gpuward.model.plan import Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
+from gpuward.model.views import NodeView, Owner, PodView
+from gpuward.upgrade.decide import decide
+from tests import build
+from tests.build import NOW, node, policy
+from tests.upgrade import world
+
+A, B = policy(parallel=0, driver="a"), policy(parallel=0, driver="b")
+UNOWNED = policy(parallel=0, unowned=True)
+
+
+def pod_of(driver: str, at: str, revision: str = "550") -> PodView:
+    """Build a driver pod of the DaemonSet of an NVIDIADriver, or of the ClusterPolicy's."""
+    pod = build.driver_pod(at, revision, name=f"{driver or 'plain'}-{at}")
+    if not driver:
+        return pod
+    labels = {names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.REVISION_HASH: revision}
+    return msgspec.structs.replace(pod, labels=labels, owner=Owner("DaemonSet", f"ds-{driver}", f"uid-ds-{driver}"))
+
+
+def owned(name: str, by: str, state: State = State.UNKNOWN) -> NodeView:
+    return node(name, state, labels={names.DRIVER_OWNER: by} if by else {})
+
+
+def two_drivers_and_a_cluster_policy(*, b_settled: bool = True) -> Snapshot:
+    """Build nodes of the NVIDIADrivers a and b and of nobody; a and the ClusterPolicy want 560, b wants 570."""
+    nodes = [owned("n0", "a"), owned("n1", "b"), owned("n2", "")]
+    snapshot = build.cluster(nodes, [pod_of("a", "n0"), pod_of("b", "n1"), pod_of("", "n2")])
+    daemonsets = (
+        *snapshot.daemonsets,
+        build.daemonset(name="ds-a", uid="uid-ds-a", driver="a"),
+        build.daemonset(name="ds-b", uid="uid-ds-b", driver="b", settled=b_settled),
+    )
+    revisions = (*snapshot.revisions, build.revision("560", 1, owner="uid-ds-a"), build.revision("570", 9, owner="uid-ds-b"))
+    return msgspec.structs.replace(snapshot, daemonsets=daemonsets, revisions=revisions)
+
+
+@pytest.mark.parametrize(("rules", "mine", "target"), [(A, "n0", "560"), (B, "n1", "570"), (UNOWNED, "n2", "560")])
+def test_a_policy_upgrades_its_own_nodes_only(rules: UpgradePolicy, mine: str, target: str) -> None:
+    plan = decide(two_drivers_and_a_cluster_policy(), rules, NOW)
+    assert set(plan.nodes) == {mine}
+    assert {action.lane for action in plan.actions} == {mine}
+    record = world.apply(two_drivers_and_a_cluster_policy(), plan.actions).nodes[mine].record
+    assert record is not None
+    assert record.target == target
+    assert plan.counts.total == 1
+
+
+def test_a_pause_of_one_takes_no_label_from_the_others() -> None:
+    snapshot = two_drivers_and_a_cluster_policy()
+    for name in snapshot.nodes:
+        snapshot = world.relabel(snapshot, name, "upgrade-done")
+    plan = decide(snapshot, policy(auto_upgrade=False, driver="a"), NOW)
+    assert {action.lane for action in plan.actions} == {"n0"}
+
+
+def test_a_template_of_one_that_does_not_settle_holds_no_node_of_another() -> None:
+    snapshot = two_drivers_and_a_cluster_policy(b_settled=False)
+    assert decide(snapshot, A, NOW).nodes["n0"].state is State.POD_RESTART_REQUIRED
+    assert decide(snapshot, B, NOW).nodes["n1"].state is State.UNKNOWN
+
+
+def test_failures_and_limits_of_one_hold_up_nobody_else() -> None:
+    nodes = [owned("n0", "a"), *(owned(f"n{number}", "b", State.CORDON_REQUIRED) for number in range(1, 4))]
+    snapshot = two_drivers_and_a_cluster_policy()
+    pods = {"n0": (pod_of("a", "n0"),), **{f"n{number}": (pod_of("b", f"n{number}"),) for number in range(1, 4)}}
+    busy = msgspec.structs.replace(snapshot, nodes={view.name: view for view in nodes}, pods=pods)
+    plan = decide(busy, msgspec.structs.replace(A, max_parallel_upgrades=1), NOW)
+    assert plan.nodes["n0"].state is State.POD_RESTART_REQUIRED
+
+
+def test_a_pod_of_another_policys_daemonset_is_no_driver_of_a_node_that_changed_hands() -> None:
+    """Its old DaemonSet takes the pod away; until then the new owner has no driver there and touches nothing."""
+    snapshot = two_drivers_and_a_cluster_policy()
+    moved = msgspec.structs.replace(snapshot, nodes={**snapshot.nodes, "n0": owned("n0", "b", State.POD_RESTART_REQUIRED)})
+    plan = decide(moved, B, NOW)
+    assert not [action for action in plan.actions if action.lane == "n0" and not isinstance(action, PatchNode)]
+    assert build.hold_of(plan, "n0").reason is Reason.DRIVER_POD_MISSING
+
+
+def test_a_pod_whose_daemonset_is_gone_is_a_matter_of_the_nodes_owner() -> None:
+    snapshot = two_drivers_and_a_cluster_policy()
+    rest = tuple(ds for ds in snapshot.daemonsets if ds.name != "ds-a")
+    inherited = msgspec.structs.replace(snapshot, daemonsets=rest, nodes={"n0": owned("n0", "b")})
+    assert "n0" in decide(inherited, B, NOW).nodes
+    assert decide(inherited, A, NOW).nodes == {}
+
+
+def test_two_node_pools_of_one_policy_have_targets_of_their_own() -> None:
+    snapshot = build.cluster([node("n0"), node("n1")], [build.driver_pod("n0"), pod_of("b", "n1", "570")])
+    plain = msgspec.structs.replace(build.daemonset(name="ds-b", uid="uid-ds-b"), owner=None)
+    revisions = (*snapshot.revisions, build.revision("570", 1, owner="uid-ds-b"))
+    both = msgspec.structs.replace(snapshot, daemonsets=(*snapshot.daemonsets, plain), revisions=revisions)
+    plan = decide(both, policy(parallel=0), NOW)
+    assert [status.state for status in plan.nodes.values()] == [State.POD_RESTART_REQUIRED, State.DONE]
+
+
+def test_without_nvidia_drivers_every_node_is_the_cluster_policys() -> None:
+    assert set(decide(two_drivers_and_a_cluster_policy(), policy(), NOW).nodes) == {"n2"}, "pods of others are no drivers here"
+    assert set(decide(build.cluster([owned("n0", "a")], [pod_of("", "n0")]), policy(), NOW).nodes) == {"n0"}
