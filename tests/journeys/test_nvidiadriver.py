@@ -67,6 +67,12 @@ def owners(stage: Stage) -> dict[str, str]:
     return {name: stage.labels(name).get(names.DRIVER_OWNER, "") for name in stage.states()}
 
 
+def writes(stage: Stage) -> dict[str, int]:
+    """Return how often the operator wrote, by verb and resource."""
+    spent = stage.client.stats.requests
+    return {f"{key.verb} {key.resource}": count for key, count in spent.items() if key.verb not in ("get", "list", "watch")}
+
+
 def most_at_once(stage: Stage, *nodes: str) -> int:
     """Return the most of some nodes that were under way at once since the limits are watched."""
     most, under_way = 0, set()
@@ -104,3 +110,121 @@ async def test_one_pool_is_upgraded_and_the_other_left_alone(stage: Stage) -> No
     await stage.until(lambda: [stage.driver(f"gpu-{number}") for number in (1, 2, 3)] == [NEW] * 3)
     assert {pod["metadata"]["uid"] for node in ("gpu-4", "gpu-5", "gpu-6") for pod in driver_pods(stage, node)} == before
     assert stage.driver("gpu-4") == OLD
+
+
+@on_stage(gpu_nodes=3)
+async def test_drivers_run_on_through_the_switch_and_are_replaced_node_by_node(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", 3)
+    before = {pod["metadata"]["uid"] for pod in driver_pods(stage)}
+    workloads = {pod["metadata"]["uid"] for pod in stage.workload_pods()}
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.until(lambda: all(not pod["metadata"].get("ownerReferences") for pod in driver_pods(stage)))
+    await stage.rest(120)
+    assert stage.sandbox.store.find("daemonsets.apps", names.DEFAULT_NAMESPACE, names.DRIVER_APP) is None
+    assert {pod["metadata"]["uid"] for pod in driver_pods(stage)} == before, "no NVIDIADriver: the drivers run on"
+    assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == workloads
+    assert stage.drivers() == [OLD]
+    stage.watch_limits()
+    await make(stage, nvidia_driver("default", default=True, version=NEW))
+    await stage.upgraded()
+    assert stage.most_in_progress == 1
+    assert not before & {pod["metadata"]["uid"] for pod in driver_pods(stage)}
+    assert stage.cordons() == []
+    await stage.until(lambda: stage.policy_status()["state"] == condition(stage, "default")[0] == "ready")
+    assert len(stage.warnings("Skipping pod")) <= 1, "that new driver pods wait for their nodes is by design"
+
+
+@on_stage(gpu_nodes=6)
+async def test_one_that_cannot_be_followed_does_not_stop_the_other(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("a", ALL_AT_ONCE), nvidia_driver("b", ALL_AT_ONCE))
+    before = {pod["metadata"]["uid"] for node in ("gpu-1", "gpu-2", "gpu-3") for pod in driver_pods(stage, node)}
+    await set_driver(stage, "a", {"version": NEW, "secretEnv": "gone", "upgradePolicy": {"maxUnavailable": "few"}})
+    await set_driver(stage, "b", {"version": NEW})
+    await stage.until(lambda: [stage.driver(f"gpu-{number}") for number in (4, 5, 6)] == [NEW] * 3)
+    state, reason, message = condition(stage, "a")
+    assert (state, reason) == ("notReady", "ReconcileFailed")
+    assert "spec.upgradePolicy.maxUnavailable: 'few'" in message
+    await set_driver(stage, "a", {"upgradePolicy": {"maxUnavailable": "100%"}})
+    await stage.until(lambda: "Error syncing state state-driver: spec.secretEnv" in condition(stage, "a")[2])
+    assert {pod["metadata"]["uid"] for node in ("gpu-1", "gpu-2", "gpu-3") for pod in driver_pods(stage, node)} == before
+    await set_driver(stage, "a", {"secretEnv": None})
+    await stage.upgraded()
+
+
+@on_stage(gpu_nodes=6)
+async def test_a_conflict_is_told_to_those_that_are_in_it_and_changes_nothing(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("a", ALL_AT_ONCE), nvidia_driver("b", ALL_AT_ONCE))
+    await make(stage, nvidia_driver("greedy", nodeSelector={"pool": "a", names.GPU_PRESENT: "true"}))
+    told = ("notReady", "ConflictingNodeSelector", "multiple NVIDIADrivers match the same node gpu-1: [a greedy]")
+    await stage.until(lambda: condition(stage, "a") == condition(stage, "greedy") == told)
+    for name in "ab":
+        await set_driver(stage, name, {"version": NEW})
+    await stage.until(lambda: stage.driver("gpu-4") == NEW and condition(stage, "b")[0] == "ready")
+    assert owners(stage)["gpu-1"] == "a"
+    assert stage.driver("gpu-1") == OLD
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "greedy")
+    await stage.upgraded()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_second_default_is_refused_and_what_runs_stays(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.installed()
+    await make(stage, nvidia_driver("other", default=True, version=NEW))
+    told = ("notReady", "ReconcileFailed", "multiple default NVIDIADrivers found: [default other]")
+    await stage.until(lambda: condition(stage, "default") == condition(stage, "other") == told)
+    await stage.rest(60)
+    assert stage.drivers() == [OLD]
+    assert set(owners(stage).values()) == {"default"}
+
+
+@on_stage(gpu_nodes=6)
+async def test_what_belonged_to_a_deleted_one_goes_and_its_nodes_get_the_default(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("a", ALL_AT_ONCE), nvidia_driver("fallback", default=True, version=NEW))
+    assert owners(stage)["gpu-4"] == "fallback"
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "a")
+    await stage.until(lambda: set(owners(stage).values()) == {"fallback"} and stage.finished(NEW))
+    accounts = {obj["metadata"]["name"] for obj in stage.sandbox.store.list("serviceaccounts", names.DEFAULT_NAMESPACE)}
+    assert not [name for name in accounts if name.startswith("nvidia-gpu-driver-a-")]
+    probe = stage.get("configmaps", "nvidia-driver-startup-probe")
+    assert [owner["name"] for owner in probe["metadata"]["ownerReferences"]] == ["fallback"]
+
+
+@on_stage(gpu_nodes=6)
+async def test_a_pool_that_is_gone_takes_its_objects_with_it(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("all", default=True))
+    for number in (3, 4, 5):  # those with Ubuntu 24.04
+        await stage.user.delete(resources.NODES, f"gpu-{number}")
+
+    def left() -> set[str]:
+        return {obj["metadata"]["name"] for obj in stage.sandbox.store.list("daemonsets.apps")
+                if IS_DRIVER.items() <= obj["metadata"]["labels"].items()}
+
+    await stage.until(lambda: len(left()) == 1)
+    assert "ubuntu22.04" in left().pop()
+
+
+@on_stage(gpu_nodes=4)
+async def test_at_rest_nothing_is_written_and_a_restart_changes_nothing(stage: Stage) -> None:
+    await label_pools(stage, a="gpu-1 gpu-2")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a"), nvidia_driver("other", default=True))
+    await stage.installed()
+    await stage.rest(60)
+    for _ in range(2):
+        before = writes(stage)
+        await stage.restart_operator()
+        await stage.rest(120)
+        assert writes(stage) == before
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_nvidia_driver_is_disabled_while_the_policy_has_drivers_of_its_own(stage: Stage) -> None:
+    await make(stage, nvidia_driver("default", default=True, version=NEW))
+    await stage.installed()
+    await stage.until(lambda: condition(stage, "default")
+                      == ("disabled", "Reconciled", "useNvidiaDriverCRD is not enabled in ClusterPolicy"))
+    assert stage.drivers() == [OLD]
+    assert set(owners(stage).values()) == {""}
