@@ -1,0 +1,126 @@
+"""Which upgrade policies are in force, and what is wrong with which NVIDIADriver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuward import names
+from gpuward.controllers.drivers import DriverReader, Drivers
+from gpuward.controllers.policies import PolicyReader, remember
+from gpuward.model.policy import MaxUnavailable, UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import DaemonSetView, NodeView, Owner, PolicyView
+from tests.controllers import test_policies as policies
+
+LEFT = {"useNvidiaDriverCRD": True}
+UNOWNED = ("", False, True)
+
+
+def driver(name: str, *, annotations: dict[str, str] | None = None, deleting: bool = False, **spec: Any) -> PolicyView:
+    body = {"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "spec": {"version": "1", "repository": "r", **spec},
+            "metadata": {"name": name, "uid": f"uid-{name}", "annotations": annotations or {}}}
+    return PolicyView(name, f"uid-{name}", generation=1, deleting=deleting, body=body)
+
+
+def cluster_policy(**spec: Any) -> PolicyView:
+    view = policies.view()
+    body = msgspec.json.decode(msgspec.json.encode(view.body))
+    body["spec"]["driver"] |= spec
+    return msgspec.structs.replace(view, body=body)
+
+
+def read(*drivers: PolicyView, policy: PolicyView | None = None, **facts: Any) -> Drivers:
+    views = (cluster_policy(**LEFT),) if policy is None else (policy,)
+    return DriverReader(PolicyReader()).read(Snapshot("ns", policies=views, drivers=drivers, **facts))
+
+
+def in_force(found: Drivers) -> list[tuple[str, bool, bool]]:
+    return [(policy.driver, policy.auto_upgrade, policy.unowned) for policy in found.upgrades]
+
+
+def owned_driver(kind: str) -> DaemonSetView:
+    labels = {names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
+    return DaemonSetView("ns", kind, labels=labels, owner=Owner(kind, "x", "u"))
+
+
+def test_each_has_an_upgrade_policy_of_its_own_that_is_automatic_unless_turned_off() -> None:
+    found = read(driver("a", upgradePolicy={"maxUnavailable": 7}), driver("b", upgradePolicy={"autoUpgrade": False}))
+    assert in_force(found) == [("a", True, False), ("b", False, False), UNOWNED]
+    assert found.upgrades[0].max_unavailable == MaxUnavailable(count=7)
+
+
+def test_without_the_switch_the_policy_is_the_cluster_policy_s() -> None:
+    found = read(driver("a"), policy=cluster_policy())
+    assert in_force(found) == [("", True, False)]
+
+
+def test_without_a_cluster_policy_they_are_in_force_if_there_are_any() -> None:
+    reader = DriverReader(PolicyReader())
+    assert in_force(reader.read(Snapshot("ns", drivers=(driver("a"),)))) == [("a", True, False), UNOWNED]
+    assert in_force(reader.read(Snapshot("ns"))) == [("", False, False)]
+
+
+def test_one_that_is_being_deleted_counts_no_more() -> None:
+    assert in_force(read(driver("a", deleting=True))) == [UNOWNED]
+
+
+@pytest.mark.parametrize(("owners", "theirs"), [
+    (["NVIDIADriver"], True), (["ClusterPolicy"], False), (["ClusterPolicy", "NVIDIADriver"], False), ([], False),
+])
+def test_while_the_cluster_policy_is_invalid_drivers_are_whose_they_were(owners: list[str], theirs: bool) -> None:
+    broken = cluster_policy(upgradePolicy={"maxUnavailable": "few"})
+    found = read(driver("a"), policy=broken, daemonsets=tuple(map(owned_driver, owners)))
+    assert found.in_force is theirs
+    assert not any(policy.admit for policy in found.upgrades)
+    if theirs:
+        assert found.upgrades[0].invalid == "ClusterPolicy p"
+
+
+def test_an_invalid_one_starts_nothing_and_goes_on_under_what_it_was() -> None:
+    before = {names.VALID_UPGRADE_POLICY: remember(UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=5, driver="a"))}
+    found = read(driver("a", upgradePolicy={"maxUnavailable": "few"}, annotations=before), driver("b"))
+    broken, fine, _ = found.upgrades
+    assert (broken.driver, broken.admit, broken.max_parallel_upgrades) == ("a", False, 5)
+    assert (fine.driver, fine.admit) == ("b", True)
+    assert [problem.field for problem in found.active[0].problems] == ["spec.upgradePolicy.maxUnavailable"]
+    assert found.claims[0].valid, "its nodes stay its own"
+
+
+@pytest.mark.parametrize("spec", [
+    {"default": True, "nodeSelector": {"a": "b"}}, {"nodeSelector": {names.DRIVER_OWNER: "x"}}, {"nodeSelector": 7},
+])
+def test_one_that_chooses_its_nodes_wrongly_claims_none(spec: dict[str, Any]) -> None:
+    (found,) = read(driver("a", **spec)).active
+    assert found.is_misplaced
+    assert not found.claim.valid
+
+
+def test_a_conflict_holds_those_that_are_in_it() -> None:
+    node = NodeView("n0", labels={names.GPU_PRESENT: "true", "pool": "a"})
+    chosen = {"nodeSelector": {"pool": "a"}}
+    found = read(driver("a", **chosen), driver("b", **chosen), driver("c", default=True), nodes={"n0": node})
+    assert set(found.conflicts) == {"a", "b"}
+    assert [policy.admit for policy in found.upgrades] == [False, False, True, True]
+
+
+def test_a_node_is_a_matter_of_its_owner_s_policy() -> None:
+    found = read(driver("a"), driver("b"))
+    assert found.upgrades_of(NodeView("n0", labels={names.DRIVER_OWNER: "b"})).driver == "b"
+    assert found.upgrades_of(NodeView("n0")).driver == ""
+    assert found.upgrades_of(None).driver == ""
+
+
+def test_a_resumed_rollout_is_that_of_one_driver() -> None:
+    found = read(driver("a", annotations={names.RESUMED_AT: "2026-01-01T00:00:00Z"}), driver("b"),
+                 driver("c", annotations={names.RESUMED_AT: "soon"}))
+    assert [policy.rollout.resumed_at for policy in found.upgrades[:3]] == [1767225600.0, 0.0, 0.0]
+    assert found.active[2].resume_problem is not None
+
+
+def test_a_version_of_a_spec_is_decoded_once() -> None:
+    reader = DriverReader(PolicyReader())
+    first, again = (reader.read(Snapshot("ns", drivers=(driver("a"),))) for _ in range(2))
+    assert first.active[0] is again.active[0]

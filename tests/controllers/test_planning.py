@@ -1,0 +1,73 @@
+"""One plan of the decisions about several upgrade policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuward import names
+from gpuward.controllers.planning import AFTER_TROUBLE, Planner, merged
+from gpuward.model.plan import Counts, NodeStatus, Plan
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
+from gpuward.model.views import DaemonSetView, Owner
+from tests import build
+
+NOW = build.NOW
+A, B = (build.policy(parallel=1, driver=name) for name in "ab")
+
+
+def pools() -> Snapshot:
+    """Return four nodes, two of each NVIDIADriver, whose drivers are out of date."""
+    nodes, pods, sets, revisions = [], [], [], []
+    for name, numbers in (("a", (0, 1)), ("b", (2, 3))):
+        uid = f"uid-{name}"
+        owner, selector = Owner("NVIDIADriver", name, uid), {names.DRIVER_OWNER: name}
+        sets.append(msgspec.structs.replace(build.daemonset(name=name, uid=uid), owner=owner, node_selector=selector))
+        revisions.append(build.revision("560", 3, owner=uid))
+        for number in numbers:
+            at = f"n{number}"
+            nodes.append(build.node(at, labels={names.DRIVER_OWNER: name}))
+            pods += [msgspec.structs.replace(build.driver_pod(at), owner=Owner("DaemonSet", name, uid)), build.validator(at)]
+    snapshot = build.cluster(nodes, pods)
+    return msgspec.structs.replace(snapshot, daemonsets=tuple(sets), revisions=tuple(revisions))
+
+
+def test_each_policy_has_slots_of_its_own() -> None:
+    plan = Planner().decide(pools(), [A, B], NOW)
+    under_way = [name for name, status in plan.nodes.items() if status.state is not State.UPGRADE_REQUIRED]
+    assert len(plan.nodes) == plan.counts.total == 4
+    assert under_way == ["n0", "n2"]
+
+
+def test_a_policy_about_which_nothing_can_be_decided_holds_its_own_nodes_only() -> None:
+    planner, snapshot = Planner(), pools()
+    nonsense: Any = None
+    broken = DaemonSetView("gpu-operator", "x", uid="uid-x", owner=Owner("NVIDIADriver", "a", "uid-a"), node_selector=nonsense)
+    before = planner.decide(snapshot, [A, B], NOW)
+    plan = planner.decide(msgspec.structs.replace(snapshot, daemonsets=(broken, *snapshot.daemonsets)), [A, B], NOW)
+    assert set(planner.troubles) == {"a"}
+    assert {action.lane for action in plan.actions} == {action.lane for action in before.actions if action.lane in ("n2", "n3")}
+    assert plan.nodes.keys() == before.nodes.keys()
+    assert plan.wake_at == NOW + AFTER_TROUBLE
+    with pytest.raises(AttributeError):
+        planner.decide(msgspec.structs.replace(snapshot, daemonsets=(broken,)), [A], NOW)
+
+
+def test_plans_are_put_together() -> None:
+    one = Plan(nodes={"n0": NodeStatus(State.DONE, 0.0)}, wake_at=9.0, counts=Counts(1, 0, 1), auto_upgrade=True)
+    other = Plan(nodes={"n1": NodeStatus(State.DONE, 0.0)}, counts=Counts(2, 1, 1, 0, 3))
+    both = merged([one, other])
+    assert list(both.nodes) == ["n0", "n1"]
+    assert (both.wake_at, both.auto_upgrade) == (9.0, True)
+    assert both.counts == Counts(3, 1, 2, 0, 3)
+
+
+def test_without_memory_of_a_driver_that_is_gone() -> None:
+    planner = Planner()
+    planner.decide(pools(), [A, B], NOW)
+    plan = planner.decide(pools(), [B, UpgradePolicy(unowned=True)], NOW)
+    assert set(plan.nodes) == {"n2", "n3"}
