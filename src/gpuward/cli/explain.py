@@ -71,12 +71,8 @@ def unknown_node(name: str, known: list[str]) -> InputError:
 def show(found: Explanation, leader: Leader) -> None:
     """Print an explanation for people."""
     out = console()
-    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True)
-    facts.add_column(overflow="fold")
     for title, text in _facts(found, leader):
-        facts.add_row(title, escape(text))
-    out.print(facts)
+        out.print(f"{title:<9} {text}", markup=False, soft_wrap=True)
     if found.pods:
         out.print("\nPODS THAT HAVE TO LEAVE", _pods(found), sep="\n")
     for title, lines in (("NOTES", found.notes), ("WHAT WOULD HELP", _remedies(found))):
