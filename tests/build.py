@@ -153,7 +153,7 @@ def pod(at: str = "n0", name: str = "web", *, owner: str | None = "ReplicaSet", 
         labels=rest.pop("labels", {}),
         owner=Owner(owner, f"{name}-owner", f"uid-{name}-owner") if owner else None,
         phase=rest.pop("phase", "Running"),
-        ready=True,
+        ready=rest.pop("ready", True),
         **rest,
     )
 

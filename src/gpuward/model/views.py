@@ -124,6 +124,11 @@ class PodView(msgspec.Struct, frozen=True):
         """Tell whether the pod has run to its end."""
         return self.phase in ("Succeeded", "Failed")
 
+    @property
+    def evicted_freely(self) -> bool:
+        """Tell whether the eviction API lets the pod go whatever its budgets say."""
+        return self.finished or self.deleting or self.phase == "Pending"
+
 
 class DaemonSetView(msgspec.Struct, frozen=True):
     """See of a DaemonSet what its readiness and its pods' revision depend on."""

@@ -12,7 +12,8 @@ def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold
     if not fleet.failed:
         return None
     limit = policy.rollout.failure_budget.of(fleet.total)
-    if len(fleet.failed) <= limit or node.record.failure is not None or node.record.forced or node.requested:
+    failed_itself = node.record.failure is not None and not node.retargeted
+    if len(fleet.failed) <= limit or failed_itself or node.record.forced or node.requested:
         return None
     args = {"failed": len(fleet.failed), "limit": limit, "total": fleet.total, "nodes": some_of(fleet.failed)}
     return Hold(Reason.FAILURE_BUDGET, args, node.record.since)

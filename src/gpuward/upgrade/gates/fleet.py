@@ -51,11 +51,11 @@ class Fleet(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(known, claims=known._claims_of(emptied))
 
     def budgets_of(self, pod: PodView) -> Iterable[BudgetView]:
-        """Return the budgets that protect a pod."""
-        return (budget for budget in self.budgets.get(pod.namespace, ()) if budget.covers(pod))
+        """Return the budgets that protect a pod: none where the eviction API lets it go in any case."""
+        return (budget for budget in self.budgets.get(pod.namespace, ()) if not pod.evicted_freely and budget.covers(pod))
 
     def _claims_of(self, nodes: Iterable[NodeFacts]) -> Counter[Ref]:
-        going = (pod for node in nodes for pod in node.leaving.pods if not pod.deleting)
+        going = (pod for node in nodes for pod in node.leaving.pods)
         return Counter(budget.ref for pod in going for budget in self.budgets_of(pod) if not budget.lets_go(pod))
 
 
