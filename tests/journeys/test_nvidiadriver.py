@@ -3,14 +3,16 @@ from a ClusterPolicy's drivers to theirs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
 
 from gpuward import names
+from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.model.states import IN_PROGRESS
+from gpuward.sandbox.messages import Answer, Request, Stream, refusal
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.operands.build import EXAMPLES
 
@@ -228,3 +230,38 @@ async def test_an_nvidia_driver_is_disabled_while_the_policy_has_drivers_of_its_
                       == ("disabled", "Reconciled", "useNvidiaDriverCRD is not enabled in ClusterPolicy"))
     assert stage.drivers() == [OLD]
     assert set(owners(stage).values()) == {""}
+
+
+def blind_to_drivers(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+    """Refuse to list NVIDIADrivers, as where the operator's rights are too few."""
+    if request.path.endswith("/nvidiadrivers"):
+        return refusal(Forbidden("nvidiadrivers.nvidia.com is forbidden"))
+    return proceed()
+
+
+@on_stage(gpu_nodes=2, interfere=blind_to_drivers)
+async def test_drivers_stay_the_policy_s_while_nvidia_drivers_cannot_be_listed(stage: Stage) -> None:
+    await stage.installed()
+    before = {pod["metadata"]["uid"] for pod in driver_pods(stage)}
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.until(lambda: "NVIDIADriver objects cannot be listed" in stage.condition()["message"])
+    assert stage.get("daemonsets.apps", names.DRIVER_APP)
+    assert {pod["metadata"]["uid"] for pod in driver_pods(stage)} == before
+    stage.transport.interfere = lambda request, proceed: proceed()
+    await make(stage, nvidia_driver("default", default=True, version=NEW))
+    await stage.upgraded()
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_invalid_cluster_policy_lets_their_drivers_run_and_starts_nothing(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.installed()
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "few")
+    await stage.until(lambda: stage.policy_status()["state"] == "notReady")
+    await set_driver(stage, "default", {"version": NEW})
+    await stage.rest(120)
+    assert stage.drivers() == [OLD]
+    assert set(owners(stage).values()) == {"default"}
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "25%")
+    await stage.upgraded()
