@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpuward import names
@@ -9,10 +10,11 @@ from gpuward.model.actions import DeletePod
 from gpuward.model.plan import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.states import State
-from gpuward.model.views import NodeView
+from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.decide import decide
 from gpuward.upgrade.queueing import turn
 from tests import build
-from tests.build import NOW, driver_pod, gpu_pod, node, policy, record, validator
+from tests.build import LONG_AGO, NOW, driver_pod, gpu_pod, node, policy, record, validator
 from tests.upgrade.one import ask, facts
 
 Q = State.UPGRADE_REQUIRED
@@ -92,9 +94,42 @@ def test_a_mere_restart_leaves_a_foreign_cordon_where_it_is() -> None:
     assert answer.annotations == {names.INITIALLY_UNSCHEDULABLE: "true"}
 
 
-def test_idle_nodes_take_their_turn_first() -> None:
-    idle, busy = facts(node(), driver_pod()), facts(node(), driver_pod(), gpu_pod())
-    assert turn(idle) < turn(busy)
+FAILED_ONCE = node(state=Q, remembers=record(Q, failed=State.POD_DELETION_REQUIRED))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((node(), []), (node(), [gpu_pod()])),
+        ((node(), [gpu_pod(), gpu_pod(name="b")]), (FAILED_ONCE, [])),
+        ((node(), [gpu_pod(priority=1000)]), (node(), [gpu_pod(name="a"), gpu_pod(name="b")])),
+        ((node(), [gpu_pod(created=LONG_AGO)]), (node(), [gpu_pod(priority=1000, created=NOW)])),
+        ((node(), [gpu_pod(created=NOW)]), (node(), [gpu_pod(created=LONG_AGO)])),
+        ((node("n1"), [gpu_pod()]), (node("n2"), [gpu_pod()])),
+    ],
+    ids=["idle", "not failed before", "fewer pods", "lower priority", "less to lose", "by name"],
+)
+def test_who_takes_the_turn_first(first: tuple[NodeView, list[PodView]], second: tuple[NodeView, list[PodView]]) -> None:
+    def key(view: NodeView, pods: list[PodView]) -> object:
+        mine = [msgspec.structs.replace(pod, node=view.name) for pod in [driver_pod(), *pods]]
+        return turn(facts(view, *mine))
+
+    assert sorted([key(*second), key(*first)])[0] == key(*first) != key(*second)  # type: ignore[type-var]  # keys are tuples
+
+
+def test_pods_of_a_node_that_is_only_restarted_do_not_count() -> None:
+    mere_restart = facts(node("n9"), driver_pod("n9", config_digest="d"), gpu_pod("n9"), digest="d")
+    assert turn(mere_restart)[1] == 0
+
+
+def test_a_failure_with_another_target_does_not_count() -> None:
+    view = node(state=Q, remembers=record(Q, failed=State.POD_DELETION_REQUIRED, target="555"))
+    assert turn(facts(view, driver_pod()))[0] == 0
+
+
+def test_who_waits_knows_its_place() -> None:
+    plan = decide(build.fleet(4, state=Q, gpu_pods={1: 2, 2: 1}), policy(parallel=1), NOW)
+    assert {name: status.turn for name, status in plan.nodes.items()} == {"n0": 0, "n3": 1, "n2": 2, "n1": 3}
 
 
 @pytest.mark.parametrize("state", [State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED])
