@@ -1,11 +1,10 @@
-"""One control plane for most tests of this folder, which run one after the other: they share its nodes."""
+"""One control plane for all tests of this folder, which run one after the other: they share its nodes."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,23 +16,24 @@ from tests.controlplane.steps import NODES
 WANTED = "GPUWARD_CONTROLPLANE"
 
 
-@contextmanager
-def started(state: Path, *options: str) -> Iterator[Plane]:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of this folder in one process, where several run tests."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group("fleet"))
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """Keep a control plane with fifty GPU nodes running, furnished as the README says."""
     if os.environ.get(WANTED) != "1":
         pytest.skip(f"a real control plane is started only with {WANTED}=1, as ./dev test does")
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
-    with lent.running(state, "--nodes", str(NODES), *options):
+    state = tmp_path_factory.mktemp("controlplane") / "run"
+    with lent.running(state, "--nodes", str(NODES)):
         plane = Plane(state)
         plane.furnish()
-        yield plane
-
-
-@pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """Start the control plane that the tests share."""
-    with started(tmp_path_factory.mktemp("controlplane") / "run") as plane:
         yield plane
 
 

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
+import yaml
+from tools.controlplane import processes
+from tools.controlplane.programs import Delays, with_delays
+
 from gpuward import names
+from gpuward.kube.resources import LEASES
 from gpuward.model.record import CordonOwner, decode_record
 from gpuward.sandbox.fleet import workloads
 
@@ -106,6 +111,15 @@ class Plane:
         for each in workloads(training=0) if with_workloads else ():
             if each["kind"] != "Job":
                 self.kubectl("create", "-f", "-", given=json.dumps(each))
+
+    def slow_pods(self, driver_seconds: float, validator_seconds: float) -> None:
+        """Let pods of the driver and of the validator take so long from now on to get ready."""
+        stages = self.state / "stages.yaml"
+        found = with_delays(yaml.safe_load_all(stages.read_text()), Delays(driver_seconds, validator_seconds))
+        stages.write_text(yaml.safe_dump_all(found))
+        # A new kwok touches no node before the old one's Lease has expired.
+        leases = LEASES.path("kube-node-lease")
+        processes.restart(self.state, "kwok", lambda: self.kubectl("delete", "--raw", leases))
 
     def policy_ready(self) -> None:
         """Wait until the ClusterPolicy says that the stack is ready."""

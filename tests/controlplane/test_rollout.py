@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpuward import names
-from tests.controlplane.plane import OPERATOR, WRITES, NodeWatch, Plane, in_progress
+from tests.controlplane.plane import OPERATOR, WRITES, NodeWatch, Plane
 from tests.controlplane.steps import NODES, check_limit, protect, upgrade
 
 pytestmark = pytest.mark.controlplane
@@ -30,13 +30,6 @@ def test_no_more_nodes_at_a_time_than_allowed(installed: Plane, watch: NodeWatch
     protect(installed, limit)
     upgrade(installed, watch, version, maxParallelUpgrades=limit, maxUnavailable="25%")
     check_limit(watch, limit)
-
-
-def test_all_nodes_at_once(installed: Plane, watch: NodeWatch) -> None:
-    protect(installed, "100%")
-    upgrade(installed, watch, "580.105.08", maxParallelUpgrades=0, maxUnavailable="100%")
-    assert watch.most(in_progress) > 5
-    assert not any(sight.unschedulable for sight in watch.moments[-1].values())
 
 
 def test_the_cordon_of_an_administrator_is_kept(installed: Plane, watch: NodeWatch) -> None:

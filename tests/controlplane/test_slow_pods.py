@@ -7,22 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.controlplane.conftest import started
 from tests.controlplane.plane import NodeWatch, Plane, in_progress
 from tests.controlplane.steps import NODES, check_limit, protect, upgrade
 
 pytestmark = pytest.mark.controlplane
 
-DRIVER_SECONDS = 1.0
-VALIDATOR_SECONDS = 0.5
+DRIVER_SECONDS = 0.6
+VALIDATOR_SECONDS = 0.4
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """Start a control plane whose driver and validator pods are not ready at once."""
-    delays = ("--driver-seconds", str(DRIVER_SECONDS), "--validator-seconds", str(VALIDATOR_SECONDS))
-    with started(tmp_path_factory.mktemp("slow") / "run", *delays) as plane:
-        yield plane
+@pytest.fixture(scope="module", autouse=True)
+def slow(installed: Plane) -> Iterator[None]:
+    """Let driver and validator pods not be ready at once."""
+    installed.slow_pods(DRIVER_SECONDS, VALIDATOR_SECONDS)
+    yield
+    installed.slow_pods(0.0, 0.0)
 
 
 def test_no_more_unavailable_nodes_than_allowed(installed: Plane, watch: NodeWatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,13 @@ def test_nothing_listens_beyond_the_loopback_interface(place: Place) -> None:
     assert all("127.0.0.1" in flag for flag in addresses)
 
 
-def test_ports_differ() -> None:
+def test_ports_differ_and_no_client_is_given_them() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        given_out = client.getsockname()[1]
     ports = free_ports()
     assert len({ports.api, ports.etcd, ports.etcd_peers}) == 3
+    first = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]
+    assert max(ports.api, ports.etcd, ports.etcd_peers) < int(first) <= given_out
 
 
 def test_the_delays_are_those_asked_for(place: Place) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 GRACE = 8.0
@@ -40,14 +40,15 @@ def start(run: Path, name: str, argv: Sequence[str]) -> None:
     (run / f"{name}.pid").write_text(f"{pid} {_started(pid)}\n")
 
 
-def restart(run: Path, name: str) -> None:
-    """Kill a program that was started here, and start it again as it was started."""
+def restart(run: Path, name: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+    """Kill a program that was started here, and start it again as it was started; `meanwhile` is called in between."""
     mark = run / f"{name}.pid"
     if running(run, name) is None:
         raise Failed(f"{name} does not run")
     began = mark.stat().st_mtime_ns
     if not _ends(run, name, signal.SIGKILL):
         raise Failed(f"{name} does not end")
+    meanwhile()
     start(run, name, json.loads((run / f"{name}.argv").read_text()))
     # Others were started when it was there, and end before it does.
     os.utime(mark, ns=(began, began))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import random
 import secrets
 import socket
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,7 @@ USERS: Final = {
 }
 """From a context of the kubeconfig to its user and groups. `gpuward` may only do what RBAC rules allow it."""
 
+FIRST_PORT: Final = 20000
 _LOOPBACK: Final = "127.0.0.1"
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _AUDIT: Final = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
@@ -87,12 +89,18 @@ class Place:
 
 
 def free_ports() -> Ports:
-    """Return ports that nobody uses now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for each in sockets:
-            each.bind((_LOOPBACK, 0))
-        return Ports(*(each.getsockname()[1] for each in sockets))
+    """Return ports that nobody uses now, and that the kernel gives to no outgoing connection.
+
+    Otherwise a client that tries to reach a server again while it is restarted may be given the server's own port.
+    """
+    given_out = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    tried = random.sample(range(FIRST_PORT, max(given_out, FIRST_PORT + 1000)), 100)
+    return Ports(*itertools.islice(filter(_is_free, tried), 3))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex((_LOOPBACK, port)) != 0
 
 
 def write_files(place: Place, stages: Path, delays: Delays) -> None:
