@@ -89,6 +89,7 @@ ONLY_WHEN_NEEDED: set[Right] = {
     ("patch", "nvidiadrivers.nvidia.com"), ("patch", "nvidiadrivers.nvidia.com/status"),
     ("update", "clusterpolicies.nvidia.com/finalizers"),
     ("get", "leases.coordination.k8s.io"), ("create", "leases.coordination.k8s.io"), ("update", "leases.coordination.k8s.io"),
+    ("patch", "leases.coordination.k8s.io"),
 }
 """What gpuward does only after a restart, for objects that are switched off, or on clusters that have more installed."""
 

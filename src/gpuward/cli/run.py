@@ -29,6 +29,7 @@ from gpuward.kube.aio import AiohttpTransport
 from gpuward.kube.election import Candidate
 from gpuward.kube.election_thread import ElectionThread
 from gpuward.kube.lease import Timing
+from gpuward.kube.ledger import LeaseLedger
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -83,8 +84,9 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         for resource in await check_access(client):
             log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
                       "--server-side -f -")
-        elector = _elector(access, settings, flags) if flags.leader_elect else None
-        operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True)
+        candidate = _candidate(settings, flags) if flags.leader_elect else None
+        elector = _elector(access, candidate, lambda: operator.ledger) if candidate else None
+        operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True, candidate)
         stop = _stopped()
         routes = metrics_routes(operator.metrics)
         await stack.enter_async_context(serve("--metrics-bind-address", flags.metrics_bind_address, routes))
@@ -103,15 +105,20 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         log.info("Stopped")
 
 
-def _elector(access: Access, settings: Settings, flags: Flags) -> ElectionThread:
-    namespace = flags.leader_elect_namespace or settings.namespace
+def _candidate(settings: Settings, flags: Flags) -> Candidate:
     deadline = parse_duration("--leader-lease-renew-deadline", flags.leader_lease_renew_deadline)
-    log = structlog.get_logger(source="leaderelection")
     timing = Timing(duration=deadline + 5, renew_deadline=deadline) if deadline else Timing()
-    candidate = Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, timing)
+    namespace = flags.leader_elect_namespace or settings.namespace
+    return Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, timing)
+
+
+def _elector(access: Access, candidate: Candidate, ledger: Callable[[], LeaseLedger | None]) -> ElectionThread:
+    log = structlog.get_logger(source="leaderelection")
 
     def changed(leading: bool) -> None:
-        log.info("Leading" if leading else "No longer leading", lease=f"{namespace}/{names.LEADER_LEASE}")
+        log.info("Leading" if leading else "No longer leading", lease=f"{candidate.namespace}/{candidate.lease}")
+        if (kept := ledger()) is not None:
+            kept.forget()
 
     return ElectionThread(lambda: AiohttpTransport(access), candidate, random=Random(), changed=changed)
 

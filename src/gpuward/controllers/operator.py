@@ -29,7 +29,9 @@ from gpuward.execute.executor import ApiExecutor
 from gpuward.execute.world import World
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster, Watcher
+from gpuward.kube.election import Candidate
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
+from gpuward.kube.ledger import LeaseLedger
 from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
@@ -56,10 +58,14 @@ class Settings(msgspec.Struct, frozen=True):
 class Operator:
     """Keep one cluster's GPU stack and upgrade its drivers.
 
-    `acting` tells whether this process leads; one that does not only looks on.
+    `acting` tells whether this process leads; one that does not only looks on. One that stands for election as `candidate` enters
+    nodes into the ledger of admissions before it starts them; without a candidate nobody else may write to the cluster.
     """
 
-    def __init__(self, client: Client, settings: Settings, clock: Clock, acting: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, client: Client, settings: Settings, clock: Clock, acting: Callable[[], bool] = lambda: True,
+        candidate: Candidate | None = None,
+    ) -> None:
         random = Random(settings.seed)
         self.metrics = Metrics()
         self.reader = PolicyReader()
@@ -68,9 +74,12 @@ class Operator:
         self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)
         self.interest = Interest(self.cluster, self.drivers)
         self.surroundings = Surroundings(client, settings.namespace, self.drivers, clock, self.cluster.follow_monitors)
-        world = World(self.cluster, Events(self.events), clock, self._must_leave)
+        self.ledger = LeaseLedger(client, self.cluster, candidate) if candidate else None
+        world = World(self.cluster, Events(self.events), clock, self._must_leave, self.ledger)
         self.executor = ApiExecutor(world, acting)
-        self.upgrade = UpgradeController(self.drivers, self.interest, self.metrics)
+        self._acting, self._clock = acting, clock
+        ledger_known = partial(_known, self.ledger)
+        self.upgrade = UpgradeController(self.drivers, self.interest, self.metrics, ledger_known)
         policies = ClusterPolicyController(self.reader, self.surroundings, settings.images, self.metrics)
         drivers = NVIDIADriverController(self.drivers, self.surroundings, settings.images)
         rollouts = RolloutPolicyController(self.reader)
@@ -108,6 +117,8 @@ class Operator:
                 group.create_task(self.interest.run(self.cluster.watcher()), name="interest")
                 looking = self.surroundings.run(self.cluster.watcher(), self.cluster.touch)
                 group.create_task(looking, name="surroundings")
+                if self.ledger:
+                    group.create_task(self.ledger.run(self._acting, self._clock.sleep), name="ledger")
                 for loop in self._loops:
                     group.create_task(loop.run(), name=loop.controller.name)
         finally:
@@ -133,6 +144,10 @@ class Operator:
             self._log.info("Writing events again")
         else:
             self._log.warning("Cannot write events", error=str(error))
+
+
+def _known(ledger: LeaseLedger | None) -> bool:
+    return ledger is None or ledger.known
 
 
 def _tell(policies: ClusterPolicyController, watcher: Watcher, _: Snapshot, plan: Plan) -> None:

@@ -33,7 +33,11 @@ class UpgradeController:
 
     name = "controllers.Upgrade"
 
-    def __init__(self, reader: DriverReader, interest: Interest, metrics: Metrics) -> None:
+    def __init__(
+        self, reader: DriverReader, interest: Interest, metrics: Metrics, ledger_known: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._ledger_known = ledger_known
+        """Whether it is known which nodes an earlier leader may be starting; until then nothing is decided."""
         self._reader = reader
         self._interest = interest
         self.plan = Plan()
@@ -50,7 +54,9 @@ class UpgradeController:
     def decide(self, snapshot: Snapshot, now: float) -> Plan:
         """Return the plan for the fleet under the policies in force."""
         policies = self._reader.read(snapshot).upgrades
-        return self._planner.decide(snapshot, policies, now) if self._interest.covers(*policies) else self.plan.waiting()
+        if not self._interest.covers(*policies) or not self._ledger_known():
+            return self.plan.waiting()
+        return self._planner.decide(snapshot, policies, now)
 
     def report(self, snapshot: Snapshot, decision: Plan, outcomes: Sequence[Outcome]) -> None:
         """Log each state entered, each eviction, and each node passed over, once; set the metrics."""
