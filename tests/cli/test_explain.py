@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from click.testing import CliRunner, Result
 
 from gpuward import names
 from gpuward.cli.explain import explain, unknown_node
-from gpuward.cli.leader import judge
+from gpuward.cli.leader import Leader, find_leader, judge
 from gpuward.cli.status import status
 from gpuward.errors import Forbidden, InputError
+from gpuward.kube.client import Client
 from gpuward.kube.lease import micro_time
+from gpuward.kube.transport import Response
 from gpuward.sandbox.api import ApiServer
 from gpuward.sandbox.messages import Answer, Request, Stream, refusal
 from gpuward.sandbox.server import HttpServer
 from gpuward.sandbox.store import Store
-from gpuward.sandbox.timeloop import run_virtual
+from gpuward.sandbox.timeloop import LoopClock, run_virtual
 from tests.journeys.stage import Stage
+from tests.kube.scripted import ScriptedTransport
 
 NOW = 1_700_000_000.0
 Ask = Callable[..., Result]
@@ -169,3 +174,20 @@ def lease(ago: float, holder: str = "gpuward-abc_1f2e", **spec: Any) -> dict[str
 def test_the_lease_tells_whether_an_operator_runs(found: dict[str, Any], running: bool, message: str) -> None:
     leader = judge(found, NOW)
     assert (leader.running, leader.message) == (running, message)
+
+
+@pytest.mark.parametrize(("status", "date", "message"), [
+    (404, True, "no Lease gpu-operator/53822513.nvidia.com: no operator with --leader-elect runs"),
+    (500, True, "the Lease gpu-operator/53822513.nvidia.com cannot be read now: "),
+    (200, False, "operator gpuward-abc renewed its Lease 3s ago (by this machine's clock)"),
+])
+def test_whatever_the_answer_to_the_question_for_the_lease_it_is_told(status: int, date: bool, message: str) -> None:
+    headers = {"Date": formatdate(NOW, usegmt=True)} if date else {}
+
+    async def main() -> Leader:
+        client = Client(ScriptedTransport(lambda asked: Response(status, headers, msgspec.json.encode(lease(3)))))
+        return await find_leader(client, names.DEFAULT_NAMESPACE, LoopClock())
+
+    leader = run_virtual(main, start=NOW)
+    assert leader.message.startswith(message)
+    assert (leader.now, leader.running) == (NOW, True if status == 200 else None)

@@ -162,6 +162,9 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
         [("uncordon node n3, if it may serve again", "this node then waits for its turn (2nd)"),
          ("raise maxUnavailable to 2", "this node then waits for its turn (2nd)")],
     ),
+    "place in a queue that moves, under two limits": (
+        World(fleet(4, state=WAITING), policy(unavailable=1, parallel=1), "n3"), Reason.UNAVAILABLE_LIMIT, [],
+    ),
     "job": (
         of(under_way(State.WAIT_FOR_JOBS_REQUIRED), JOB, rules=policy(wait_for="app=job")), Reason.JOBS_RUNNING,
         [("delete pod default/web", "this node goes on"),

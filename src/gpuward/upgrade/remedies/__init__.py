@@ -25,6 +25,8 @@ from gpuward.upgrade.remedies.question import Question
 MOST_REMEDIES = 6
 MOST_PAIRS = 10
 """Pairs of fixes that are tried; each try decides about the whole fleet."""
+MOST_STEPS = 31
+"""By how much a limit is raised at most: far down the queue of a large fleet a node just waits for its turn."""
 _POD_IN_THE_WAY = frozenset({Reason.PROTECTED_PODS, Reason.HELD_DEVICES})
 _TURN = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
 
@@ -89,7 +91,7 @@ class _Trial:
 
     def smallest(self, dial: Dial) -> Fix | None:
         """Return the smallest step of a dial that helps; every larger one then does too."""
-        low, high = dial.low, dial.high
+        low, high = dial.low, min(dial.high, dial.low + MOST_STEPS)
         if low > high or not self._helps(dial.at(high)):
             return None
         while low < high:
@@ -119,8 +121,8 @@ def helps(before: Plan, after: Plan, name: str) -> bool:
 
 
 def _waits_for(hold: Hold) -> tuple[object, ...]:
-    """Return what a node waits for: the same pod in its way for another reason is no progress."""
-    reason = "a pod" if hold.reason in _POD_IN_THE_WAY else hold.reason
+    """Return what a node waits for: the same pod in its way, or its turn, for another reason is no progress."""
+    reason = "a pod" if hold.reason in _POD_IN_THE_WAY else "its turn" if hold.reason in _TURN else hold.reason
     return reason, hold.args.get("pod"), hold.args.get("budget")
 
 
