@@ -120,6 +120,28 @@ def test_a_resumed_rollout_is_that_of_one_driver() -> None:
     assert found.active[2].resume_problem is not None
 
 
+def test_resuming_the_cluster_policy_s_rollout_resumes_every_driver_s() -> None:
+    policy = cluster_policy(**LEFT)
+    meta = {**policy.body["metadata"], "annotations": {names.RESUMED_AT: "2026-01-01T00:00:00Z"}}
+    found = read(driver("a"), policy=msgspec.structs.replace(policy, body={**policy.body, "metadata": meta}))
+    assert found.upgrades[0].rollout.resumed_at == 1767225600.0
+
+
+def test_whose_a_node_should_be_follows_its_labels() -> None:
+    reader = DriverReader(PolicyReader())
+    views = (driver("a", nodeSelector={"pool": "a"}), driver("b", default=True))
+
+    def owner(**labels: str) -> object:
+        node = NodeView("n0", labels={names.GPU_PRESENT: "true", **labels})
+        facts = Snapshot("ns", policies=(cluster_policy(**LEFT),), drivers=views, nodes={"n0": node, "cpu": NodeView("cpu")})
+        return reader.read(facts).owners
+
+    assert owner(pool="a") == {"n0": "a"}
+    assert owner(pool="b") == {"n0": "b"}
+    views = (driver("b", default=True),)
+    assert owner(pool="a") == {"n0": "b"}
+
+
 def test_a_version_of_a_spec_is_decoded_once() -> None:
     reader = DriverReader(PolicyReader())
     first, again = (reader.read(Snapshot("ns", drivers=(driver("a"),))) for _ in range(2))

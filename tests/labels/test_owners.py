@@ -59,14 +59,15 @@ def test_one_that_cannot_be_followed_keeps_its_nodes_from_the_default() -> None:
 
 
 def test_a_conflict_concerns_those_that_are_in_it() -> None:
-    nodes = {"n1": {"pool": "a", "zone": "x"}, "n0": {"pool": "a"}}
-    found = conflicts(nodes, (A, B, Claim("c", {"pool": "c"}), DEFAULT))
+    claims = (A, B, Claim("c", {"pool": "c"}), DEFAULT)
+    nodes = {"n2": {"pool": "a", "zone": "x"}, "n1": {"pool": "a", "zone": "x"}, "n0": {"pool": "a"}}
+    found = conflicts((owner_of(name, labels, claims) for name, labels in nodes.items()), claims)
     assert set(found) == {"a", "b"}
     assert str(found["b"]) == "multiple NVIDIADrivers match the same node n1: [a b]"
 
 
 def test_two_defaults_are_a_conflict_on_a_cluster_without_nodes_too() -> None:
-    found = conflicts({}, (DEFAULT, Claim("again", default=True)))
+    found = conflicts([], (DEFAULT, Claim("again", default=True)))
     assert {str(conflict) for conflict in found.values()} == {"multiple default NVIDIADrivers found: [again default]"}
 
 

@@ -13,7 +13,7 @@ from gpuward.crd import decode, validate
 from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.errors import PolicyError
-from gpuward.labels.owners import Claim, Conflict, conflicts
+from gpuward.labels.owners import Claim, Conflict, Owner, conflicts, owner_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PolicyView
@@ -50,6 +50,8 @@ class Drivers(msgspec.Struct, frozen=True):
     active: tuple[ActiveDriver, ...] = ()
     in_force: bool = False
     """Whether drivers are theirs and not the ClusterPolicy's."""
+    owners: Mapping[str, Owner] = {}
+    """Whose each node with GPUs should be, while drivers are theirs."""
     conflicts: Mapping[str, Conflict] = {}
     known: bool = True
     """False while they cannot be listed."""
@@ -74,8 +76,13 @@ class Drivers(msgspec.Struct, frozen=True):
         return next(found, self.policy.upgrades)
 
     def _upgrades(self, driver: ActiveDriver) -> UpgradePolicy:
-        """Start nothing where a conflict leaves open whose nodes are whose, or where the ClusterPolicy is invalid."""
-        upgrades = driver.upgrades
+        """Start nothing where a conflict leaves open whose nodes are whose, or where the ClusterPolicy is invalid.
+
+        Whoever resumes the ClusterPolicy's rollout resumes those of all NVIDIADrivers.
+        """
+        rollout = driver.upgrades.rollout
+        resumed = max(rollout.resumed_at, self.policy.upgrades.rollout.resumed_at)
+        upgrades = msgspec.structs.replace(driver.upgrades, rollout=msgspec.structs.replace(rollout, resumed_at=resumed))
         if self.policy.problems and self.policy.view is not None:
             upgrades = msgspec.structs.replace(upgrades, admit=False, invalid=f"ClusterPolicy {self.policy.view.name}")
         if driver.view.name in self.conflicts:
@@ -83,11 +90,32 @@ class Drivers(msgspec.Struct, frozen=True):
         return upgrades
 
 
+class _Owners:
+    """Judge whose nodes are, anew only for nodes that have changed."""
+
+    def __init__(self) -> None:
+        self._claims: tuple[Claim, ...] = ()
+        self._known: dict[str, tuple[NodeView, Owner]] = {}
+
+    def judge(self, nodes: Mapping[str, NodeView], claims: tuple[Claim, ...]) -> dict[str, Owner]:
+        """Return whose each node with GPUs should be."""
+        before = self._known if claims == self._claims else {}
+        self._claims, self._known = claims, {}
+        for name, node in nodes.items():
+            if node.gpu_present:
+                known = before.get(name)
+                if known is None or known[0] is not node:
+                    known = node, owner_of(name, node.labels, claims)
+                self._known[name] = known
+        return {name: owner for name, (_, owner) in self._known.items()}
+
+
 class DriverReader:
     """Read the NVIDIADrivers of snapshots, decoding each version of each spec once."""
 
     def __init__(self, reader: PolicyReader) -> None:
         self._reader = reader
+        self._owners = _Owners()
         self._read: dict[tuple[object, ...], ActiveDriver] = {}
         self._last: tuple[Snapshot, Drivers] | None = None
 
@@ -101,9 +129,12 @@ class DriverReader:
         policy = self._reader.read(snapshot)
         before, self._read = self._read, {}
         active = tuple(self._driver(view, policy.rollout, before) for view in snapshot.drivers if not view.deleting)
-        in_force = _are_in_force(policy, snapshot)
-        return Drivers(policy, active, in_force, _conflicts(active, snapshot) if in_force else {},
-                       "NVIDIADriver" not in snapshot.unlisted)
+        known = "NVIDIADriver" not in snapshot.unlisted
+        if not _are_in_force(policy, snapshot):
+            return Drivers(policy, active, known=known)
+        claims = tuple(each.claim for each in active)
+        owners = self._owners.judge(snapshot.nodes, claims)
+        return Drivers(policy, active, True, owners, conflicts(owners.values(), claims), known)
 
     def _driver(
         self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]
@@ -127,13 +158,6 @@ def _are_in_force(policy: ActivePolicy, snapshot: Snapshot) -> bool:
 
 def _is_driver(labels: Mapping[str, str]) -> bool:
     return labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
-
-
-def _conflicts(active: tuple[ActiveDriver, ...], snapshot: Snapshot) -> Mapping[str, Conflict]:
-    claims = tuple(each.claim for each in active)
-    selecting = sum(claim.valid and not claim.default for claim in claims)
-    nodes = {name: node.labels for name, node in snapshot.nodes.items() if node.gpu_present} if selecting > 1 else {}
-    return conflicts(nodes, claims)
 
 
 def _read(view: PolicyView, rollout: ActiveRollout) -> ActiveDriver:

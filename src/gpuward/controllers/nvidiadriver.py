@@ -18,7 +18,6 @@ from gpuward.controllers.policies import remember
 from gpuward.controllers.rollouts import annotation
 from gpuward.controllers.statuses import StatusWriter, waiting_states
 from gpuward.controllers.surroundings import Surroundings
-from gpuward.labels.owners import owner_of
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import Ref
@@ -158,11 +157,9 @@ def _refusal(each: ActiveDriver, drivers: Drivers) -> Verdict | None:
 def _moving(snapshot: Snapshot, drivers: Drivers) -> frozenset[str]:
     """Return the NVIDIADrivers to or from which nodes are about to be moved: until labels say so it is open what they make."""
     moving: set[str] = set()
-    if drivers.policy.valid is None:
-        return frozenset()
-    for node in snapshot.nodes.values():
+    for name, wanted in drivers.owners.items() if drivers.policy.valid is not None else ():
+        node = snapshot.nodes[name]
         current = node.labels.get(names.DRIVER_OWNER, "")
-        wanted = owner_of(node.name, node.labels, drivers.claims) if node.gpu_present else current
         if isinstance(wanted, str) and wanted != current and not node.deleting:
             moving |= {current, wanted}
     return frozenset(moving)

@@ -42,7 +42,10 @@ class Conflict(msgspec.Struct, frozen=True):
         return f"multiple default NVIDIADrivers found: {listed}"
 
 
-def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> str | Conflict | None:
+Owner = str | Conflict | None
+
+
+def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> Owner:
     """Return the NVIDIADriver that a GPU node should be owned by, empty for none, or why that is not decided.
 
     None leaves the node to the NVIDIADriver that has it, although that cannot be followed at the moment.
@@ -62,16 +65,12 @@ def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> s
     return defaults[0] if defaults else ""
 
 
-def conflicts(nodes: Mapping[str, Mapping[str, str]], claims: Iterable[Claim]) -> dict[str, Conflict]:
-    """Return for each NVIDIADriver in a conflict the first one by node; `nodes` are the labels of the nodes with GPUs."""
-    claims = tuple(claims)
-    found: dict[str, Conflict] = {}
+def conflicts(owners: Iterable[Owner], claims: Iterable[Claim]) -> dict[str, Conflict]:
+    """Return for each NVIDIADriver in a conflict the first one by node; `owners` are what `owner_of` says of the GPU nodes."""
     defaults = tuple(sorted(claim.name for claim in claims if claim.default and claim.valid))
-    if len(defaults) > 1:
-        found |= dict.fromkeys(defaults, Conflict(defaults))
-    for node in sorted(nodes):
-        owner = owner_of(node, nodes[node], claims)
-        if isinstance(owner, Conflict):
-            for name in owner.names:
-                found.setdefault(name, owner)
+    found = dict.fromkeys(defaults, Conflict(defaults)) if len(defaults) > 1 else {}
+    on_nodes = (owner for owner in owners if isinstance(owner, Conflict) and owner.node)
+    for conflict in sorted(on_nodes, key=lambda conflict: conflict.node):
+        for name in conflict.names:
+            found.setdefault(name, conflict)
     return found
