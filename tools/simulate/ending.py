@@ -1,0 +1,146 @@
+"""The end of a run: every fault stops, the world heals, and within bounded time nothing is left to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuward import names
+from gpuward.model.record import CordonOwner, decode_record, format_time
+from gpuward.model.states import IN_PROGRESS, State, parse_state
+from tools.simulate.people import DEPLOYMENTS
+from tools.simulate.rules import digest_of
+from tools.simulate.policies import BROKEN_LIMIT
+
+if TYPE_CHECKING:
+    from tools.simulate.world import World
+
+Object = dict[str, Any]
+
+PATIENCE: Final = 4 * 3600.0
+"""Seconds of virtual time within which everything must have come to its end."""
+QUIET: Final = 180.0
+"""Seconds for which nothing may be written then."""
+STEP: Final = 20.0
+CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)
+"""Annotations that belong to an upgrade under way."""
+
+
+async def end(world: World) -> None:
+    """Heal the world, wait for its end, and check what is left."""
+    heal(world)
+    waited = 0.0
+    quiet_since, written = 0.0, -1
+    while not world.over.is_set():
+        if await world.rest(STEP):
+            return
+        waited += STEP
+        writes = sum(process.writes for process in world.processes)
+        if writes != written:
+            quiet_since, written = waited, writes
+        problem = unfinished(world)
+        if problem is None and waited - quiet_since >= 60.0:
+            break
+        if waited >= PATIENCE:
+            node, message = problem or ("", "the operator goes on writing")
+            world.watch.breach("everything ends", message, node)
+            return
+    world.watch.resting = True
+    if await world.rest(QUIET):
+        return
+    for node in world.gpu_nodes():
+        if (message := left_behind(world, node)) is not None:
+            world.watch.breach("nothing is left behind", message, node)
+
+
+def heal(world: World) -> None:
+    """Stop all that goes wrong. Who was meant to be there stays: skipped nodes, cordons of people, pods that hold nodes."""
+    world.end_faults()
+    world.troubles.clear()
+    world.lags.clear()
+    world.usual_latency()
+    world.sandbox.faults.clear()
+    running = [process for process in world.processes if not process.task.done()]
+    for process in running[:-1]:
+        world.kill(process)
+    if not running:
+        world.begin_operator()
+    for name in world.gpu_nodes():
+        world.recover(name)
+        world.rediscover(name)
+    world.set_budget("inference", 3)
+    world.remove_budget("two-budgets-too")
+    for workload in ("training", "holder"):
+        world.remove_workload(workload, DEPLOYMENTS)
+    world.break_watches()
+    if world.scenario.heals_policy or world.upgrade_spec().get("maxUnavailable") == BROKEN_LIMIT:
+        world.change_policy(_sensible)
+        world.annotate_policy(names.RESUMED_AT, format_time(world.now()))
+
+
+def _sensible(spec: Object) -> None:
+    spec["driver"]["upgradePolicy"] |= {"autoUpgrade": True, "maxUnavailable": "50%", "maxParallelUpgrades": 2}
+
+
+def unfinished(world: World) -> tuple[str, str] | None:
+    """Return a node that has not come to its end, and why not."""
+    plan = world.leader.operator.plan
+    if plan.actions:
+        return "", f"the plan has {len(plan.actions)} actions: {plan.actions[0]}"
+    paused = not world.upgrade_spec().get("autoUpgrade")
+    holds = plan.holds
+    for name in world.gpu_nodes():
+        label = world.state_label(name)
+        state = parse_state(label)
+        if state is State.DONE or (name in holds and state not in IN_PROGRESS):
+            continue
+        if name in holds and (paused or state in _MAINTENANCE):
+            continue
+        if not label and (paused or not _has_driver_pod(world, name)):
+            continue
+        why = f"{holds[name].reason} {dict(holds[name].args)}" if name in holds else "no reason given"
+        return name, f"it is {label or 'unlabelled'}: {why}"
+    return None
+
+
+_MAINTENANCE: Final = (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED)
+
+
+def _driver_pods(world: World, name: str) -> list[Object]:
+    return [pod for pod in world.sandbox.store.lookup("pods", "node", name)
+            if (pod["metadata"].get("labels") or {}).get("app") == names.DRIVER_APP]
+
+
+def _has_driver_pod(world: World, name: str) -> bool:
+    return bool(_driver_pods(world, name))
+
+
+def left_behind(world: World, name: str) -> str | None:
+    """Say what an upgrade left on a node that is done or has nothing to do with drivers, or what it has left undone."""
+    node = world.node(name)
+    state = parse_state(world.state_label(name))
+    if state not in (State.DONE, State.UNKNOWN):
+        return None
+    annotations = node["metadata"].get("annotations") or {}
+    if stray := [key for key in CLOCKS if key in annotations]:
+        return f"annotations of an upgrade on a node that is {state or 'unlabelled'}: {', '.join(stray)}"
+    sight = world.watch.history.now(name)
+    if state is State.DONE and sight is not None and sight.cordoned and sight.cordoned_by is not None:
+        return "a cordon of ours"
+    if state is State.DONE and not world.watch.is_overwritten(name):
+        record = decode_record(annotations[names.UPGRADE_RECORD])
+        if record.cordon is CordonOwner.GPUWARD or record.failure is not None or record.state is not State.DONE:
+            return f"its record: {annotations[names.UPGRADE_RECORD]}"
+    return _out_of_date(world, name) if state is State.DONE and world.upgrade_spec().get("autoUpgrade") else None
+
+
+def _out_of_date(world: World, name: str) -> str | None:
+    """Say that a node that is done runs another driver than it should."""
+    wanted = {digest_of(ds["spec"]["template"]["spec"]) for ds in world.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)
+              if ds["metadata"]["labels"].get("app") == names.DRIVER_APP}
+    found = [digest_of(pod["spec"]) for pod in _driver_pods(world, name)]
+    if not found:
+        return "it has no driver pod"
+    return None if set(found) <= wanted else "its driver is out of date"
+
+
+__all__ = ["end", "heal", "left_behind", "unfinished"]

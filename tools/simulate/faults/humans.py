@@ -1,0 +1,148 @@
+"""People at nodes: they cordon, relabel, annotate, and delete pods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuward import names
+from gpuward.model.record import format_time
+from gpuward.model.states import State
+from tools.simulate.faults.kinds import End, kind
+
+if TYPE_CHECKING:
+    from tools.simulate.scenario import Fault
+    from tools.simulate.world import World
+
+Object = dict[str, Any]
+
+RELABELS = tuple(str(state) for state in State if state)
+GARBAGE_RECORDS = ("{", "null", '{"state":"nonsense","since":"yesterday"}', "[]", '{"state":"upgrade-done"}', "ü" * 50,
+                   '{"state":"cordon-required","since":"0001-01-01T00:00:00Z","cordon":"gpuward"}')
+
+
+def _label(world: World, node: str, key: str, value: str | None) -> None:
+    def change(obj: Object) -> None:
+        labels = obj["metadata"].setdefault("labels", {})
+        labels.pop(key, None)
+        if value is not None:
+            labels[key] = str(value)
+
+    world.change_node(node, change)
+
+
+def _annotate(world: World, node: str, key: str, value: str) -> None:
+    world.change_node(node, lambda obj: obj["metadata"].setdefault("annotations", {}).update({key: value}))
+
+
+@kind("cordon", weight=3, lasts=(10.0, 900.0))
+def cordon(world: World, fault: Fault) -> End | None:
+    """Cordon a node for a while."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    world.cordon(node, True)
+    return lambda: world.cordon(node, False)
+
+
+@kind("uncordon", weight=2)
+def uncordon(world: World, fault: Fault) -> None:
+    """Lift whatever cordon a node carries."""
+    cordoned = [node for node in world.gpu_nodes() if world.is_cordoned(node)]
+    if node := world.pick(cordoned, fault):
+        world.cordon(node, False)
+
+
+@kind("relabel", weight=3)
+def relabel(world: World, fault: Fault) -> None:
+    """Set a node's state by hand."""
+    if node := world.some_node(fault):
+        _label(world, node, names.UPGRADE_STATE, RELABELS[int(fault.level * len(RELABELS))])
+
+
+@kind("relabel-required", weight=2)
+def relabel_required(world: World, fault: Fault) -> None:
+    """Ask for a node's upgrade by its label, as NVIDIA's page tells people to do after a failure."""
+    failed = [node for node in world.gpu_nodes() if world.state_label(node) == State.FAILED]
+    if node := world.pick(failed or world.gpu_nodes(), fault):
+        _label(world, node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
+
+
+@kind("relabel-garbage", weight=1, lasts=(5.0, 600.0))
+def relabel_garbage(world: World, fault: Fault) -> End | None:
+    """Set a node's state to none of the known ones, and take that back."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    _label(world, node, names.UPGRADE_STATE, "upgrade-please")
+
+    def end() -> None:
+        if world.state_label(node) == "upgrade-please":
+            _label(world, node, names.UPGRADE_STATE, None)
+
+    return end
+
+
+@kind("unlabel", weight=1)
+def unlabel(world: World, fault: Fault) -> None:
+    """Take a node's state away."""
+    if node := world.some_node(fault):
+        _label(world, node, names.UPGRADE_STATE, None)
+
+
+@kind("skip", weight=2, lasts=(20.0, 900.0))
+def skip(world: World, fault: Fault) -> End | None:
+    """Ask that a node be left alone for a while."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    _label(world, node, names.UPGRADE_SKIP, "true")
+    return lambda: _label(world, node, names.UPGRADE_SKIP, None)
+
+
+@kind("request-upgrade", weight=2)
+def request(world: World, fault: Fault) -> None:
+    """Ask for a node's upgrade by NVIDIA's annotation."""
+    if node := world.some_node(fault):
+        _annotate(world, node, names.UPGRADE_REQUESTED, "true")
+
+
+@kind("safe-load", weight=1)
+def safe_load(world: World, fault: Fault) -> None:
+    """Let a driver pod wait for leave to load."""
+    if node := world.some_node(fault):
+        _annotate(world, node, names.SAFE_LOAD, "nvidia-driver-daemonset")
+
+
+@kind("garbage-record", weight=1)
+def garbage_record(world: World, fault: Fault) -> None:
+    """Write nonsense where gpuward keeps its memory of a node."""
+    if node := world.some_node(fault):
+        _annotate(world, node, names.UPGRADE_RECORD, GARBAGE_RECORDS[int(fault.level * len(GARBAGE_RECORDS))])
+        world.watch.record_was_overwritten(node)
+
+
+@kind("delete-driver-pod", weight=2)
+def delete_driver_pod(world: World, fault: Fault) -> None:
+    """Delete a driver pod by hand."""
+    if pod := world.pick_pod(world.pods(names.DRIVER_APP), fault):
+        world.delete_pod(pod)
+
+
+@kind("delete-validator-pod", weight=1)
+def delete_validator_pod(world: World, fault: Fault) -> None:
+    """Delete a validator pod by hand."""
+    if pod := world.pick_pod(world.pods(names.VALIDATOR_APP), fault):
+        world.delete_pod(pod)
+
+
+@kind("delete-workload-pod", weight=2)
+def delete_workload_pod(world: World, fault: Fault) -> None:
+    """Delete a pod of a workload by hand."""
+    if pod := world.pick_pod(world.workload_pods(), fault):
+        world.delete_pod(pod)
+
+
+@kind("resume", weight=1)
+def resume(world: World, fault: Fault) -> None:
+    """Let a rollout go on that its failure budget has paused."""
+    world.annotate_policy(names.RESUMED_AT, format_time(world.now()) if fault.level < 0.9 else "now, please")

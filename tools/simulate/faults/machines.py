@@ -1,0 +1,134 @@
+"""Nodes and what runs on them: they fail, leave and come; drivers crash, validators hang, pods do not end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuward import names
+from gpuward.sandbox.sim.faults import Fault as PodFault
+from gpuward.sandbox.sim.faults import FaultKind
+from tools.simulate.faults.kinds import End, kind
+
+if TYPE_CHECKING:
+    from tools.simulate.scenario import Fault
+    from tools.simulate.world import World
+
+Object = dict[str, Any]
+
+
+@kind("node-not-ready", weight=2, lasts=(5.0, 400.0))
+def not_ready(world: World, fault: Fault) -> End | None:
+    """Let a kubelet report trouble."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    world.sandbox.set_node_ready(node, False)
+    return lambda: world.recover(node)
+
+
+@kind("node-silent", weight=2, lasts=(20.0, 600.0))
+def silent(world: World, fault: Fault) -> End | None:
+    """Stop a kubelet: its pods hang as they are."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    world.sandbox.disconnect(node)
+    return lambda: world.recover(node)
+
+
+@kind("node-removed", weight=1)
+def removed(world: World, fault: Fault) -> None:
+    """Take a node away, as an autoscaler or a failing machine does."""
+    node = world.some_node(fault)
+    if node is not None and len(world.gpu_nodes()) > 2:
+        world.sandbox.remove_node(node)
+
+
+@kind("node-added", weight=1)
+def added(world: World, fault: Fault) -> None:
+    """Let an autoscaler add a node."""
+    if len(world.gpu_nodes()) < 2 * world.scenario.nodes:
+        world.add_gpu_node(f"gpu-new-{fault.at:.0f}")
+
+
+@kind("node-replaced", weight=1, lasts=(0.0, 30.0))
+def replaced(world: World, fault: Fault) -> End | None:
+    """Take a node away, and bring an empty one of the same name."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    world.sandbox.remove_node(node)
+    return lambda: world.add_gpu_node(node)
+
+
+def _without_discovery(node: Object) -> None:
+    labels = node["metadata"]["labels"]
+    for key in [key for key in labels if key.startswith(names.NFD_PREFIX)]:
+        del labels[key]
+
+
+def _gpu_unseen(node: Object) -> None:
+    for key in names.NFD_GPU_LABELS:
+        node["metadata"]["labels"].pop(key, None)
+
+
+@kind("discovery-node", weight=1, lasts=(5.0, 900.0))
+def discovery_of_a_node(world: World, fault: Fault) -> End | None:
+    """Let discovery take a node's GPU labels away, and bring them back."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    world.change_node(node, _gpu_unseen if fault.level < 0.7 else _without_discovery)
+    return lambda: world.rediscover(node)
+
+
+@kind("discovery-outage", weight=0.5, lasts=(5.0, 900.0))
+def discovery_outage(world: World, fault: Fault) -> End:
+    """Let discovery take the labels of all nodes away."""
+    nodes = world.gpu_nodes()
+    for node in nodes:
+        world.change_node(node, _gpu_unseen if fault.level < 0.7 else _without_discovery)
+
+    def end() -> None:
+        for node in nodes:
+            world.rediscover(node)
+
+    return end
+
+
+def _pods(world: World, fault: Fault, kind_of_fault: FaultKind, pod: str = "*") -> End:
+    """Break pods of one kind on one node, or on all of them."""
+    node = "*" if fault.level > 0.85 else world.some_node(fault) or "*"
+    broken = PodFault(kind_of_fault, node=node, pod=pod)
+    world.sandbox.faults.add(broken)
+    return lambda: world.sandbox.faults.clear(broken)
+
+
+@kind("driver-crash", weight=2, lasts=(30.0, 1200.0))
+def driver_crash(world: World, fault: Fault) -> End:
+    """Let driver containers crash while they install."""
+    return _pods(world, fault, FaultKind.DRIVER_CRASH)
+
+
+@kind("driver-never-ready", weight=1, lasts=(30.0, 1200.0))
+def driver_never_ready(world: World, fault: Fault) -> End:
+    """Let driver containers never get ready."""
+    return _pods(world, fault, FaultKind.DRIVER_NEVER_READY)
+
+
+@kind("validator-never-ready", weight=1, lasts=(30.0, 1200.0))
+def validator_never_ready(world: World, fault: Fault) -> End:
+    """Let validators hang."""
+    return _pods(world, fault, FaultKind.VALIDATOR_NEVER_READY)
+
+
+@kind("image-pull", weight=1, lasts=(10.0, 600.0))
+def image_pull(world: World, fault: Fault) -> End:
+    """Let images not be there."""
+    return _pods(world, fault, FaultKind.IMAGE_PULL)
+
+
+@kind("stuck-terminating", weight=2, lasts=(10.0, 900.0))
+def stuck(world: World, fault: Fault) -> End:
+    """Let pods not end."""
+    return _pods(world, fault, FaultKind.STUCK_TERMINATING)

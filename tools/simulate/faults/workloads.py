@@ -1,0 +1,56 @@
+"""What users run: disruption budgets come and go, workloads grow and shrink, pods appear on nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tools.simulate.faults.kinds import End, kind
+
+if TYPE_CHECKING:
+    from tools.simulate.scenario import Fault
+    from tools.simulate.world import World
+
+
+@kind("budget-closes", weight=2, lasts=(10.0, 600.0))
+def budget_closes(world: World, fault: Fault) -> End:
+    """Let nobody of a workload go for a while."""
+    world.set_budget("inference", 0)
+    return lambda: world.set_budget("inference", 1 + int(3 * fault.level))
+
+
+@kind("budget-removed", weight=1, lasts=(10.0, 600.0))
+def budget_removed(world: World, fault: Fault) -> End:
+    """Take a budget away, and bring it back."""
+    world.remove_budget("inference")
+    return lambda: world.set_budget("inference", 1)
+
+
+@kind("second-budget", weight=1, lasts=(10.0, 300.0))
+def second_budget(world: World, fault: Fault) -> End:
+    """Put a workload under two budgets: the API then evicts none of its pods."""
+    world.set_budget("inference-too", 1, app="inference")
+    return lambda: world.remove_budget("inference-too")
+
+
+@kind("scale", weight=2)
+def scale(world: World, fault: Fault) -> None:
+    """Run more or fewer pods of a workload."""
+    world.scale("inference", int(fault.level * 2 * world.scenario.nodes))
+
+
+@kind("bare-pod", weight=2, lasts=(20.0, 900.0))
+def bare_pod(world: World, fault: Fault) -> End | None:
+    """Start a GPU pod without a controller on a node, past the scheduler; it ends by itself."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    return world.run_bare_pod(f"bare-{fault.at:.3f}".replace(".", "-"), node, holds=False)
+
+
+@kind("holder", weight=1, lasts=(20.0, 900.0))
+def holder(world: World, fault: Fault) -> End | None:
+    """Start a pod on a node that holds the driver without asking for a GPU."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    return world.run_bare_pod(f"holder-{fault.at:.3f}".replace(".", "-"), node, holds=True)

@@ -1,0 +1,41 @@
+"""Draw policies: valid ones, and what makes one invalid."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+Object = dict[str, Any]
+
+VERSIONS: Final = ("595.91.07", "595.91.08", "600.10.01", "600.20.02")
+BROKEN_LIMIT: Final = "abc"
+"""A value of maxUnavailable that the CRD lets pass and nobody can follow."""
+
+
+def upgrade_policy(random: Random) -> Object:
+    """Draw a valid upgrade policy."""
+    policy: Object = {
+        "autoUpgrade": True,
+        "maxParallelUpgrades": random.choice((1, 1, 2, 3, 5, 0)),
+        "maxUnavailable": random.choice(("25%", "50%", "100%", 1, 2, 3)),
+        "podDeletion": {"force": random.random() < 0.5, "deleteEmptyDir": random.random() < 0.5,
+                        "timeoutSeconds": random.choice((30, 60, 300, 0))},
+    }
+    if random.random() < 0.35:
+        policy["drain"] = {"enable": True, "force": random.random() < 0.5, "deleteEmptyDir": random.random() < 0.5,
+                           "timeoutSeconds": random.choice((60, 300))}
+    if random.random() < 0.25:
+        policy["waitForCompletion"] = {"podSelector": "app=training", "timeoutSeconds": random.choice((0, 60, 600))}
+    return policy
+
+
+def rollout_policy(random: Random) -> Object:
+    """Draw a valid spec of a RolloutPolicy."""
+    spec: Object = {"failureBudget": {"nodes": random.choice((0, 1, 3)), "percent": random.choice((0, 10, 50))},
+                    "retries": random.choice((0, 1, 3, 5)), "retryBackoff": random.choice(("10s", "1m")),
+                    "discoveryGrace": random.choice(("30s", "10m")),
+                    "deviceHolders": random.choice(("Hold", "Evict")), "killAtDeadline": random.random() < 0.3}
+    if random.random() < 0.5:
+        spec["deadlines"] = {"pod-restart-required": random.choice(("2m", "5m", "30m")),
+                             "validation-required": random.choice(("1m", "5m")), "pod-deletion-required": "5m"}
+    return spec

@@ -1,0 +1,131 @@
+"""One process of the operator: what it asks for, what it has been shown, and whose writes are its own."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpuward import names
+from gpuward.cli.story import IMAGES
+from gpuward.controllers.operator import Operator, Settings
+from gpuward.kube.client import Client
+from gpuward.model.plan import Plan
+from gpuward.model.snapshot import Snapshot
+from gpuward.ports import Outcome
+from gpuward.sandbox.messages import Answer, Request, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tools.simulate.world import World
+
+
+class Known(dict[str, int]):
+    """Hold up to which version a process has been shown each resource, when it decided last."""
+
+    def __missing__(self, key: str) -> int:
+        return 0
+
+
+class SkewedClock:
+    """Read virtual time as a machine does whose clock is off."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        """Return what the machine takes for the time."""
+        return self._world.now() + self._world.offset
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; how long that is does not depend on the clock's error."""
+        await asyncio.sleep(seconds)
+
+
+class Process:
+    """Run one operator, and tell the watch of everything that it does."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.jumped_at = 0.0
+        self.known = Known()
+        self.looks: list[int] = []
+        """The versions of the nodes at which this process has looked."""
+        self.writes = 0
+        self.request: Request | None = None
+        """The request that the server is carrying out now."""
+        self.transport = world.sandbox.transport()
+        self.transport.interfere = self._interfere
+        self.operator = Operator(Client(self.transport), Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=world.scenario.seed),
+                                 SkewedClock(world))
+        self._listen()
+        self.task = asyncio.create_task(self.operator.run(), name=name)
+
+    def kill(self) -> None:
+        """End the process where it is."""
+        self.task.cancel()
+
+    def saw(self, first: int, second: int) -> bool:
+        """Tell whether this process looked at the nodes between two versions, the second one excluded."""
+        at = bisect_left(self.looks, first)
+        return at < len(self.looks) and self.looks[at] < second
+
+    def shown(self) -> Known:
+        """Return up to which version the caches show each resource now."""
+        cluster = self.operator.cluster
+        return Known({"nodes": _number(cluster.nodes.version), "pods": _number(cluster.pods.version),
+                      "policies": _number(cluster.policies.version), "daemonsets": _number(cluster.daemonsets.version),
+                      "rollouts": _number(cluster.rollout_policies.version)})
+
+    def _listen(self) -> None:
+        """Note what the upgrade controller knows whenever it decides, and hear how its actions ended."""
+        controller: Any = self.operator.upgrade
+        decide: Callable[[Snapshot, float], Plan] = controller.decide
+        report: Callable[[Snapshot, Plan, Sequence[Outcome]], None] = controller.report
+
+        def noting(snapshot: Snapshot, now: float) -> Plan:
+            self.known = self.shown()
+            if not self.looks or self.looks[-1] != self.known["nodes"]:
+                self.looks.append(self.known["nodes"])
+            return decide(snapshot, now)
+
+        def telling(snapshot: Snapshot, plan: Plan, outcomes: Sequence[Outcome]) -> None:
+            report(snapshot, plan, outcomes)
+            self.world.watch.decided(self, plan, outcomes)
+
+        controller.decide, controller.report = noting, telling
+
+    def _interfere(self, request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        def served() -> Answer | Stream:
+            self.request = request
+            self.world.writer = self
+            try:
+                answer = proceed()
+            finally:
+                self.request, self.world.writer = None, None
+            self.world.watch.answered(self, request, answer)
+            return answer
+
+        if request.query.get("watch") == "true":
+            return self._watching(request, served())
+        self.world.watch.asked(self, request)
+        answer = self.world.disturbed(request, served)
+        self.world.watch.told(self, request, answer)
+        return answer
+
+    def _watching(self, request: Request, stream: Answer | Stream) -> Answer | Stream:
+        """Let trouble keep a watch from being opened; a stream that nobody reads must not stay open."""
+        answer: Answer | Stream | None = None
+        try:
+            answer = self.world.disturbed(request, lambda: stream)
+            return answer
+        finally:
+            if answer is not stream and isinstance(stream, Stream):
+                stream.close()
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() else 0

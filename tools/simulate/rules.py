@@ -1,0 +1,231 @@
+"""The rules about single changes: each says in one sentence what is wrong, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from gpuward import names
+from gpuward.crd.conversion import upgrade_policy
+from gpuward.crd.driver_upgrade import DriverUpgradePolicy
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State, parse_state
+from tools.simulate.policies import BROKEN_LIMIT
+from tools.simulate.history import History, Sight
+
+if TYPE_CHECKING:
+    from tools.simulate.process import Process
+    from tools.simulate.world import World
+
+Object = dict[str, Any]
+
+_ENDINGS = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED})
+"""States in progress that a failed node may enter without being admitted: it is out of service already."""
+
+
+class NodeChange(NamedTuple):
+    """Hold one write of a process of the operator to a node."""
+
+    node: str
+    before: Sight
+    after: Sight
+    writer: Process
+    history: History
+
+    @property
+    def admits(self) -> bool:
+        """Tell whether the write starts an upgrade."""
+        if self.before.in_progress or not self.after.in_progress:
+            return False
+        return not (self.before.state is State.FAILED and self.after.state in _ENDINGS)
+
+
+NodeRule = Callable[[NodeChange, "World"], str | None]
+
+
+def known_policy(process: Process, history: History) -> UpgradePolicy | None:
+    """Return the upgrade policy that a process decided under, None for one that cannot be followed."""
+    spec = history.policy(process.known["policies"])
+    if not spec:
+        return None
+    found = spec["spec"]["driver"].get("upgradePolicy") or {}
+    if found.get("maxUnavailable") == BROKEN_LIMIT:
+        return None
+    return upgrade_policy(msgspec.convert(found, DriverUpgradePolicy))
+
+
+def kept_policy(process: Process, history: History) -> UpgradePolicy:
+    """Return the policy under which nodes in progress finish."""
+    spec = history.policy(process.known["policies"])
+    text = ((spec.get("metadata") or {}).get("annotations") or {}).get(names.VALID_UPGRADE_POLICY, "")
+    try:
+        return msgspec.json.decode(text, type=UpgradePolicy)
+    except msgspec.MsgspecError:
+        return UpgradePolicy(auto_upgrade=True)
+
+
+def labels_are_nvidias(change: NodeChange, world: World) -> str | None:
+    """Write no value to the state label that NVIDIA does not know."""
+    if change.after.label != change.before.label and parse_state(change.after.label) is None:
+        return f"{change.before.label!r} -> {change.after.label!r}"
+    return None
+
+
+def moves_are_legal(change: NodeChange, world: World) -> str | None:
+    """Go from state to state along the table; a patch may fold several moves. Garbage is left alone."""
+    before, after = change.before.state, change.after.state
+    if change.after.label == change.before.label or after is None:
+        return None
+    if before is None:
+        return None if after is State.UNKNOWN and not change.after.wanted else f"{change.before.label!r} -> {after}"
+    reached, edge = {before}, {before}
+    while edge:
+        edge = {to for state in edge for to in TRANSITIONS[state]} - reached
+        reached |= edge
+    return None if after in reached or after is State.UNKNOWN else f"{before or 'unknown'} -> {after}"
+
+
+def the_record_names_the_label(change: NodeChange, world: World) -> str | None:
+    """Write label and record together, so that each write tells the same story."""
+    same = change.after.label == change.before.label and change.after.record == change.before.record
+    if same or not change.after.label or change.after.state is None:
+        return None
+    record = change.after.memory()
+    if record is None or record.state != change.after.state:
+        return f"label {change.after.label!r}, record {change.after.record}"
+    return None
+
+
+def foreign_cordons_stay(change: NodeChange, world: World) -> str | None:
+    """Lift no cordon that somebody else made, as far as the process could know of it."""
+    before = change.before
+    if not before.cordoned or change.after.cordoned or not change.after.exists:
+        return None
+    if before.cordoned_by is not None or world.watch.is_overwritten(change.node):
+        return None
+    at = before.cordoned_at
+    if at > change.writer.known["nodes"]:
+        return None
+    lifted = next((sight for sight in change.history.cordons(change.node, at - 1) if sight.cordoned), None)
+    since = lifted.version if lifted is not None else 0
+    free = next((sight for sight in reversed(list(change.history.cordons(change.node, at - 1)))
+                 if sight.version > since and not sight.cordoned), None)
+    if lifted is not None and lifted.cordoned_by is not None and free is not None and not change.writer.saw(free.version, at):
+        return None  # nobody could tell that the cordon of ours had gone in between
+    return f"somebody else made it at version {at}, known were {change.writer.known['nodes']}"
+
+
+def parallel_limit_holds(change: NodeChange, world: World) -> str | None:
+    """Admit nobody beyond maxParallelUpgrades."""
+    policy = known_policy(change.writer, change.history)
+    if not change.admits or policy is None or not policy.max_parallel_upgrades:
+        return None
+    under_way = sorted(name for name in _others(change) if _uses_a_slot(name, change))
+    if len(under_way) >= policy.max_parallel_upgrades:
+        return f"{len(under_way)} of {policy.max_parallel_upgrades} were under way already: {', '.join(under_way[:5])}"
+    return None
+
+
+def unavailable_limit_holds(change: NodeChange, world: World) -> str | None:
+    """Admit nobody beyond maxUnavailable who is not out of service already."""
+    policy = known_policy(change.writer, change.history)
+    view = change.history.view(change.node, change.writer)
+    if not change.admits or policy is None or view is None or view.cordoned or not view.ready:
+        return None
+    total = sum(1 for name in change.history.nodes() if _may_be_managed(name, change))
+    out = sorted(name for name in _others(change) if _is_out(name, change, world))
+    limit = policy.max_unavailable.of(total)
+    if len(out) >= limit:
+        return f"{len(out)} of {limit} were out of service already: {', '.join(out[:5])}"
+    return None
+
+
+def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
+    """Admit no node under a broken or paused policy, none that is skipped, and none that is not Ready."""
+    if not change.admits:
+        return None
+    policy = known_policy(change.writer, change.history)
+    if policy is None:
+        return "the policy cannot be followed"
+    if not policy.auto_upgrade:
+        return "upgrades are off"
+    view = change.history.view(change.node, change.writer)
+    if view is not None and view.skipped:
+        return "it is to be skipped"
+    if view is not None and not view.ready:
+        return "it is not Ready"
+    return None
+
+
+NODE_RULES: tuple[NodeRule, ...] = (
+    labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, parallel_limit_holds,
+    unavailable_limit_holds, nobody_starts_who_must_wait,
+)
+
+
+def _others(change: NodeChange) -> list[str]:
+    return [name for name in change.history.nodes() if name != change.node]
+
+
+def _uses_a_slot(name: str, change: NodeChange) -> bool:
+    view = change.history.view(name, change.writer)
+    return view is not None and view.in_progress and view.wanted
+
+
+def _is_out(name: str, change: NodeChange, world: World) -> bool:
+    view = change.history.view(name, change.writer)
+    if view is None or not view.exists or not view.wanted:
+        return False
+    if view.state in IN_PROGRESS:
+        return True
+    return (view.cordoned or not view.ready) and world.has_driver_pod(name, change.writer.known["pods"])
+
+
+def _may_be_managed(name: str, change: NodeChange) -> bool:
+    view = change.history.view(name, change.writer)
+    return view is not None and view.exists and (view.wanted or bool(view.label) or bool(view.record))
+
+
+# Pods.
+
+
+def digest_of(pod_spec: Object) -> str:
+    """Return the driver configuration digest in a pod's spec."""
+    for container in (*(pod_spec.get("initContainers") or ()), *pod_spec["containers"]):
+        for entry in container.get("env") or ():
+            if entry["name"] == names.DRIVER_CONFIG_DIGEST:
+                return str(entry.get("value") or "")
+    return ""
+
+
+def forbidden_to_go(pod: Object, process: Process, world: World) -> str | None:
+    """Say why a pod must not have been evicted."""
+    name, owner = pod["metadata"]["name"], _controller(pod)
+    if owner == "DaemonSet":
+        return f"{name} is a DaemonSet's"
+    if names.MIRROR_POD in (pod["metadata"].get("annotations") or {}):
+        return f"{name} is static"
+    policies = (known_policy(process, world.watch.history), kept_policy(process, world.watch.history))
+    rules = [rule for policy in policies if policy is not None
+             for rule in (policy.pod_deletion, *([policy.drain] if policy.drain.enable else []))]
+    if not owner and not any(rule.force for rule in rules):
+        return f"{name} has no controller, and force is not set"
+    if _has_empty_dir(pod) and not any(rule.delete_empty_dir for rule in rules):
+        return f"{name} has an emptyDir volume, and deleteEmptyDir is not set"
+    return None
+
+
+def forbidden_to_kill(pod: Object, process: Process, world: World) -> str | None:
+    """Say why a pod must not have been deleted past the eviction API."""
+    return None if world.may_kill else f"{pod['metadata']['name']} was deleted, and killAtDeadline was never set"
+
+
+def _controller(pod: Object) -> str:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return next((owner["kind"] for owner in owners if owner.get("controller")), "")
+
+
+def _has_empty_dir(pod: Object) -> bool:
+    return any("emptyDir" in volume for volume in pod["spec"].get("volumes") or ())

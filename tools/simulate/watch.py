@@ -1,0 +1,201 @@
+"""What must hold after every write: the rules, each told what reached the API server and who sent it.
+
+A process is held to what it can know: what its watches had shown when it decided, its own writes, and, before it deletes a
+driver pod, what its last look has shown. What others did since is not its fault.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.actions import PatchNode
+from gpuward.model.plan import Plan, Reason
+from gpuward.model.states import TRANSITIONS, State
+from gpuward.ports import Outcome
+from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.sandbox.store import Event
+from tools.simulate import rules
+from tools.simulate.history import History, sight_of
+from tools.simulate.rules import NodeChange
+
+if TYPE_CHECKING:
+    from tools.simulate.process import Process
+    from tools.simulate.world import World
+
+Object = dict[str, Any]
+
+REFUSAL_REST = 1.99
+"""Seconds for which a refused pod is not asked again; a little less than two, since a float is no exact time."""
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """Say which rule was broken, when, and about which node."""
+
+    rule: str
+    at: float
+    node: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.message}" + (f" (node {self.node})" if self.node else "") + f" at {self.at:.3f} s"
+
+
+class Watch:
+    """Check every write, and count what was met."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.history = History()
+        self.violations: list[Violation] = []
+        self.met: Counter[str] = Counter()
+        self.resting = False
+        """Whether nothing should be written any more."""
+        self._looks: dict[tuple[str, str], list[str]] = {}
+        """What the last look of a process at a node found that must leave."""
+        self._refused: dict[tuple[str, str], float] = {}
+        self._overwritten: set[str] = set()
+        self._digests: list[tuple[int, str]] = []
+        self._born: dict[str, int] = {}
+
+    def breach(self, rule: str, message: str, node: str = "") -> None:
+        """Note that a rule was broken; the run ends at once."""
+        self.violations.append(Violation(rule, self.world.now() - self.world.began, node, message))
+        self.world.over.set()
+
+    # Requests.
+
+    def asked(self, process: Process, request: Request) -> None:
+        """Take a request before anything disturbs it: a pod that was refused is left alone for two seconds."""
+        if not request.path.endswith("/eviction"):
+            return
+        now = self.world.now()
+        refused = self._refused.get((process.name, _eviction(request)))
+        if refused is not None and now - refused < REFUSAL_REST and process.jumped_at < refused:
+            self.breach("refused pods rest", f"{request.path} is asked again after {now - refused:.3f} s")
+
+    def told(self, process: Process, request: Request, answer: Answer | Stream) -> None:
+        """Take an answer as the process gets it."""
+        if request.path.endswith("/eviction") and isinstance(answer, Answer) and answer.status == 429:
+            self._refused[process.name, _eviction(request)] = self.world.now()
+
+    def answered(self, process: Process, request: Request, answer: Answer | Stream) -> None:
+        """Take an answer as the server gives it: a list of a node's pods is a last look."""
+        fields = request.query.get("fieldSelector", "")
+        if request.method == "GET" and request.path.endswith("/pods") and fields.startswith("spec.nodeName="):
+            node = fields.partition("=")[2]
+            self._looks[process.name, node] = self.world.gpu_users(node)
+
+    # Changes.
+
+    def changed(self, event: Event) -> None:
+        """Take a change of the store."""
+        writer = self.world.writer
+        if writer is not None and event.resource_key != "leases.coordination.k8s.io":
+            writer.writes += 1
+            if self.resting:
+                self.breach("idle periods write nothing", _what(event))
+        if event.resource_key == "nodes":
+            self._node_changed(event, writer)
+        elif event.resource_key == "clusterpolicies.nvidia.com":
+            self.history.saw_policy(event.version, event.obj)
+        elif event.resource_key == "pods":
+            self._born.setdefault(event.obj["metadata"]["uid"], event.version)
+            self._pod_changed(event, writer)
+        elif event.resource_key == "daemonsets.apps" and _is_driver(event.obj):
+            self._digests.append((event.version, rules.digest_of(event.obj["spec"]["template"]["spec"])))
+
+    def record_was_overwritten(self, node: str) -> None:
+        """Take it that somebody wrote nonsense over the memory of a node's upgrade: whose cordon it carries is lost with it."""
+        self._overwritten.add(node)
+
+    def _node_changed(self, event: Event, writer: Process | None) -> None:
+        name = event.obj["metadata"]["name"]
+        before = self.history.now(name)
+        exists = event.type != "DELETED"
+        by = writer.name if writer is not None else None
+        after = sight_of(event.obj, event.version, by, before if before and before.exists else None, exists=exists)
+        if writer is not None and before is not None:
+            change = NodeChange(name, before, after, writer, self.history)
+            for rule in rules.NODE_RULES:
+                if (message := rule(change, self.world)) is not None:
+                    self.breach(rule.__name__.replace("_", " "), message, name)
+        self.history.saw_node(after, name)
+        if not exists:
+            self._overwritten.discard(name)
+
+    def _pod_changed(self, event: Event, writer: Process | None) -> None:
+        pod = event.obj
+        started = bool(event.obj["metadata"].get("deletionTimestamp")) or event.type == "DELETED"
+        before = bool(event.old and event.old["metadata"].get("deletionTimestamp"))
+        if writer is None or not started or before or event.type == "ADDED":
+            return
+        node = pod["spec"].get("nodeName") or ""
+        if pod["metadata"]["namespace"] == names.DEFAULT_NAMESPACE:
+            if _is_driver(pod):
+                self._driver_pod_deleted(pod, node, writer)
+            return
+        evicted = writer.request is not None and writer.request.path.endswith("/eviction")
+        message = rules.forbidden_to_go(pod, writer, self.world) if evicted else rules.forbidden_to_kill(pod, writer, self.world)
+        if message is not None:
+            self.breach("no pod goes that the policy forbids", message, node)
+
+    def _driver_pod_deleted(self, pod: Object, node: str, writer: Process) -> None:
+        found = self._looks.pop((writer.name, node), None)
+        digest = rules.digest_of(pod["spec"])
+        known = writer.known["daemonsets"]
+        recent = [text for number, (_, text) in enumerate(self._digests)
+                  if number + 1 == len(self._digests) or self._digests[number + 1][0] > known]
+        if digest and digest in recent:
+            return
+        if found is None:
+            self.breach("a last look precedes the deletion of a driver pod", pod["metadata"]["name"], node)
+        elif found:
+            self.breach("no driver is replaced under GPU pods", f"{pod['metadata']['name']} under {', '.join(found)}", node)
+
+    # Decisions.
+
+    def decided(self, process: Process, plan: Plan, outcomes: Sequence[Outcome]) -> None:
+        """Take a plan and how its actions ended: moves are legal, no decision fails, and all that was met is counted."""
+        for name, hold in plan.holds.items():
+            self.met[f"reason {hold.reason}"] += 1
+            if hold.reason is Reason.UNDECIDED:
+                self.breach("every node can be decided about", str(hold.args.get("error")), name)
+        for outcome in outcomes:
+            action = outcome.action
+            if not isinstance(action, PatchNode) or not action.entered:
+                continue
+            state = State(action.expect_labels.get(names.UPGRADE_STATE) or "")
+            for entered in action.entered:
+                if entered not in TRANSITIONS[state] and entered is not State.UNKNOWN:
+                    self.breach("every move is in the table", f"{state} -> {entered}", action.node.name)
+                if not outcome.error and not outcome.dropped:
+                    self.met[f"transition {state or 'unknown'} -> {entered or 'unknown'}"] += 1
+                state = entered
+
+    def first_version(self, obj: Object) -> int:
+        """Return the version at which a pod was created."""
+        return self._born.get(obj["metadata"]["uid"], 0)
+
+    def is_overwritten(self, node: str) -> bool:
+        """Tell whether somebody wrote nonsense over the memory of a node's upgrade."""
+        return node in self._overwritten
+
+
+def _is_driver(obj: Object) -> bool:
+    return (obj["metadata"].get("labels") or {}).get("app") == names.DRIVER_APP
+
+
+def _eviction(request: Request) -> str:
+    body = msgspec.json.decode(request.body)
+    uid = ((body.get("deleteOptions") or {}).get("preconditions") or {}).get("uid", "")
+    return f"{request.path} {uid}"
+
+
+def _what(event: Event) -> str:
+    meta = event.obj["metadata"]
+    return f"{event.type} {event.resource_key} {meta.get('namespace', '')}/{meta['name']}"

@@ -1,0 +1,300 @@
+"""One run: a sandbox with its nodes and workloads, the operator's processes, the faults in their turn, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+import itertools
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from gpuward import errors, names
+from gpuward.cli import logs
+from gpuward.cli.policyfile import default_policy
+from gpuward.crd.generate import all_crds
+from gpuward.sandbox.cluster import WATCH_LAG_SECONDS, Sandbox
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, fleet, gpu_node, namespace, operator_place
+from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.sandbox.sim.demands import gpus_wanted
+from gpuward.sandbox.store import Event
+from gpuward.sandbox.timeloop import EPOCH, run_virtual
+from tools.simulate import ending, people
+from tools.simulate.faults import KINDS
+from tools.simulate.faults.kinds import End
+from tools.simulate.process import Process
+from tools.simulate.scenario import Fault, Scenario
+from tools.simulate.watch import Violation, Watch
+
+Object = dict[str, Any]
+Proceed = Callable[[], Answer | Stream]
+Trouble = Callable[[Request, Proceed], Answer | Stream]
+
+UNUSED: Final = ("dcgm", "dcgmExporter", "gfd", "migManager", "nodeStatusExporter")
+"""Operands that have no part in an upgrade; without them runs take half the time."""
+BUGS: Final = ("A pass failed", "Traceback")
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Hold one line of a run's story."""
+
+    at: float
+    about: str
+    text: str
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Hold how a run ended."""
+
+    seed: int
+    digest: str
+    virtual_seconds: float
+    writes: int
+    violation: Violation | None
+    met: dict[str, int]
+    story: tuple[Told, ...] = ()
+
+
+class World(people.People):
+    """Play one run."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.began = EPOCH
+        self.offset = 0.0
+        """By how much the operator's clock is ahead."""
+        self.writer: Process | None = None
+        self.processes: list[Process] = []
+        self.troubles: list[Trouble] = []
+        self.lags: dict[str, float] = {}
+        self.over = asyncio.Event()
+        self.sandbox = Sandbox(seed=scenario.seed, watch_delay=self._lag)
+        self.watch = Watch(self)
+        self.story: list[Told] = []
+        self.may_kill = bool((scenario.rollout or {}).get("killAtDeadline"))
+        self.latency = scenario.latency
+        self._names = itertools.count(1)
+        self._hash = hashlib.sha256()
+        self._usual = {}
+        self._ends: list[tuple[float, int, End]] = []
+
+    # Time and delays.
+
+    def now(self) -> float:
+        """Return the virtual time."""
+        return asyncio.get_running_loop().time()
+
+    def _lag(self, resource: str) -> float:
+        if resource not in self._usual:
+            self._usual[resource] = Random(f"{self.scenario.seed}/{resource}").uniform(*WATCH_LAG_SECONDS)
+        return self.lags.get(resource, self._usual[resource])
+
+    def usual_lag(self, resource: str) -> None:
+        """Let a resource's watch lag no more than usual."""
+        self.lags.pop(resource, None)
+
+    @property
+    def latency(self) -> float:
+        """Return the seconds that a request of the operator takes."""
+        return self._latency
+
+    @latency.setter
+    def latency(self, seconds: float) -> None:
+        self._latency = seconds
+        for process in self.processes:
+            process.transport.latency = seconds
+
+    def usual_latency(self) -> None:
+        """Let requests take no longer than usual."""
+        self.latency = self.scenario.latency
+
+    # The operator.
+
+    @property
+    def leader(self) -> Process:
+        """Return the process that was started last."""
+        return self.processes[-1]
+
+    def begin_operator(self) -> None:
+        """Start a process of the operator that knows nothing but what the API says."""
+        process = Process(self, f"operator-{next(self._names)}")
+        process.transport.latency = self.latency
+        self.processes.append(process)
+
+    def kill(self, process: Process) -> None:
+        """End a process of the operator where it is."""
+        process.kill()
+
+    def disturbed(self, request: Request, proceed: Proceed) -> Answer | Stream:
+        """Let every trouble there is have its way with a request."""
+        for trouble in self.troubles:
+            proceed = _within(trouble, request, proceed)
+        return proceed()
+
+    def break_watches(self) -> None:
+        """Cut the open watches of every process."""
+        for process in self.processes:
+            process.transport.break_streams()
+
+    # The run.
+
+    async def play(self) -> Result:
+        """Play the run to its end, or to the first rule that is broken."""
+        logs.configure(self._logged, self.now)
+        self.sandbox.store.subscribe(self._changed)
+        await self.sandbox.start()
+        for node in (*fleet(self.scenario.nodes, 0), cpu_node("cpu-1")):
+            self.sandbox.add_node(node)
+        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *all_crds()):
+            self.sandbox.apply(obj)
+        self.sandbox.apply(self._first_policy())
+        if self.scenario.rollout is not None:
+            self.set_rollout_policy(dict(self.scenario.rollout))
+        self.begin_operator()
+        for workload in self.scenario.workloads:
+            self.run_workload(workload)
+        try:
+            await self._play_faults()
+            if not self.over.is_set():
+                await ending.end(self)
+        finally:
+            await self._stop()
+        return self._result()
+
+    async def _play_faults(self) -> None:
+        coming = list(reversed(self.scenario.faults))
+        while True:
+            nexts = [fault.at for fault in coming[-1:]] + [self._ends[0][0] for _ in self._ends[:1]]
+            at = min([*nexts, self.scenario.seconds])
+            if await self._over_before(self.began + at) or at >= self.scenario.seconds:
+                return
+            if self._ends and self._ends[0][0] <= at:
+                heapq.heappop(self._ends)[2]()
+            else:
+                self.begin_fault(coming.pop())
+
+    def begin_fault(self, fault: Fault) -> None:
+        """Let a fault happen; what ends it is put on the calendar."""
+        self.watch.met[f"fault {fault.kind}"] += 1
+        self.tell("", f"fault {fault.kind}")
+        end = self._try(lambda: KINDS[fault.kind].play(self, fault))
+        if end is not None:
+            heapq.heappush(self._ends, (fault.at + fault.seconds, next(self._names), lambda: self._end(fault, end)))
+
+    def _end(self, fault: Fault, end: End) -> None:
+        self.tell("", f"end of {fault.kind}")
+        self._try(end)
+
+    def _try(self, act: Callable[[], End | None]) -> End | None:
+        """Let somebody act on what may not be there any more."""
+        try:
+            return act()
+        except (errors.NotFound, errors.Conflict, KeyError):
+            return None
+
+    def end_faults(self) -> None:
+        """End every fault that lasts."""
+        while self._ends:
+            heapq.heappop(self._ends)[2]()
+
+    async def _over_before(self, instant: float) -> bool:
+        """Wait until an instant; return True as soon as the run is over."""
+        return await self.rest(instant - self.now())
+
+    async def rest(self, seconds: float) -> bool:
+        """Let time pass; return True as soon as the run is over."""
+        self._check_alive()
+        if not self.over.is_set() and seconds > 0:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.over.wait()
+            except TimeoutError:
+                self._check_alive()
+        return self.over.is_set()
+
+    def _check_alive(self) -> None:
+        """Hold it against the operator if it has ended by itself, and against the sandbox if that has crashed."""
+        if self.sandbox.simulation.queue.crash is not None:
+            raise self.sandbox.simulation.queue.crash
+        for process in self.processes:
+            if process.task.done() and not process.task.cancelled() and (error := process.task.exception()) is not None:
+                self.watch.breach("the operator runs on", f"{process.name} ended with {error!r}")
+
+    async def _stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+        await asyncio.gather(*(process.task for process in self.processes), return_exceptions=True)
+        await self.sandbox.stop()
+        structlog.reset_defaults()
+
+    def _result(self) -> Result:
+        violation = self.watch.violations[0] if self.watch.violations else None
+        writes = sum(process.writes for process in self.processes)
+        return Result(self.scenario.seed, self._hash.hexdigest(), self.now() - self.began, writes, violation,
+                      dict(sorted(self.watch.met.items())), tuple(self.story))
+
+    def _first_policy(self) -> Object:
+        policy: Object = msgspec.json.decode(msgspec.json.encode(default_policy()))
+        policy["metadata"]["name"] = people.POLICY
+        policy["spec"]["driver"]["upgradePolicy"] = dict(self.scenario.upgrade)
+        for operand in UNUSED:
+            policy["spec"].setdefault(operand, {})["enabled"] = False
+        return policy
+
+    # What is seen.
+
+    def _changed(self, event: Event) -> None:
+        meta = event.obj["metadata"]
+        who = self.writer.name if self.writer is not None else "-"
+        line = (f"{event.version} {event.type} {event.resource_key} {meta.get('namespace', '')}/{meta['name']} {who} "
+                f"{self.now():.6f}\n")
+        self._hash.update(line.encode())
+        people.tell_change(self, event, who)
+        self.watch.changed(event)
+
+    def _logged(self, line: str) -> None:
+        if any(bug in line for bug in BUGS):
+            self.watch.breach("no pass fails", line[-600:])
+
+    def tell(self, about: str, text: str) -> None:
+        """Add a line to the story of the run."""
+        self.story.append(Told(round(self.now() - self.began, 3), about, text))
+
+    def gpu_users(self, node: str) -> list[str]:
+        """Return the pods on a node that use a GPU or hold its driver, and so must go before the driver does."""
+        found = []
+        for pod in self.sandbox.store.lookup("pods", "node", node):
+            if pod["metadata"]["namespace"] != WORKLOAD_NAMESPACE or pod["status"].get("phase") in ("Succeeded", "Failed"):
+                continue
+            if gpus_wanted(pod["spec"]) or "holds" in (pod["metadata"].get("labels") or {}):
+                found.append(pod["metadata"]["name"])
+        return found
+
+    def has_driver_pod(self, node: str, version: int) -> bool:
+        """Tell whether a node has had a driver pod since a version, and still has it."""
+        return any((pod["metadata"].get("labels") or {}).get("app") == names.DRIVER_APP
+                   and self.watch.first_version(pod) <= version for pod in self.sandbox.store.lookup("pods", "node", node))
+
+    def add_gpu_node(self, name: str) -> None:
+        """Add a node with GPUs."""
+        self.sandbox.add_node(gpu_node(name, "A100"))
+
+
+def _within(trouble: Trouble, request: Request, proceed: Proceed) -> Proceed:
+    return lambda: trouble(request, proceed)
+
+
+def play(scenario: Scenario) -> Result:
+    """Play a run in virtual time."""
+
+    async def main() -> Result:
+        return await World(scenario).play()
+
+    return run_virtual(main)
+
+
+__all__ = ["Fault", "Result", "Told", "World", "play"]
