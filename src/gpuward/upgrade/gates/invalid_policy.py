@@ -9,4 +9,6 @@ from gpuward.upgrade.gates.fleet import Candidate, Fleet
 
 def invalid_policy(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold every node while the policy that people wrote is invalid; its condition says what is wrong."""
-    return None if policy.admit else Hold(Reason.INVALID_POLICY, {}, node.record.since)
+    if policy.admit:
+        return None
+    return Hold(Reason.INVALID_POLICY, {"what": policy.invalid or "the policy"}, node.record.since)
