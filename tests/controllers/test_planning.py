@@ -9,6 +9,7 @@ import pytest
 
 from gpuward import names
 from gpuward.controllers.planning import AFTER_TROUBLE, Planner, merged
+from gpuward.model.actions import GrantNodes
 from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
@@ -64,6 +65,15 @@ def test_plans_are_put_together() -> None:
     assert list(both.nodes) == ["n0", "n1"]
     assert (both.wake_at, both.auto_upgrade) == (9.0, True)
     assert both.counts == Counts(3, 1, 2, 0, 3)
+
+
+def test_one_entry_into_the_ledger_is_made_for_all() -> None:
+    one, other = GrantNodes({"n0": "s0"}, ("n9",), "start"), GrantNodes({"n1": "s1"}, ("n0", "n8"), "start")
+    done = GrantNodes(drop=("n9",), why="started")
+    (both,) = merged([Plan(actions=(one,)), Plan(actions=(other,))]).actions
+    assert both == GrantNodes({"n0": "s0", "n1": "s1"}, ("n8", "n9"), "start")
+    assert merged([Plan(actions=(done,)), Plan()]).actions == (done,)
+    assert merged([Plan(actions=(done,)), Plan(counts=Counts(in_progress=1))]).actions == ()
 
 
 def test_without_memory_of_a_driver_that_is_gone() -> None:

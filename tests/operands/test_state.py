@@ -34,6 +34,14 @@ def test_owner_is_the_policy() -> None:
     assert before == OBJECT, "the rendered object is not touched"
 
 
+def test_one_custom_resource_controls_an_object_and_others_may_own_it_too() -> None:
+    other = {"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "name": "b", "uid": "uid-b"}
+    shared = {**OBJECT, "metadata": {**OBJECT["metadata"], "ownerReferences": [other]}}
+    first, second = with_owner(shared, "a", "uid-a", "NVIDIADriver")["metadata"]["ownerReferences"]
+    assert (first["apiVersion"], first["name"], first["controller"]) == ("nvidia.com/v1alpha1", "a", True)
+    assert second == other
+
+
 def test_hash_is_the_same_in_every_process() -> None:
     assert applied_hash(OBJECT) == "5e1d5211069d2370"
 

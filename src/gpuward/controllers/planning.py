@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from gpuward.model.actions import Action, GrantNodes
 from gpuward.model.plan import Counts, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
@@ -51,10 +52,22 @@ def merged(plans: Iterable[Plan]) -> Plan:
     if len(plans) == 1:
         return plans[0]
     fields = Counts.__struct_fields__
+    counts = Counts(**{field: sum(getattr(plan.counts, field) for plan in plans) for field in fields})
+    actions = [action for plan in plans for action in plan.actions]
     return Plan(
-        actions=tuple(action for plan in plans for action in plan.actions),
+        actions=(*_granted(actions, counts.in_progress), *(each for each in actions if not isinstance(each, GrantNodes))),
         nodes={name: status for plan in plans for name, status in plan.nodes.items()},
         wake_at=min((plan.wake_at for plan in plans if plan.wake_at is not None), default=None),
-        counts=Counts(**{field: sum(getattr(plan.counts, field) for plan in plans) for field in fields}),
+        counts=counts,
         auto_upgrade=any(plan.auto_upgrade for plan in plans),
     )
+
+
+def _granted(actions: Iterable[Action], in_progress: int) -> tuple[Action, ...]:
+    """Return one entry into the ledger for all. Grants without meaning wait for company while any rollout goes on."""
+    grants = [action for action in actions if isinstance(action, GrantNodes)]
+    add = {name: stamp for each in grants for name, stamp in each.add.items()}
+    drop = tuple(sorted({name for each in grants for name in each.drop} - add.keys()))
+    if not add and (in_progress or not drop):
+        return ()
+    return (GrantNodes(add, drop, why=next(each.why for each in grants if each.add or not add)),)
