@@ -42,7 +42,8 @@ class InProcessTransport:
         self.latency = latency
         self.interfere = interfere
         self._broken: set[Stream] = set()
-        self._open: set[Stream] = set()
+        self._open: dict[Stream, None] = {}
+        """In the order in which they were opened, so that they are cut in the same order in every run."""
         self._closed = False
 
     async def request(self, method: str, path: str, *, query: Mapping[str, str] | None = None,
@@ -73,7 +74,7 @@ class InProcessTransport:
         answer = self._handle(Request("GET", unquote(path), {**query, "watch": query.get("watch", "true")}))
         if isinstance(answer, Answer):
             raise refusal(Response(answer.status, answer.headers, answer.body))
-        self._open.add(answer)
+        self._open[answer] = None
         try:
             chunks = aiter(answer.chunks())
             while True:
@@ -89,7 +90,7 @@ class InProcessTransport:
                 yield line
         finally:
             answer.close()
-            self._open.discard(answer)
+            self._open.pop(answer, None)
             self._broken.discard(answer)
 
     async def close(self) -> None:
