@@ -10,6 +10,8 @@ import sys
 import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from importlib.metadata import version
+from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
@@ -30,6 +32,7 @@ from gpuward.kube.election import Candidate
 from gpuward.kube.election_thread import ElectionThread
 from gpuward.kube.lease import Timing
 from gpuward.kube.ledger import LeaseLedger
+from gpuward.recorder.recorder import Recorder
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -45,6 +48,8 @@ class Flags(msgspec.Struct, frozen=True):
     zap_time_encoding: str
     zap_encoder: str
     zap_devel: bool
+    recorder_dir: str
+    no_recorder: bool
 
 
 def go_bool(name: str, text: str) -> Callable[[F], F]:
@@ -63,6 +68,8 @@ def go_bool(name: str, text: str) -> Callable[[F], F]:
 @click.option("--zap-time-encoding", default="epoch", show_default=True, help="epoch, millis, nano, iso8601, rfc3339 ...")
 @click.option("--zap-encoder", type=click.Choice(["json", "console"]), default="json", show_default=True, help="Log format.")
 @go_bool("--zap-devel", "Log for people: text, and debug lines too.")
+@click.option("--recorder-dir", default="", help="Where `gpuward replay` finds what was decided: 32 MiB; by default in $TMPDIR.")
+@click.option("--no-recorder", is_flag=True, help="Record nothing for `gpuward replay`.")
 def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
     """Run the operator. The namespace is that of $OPERATOR_NAMESPACE, which must be set."""
     flags = Flags(**values)
@@ -87,6 +94,10 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         candidate = _candidate(settings, flags) if flags.leader_elect else None
         elector = _elector(access, candidate, lambda: operator.ledger) if candidate else None
         operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True, candidate)
+        if not flags.no_recorder:
+            recorder = Recorder(_folder(flags), version("gpuward"))
+            operator.upgrade.recorders.append(recorder.note)
+            stack.callback(recorder.close)
         stop = _stopped()
         routes = metrics_routes(operator.metrics)
         await stack.enter_async_context(serve("--metrics-bind-address", flags.metrics_bind_address, routes))
@@ -103,6 +114,11 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
         log.info("Stopped")
+
+
+def _folder(flags: Flags) -> Path:
+    """Return where the recorder writes: by default a folder for this user, as several may share a machine."""
+    return Path(flags.recorder_dir or f"{os.environ.get('TMPDIR', '/tmp')}/gpuward-recorder-{os.geteuid()}")
 
 
 def _candidate(settings: Settings, flags: Flags) -> Candidate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
 import structlog
 
 from gpuward.controllers.drivers import DriverReader
@@ -17,6 +18,8 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.ports import Outcome
+from gpuward.recorder.recorder import done
+from gpuward.recording.frame import Pass
 from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.gathering import is_driver_pod
 
@@ -46,6 +49,9 @@ class UpgradeController:
         """Called with each plan once it has been carried out."""
         self.observers: list[Callable[[Snapshot, Plan], None]] = []
         """The same, with the facts that the plan was made of."""
+        self.recorders: list[Callable[[Pass], None]] = []
+        """Called with each pass that decided, or failed to: on what, by which policies and when, and how it went."""
+        self._begun: Pass | None = None
         self._metrics = metrics
         self._log = structlog.get_logger(source=self.name)
         self._planner = Planner()
@@ -53,14 +59,28 @@ class UpgradeController:
 
     def decide(self, snapshot: Snapshot, now: float) -> Plan:
         """Return the plan for the fleet under the policies in force."""
-        policies = self._reader.read(snapshot).upgrades
-        if not self._interest.covers(*policies) or not self._ledger_known():
+        drivers = self._reader.read(snapshot)
+        self._begun = None
+        if not self._interest.covers(*drivers.upgrades) or not self._ledger_known():
             return self.plan.waiting()
-        return self._planner.decide(snapshot, policies, now)
+        begun = Pass(snapshot, drivers.upgrades, now, drivers.policy.view.name if drivers.policy.view else "")
+        try:
+            plan = self._planner.decide(snapshot, drivers.upgrades, now)
+        except Exception as error:
+            self._record(msgspec.structs.replace(begun, error=type(error).__name__))
+            raise
+        self._begun = msgspec.structs.replace(begun, plan=plan, troubled=tuple(self._planner.troubles))
+        return plan
+
+    def _record(self, seen: Pass) -> None:
+        for recorder in self.recorders:
+            recorder(seen)
 
     def report(self, snapshot: Snapshot, decision: Plan, outcomes: Sequence[Outcome]) -> None:
         """Log each state entered, each eviction, and each node passed over, once; set the metrics."""
         self.plan = decision
+        if self._begun is not None:
+            self._record(msgspec.structs.replace(self._begun, outcomes=done(decision, outcomes)))
         for listener in self.listeners:
             listener(decision)
         for observer in self.observers:

@@ -1,0 +1,1 @@
+"""The flight recorder: recordings of passes in a ring of files, written beside the loop and read again."""

@@ -1,0 +1,96 @@
+"""Read recordings from files, as the moments that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+from gpuward.errors import InputError
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PolicyView
+from gpuward.recorder.ring import PATTERN
+from gpuward.recording.changes import Changes
+from gpuward.recording.codec import Decoder, NotARecording
+from gpuward.recording.frame import Frame, Header, Shown
+from gpuward.recording.rebuilding import Facts
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """Hold one recorded pass with all the facts that it was decided on."""
+
+    snapshot: Snapshot
+    policies: tuple[UpgradePolicy, ...]
+    policy: str
+    """The ClusterPolicy's name; empty without one."""
+    shown: dict[str, Shown]
+    """What was decided then about each managed node, in short."""
+    frame: Frame
+    gpuward: str
+    """The version of gpuward that decided."""
+
+    @property
+    def at(self) -> float:
+        """Return the time for which the pass decided."""
+        return self.frame.at
+
+
+def recordings(path: Path) -> list[Path]:
+    """Return the recordings at a path, oldest first: the file, or those of a folder.
+
+    Raises:
+        InputError: there are none.
+    """
+    if path.is_dir():
+        if found := sorted(path.glob(PATTERN)):
+            return found
+        raise InputError("FILE", str(path), f"no {PATTERN} is in it: name a folder that `gpuward run` wrote to")
+    if not path.is_file():
+        raise InputError("FILE", str(path), "there is no such file: name a recording, or a folder of them")
+    return [path]
+
+
+def moments(path: Path, note: Callable[[str], None]) -> Iterator[Moment]:
+    """Return what the recordings at a path hold, oldest first. `note` is told of what cannot be read of them.
+
+    Raises:
+        InputError: a file is no recording, or one that this gpuward cannot read.
+    """
+    for file in recordings(path):
+        try:
+            decoder = Decoder(file.read_bytes())
+        except OSError as error:
+            raise InputError("FILE", str(file), f"it cannot be read: {error.strerror}") from error
+        try:
+            yield from _moments(decoder)
+        except NotARecording as error:
+            raise InputError("FILE", str(file), str(error)) from error
+        if decoder.torn:
+            note(f"{file.name}: the last {decoder.torn} bytes are left out, from a record on of which {decoder.damage}")
+
+
+def _moments(decoder: Decoder) -> Iterator[Moment]:
+    facts, shown = Facts(), dict[str, Shown]()
+    version, policy, policies = "", "", tuple[UpgradePolicy, ...]()
+    for record in decoder:
+        if isinstance(record, Header):
+            version = record.gpuward
+            continue
+        try:
+            facts.apply(record if isinstance(record, Changes) else record.changes)
+        except (ValueError, KeyError) as error:
+            raise NotARecording(f"it contradicts itself: {error}") from error
+        if isinstance(record, Changes):
+            continue
+        policies = policies if record.policies is UNSET else record.policies
+        policy = policy if record.policy is UNSET else record.policy
+        shown = {name: short for name, short in {**shown, **record.shown}.items() if short is not None}
+        yield Moment(_named(facts.snapshot(), policy), policies, policy, shown, record, version)
+
+
+def _named(snapshot: Snapshot, policy: str) -> Snapshot:
+    """Return the facts with the name of the ClusterPolicy, which commands that would help name; its body is not recorded."""
+    return msgspec.structs.replace(snapshot, policies=(PolicyView(policy),) if policy else ())

@@ -1,0 +1,85 @@
+"""Record passes on a thread of its own: the loop hands over references to frozen facts, and never waits."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from gpuward.model.plan import Plan
+from gpuward.ports import Outcome
+from gpuward.recorder.ring import Limits, Ring
+from gpuward.recording.frame import Done, Pass
+from gpuward.recording.journal import Journal
+
+ROOM: Final = 64
+"""Passes that may wait to be recorded. Those that find no room are counted in the next frame, which holds their changes too."""
+_PATIENCE: Final = 10.0
+"""Seconds that the end of the process waits for what is not written yet."""
+
+
+class Recorder:
+    """Record passes until something goes wrong: then there is one warning and no recorder, and nothing else changes."""
+
+    def __init__(self, folder: Path, version: str, limits: Limits | None = None, *, room: int = ROOM) -> None:
+        self._folder = folder
+        self._limits = limits or Limits()
+        self._journal = Journal(version)
+        self._waiting: queue.Queue[Pass | None] = queue.Queue(room)
+        self._missed = 0
+        self._off = False
+        self._log = structlog.get_logger(source="recorder")
+        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+        self._thread.start()
+
+    def note(self, seen: Pass) -> None:
+        """Take a pass over, to be recorded soon. Never waits and never fails."""
+        if self._off:
+            return
+        try:
+            self._waiting.put_nowait(seen)
+        except queue.Full:
+            self._missed += 1
+
+    def close(self) -> None:
+        """Write what waits and end."""
+        if not self._off:
+            try:
+                self._waiting.put(None, timeout=_PATIENCE)
+            except queue.Full:
+                return
+        self._thread.join(_PATIENCE)
+
+    def _work(self) -> None:
+        try:
+            self._record_all(Ring(self._folder, self._limits))
+        except Exception as error:  # whatever it is, the operator goes on without a recorder
+            self._off = True
+            self._log.warning("The flight recorder is off", folder=str(self._folder), error=f"{type(error).__name__}: {error}")
+
+    def _record_all(self, ring: Ring) -> None:
+        try:
+            while (seen := self._waiting.get()) is not None:
+                missed, self._missed = self._missed, 0
+                self._journal.missed(missed)
+                if not self._journal.wants(seen):
+                    continue
+                if ring.is_full:
+                    ring.begin(self._journal.begin(seen))
+                else:
+                    ring.add(self._journal.add(seen))
+        finally:
+            ring.close()
+
+
+def done(plan: Plan, outcomes: Sequence[Outcome]) -> tuple[Done, ...]:
+    """Return how the actions of a plan ended, by their numbers in it."""
+    numbers = {id(action): number for number, action in enumerate(plan.actions)} if outcomes else {}
+    return tuple(
+        Done(numbers[id(outcome.action)], outcome.error, outcome.dropped, outcome.idle)
+        for outcome in outcomes if id(outcome.action) in numbers
+    )

@@ -1,0 +1,170 @@
+"""What changed between two snapshots, of all that an upgrade decision reads and of nothing else.
+
+Custom resources never get in: what was decided by is the typed upgrade policy, which a frame holds. Of a node's annotations only
+those of NVIDIA's and ours get in, as anything may be in the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Generic, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from gpuward import names
+from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.views import BudgetView, DaemonSetView, NodeView, PodView, RevisionView
+
+RECORDED: Final = (names.NVIDIA_GROUP + "/", names.GPUWARD_GROUP + "/")
+"""Prefixes of the annotations that are recorded."""
+MERGED: Final = frozenset({"labels", "annotations"})
+"""Fields of which only the keys that differ are kept; None says that a key is gone."""
+MOST: Final = 1000
+"""Views in one part, so that encoding one takes a few milliseconds at most."""
+
+View = NodeView | PodView | DaemonSetView | RevisionView | BudgetView
+V = TypeVar("V", NodeView, PodView, DaemonSetView, RevisionView, BudgetView)
+
+
+class Table(msgspec.Struct, Generic[V], frozen=True, omit_defaults=True):
+    """Hold what changed about views of one kind, by namespace and name."""
+
+    new: Mapping[str, V] = {}
+    changed: Mapping[str, Mapping[str, object]] = {}
+    """Only the fields that differ."""
+    gone: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    """All keys in their order, where it is another one than that of the views before with the new ones after them."""
+
+
+class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Hold what changed between two snapshots. Small things are given whole, if they changed."""
+
+    namespace: str | UnsetType = UNSET
+    nodes: Table[NodeView] = Table()
+    pods: Table[PodView] = Table()
+    daemonsets: Table[DaemonSetView] = Table()
+    revisions: Table[RevisionView] = Table()
+    budgets: Table[BudgetView] = Table()
+    refusals: Mapping[str, Refusal] | UnsetType = UNSET
+    unsettled: frozenset[str] | UnsetType = UNSET
+    grants: Mapping[str, str] | UnsetType | None = UNSET
+
+
+NOTHING: Final = Snapshot("")
+"""What a recording begins from."""
+
+
+def changes_between(before: Snapshot, after: Snapshot) -> Changes:
+    """Return what changed. Views that are the same objects are not looked into."""
+    return Changes(
+        namespace=_whole(before.namespace, after.namespace),
+        nodes=_table(before.nodes, after.nodes),
+        pods=_pods(before, after),
+        daemonsets=_listed(before.daemonsets, after.daemonsets),
+        revisions=_listed(before.revisions, after.revisions),
+        budgets=_listed(before.budgets, after.budgets),
+        refusals=_whole(before.refusals, after.refusals),
+        unsettled=_whole(before.unsettled, after.unsettled),
+        grants=_whole(before.grants, after.grants),
+    )
+
+
+def in_parts(changes: Changes) -> Iterator[Changes]:
+    """Return the new nodes and pods in parts of a size that nobody waits for, and at last all the rest."""
+    nodes, pods = changes.nodes.new, changes.pods.new
+    if len(nodes) + len(pods) > MOST:
+        for part in _split(nodes):
+            yield Changes(nodes=Table(new=part))
+        for few in _split(pods):
+            yield Changes(pods=Table(new=few))
+        rest_of_nodes = msgspec.structs.replace(changes.nodes, new={})
+        rest_of_pods = msgspec.structs.replace(changes.pods, new={})
+        changes = msgspec.structs.replace(changes, nodes=rest_of_nodes, pods=rest_of_pods)
+    yield changes
+
+
+def key_of(view: View) -> str:
+    """Return by what a view is known in its table."""
+    return view.name if isinstance(view, NodeView) else f"{view.namespace}/{view.name}"
+
+
+T = TypeVar("T")
+
+
+def _whole(before: T, after: T) -> T | UnsetType:
+    return UNSET if before is after or before == after else after
+
+
+def _split(views: Mapping[str, V]) -> Iterator[dict[str, V]]:
+    keys = list(views)
+    for start in range(0, len(keys), MOST):
+        yield {key: views[key] for key in keys[start:start + MOST]}
+
+
+def _pods(before: Snapshot, after: Snapshot) -> Table[PodView]:
+    """Return what changed about pods; those of a node of which none changed are the same tuple."""
+    old: dict[str, PodView] = {}
+    new: dict[str, PodView] = {}
+    for node, pods in after.pods.items():
+        was = before.pods.get(node, ())
+        if was is not pods:
+            old.update(_keyed(was))
+            new.update(_keyed(pods))
+    for node, was in before.pods.items():
+        if node not in after.pods:
+            old.update(_keyed(was))
+    return _table(old, new)
+
+
+def _listed(before: tuple[V, ...], after: tuple[V, ...]) -> Table[V]:
+    """Return what changed about views whose order may matter."""
+    old: dict[str, V] = _keyed(before)
+    new: dict[str, V] = _keyed(after)
+    table: Table[V] = _table(old, new)
+    expected = (*(key for key in old if key in new), *table.new)
+    order = () if expected == tuple(new) else tuple(new)
+    return Table(table.new, table.changed, table.gone, order)
+
+
+def _keyed(views: Iterable[V]) -> dict[str, V]:
+    return {key_of(view): view for view in views}
+
+
+def _table(old: Mapping[str, V], new: Mapping[str, V]) -> Table[V]:
+    added: dict[str, V] = {}
+    changed: dict[str, Mapping[str, object]] = {}
+    for key, view in new.items():
+        was = old.get(key)
+        if was is view:
+            continue
+        if was is None:
+            added[key] = _scrubbed(view)
+        elif fields := _fields(_scrubbed(was), _scrubbed(view)):
+            changed[key] = fields
+    gone = tuple(key for key in old if key not in new)
+    return Table(added, changed, gone)
+
+
+def _scrubbed(view: V) -> V:
+    """Return a view without what is not recorded."""
+    if isinstance(view, NodeView):
+        kept = {key: value for key, value in view.annotations.items() if key.startswith(RECORDED)}
+        if len(kept) < len(view.annotations):
+            return msgspec.structs.replace(view, annotations=kept)
+    return view
+
+
+def _fields(old: View, new: View) -> dict[str, object]:
+    changed: dict[str, object] = {}
+    for field in new.__struct_fields__:
+        was, now = getattr(old, field), getattr(new, field)
+        if was is not now and was != now:
+            changed[field] = _keys(was, now) if field in MERGED else now
+    return changed
+
+
+def _keys(was: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
+    changed: dict[str, str | None] = {key: value for key, value in now.items() if was.get(key) != value}
+    return changed | {key: None for key in was if key not in now}

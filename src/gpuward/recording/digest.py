@@ -1,0 +1,52 @@
+"""The digest of a plan: equal for equal plans, today and for a later gpuward whose types have more fields."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from gpuward.model.plan import NodeStatus, Plan
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def digest(plan: Plan) -> str:
+    """Return the digest of all that a plan says.
+
+    Fields are named here, or left out where they have their default, so that one more does not change the digest of every plan.
+    """
+    counts = plan.counts
+    what = (
+        [(type(action).__name__, _set_fields(action)) for action in plan.actions],
+        {name: _status(status) for name, status in plan.nodes.items()},
+        _time(plan.wake_at),
+        (counts.total, counts.in_progress, counts.done, counts.failed, counts.available, counts.pending, counts.unavailable),
+        plan.auto_upgrade,
+    )
+    return hashlib.blake2b(_encoder.encode(what), digest_size=16).hexdigest()
+
+
+def _status(status: NodeStatus) -> tuple[object, ...]:
+    hold = status.hold
+    held = (hold.reason, hold.args, _time(hold.since), _time(hold.until)) if hold is not None else None
+    return status.state, _time(status.since), held, status.label, status.turn
+
+
+def _time(seconds: float | None) -> float | None:
+    return None if seconds is None else float(seconds)
+
+
+def _set_fields(struct: msgspec.Struct) -> dict[str, object]:
+    """Return the fields that do not have their default."""
+    fields = {}
+    for field in msgspec.structs.fields(struct):
+        value = getattr(struct, field.name)
+        default = field.default if field.default is not msgspec.NODEFAULT else _made(field.default_factory)
+        if value != default:
+            fields[field.name] = value
+    return fields
+
+
+def _made(factory: object) -> object:
+    return factory() if callable(factory) else msgspec.NODEFAULT

@@ -1,0 +1,111 @@
+"""Make snapshots of changes again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import msgspec
+from msgspec import UNSET
+
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import BudgetView, DaemonSetView, NodeView, PodView, RevisionView
+from gpuward.recording.changes import MERGED, NOTHING, Changes, Table, V
+
+
+class Facts:
+    """Hold the facts as of the last change. Views that did not change stay the same objects."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeView] = {}
+        self._pods: dict[str, PodView] = {}
+        self._on_node: dict[str, dict[str, PodView]] = {}
+        self._grouped: dict[str, tuple[PodView, ...]] = {}
+        self._daemonsets: dict[str, DaemonSetView] = {}
+        self._revisions: dict[str, RevisionView] = {}
+        self._budgets: dict[str, BudgetView] = {}
+        self._rest = NOTHING
+
+    def apply(self, changes: Changes) -> None:
+        """Take changes over.
+
+        Raises:
+            ValueError: they are not about these facts.
+        """
+        _apply(self._nodes, changes.nodes)
+        self._regroup(changes.pods)
+        self._daemonsets = _ordered(_apply(self._daemonsets, changes.daemonsets), changes.daemonsets)
+        self._revisions = _ordered(_apply(self._revisions, changes.revisions), changes.revisions)
+        self._budgets = _ordered(_apply(self._budgets, changes.budgets), changes.budgets)
+        rest = self._rest
+        self._rest = msgspec.structs.replace(
+            rest,
+            namespace=rest.namespace if changes.namespace is UNSET else changes.namespace,
+            refusals=rest.refusals if changes.refusals is UNSET else changes.refusals,
+            unsettled=rest.unsettled if changes.unsettled is UNSET else changes.unsettled,
+            grants=rest.grants if changes.grants is UNSET else changes.grants,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Return the facts, frozen."""
+        return msgspec.structs.replace(
+            self._rest,
+            nodes=dict(self._nodes),
+            pods=dict(self._grouped),
+            daemonsets=tuple(self._daemonsets.values()),
+            revisions=tuple(self._revisions.values()),
+            budgets=tuple(self._budgets.values()),
+        )
+
+    def _regroup(self, table: Table[PodView]) -> None:
+        touched = [*table.new, *table.changed, *table.gone]
+        before = {key: self._pods[key].node for key in touched if key in self._pods}
+        _apply(self._pods, table)
+        groups = set(before.values())
+        for key in touched:
+            pod = self._pods.get(key)
+            if key in before and (pod is None or pod.node != before[key]):
+                del self._on_node[before[key]][key]
+            if pod is not None:
+                self._on_node.setdefault(pod.node, {})[key] = pod
+                groups.add(pod.node)
+        for node in groups:
+            if pods := self._on_node[node]:
+                self._grouped[node] = tuple(pods.values())
+            else:
+                self._grouped.pop(node, None)
+
+
+def _apply(views: dict[str, V], table: Table[V]) -> dict[str, V]:
+    for key in table.gone:
+        if views.pop(key, None) is None:
+            raise ValueError(f"{key} goes and was not there")
+    for key, fields in table.changed.items():
+        if key not in views:
+            raise ValueError(f"{key} changes and was not there")
+        views[key] = _changed(views[key], fields)
+    views.update(table.new)
+    return views
+
+
+def _changed(view: V, fields: Mapping[str, object]) -> V:
+    types = _types(type(view))
+    values = {
+        field: _merged(getattr(view, field), value) if field in MERGED else msgspec.convert(value, types[field])
+        for field, value in fields.items() if field in types
+    }
+    return msgspec.structs.replace(view, **values)
+
+
+def _merged(before: Mapping[str, str], changes: object) -> dict[str, str]:
+    changed = msgspec.convert(changes, dict[str, str | None])
+    return {key: value for key, value in {**before, **changed}.items() if value is not None}
+
+
+def _ordered(views: dict[str, V], table: Table[V]) -> dict[str, V]:
+    return {key: views[key] for key in table.order} if table.order else views
+
+
+@cache
+def _types(view: type[msgspec.Struct]) -> dict[str, object]:
+    return {field.name: field.type for field in msgspec.structs.fields(view)}

@@ -1,0 +1,69 @@
+"""Recordings of rollouts that were really played."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from gpuward.controllers.planning import Planner
+from gpuward.model.plan import Plan
+from gpuward.recorder.reading import Moment, moments
+from gpuward.recorder.recorder import Recorder
+from gpuward.recorder.ring import Limits
+from gpuward.recording.digest import digest
+from gpuward.recording.frame import Pass
+from tests.journeys.stage import Stage
+
+PLENTY = 100_000
+"""Passes that may wait to be recorded: in virtual time they come faster than any disk writes."""
+
+
+class Flight:
+    """Record the operator of a stage, also beyond its restart, and keep the passes themselves to compare."""
+
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        self.folder = folder
+        self.limits = limits
+        self.passes: list[Pass] = []
+        self._recorder: Recorder | None = None
+
+    def board(self, stage: Stage) -> None:
+        """Begin to record, in the operator that a stage has now."""
+        self.land()
+        recorder = self._recorder = Recorder(self.folder, "1.2.3", self.limits, room=PLENTY)
+        stage.operator.upgrade.recorders += [self.passes.append, recorder.note]
+
+    def land(self) -> None:
+        """Write all that waits."""
+        if self._recorder is not None:
+            self._recorder.close()
+            self._recorder = None
+
+    def moments(self) -> list[Moment]:
+        """Return what was recorded; what cannot be read fails the test."""
+        self.land()
+        return read(self.folder)
+
+
+def read(path: Path) -> list[Moment]:
+    """Return what recordings hold, all of it."""
+    notes: list[str] = []
+    found = list(moments(path, notes.append))
+    assert notes == []
+    return found
+
+
+def again(moment: Moment) -> Plan:
+    """Decide again what was decided at a moment."""
+    return Planner().decide(moment.snapshot, moment.policies, moment.at)
+
+
+def differing(found: list[Moment]) -> list[float]:
+    """Return the times at which another plan comes out than was recorded."""
+    return [moment.at for moment in found if digest(again(moment)) != moment.frame.digest]
+
+
+def folder() -> Path:
+    """Make an empty folder, for tests that the stage calls without fixtures."""
+    return Path(tempfile.mkdtemp(prefix="gpuward-flight-"))
+
