@@ -163,7 +163,8 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
          ("raise maxUnavailable to 2", "this node then waits for its turn (2nd)")],
     ),
     "place in a queue that moves, under two limits": (
-        World(fleet(4, state=WAITING), policy(unavailable=1, parallel=1), "n3"), Reason.UNAVAILABLE_LIMIT, [],
+        World(fleet(4, state=WAITING), policy(unavailable=1, parallel=1), "n2"), Reason.UNAVAILABLE_LIMIT,
+        [("raise maxParallelUpgrades to 3, and maxUnavailable to 3", AT_ONCE)],
     ),
     "job": (
         of(under_way(State.WAIT_FOR_JOBS_REQUIRED), JOB, rules=policy(wait_for="app=job")), Reason.JOBS_RUNNING,

@@ -55,11 +55,15 @@ def remedies(snapshot: Snapshot, policy: UpgradePolicy, now: float, name: str) -
 def _found(trial: _Trial, question: Question) -> Iterator[Remedy]:
     """Try each fix alone, and then those that change nothing alone in pairs."""
     idle: list[Fix] = []
+    helped = False
     for candidate in candidates(question):
+        if isinstance(candidate, Dial) and candidate.last_resort and helped:
+            continue
         fix = trial.smallest(candidate) if isinstance(candidate, Dial) else candidate
         if fix is None:
             continue
         if (remedy := trial.remedy([fix])) is not None:
+            helped = True
             yield remedy
         else:
             idle.append(fix)

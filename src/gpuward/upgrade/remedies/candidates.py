@@ -96,11 +96,20 @@ def _more_unavailable(question: Question) -> Iterator[Candidate]:
         yield fixes.uncordon(node)
     total = len(question.plan.nodes)
     yield Dial(case.policy.max_unavailable.of(total) + 1, total, lambda count: fixes.set_max_unavailable(case, count))
+    yield from _more_of_both(question)
 
 
 def _more_parallel(question: Question) -> Iterator[Candidate]:
     case, total = question.case, len(question.plan.nodes)
     yield Dial(case.policy.max_parallel_upgrades + 1, total, lambda count: fixes.set_max_parallel(case, count))
+    yield from _more_of_both(question)
+
+
+def _more_of_both(question: Question) -> Iterator[Candidate]:
+    case, total = question.case, len(question.plan.nodes)
+    unavailable, parallel = case.policy.max_unavailable.of(total), case.policy.max_parallel_upgrades
+    if parallel:
+        yield Dial(1, total, lambda step: fixes.raise_both(case, unavailable + step, parallel + step), last_resort=True)
 
 
 _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {

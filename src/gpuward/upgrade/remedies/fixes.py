@@ -41,6 +41,8 @@ class Dial(msgspec.Struct, frozen=True):
     low: int
     high: int
     at: Callable[[int], Fix]
+    last_resort: bool = False
+    """Whether it is of interest only where nothing else helps."""
 
 
 # Nodes.
@@ -175,6 +177,13 @@ def set_max_parallel(case: Case, count: int) -> Fix:
     """Return the fix that lets so many upgrades be under way."""
     policy = replace(case.policy, max_parallel_upgrades=count)
     return change_policy(case, f"raise maxParallelUpgrades to {count}", {"maxParallelUpgrades": count}, policy)
+
+
+def raise_both(case: Case, unavailable: int, parallel: int) -> Fix:
+    """Return the fix that raises both limits of the fleet, where each alone would leave the other in the way."""
+    policy = replace(case.policy, max_unavailable=MaxUnavailable(count=unavailable), max_parallel_upgrades=parallel)
+    do = f"raise maxParallelUpgrades to {parallel}, and maxUnavailable to {unavailable}"
+    return change_policy(case, do, {"maxParallelUpgrades": parallel, "maxUnavailable": unavailable}, policy)
 
 
 def change_rollout(case: Case, do: str, fields: Mapping[str, object], rollout: RolloutSettings) -> Fix:
