@@ -2,7 +2,8 @@
 
 One reflector follows one selection. It lists in pages, then watches from the list's version; after a break it goes on
 from the last version seen, and lists again only when the server no longer keeps that version (410). A watch is ended
-by the server after some minutes, so that a load balancer or a forgotten connection cannot hold it; bookmarks come at
+by the server after some minutes, so that a load balancer or a forgotten connection cannot hold it, and so that a right
+which was taken away is noticed: kube-apiserver looks at rights only when a watch begins. Bookmarks come at
 least every minute or so, so that silence for longer means that the connection is dead.
 """
 
