@@ -12,20 +12,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuward import names
-from gpuward.model.actions import Action, DeletePod, PatchNode
-from gpuward.model.plan import Plan
+from gpuward.model.actions import Action, DeletePod, EvictPod, PatchNode
+from gpuward.model.plan import Plan, Reason
 from gpuward.model.policy import Drain, UpgradePolicy
 from gpuward.model.record import CordonOwner
+from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State, check_transition
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.views import BudgetView, NodeView, PodView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.explain import sentence
+from gpuward.upgrade.judging import Memory
 from tests import build
 from tests.upgrade import world
 
 NAMES = ("n0", "n1", "n2", "n3", "n4")
-DRIVERS = ("550", "560", "570")
+DRIVERS = ("550", "560", "570", "550" + world.RELABELLED, "560" + world.RELABELLED)
+POOL = {"pool": "gpu"}
+"""The label by which the driver DaemonSet selects its nodes."""
 
 
 def examples(count: int) -> settings:
@@ -37,6 +41,20 @@ def rarely(value: bool) -> st.SearchStrategy[bool]:
     """Draw a value once in eight, so that several rare things seldom hide what they would show alone."""
     return st.sampled_from([not value] * 7 + [value])
 
+
+rollouts = st.builds(
+    RolloutSettings,
+    failure_budget=st.builds(FailureBudget, st.sampled_from([0, 1, 3]), st.sampled_from([0, 10, 100])),
+    deadlines=st.dictionaries(
+        st.sampled_from([State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED,
+                         State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED]),
+        st.sampled_from([0.0, 1.0, 5.0, 45.0]),
+    ),
+    retries=st.integers(0, 3),
+    retry_backoff=st.sampled_from([1.0, 60.0]),
+    device_holders=st.sampled_from(DeviceHolders),
+    kill_at_deadline=st.booleans(),
+)
 
 policies = st.builds(
     build.policy,
@@ -52,6 +70,7 @@ policies = st.builds(
     ),
     auto_upgrade=st.sampled_from([True, True, True, False]),
     admit=st.sampled_from([True, True, True, False]),
+    rollout=rollouts,
 )
 
 workloads = st.builds(
@@ -60,6 +79,9 @@ workloads = st.builds(
     st.sampled_from(["a", "b", "c"]),
     owner=st.sampled_from(["ReplicaSet"] * 6 + ["Job", "DaemonSet", None]),
     uses_gpu=rarely(False),
+    holds=st.sampled_from(["", "", "", "hostPath /dev/nvidia0"]),
+    ready=rarely(False),
+    grace=st.sampled_from([0.0, 30.0, 600.0]),
     empty_dir=rarely(True),
     mirror=rarely(True),
     phase=st.sampled_from(["Running"] * 6 + ["Pending", "Succeeded"]),
@@ -67,10 +89,21 @@ workloads = st.builds(
     labels=st.sampled_from([{}, {"app": "job"}, {names.DRAIN_SKIP: "true"}]),
 )
 
+budgets = st.builds(
+    BudgetView,
+    st.just("default"),
+    st.sampled_from(["x", "y"]),
+    selector=st.sampled_from([(), (("app", "in", frozenset({"job"})),)]),
+    allowed=st.sampled_from([0, 1, 2]),
+    healthy=st.sampled_from([0, 3]),
+    desired=st.sampled_from([1, 3]),
+    expected=st.sampled_from([0, 1, 3, 5]),
+)
+
 
 @st.composite
 def nodes_with_pods(draw: st.DrawFn, name: str) -> tuple[NodeView, list[PodView]]:
-    node = build.node(name, cordoned=draw(rarely(True)), ready=draw(rarely(False)))
+    node = build.node(name, cordoned=draw(rarely(True)), ready=draw(rarely(False)), labels=POOL)
     digest = "d1" if draw(rarely(True)) else ""
     driver = draw(st.sampled_from(["550", "550", "550", "560", "570"]))
     pods = [build.driver_pod(name, driver, ready=draw(rarely(False)), config_digest=digest)]
@@ -84,7 +117,9 @@ def nodes_with_pods(draw: st.DrawFn, name: str) -> tuple[NodeView, list[PodView]
 def fleets(draw: st.DrawFn) -> Snapshot:
     members = [draw(nodes_with_pods(name)) for name in NAMES[: draw(st.integers(1, len(NAMES)))]]
     pods = [pod for _, mine in members for pod in mine]
-    return build.cluster([node for node, _ in members], pods, digest=draw(st.sampled_from(["", "d1"])))
+    snapshot = build.cluster([node for node, _ in members], pods, digest=draw(st.sampled_from(["", "d1"])), selects=POOL)
+    over = draw(st.one_of(st.just([]), st.lists(budgets, max_size=2, unique_by=lambda budget: budget.name)))
+    return msgspec.structs.replace(snapshot, budgets=tuple(over))
 
 
 class Watched:
@@ -97,9 +132,11 @@ class Watched:
         self.foreign = {name for name, node in snapshot.nodes.items() if node.unschedulable}
         self.by_hand: set[str] = set()
         """Nodes whose state somebody chose: they are under way whatever the limits say."""
+        self.memory = Memory()
 
     def decide(self) -> Plan:
-        plan = decide(self.snapshot, self.policy, self.now)
+        plan = decide(self.snapshot, self.policy, self.now, self.memory)
+        assert plan == decide(self.snapshot, self.policy, self.now), "a memory changes nothing"
         assert plan.wake_at is None or plan.wake_at > self.now
         for hold in plan.holds.values():
             assert sentence(hold)
@@ -125,11 +162,24 @@ class Watched:
     def check_deletion(self, action: DeletePod) -> None:
         pods = self.snapshot.pods[action.node]
         pod = next(pod for pod in pods if pod.ref == action.pod)
-        users = [user for user in pods if user.uses_gpu and not user.finished]
-        if pod.labels["app"] == names.DRIVER_APP and users:
+        users = [user for user in pods if self.must_leave(user)]
+        if pod.labels.get("app") == names.DRIVER_APP and users:
             digest = self.snapshot.daemonsets[0].config_digest
             assert digest
             assert pod.config_digest == digest, f"{users[0].ref} still uses the driver of {action.node}"
+
+    def must_leave(self, pod: PodView) -> bool:
+        """Tell whether the driver may not be taken away under a pod."""
+        holders = self.policy.rollout.device_holders
+        return not pod.finished and (pod.uses_gpu or (bool(pod.holds) and holders is not DeviceHolders.IGNORE))
+
+    def managed(self) -> set[str]:
+        """Return the nodes that count: those with a driver pod, or that should get one."""
+        return {
+            name for name in self.snapshot.nodes
+            if world.selected(self.snapshot, name)
+            or any(pod.labels.get("app") == names.DRIVER_APP for pod in self.snapshot.pods.get(name, ()))
+        }
 
     def perform(self, actions: Iterable[Action]) -> None:
         """Perform actions of which some may be refused; a refusal drops the rest of its node's actions."""
@@ -139,7 +189,7 @@ class Watched:
                 continue
             before = self.snapshot
             try:
-                self.snapshot = world.perform(before, action)
+                self.snapshot = world.perform(before, action, self.now)
             except world.Refused:
                 dropped.add(action.lane)
                 continue
@@ -151,12 +201,13 @@ class Watched:
         started = self.snapshot.nodes[name].state in IN_PROGRESS and before.nodes[name].state not in IN_PROGRESS
         if not started:
             return
-        under_way = {name for name, node in self.snapshot.nodes.items() if node.state in IN_PROGRESS} - self.by_hand
+        managed = {name: node for name, node in self.snapshot.nodes.items() if name in self.managed()}
+        under_way = {name for name, node in managed.items() if node.state in IN_PROGRESS} - self.by_hand
         limit = self.policy.max_parallel_upgrades
         assert not limit or len(under_way) <= limit, f"{sorted(under_way)} are more than {limit}"
         if patch.unschedulable and before.nodes[name].ready:
-            out = {name for name, node in self.snapshot.nodes.items() if node.unschedulable or not node.ready}
-            allowed = self.policy.max_unavailable.of(len(self.snapshot.nodes))
+            out = {name for name, node in managed.items() if node.unschedulable or not node.ready}
+            allowed = self.policy.max_unavailable.of(len(managed))
             assert len(out) <= allowed, f"{sorted(out)} are more than {allowed}"
         self.by_hand.discard(name)
 
@@ -180,7 +231,9 @@ class Watched:
         self.by_hand.add(name)
 
 
-people = st.sampled_from(["cordon", "uncordon", "ready", "unready", "retarget", "request", "pause", "resume"])
+people = st.sampled_from(
+    ["cordon", "uncordon", "ready", "unready", "retarget", "request", "pause", "resume", "leave", "return", "late pod"]
+)
 relabelling = st.sampled_from([str(state) for state in State])
 machinery = st.sampled_from(["gone", "made", "pods-ready", "pass", "pass", "pass", "crash"])
 steps = st.one_of(
@@ -217,6 +270,11 @@ def intervene(cluster: Watched, kind: str, name: str, value: str) -> None:
         cluster.snapshot = world.retarget(cluster.snapshot, value)
     elif kind == "request":
         cluster.snapshot = world.annotate(cluster.snapshot, name, names.UPGRADE_REQUESTED, "true")
+    elif kind in ("leave", "return"):
+        cluster.snapshot = world.label(cluster.snapshot, name, "pool", "gpu" if kind == "return" else None)
+    elif kind == "late pod":
+        pods = [*cluster.snapshot.pods.get(name, ()), build.gpu_pod(name, f"late-{cluster.now}", created=cluster.now)]
+        cluster.snapshot = world.with_pods(cluster.snapshot, name, pods)
     elif kind == "relabel":
         cluster.relabel(name, value)
     else:
@@ -235,13 +293,23 @@ def run_pass(cluster: Watched, dice: random.Random) -> None:
 
 def check_end(end: world.Rollout, foreign: set[str]) -> None:
     """See that every node is done and in service, or says why not, and that nothing is left to do."""
-    assert not end.plan.actions
+    assert all(isinstance(action, EvictPod) and action.pod.uid in end.end.refusals for action in end.plan.actions)
+    for name, node in end.end.nodes.items():
+        if name not in end.plan.nodes and not world.selected(end.end, name):
+            check_released(node, name in foreign)
     for name, status in end.plan.nodes.items():
         node = end.end.nodes[name]
-        if status.hold is None:
+        if status.hold is None or status.hold.reason is Reason.METADATA_BEHIND:
             assert status.state in (State.DONE, State.UNKNOWN), f"{name} is {status.state} and waits for nothing"
             assert node.unschedulable == (name in foreign), f"{name} was left {'' if node.unschedulable else 'un'}cordoned"
             assert node.record is None or node.record.cordon is not CordonOwner.GPUWARD, f"{name} is thought to carry our cordon"
+
+
+def check_released(node: NodeView, foreign: bool) -> None:
+    """See that nothing of an upgrade is left on a node that is no driver's any more."""
+    assert names.UPGRADE_STATE not in node.labels
+    assert not {names.UPGRADE_RECORD, names.INITIALLY_UNSCHEDULABLE, names.WAIT_FOR_JOBS_SINCE} & set(node.annotations)
+    assert node.unschedulable == foreign
 
 
 @examples(100)
@@ -282,7 +350,7 @@ def test_relabelling_by_hand_breaks_no_promise(
     for step in script:
         happen(cluster, step, dice)
     end = world.rollout(cluster.snapshot, cluster.policy, now=cluster.now)
-    assert not end.plan.actions
+    assert all(isinstance(action, EvictPod) and action.pod.uid in end.end.refusals for action in end.plan.actions)
 
 
 @examples(100)

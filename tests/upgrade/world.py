@@ -16,7 +16,7 @@ from gpuward.model.actions import Action, DeletePod, EvictPod, PatchNode
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import decode_record
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.views import NodeView, PodView, Ref
 from gpuward.upgrade.decide import decide
 from tests import build
@@ -28,27 +28,38 @@ class Refused(Exception):
     """Answer a write whose precondition does not hold."""
 
 
-def apply(snapshot: Snapshot, actions: Collection[Action]) -> Snapshot:
+def apply(snapshot: Snapshot, actions: Collection[Action], now: float = build.NOW) -> Snapshot:
     """Perform actions in order.
 
     Raises:
         Refused: a precondition of one does not hold.
     """
     for action in actions:
-        snapshot = perform(snapshot, action)
+        snapshot = perform(snapshot, action, now)
     return snapshot
 
 
-def perform(snapshot: Snapshot, action: Action) -> Snapshot:
+def perform(snapshot: Snapshot, action: Action, now: float = build.NOW) -> Snapshot:
     """Perform one action as an API server would at once, its graceful deletions as a mark on the pod."""
     if isinstance(action, PatchNode):
         return _with_node(snapshot, _patched(snapshot, action))
     if isinstance(action, EvictPod):
-        return _deleted(snapshot, action.node, action.pod)
+        return _evicted(snapshot, action, now)
     assert isinstance(action, DeletePod), f"the upgrade asked for {action}"
     if action.last_look and any(pod.uses_gpu and not pod.finished for pod in snapshot.pods.get(action.node, ())):
         raise Refused(f"the last look found a GPU pod on {action.node}")
     return _deleted(snapshot, action.node, action.pod)
+
+
+def _evicted(snapshot: Snapshot, action: EvictPod, now: float) -> Snapshot:
+    """Evict a pod, or note that a budget refused: one that has room gets it back at once, for pods come back elsewhere."""
+    pod = next((pod for pod in snapshot.pods.get(action.node, ()) if pod.ref == action.pod), None)
+    over = [budget for budget in snapshot.budgets if pod is not None and not pod.evicted_freely and budget.covers(pod)]
+    if pod is None or not (len(over) > 1 or any(budget.allowed < 1 and not budget.lets_go(pod) for budget in over)):
+        return _deleted(snapshot, action.node, action.pod)
+    before = snapshot.refusals.get(pod.uid)
+    refusal = Refusal(now, before.count + 1 if before else 1, "the budget says no")
+    return replace(snapshot, refusals={**snapshot.refusals, pod.uid: refusal})
 
 
 def _patched(snapshot: Snapshot, action: PatchNode) -> NodeView:
@@ -105,8 +116,14 @@ def pods_gone(snapshot: Snapshot, at: str, now: float) -> Snapshot:
 
 
 def pods_made(snapshot: Snapshot, at: str, now: float) -> Snapshot:
-    """Let the DaemonSets make the driver and the validator pod that a node lacks, the driver of the newest template."""
+    """Let the DaemonSets make the driver and the validator pod that a node lacks, the driver of the newest template.
+
+    From a node that they do not select any more they take their pods away.
+    """
     pods = list(snapshot.pods.get(at, ()))
+    if not selected(snapshot, at):
+        ours = {names.DRIVER_APP, names.VALIDATOR_APP}
+        return with_pods(snapshot, at, [replace(pod, deleting=pod.deleting or pod.labels.get("app") in ours) for pod in pods])
     apps = {pod.labels.get("app") for pod in pods}
     newest = max(snapshot.revisions, key=lambda revision: revision.revision)
     if names.DRIVER_APP not in apps:
@@ -115,6 +132,11 @@ def pods_made(snapshot: Snapshot, at: str, now: float) -> Snapshot:
     if names.VALIDATOR_APP not in apps:
         pods.append(build.validator(at, ready=False, created=float(int(now))))
     return with_pods(snapshot, at, pods)
+
+
+def selected(snapshot: Snapshot, at: str) -> bool:
+    """Tell whether the driver DaemonSet selects a node."""
+    return snapshot.daemonsets[0].node_selector.items() <= snapshot.nodes[at].labels.items()
 
 
 def pods_ready(snapshot: Snapshot, at: str, now: float) -> Snapshot:
@@ -149,18 +171,28 @@ def crashed(snapshot: Snapshot, at: str) -> Snapshot:
     return with_pods(snapshot, at, [replace(p, restarts=11) if new else p for p, new in zip(pods, is_new, strict=True)])
 
 
+RELABELLED = "-relabelled"
+"""Ends the name of a driver whose template differs from that of the driver without it in labels and annotations only."""
+
+
 def retarget(snapshot: Snapshot, driver: str, *, digest: str = "") -> Snapshot:
     """Let somebody change the driver of the DaemonSet; going back to an old template makes its revision the newest."""
     others = [revision for revision in snapshot.revisions if revision.hash != driver]
-    newest = build.revision(driver, 1 + max(revision.revision for revision in others), digest=digest)
+    number = 1 + max(revision.revision for revision in others)
+    newest = build.revision(driver, number, digest=digest, pods=driver.removesuffix(RELABELLED))
     daemonsets = (replace(snapshot.daemonsets[0], config_digest=digest),)
     return replace(snapshot, revisions=(*others, newest), daemonsets=daemonsets)
 
 
 def relabel(snapshot: Snapshot, at: str, state: str | None) -> Snapshot:
     """Let somebody set a node's state label, or take it away."""
+    return label(snapshot, at, names.UPGRADE_STATE, state)
+
+
+def label(snapshot: Snapshot, at: str, key: str, value: str | None) -> Snapshot:
+    """Let somebody set one of a node's labels, or take it away."""
     node = snapshot.nodes[at]
-    return _with_node(snapshot, replace(node, labels=_merged(node.labels, {names.UPGRADE_STATE: state})))
+    return _with_node(snapshot, replace(node, labels=_merged(node.labels, {key: value})))
 
 
 def annotate(snapshot: Snapshot, at: str, key: str, value: str | None) -> Snapshot:
@@ -209,20 +241,32 @@ class Rollout(NamedTuple):
         return [str(state) for patch in patches if patch.node.name == name for state in patch.entered]
 
 
+PATIENCE = 4000.0
+"""Seconds in which nothing happens but evictions that budgets refuse: longer than any deadline of the tests."""
+
+
 def rollout(
-    snapshot: Snapshot, policy: UpgradePolicy, *, now: float = build.NOW, broken: Collection[str] = (), passes: int = 100
+    snapshot: Snapshot, policy: UpgradePolicy, *, now: float = build.NOW, broken: Collection[str] = (), passes: int = 400
 ) -> Rollout:
-    """Decide, perform and let the world turn, until neither has anything to do. A rollout that does not end fails the test."""
+    """Decide, perform and let the world turn, until neither has anything to do. A rollout that does not end fails the test.
+
+    Where a budget never gives way and nothing limits the time to ask it, the asking is no end of the world.
+    """
     history: list[tuple[Snapshot, Plan]] = []
+    moved = now
     for _ in range(passes):
         plan = decide(snapshot, policy, now)
         history.append((snapshot, plan))
-        after = turn(apply(snapshot, plan.actions), now, broken=broken)
+        after = turn(apply(snapshot, plan.actions, now), now, broken=broken)
         if after == snapshot:
             if plan.wake_at is None:
                 return Rollout(snapshot, now, tuple(history))
             assert plan.wake_at > now, "the plan wakes at a time that has come already"
             now = plan.wake_at
-        else:
-            snapshot, now = after, now + 1.0
+            continue
+        if replace(after, refusals=snapshot.refusals) != snapshot:
+            moved = now
+        elif now - moved > PATIENCE:
+            return Rollout(snapshot, now, tuple(history))
+        snapshot, now = after, now + 1.0
     raise AssertionError(f"no end after {passes} passes: {history[-1][1].actions}")
