@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuward import names
 from gpuward.kube import resources
+from gpuward.model.states import State
 from gpuward.sandbox.store import Event
 from tests.journeys.stage import OLD, POLICY, Stage, on_stage
 
@@ -134,3 +135,23 @@ async def test_what_the_policy_refers_to_is_named_while_it_is_missing_and_found_
                                                     "metadata": {"name": "mirror", "namespace": NAMESPACE}})
     await stage.until(lambda: stage.get("daemonsets.apps", "nvidia-driver-daemonset")["spec"] != before, within=30)
     await stage.installed()
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxUnavailable": "100%", "maxParallelUpgrades": 1})
+async def test_a_switch_to_precompiled_drivers_takes_the_nodes_one_by_one_and_no_driver_from_under_a_workload(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", node="gpu-1")
+    stage.watch_limits()
+    await stage.patch_policy("driver/version", "580")
+    await stage.patch_policy("driver/usePrecompiled", True)
+    await stage.until(lambda: all(pod["metadata"]["labels"][names.PRECOMPILED] == "true" for pod in drivers(stage))
+                      and stage.all_are(State.DONE))
+    assert stage.most_in_progress == 1
+    assert State.POD_DELETION_REQUIRED in stage.entered("gpu-1")
+    assert stage.cordons() == []
+
+
+def drivers(stage: Stage) -> list[dict[str, Any]]:
+    """Return the driver pods, whatever mode they are of."""
+    component = (names.COMPONENT_LABEL, names.DRIVER_COMPONENT)
+    return [pod for pod in stage.pods() if component in pod["metadata"]["labels"].items()]

@@ -152,15 +152,17 @@ def _driver_image(snapshot: Snapshot) -> str:
 def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyView, snapshot: Snapshot) -> list[Action]:
     """Delete the driver DaemonSets of kernels that no node runs any more, and of a mode that was switched off.
 
-    Where drivers are left to NVIDIADrivers the pods run on, owned by nobody, until the upgrade replaces them node by node.
+    Where drivers are left to NVIDIADrivers, or are precompiled now and were not before, or the other way round, the pods run on,
+    owned by nobody, until the upgrade replaces them node by node.
     """
     owned = [ds for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.uid == view.uid and not ds.deleting]
     if policy.spec.driver.is_left_to_nvidia_drivers:
         why = "drivers are left to NVIDIADrivers"
         known = DRIVERS not in snapshot.unlisted
         return [DeleteObject("DaemonSet", ref, orphan=True, why=why) for ref in left_daemon_sets(owned) if known]
+    running = {ds.ref for ds in owned if ds.desired or ds.misscheduled}
     return [
-        DeleteObject("DaemonSet", ref, why="the policy makes other driver DaemonSets now")
+        DeleteObject("DaemonSet", ref, orphan=ref in running, why="the policy makes other driver DaemonSets now")
         for state in states
         if state.name == "state-driver"
         for ref in stale_driver_daemon_sets(state, owned)

@@ -131,15 +131,16 @@ def _mig_config(node: NodeView, policy: LabelPolicy) -> dict[str, str | None]:
 def _driver(node: NodeView, labels: Mapping[str, str | None], policy: LabelPolicy, pods: Iterable[PodView]
             ) -> dict[str, str | None]:
     """Return who owns the node's driver, where NVIDIADrivers do, and that a driver pod that nobody owns is to be replaced."""
+    at_rest = node.upgrade_label in ("", State.DONE)
     if policy.claims is None:
-        return {}
+        switched = policy.driver_upgrades and at_rest and any(_is_of_other_mode(pod, policy) for pod in pods)
+        return {names.UPGRADE_STATE: str(State.UPGRADE_REQUIRED)} if switched else {}
     there = {key: value for key, value in labels.items() if value is not None}
     owner = owner_of(node.name, there, policy.claims)
     wanted: dict[str, str | None] = {}
     if isinstance(owner, str) and owner != node.labels.get(names.DRIVER_OWNER, ""):
         wanted[names.DRIVER_OWNER] = owner or None
     claim = _claim(policy.claims, owner if isinstance(owner, str) else node.labels.get(names.DRIVER_OWNER))
-    at_rest = node.upgrade_label in ("", State.DONE)
     if claim is not None and claim.auto_upgrade and at_rest and any(map(_is_left_driver, pods)):
         wanted[names.UPGRADE_STATE] = str(State.UPGRADE_REQUIRED)
     return wanted
@@ -153,6 +154,12 @@ def _is_left_driver(pod: PodView) -> bool:
     """Tell whether a pod holds a driver that no DaemonSet owns: one that its ClusterPolicy left to the NVIDIADrivers."""
     is_driver = pod.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
     return is_driver and pod.orphan and pod.phase == "Running" and not pod.deleting
+
+
+def _is_of_other_mode(pod: PodView, policy: LabelPolicy) -> bool:
+    """Tell whether a driver that no DaemonSet owns was left behind because drivers are precompiled now, or no longer are."""
+    mode = pod.labels.get(names.PRECOMPILED)
+    return _is_left_driver(pod) and mode is not None and mode != str(policy.precompiled).lower()
 
 
 def _annotations(node: NodeView, policy: LabelPolicy, present: bool, owner: str | None) -> dict[str, str | None]:

@@ -48,6 +48,8 @@ class LabelPolicy(msgspec.Struct, frozen=True):
     default_workload: Workload = Workload.CONTAINER
     kata: bool = False
     default_mig_config: str = ""
+    precompiled: bool = False
+    """Whether the ClusterPolicy's drivers are precompiled."""
     claims: tuple[Claim, ...] | None = None
     """What NVIDIADrivers say about nodes; None where drivers are the ClusterPolicy's."""
     discovery_grace: float = _DEFAULTS.discovery_grace
@@ -84,6 +86,7 @@ def label_policy(
         default_workload=Workload(sandbox.default_workload),
         kata=sandbox.mode == "kata",
         default_mig_config=mig.config.default if mig.is_enabled and mig.config is not None else "",
+        precompiled=spec.driver.is_precompiled,
         claims=tuple(claims) if spec.driver.is_left_to_nvidia_drivers else None,
         discovery_grace=settings.discovery_grace,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from gpuward import names
 from gpuward.crd.clusterpolicy import ClusterPolicy, ClusterPolicySpec
 from gpuward.errors import PolicyError
 from gpuward.operands import (
@@ -115,6 +116,8 @@ def _is_kept(ref: ObjectRef, ctx: Context) -> bool:
     """Tell whether an object stays, although its wanted state did not make it.
 
     Built-in MIG configurations stay when the policy names others; and while there are no GPU nodes, which can be an outage of
-    their discovery, no DaemonSet is touched.
+    their discovery, no DaemonSet is touched. A driver DaemonSet of another mode goes in its own way, since its pods run on.
     """
+    if ref.kind == "DaemonSet" and ref.name == names.DRIVER_APP:
+        return True
     return ref in mig_manager.kept(ctx) or (ref.kind == "DaemonSet" and not ctx.facts.has_gpu_nodes)
