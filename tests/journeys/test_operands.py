@@ -138,7 +138,7 @@ async def test_what_the_policy_refers_to_is_named_while_it_is_missing_and_found_
 
 
 @on_stage(gpu_nodes=2, upgrade={"maxUnavailable": "100%", "maxParallelUpgrades": 1})
-async def test_a_switch_to_precompiled_drivers_takes_the_nodes_one_by_one_and_no_driver_from_under_a_workload(stage: Stage) -> None:
+async def test_a_switch_to_precompiled_drivers_takes_node_by_node_and_no_driver_from_under_a_workload(stage: Stage) -> None:
     await stage.installed()
     await stage.deploy("inference", node="gpu-1")
     stage.watch_limits()
