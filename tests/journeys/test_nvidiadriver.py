@@ -11,7 +11,7 @@ import yaml
 from gpuward import names
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
-from gpuward.model.states import IN_PROGRESS
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.messages import Answer, Request, Stream, refusal
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.operands.build import EXAMPLES
@@ -135,6 +135,22 @@ async def test_drivers_run_on_through_the_switch_and_are_replaced_node_by_node(s
     assert stage.cordons() == []
     await stage.until(lambda: stage.policy_status()["state"] == condition(stage, "default")[0] == "ready")
     assert len(stage.warnings("Skipping pod")) <= 1, "that new driver pods wait for their nodes is by design"
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+async def test_a_switch_in_mid_rollout_loses_no_node_s_state(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", 3)
+    await make(stage, nvidia_driver("default", ALL_AT_ONCE, default=True, version=NEW))
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.all_are(State.POD_RESTART_REQUIRED) and all(map(stage.cordoned, stage.states())))
+    stage.watch_limits()
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.upgraded()
+    for node in stage.states():
+        assert stage.entered(node) == [State.VALIDATION_REQUIRED, State.DONE]
+        assert len(driver_pods(stage, node)) == 1
+    assert stage.cordons() == []
 
 
 @on_stage(gpu_nodes=6)

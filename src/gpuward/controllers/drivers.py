@@ -53,6 +53,9 @@ class Drivers(msgspec.Struct, frozen=True):
     owners: Mapping[str, Owner] = {}
     """Whose each node with GPUs should be, while drivers are theirs."""
     conflicts: Mapping[str, Conflict] = {}
+    moving: frozenset[str] = frozenset()
+    """The NVIDIADrivers to or from which nodes are about to be moved, empty for nobody; until labels say so it is open what
+    they make."""
     known: bool = True
     """False while they cannot be listed."""
 
@@ -68,6 +71,11 @@ class Drivers(msgspec.Struct, frozen=True):
             return (self.policy.upgrades,)
         unowned = msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True)
         return (*(self._upgrades(each) for each in self.active), unowned)
+
+    @property
+    def decidable(self) -> tuple[UpgradePolicy, ...]:
+        """Return those that can be decided on: nodes that are about to get an owner are nobody's matter until then."""
+        return tuple(policy for policy in self.upgrades if not (policy.unowned and "" in self.moving))
 
     def upgrades_of(self, node: NodeView | None) -> UpgradePolicy:
         """Return the upgrade policy that a node's driver is a matter of."""
@@ -134,7 +142,8 @@ class DriverReader:
             return Drivers(policy, active, known=known)
         claims = tuple(each.claim for each in active)
         owners = self._owners.judge(snapshot.nodes, claims)
-        return Drivers(policy, active, True, owners, conflicts(owners.values(), claims), known)
+        moving = _moving(owners, snapshot) if policy.valid is not None else frozenset()
+        return Drivers(policy, active, True, owners, conflicts(owners.values(), claims), moving, known)
 
     def _driver(
         self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]
@@ -144,6 +153,16 @@ class DriverReader:
         found = before.get(key) or _read(view, rollout)
         self._read[key] = found
         return found if found.view == view else msgspec.structs.replace(found, view=view)
+
+
+def _moving(owners: Mapping[str, Owner], snapshot: Snapshot) -> frozenset[str]:
+    moving: set[str] = set()
+    for name, wanted in owners.items():
+        node = snapshot.nodes[name]
+        current = node.labels.get(names.DRIVER_OWNER, "")
+        if isinstance(wanted, str) and wanted != current and not node.deleting:
+            moving |= {current, wanted}
+    return frozenset(moving)
 
 
 def _are_in_force(policy: ActivePolicy, snapshot: Snapshot) -> bool:

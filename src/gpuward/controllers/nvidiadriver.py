@@ -85,8 +85,8 @@ class NVIDIADriverController:
             return Driving()
         found = {each.view.name: verdict for each in drivers.active if (verdict := _refusal(each, drivers)) is not None}
         able = [each for each in drivers.active if each.view.name not in found and self._surroundings.known_for(each.view)]
-        moving = _moving(snapshot, drivers)
-        rendered = {each.view.name: self._render(each, drivers, snapshot) for each in able if each.view.name not in moving}
+        settled = [each for each in able if each.view.name not in drivers.moving]
+        rendered = {each.view.name: self._render(each, drivers, snapshot) for each in settled}
         waiting: dict[str, str] = {}
         for name, made in rendered.items():
             waits = waiting_states([made.state], snapshot)
@@ -152,17 +152,6 @@ def _refusal(each: ActiveDriver, drivers: Drivers) -> Verdict | None:
     if conflict := drivers.conflicts.get(each.view.name):
         return verdicts.conflicting(str(conflict), node=conflict.node)
     return None
-
-
-def _moving(snapshot: Snapshot, drivers: Drivers) -> frozenset[str]:
-    """Return the NVIDIADrivers to or from which nodes are about to be moved: until labels say so it is open what they make."""
-    moving: set[str] = set()
-    for name, wanted in drivers.owners.items() if drivers.policy.valid is not None else ():
-        node = snapshot.nodes[name]
-        current = node.labels.get(names.DRIVER_OWNER, "")
-        if isinstance(wanted, str) and wanted != current and not node.deleting:
-            moving |= {current, wanted}
-    return frozenset(moving)
 
 
 def _probe(drivers: Drivers, rendered: Mapping[str, Rendered], snapshot: Snapshot) -> Iterable[Prepared]:

@@ -63,9 +63,10 @@ class UpgradeController:
         self._begun = None
         if not self._interest.covers(*drivers.upgrades) or not self._ledger_known():
             return self.plan.waiting()
-        begun = Pass(snapshot, drivers.upgrades, now, drivers.policy.view.name if drivers.policy.view else "")
+        policies = drivers.decidable
+        begun = Pass(snapshot, policies, now, drivers.policy.view.name if drivers.policy.view else "")
         try:
-            plan = self._planner.decide(snapshot, drivers.upgrades, now)
+            plan = self._planner.decide(snapshot, policies, now)
         except Exception as error:
             self._record(msgspec.structs.replace(begun, error=type(error).__name__))
             raise

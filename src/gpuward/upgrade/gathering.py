@@ -97,6 +97,11 @@ def concerns(policy: UpgradePolicy, node: NodeView) -> bool:
     return owner == policy.driver if policy.driver else not (policy.unowned and owner)
 
 
+def _is_expected(node: NodeView, policy: UpgradePolicy) -> bool:
+    """Tell whether the NVIDIADriver that owns a node will select it, although the DaemonSet for it may have yet to be made."""
+    return bool(policy.driver) and node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"
+
+
 def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
     """Tell whether a DaemonSet holds drivers that are a matter of a policy."""
     owner = ds.owner if ds.owner is not None and ds.owner.kind == "NVIDIADriver" else None
@@ -135,7 +140,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: _Common) -> 
     state = node.state if node.state is not None else State.UNKNOWN
     record = node.record or Record(state=state)
     stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
-    wanted = any(selector.items() <= node.labels.items() for selector in common.selectors)
+    wanted = any(selector.items() <= node.labels.items() for selector in common.selectors) or _is_expected(node, policy)
     leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or node.record is not None)
     busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover
     if not drivers and not busy:
