@@ -8,9 +8,9 @@ from gpuward.controllers.drivers import DriverReader
 from gpuward.kube.cluster import Cluster
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
+from gpuward.model.selectors import matches
 from gpuward.model.views import PodView
 from gpuward.ports import Observer
-from gpuward.upgrade.selectors import matches
 from gpuward.wire.pods import keep_pods
 
 

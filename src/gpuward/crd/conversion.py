@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpuward.crd.selectors import is_selector
 from gpuward.errors import PolicyError
 from gpuward.model import policy as model
+from gpuward.model.selectors import is_selector
 
 if TYPE_CHECKING:
     from gpuward.crd.driver_upgrade import DriverUpgradePolicy

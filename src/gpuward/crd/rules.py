@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpuward.crd.check import field_path
-from gpuward.crd.selectors import is_label_key, is_label_value
 from gpuward.crd.shapes import EnvVar
 from gpuward.errors import PolicyError
+from gpuward.model.selectors import is_label_key, is_label_value
 
 if TYPE_CHECKING:
     from gpuward.crd.facts import KubeObject

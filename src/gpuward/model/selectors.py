@@ -1,14 +1,75 @@
-"""Label selectors as requirements: what the API's two notations, text and object, both come down to."""
+"""Label selectors: the text that people write, by the rules of Kubernetes' apimachinery, and the requirements it stands for."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
 
 Requirement = tuple[str, str, frozenset[str]]
 """A label's key, an operator (in, notin, exists, absent, < or >) and the values that it compares with."""
 
-_NUMBER = re.compile(r"-?[0-9]+")
+_NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_PREFIX: Final = r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+_KEY: Final = rf"(?:{_PREFIX}/)?{_NAME}"
+_VALUE: Final = rf"(?:{_NAME})?"
+_LIST: Final = rf"{_VALUE}(?:\s*,\s*{_VALUE})*"
+
+_LABEL_KEY: Final = re.compile(_KEY)
+_LABEL_VALUE: Final = re.compile(_VALUE)
+_FORMS: Final = (
+    re.compile(rf"(?P<op>!?)\s*(?P<key>{_KEY})"),
+    re.compile(rf"(?P<key>{_KEY})\s*(?P<op>==|=|!=)\s*(?P<values>{_VALUE})"),
+    re.compile(rf"(?P<key>{_KEY})\s*(?P<op>[<>])\s*(?P<values>-?[0-9]{{1,18}})"),
+    re.compile(rf"(?P<key>{_KEY})\s+(?P<op>in|notin)\s*\(\s*(?P<values>{_LIST})\s*\)"),
+)
+_OPERATORS: Final = {"": "exists", "!": "absent", "=": "in", "==": "in", "!=": "notin"}
+_COMMA: Final = re.compile(r",(?![^(]*\))")
+_NUMBER: Final = re.compile(r"-?[0-9]+")
+
+
+def is_label_key(text: str) -> bool:
+    """Tell whether a text can be the key of a label or an annotation: a name of up to 63 characters, maybe prefixed."""
+    return _LABEL_KEY.fullmatch(text) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Tell whether a text can be the value of a label."""
+    return _LABEL_VALUE.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=64)
+def parse_selector(text: str) -> tuple[Requirement, ...]:
+    """Return the requirements of a selector such as `app=train,tier in (a,b),!keep`; an empty one has none.
+
+    Raises:
+        ValueError: the text is not a label selector.
+    """
+    return tuple(_requirement(part.strip()) for part in _COMMA.split(text)) if text.strip() else ()
+
+
+def _requirement(part: str) -> Requirement:
+    for form in _FORMS:
+        if found := form.fullmatch(part):
+            values = found.groupdict().get("values")
+            compared = frozenset() if values is None else frozenset(value.strip() for value in values.split(","))
+            return found["key"], _OPERATORS.get(found["op"], found["op"]), compared
+    raise ValueError(f"{part!r} is not a requirement on labels")
+
+
+def is_selector(text: str) -> bool:
+    """Tell whether a text is a label selector."""
+    try:
+        parse_selector(text)
+    except ValueError:
+        return False
+    return True
+
+
+def matches(selector: str, labels: Mapping[str, str]) -> bool:
+    """Tell whether labels satisfy every requirement of a selector; raise ValueError for a text that is none."""
+    return satisfied(parse_selector(selector), labels)
 
 
 def satisfied(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:

@@ -9,12 +9,12 @@ import msgspec
 from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record
+from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
-from gpuward.upgrade.selectors import matches
 
 
 class _Target(msgspec.Struct, frozen=True):

@@ -14,8 +14,8 @@ import msgspec
 from gpuward import names
 from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
+from gpuward.model.selectors import matches
 from gpuward.model.views import PodView
-from gpuward.upgrade.selectors import matches
 
 OWN_PODS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator", names.DRIVER_APP})
 """Pods that come and go with the driver: the workloads that the validator starts itself, and the driver pod, orphaned or not."""
