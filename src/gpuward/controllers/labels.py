@@ -11,6 +11,7 @@ from gpuward.controllers.drivers import DriverReader
 from gpuward.labels.decide import Labelling, decide_labels
 from gpuward.labels.discovery import Kept
 from gpuward.labels.policy import label_policy
+from gpuward.labels.settled import Settled
 from gpuward.model.actions import Action
 from gpuward.model.snapshot import Snapshot
 from gpuward.ports import Outcome
@@ -44,6 +45,7 @@ class LabelController:
         self._reader = reader
         self._log = structlog.get_logger(source=self.name)
         self._kept: Mapping[str, Kept] = {}
+        self._settled = Settled()
 
     def decide(self, snapshot: Snapshot, now: float) -> Labels:
         """Return a patch for each node whose labels differ from what they should be."""
@@ -52,7 +54,7 @@ class LabelController:
         if active.valid is None or (drivers.in_force and not drivers.known):
             return Labels()
         policy = label_policy(active.valid, drivers.claims, settings=active.upgrades.rollout)
-        return Labels(decide_labels(snapshot, policy, now))
+        return Labels(decide_labels(snapshot, policy, now, self._settled))
 
     def report(self, snapshot: Snapshot, decision: Labels, outcomes: Sequence[Outcome]) -> None:
         """Log what changed, and nodes that keep their operands though discovery sees no GPU there, once for each reason."""

@@ -10,6 +10,7 @@ from gpuward import names
 from gpuward.labels.discovery import Kept, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
 from gpuward.labels.owners import Claim, owner_of
 from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy, Workload
+from gpuward.labels.settled import Settled
 from gpuward.model.actions import PatchNode
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
@@ -30,22 +31,32 @@ class Labelling(msgspec.Struct, frozen=True):
     """Nodes that keep their operands though discovery sees no GPU there, and why."""
 
 
-def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float) -> Labelling:
-    """Return what to change about the labels of nodes; of nodes that are in doubt or on their way out nothing."""
+def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: Settled | None = None) -> Labelling:
+    """Return what to change about the labels of nodes; of nodes that are in doubt or on their way out nothing.
+
+    `settled` carries what is known from earlier calls.
+    """
+    settled = settled or Settled()
+    settled.prepare(snapshot, policy)
     nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
-    outage = is_outage(snapshot.nodes.values())
+    outage: bool | None = None
     patches: list[PatchNode | None] = []
     losses: dict[str, Loss] = {}
     for node in nodes:
         pods = snapshot.pods.get(node.name, ())
+        if settled.holds(node, pods):
+            continue
         if is_lost(node):
+            outage = is_outage(snapshot.nodes.values()) if outage is None else outage
             loss = judge_loss(
                 node, pods, outage=outage, grace=policy.discovery_grace, now=now, namespace=snapshot.namespace
             )
             losses[node.name] = loss
             patches.append(_keep(node, loss) if loss.kept else _patch(node, policy, pods))
         elif has_gpu(node) or not busy(node, pods, snapshot.namespace):
-            patches.append(_patch(node, policy, pods))
+            patches.append(patch := _patch(node, policy, pods))
+            if patch is None:
+                settled.add(node, pods)
     return Labelling(
         patches=tuple(patch for patch in patches if patch is not None),
         wake_at=min((loss.until for loss in losses.values() if loss.until is not None), default=None),
