@@ -22,6 +22,8 @@ class Outcome(msgspec.Struct, frozen=True):
     dropped: bool = False
     idle: bool = False
     """Whether a look showed that nothing had to be written."""
+    called_off: bool = False
+    """Whether the last look before it showed that it is not wanted now, or this process does not lead any more: no failure."""
 
 
 class Clock(Protocol):

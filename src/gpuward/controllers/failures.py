@@ -46,7 +46,7 @@ class Failures:
     def take(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
         """Take how actions ended; return the failures that people have not been told of: one for each different error."""
         failed = {outcome.action.lane: outcome for outcome in outcomes
-                  if outcome.error and not isinstance(outcome.action, EvictPod)}
+                  if outcome.error and not outcome.called_off and not isinstance(outcome.action, EvictPod)}
         told = {trouble.error for trouble in self._lanes.values()}
         before = self._lanes
         tried = {outcome.action.lane for outcome in outcomes}

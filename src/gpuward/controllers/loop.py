@@ -103,6 +103,10 @@ class Loop(Generic[D]):
         outcomes = await self.executor.execute(self._failures.due(decision.actions, now))
         self.passes += 1
         ended = self.clock.now()
+        for outcome in outcomes:
+            if outcome.called_off:
+                action = outcome.action
+                self._log.info("Called off", action=type(action).__name__, object=action.lane, reason=outcome.error)
         for outcome in self._failures.take(outcomes, ended):
             action = outcome.action
             self._log.warning("Action failed", action=type(action).__name__, object=action.lane, error=outcome.error)

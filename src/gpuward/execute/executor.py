@@ -69,6 +69,8 @@ class ApiExecutor:
             if not self.acting():
                 raise CalledOff("this process does not lead any more")
             wrote = await self._call(action)
+        except CalledOff as error:
+            return Outcome(action, error=str(error), called_off=True)
         except GpuwardError as error:
             return Outcome(action, error=str(error))
         except Exception as error:  # a bug in one action must not end the passes that are about other objects
