@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 
 import msgspec
 
@@ -20,7 +21,7 @@ def digest(plan: Plan) -> str:
     what = (
         [(type(action).__name__, _set_fields(action)) for action in plan.actions],
         {name: _status(status) for name, status in plan.nodes.items()},
-        _time(plan.wake_at),
+        plan.wake_at,
         (counts.total, counts.in_progress, counts.done, counts.failed, counts.available, counts.pending, counts.unavailable),
         plan.auto_upgrade,
     )
@@ -29,24 +30,19 @@ def digest(plan: Plan) -> str:
 
 def _status(status: NodeStatus) -> tuple[object, ...]:
     hold = status.hold
-    held = (hold.reason, hold.args, _time(hold.since), _time(hold.until)) if hold is not None else None
-    return status.state, _time(status.since), held, status.label, status.turn
-
-
-def _time(seconds: float | None) -> float | None:
-    return None if seconds is None else float(seconds)
+    held = (hold.reason, hold.args, hold.since, hold.until) if hold is not None else None
+    return status.state, status.since, held, status.label, status.turn
 
 
 def _set_fields(struct: msgspec.Struct) -> dict[str, object]:
     """Return the fields that do not have their default."""
-    fields = {}
-    for field in msgspec.structs.fields(struct):
-        value = getattr(struct, field.name)
-        default = field.default if field.default is not msgspec.NODEFAULT else _made(field.default_factory)
-        if value != default:
-            fields[field.name] = value
-    return fields
+    values = ((name, getattr(struct, name), default) for name, default in _defaults(type(struct)))
+    return {name: value for name, value, default in values if value != default}
 
 
-def _made(factory: object) -> object:
-    return factory() if callable(factory) else msgspec.NODEFAULT
+@cache
+def _defaults(struct: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
+    return tuple(
+        (field.name, field.default_factory() if callable(field.default_factory) else field.default)
+        for field in msgspec.structs.fields(struct)
+    )

@@ -83,9 +83,16 @@ def shown_between(before: Plan, after: Plan) -> dict[str, Shown | None]:
     """Return the nodes about which two plans differ in short."""
     changed: dict[str, Shown | None] = {
         name: shown(status) for name, status in after.nodes.items()
-        if (was := before.nodes.get(name)) is not status and (was is None or shown(was) != shown(status))
+        if (was := before.nodes.get(name)) is not status and (was is None or not _alike(was, status))
     }
     return changed | {name: None for name in before.nodes if name not in after.nodes}
+
+
+def _alike(one: NodeStatus, other: NodeStatus) -> bool:
+    """Tell whether two are shown alike. Thousands are compared in each pass, so nothing is made for it."""
+    if one.state is not other.state or one.label != other.label or (one.hold is None) is not (other.hold is None):
+        return False
+    return one.hold is None or other.hold is None or one.hold.reason is other.hold.reason
 
 
 def shown(status: NodeStatus) -> Shown:
