@@ -15,6 +15,7 @@ def written(given: dict[str, Any]) -> DriverUpgradePolicy:
     return msgspec.convert(given, DriverUpgradePolicy)
 
 
+@pytest.mark.weakness(8)
 def test_what_is_left_out_gets_nvidias_defaults() -> None:
     assert upgrade_policy(DriverUpgradePolicy()) == model.UpgradePolicy()
     assert upgrade_policy(NVIDIADriverUpgradePolicy()) == model.UpgradePolicy(auto_upgrade=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward.model.actions import EvictPod, PatchNode
 from gpuward.model.views import NodeView, Ref
 from tests.execute.bench import Bench, on_a_bench
@@ -15,6 +17,7 @@ def label(node: NodeView, key: str, value: str, *, expect: str | None = None) ->
 KEY = "nvidia.com/x"
 
 
+@pytest.mark.weakness(27)
 def test_a_failed_action_drops_the_rest_of_its_lane_only() -> None:
     async def play(bench: Bench) -> None:
         one, two = bench.node("gpu-1"), bench.node("gpu-2")
@@ -66,6 +69,7 @@ def test_evictions_are_dropped_when_the_patch_before_them_fails() -> None:
     on_a_bench(play)
 
 
+@pytest.mark.weakness(35)
 def test_who_does_not_lead_writes_nothing() -> None:
     async def play(bench: Bench) -> None:
         before = bench.sandbox.store.version

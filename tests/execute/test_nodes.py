@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward.execute.nodes import operations
 from gpuward.model.actions import PatchNode
 from gpuward.model.views import Ref
@@ -11,6 +13,7 @@ LABEL = "nvidia.com/state"
 PATH = "/metadata/labels/nvidia.com~1state"
 
 
+@pytest.mark.weakness(13)
 def test_every_patch_tests_the_uid_first() -> None:
     assert operations(PatchNode(NODE))[0] == {"op": "test", "path": "/metadata/uid", "value": "uid-1"}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gpuward import errors
 from gpuward.model.actions import DeletePod, EvictPod
 from gpuward.model.views import Ref
@@ -49,6 +51,7 @@ def test_a_refused_eviction_is_remembered_with_its_time_and_number_until_the_pod
     on_a_bench(play)
 
 
+@pytest.mark.weakness(23)
 def test_a_pod_that_is_gone_already_is_as_good_as_evicted() -> None:
     async def play(bench: Bench) -> None:
         pod = bench.pods("web")[0]

@@ -54,6 +54,7 @@ def sometimes(trouble: Callable[[Request, Proceed], Answer | Stream], share: flo
     return interfere
 
 
+@pytest.mark.weakness(4, 41)
 @pytest.mark.parametrize("trouble", [conflict, broken, busy, unreachable, lost])
 def test_a_rollout_survives(trouble: Callable[[Request, Proceed], Answer | Stream]) -> None:
     @on_stage(gpu_nodes=3, upgrade=ONE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from gpuward import names
 from gpuward.kube import resources
@@ -42,6 +43,7 @@ async def test_a_driver_that_crashes_fails_its_node_with_the_cause_while_the_oth
     assert cause(stage, "gpu-1") == ""
 
 
+@pytest.mark.weakness(1)
 @on_stage(gpu_nodes=3, upgrade=TWO)
 async def test_a_validation_that_does_not_end_is_never_taken_for_a_success(stage: Stage) -> None:
     await stage.installed()
@@ -71,6 +73,7 @@ async def test_a_failed_node_takes_part_again_when_the_version_changes(stage: St
     assert stage.cordons() == []
 
 
+@pytest.mark.weakness(28)
 @on_stage(gpu_nodes=2, upgrade=TWO)
 async def test_garbage_in_an_annotation_or_a_label_holds_that_node_and_no_other(stage: Stage) -> None:
     await stage.installed()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gpuward import names
 from gpuward.model.states import State
 from tests.journeys.stage import OLD, Stage, on_stage
@@ -39,6 +41,7 @@ def _ready_since(pod: dict[str, Any]) -> str:
     return next(str(one["lastTransitionTime"]) for one in pod["status"]["conditions"] if one["type"] == "Ready")
 
 
+@pytest.mark.weakness(39)
 @on_stage(gpu_nodes=3)
 async def test_an_idle_operator_asks_for_nothing(stage: Stage) -> None:
     await stage.installed()

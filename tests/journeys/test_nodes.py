@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward import names
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import gpu_node
@@ -45,6 +47,7 @@ async def test_a_node_that_stops_being_ready_in_mid_upgrade_does_not_stop_the_ot
     assert stage.most_in_progress == 2
 
 
+@pytest.mark.weakness(26)
 @on_stage(gpu_nodes=3, upgrade=ALL)
 async def test_a_driver_pod_without_a_place_is_warned_of_and_holds_nobody(stage: Stage) -> None:
     await stage.installed()
@@ -101,6 +104,7 @@ async def test_a_node_that_somebody_uncordons_in_mid_upgrade_still_ends_in_servi
     assert stage.cordons() == []
 
 
+@pytest.mark.weakness(26)
 @on_stage(gpu_nodes=3, upgrade=ALL)
 async def test_a_node_that_is_taken_away_in_mid_upgrade_gives_its_turn_back(stage: Stage) -> None:
     await stage.installed()

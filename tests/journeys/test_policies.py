@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.kube.stats import RequestKey
@@ -12,6 +14,7 @@ ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
 TWO = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
 
 
+@pytest.mark.weakness(2, 3)
 @on_stage(gpu_nodes=3, upgrade=ONE, interfere=blind_to_budgets)
 async def test_a_paused_rollout_disturbs_nobody_and_goes_on_where_it_was(stage: Stage) -> None:
     await stage.installed()

@@ -55,6 +55,7 @@ def _count_evictions(stage: Stage) -> Counter[str]:
     return evicted
 
 
+@pytest.mark.weakness(34, 35)
 @pytest.mark.parametrize("number", range(1, 22, 2))
 def test_killed_at_a_write(number: int) -> None:
     """Kill the operator right after the server has carried out its n-th write of the rollout, before it hears of it."""
@@ -91,6 +92,7 @@ def test_killed_at_a_write(number: int) -> None:
     play()
 
 
+@pytest.mark.weakness(34)
 @on_stage(gpu_nodes=2, upgrade=ONE, interfere=blind_to_budgets)
 async def test_the_time_that_a_step_has_taken_outlives_the_operator(stage: Stage) -> None:
     await stage.installed()

@@ -33,6 +33,7 @@ def test_the_limits_hold_at_every_moment_and_are_used(parallel: int, unavailable
     play()
 
 
+@pytest.mark.weakness(39, 40, 45)
 @on_stage(gpu_nodes=4, upgrade={"maxParallelUpgrades": 2, "maxUnavailable": "100%"})
 async def test_a_node_costs_six_writes_one_event_per_state_and_one_read(stage: Stage) -> None:
     await stage.installed()
@@ -63,6 +64,7 @@ def _per_node(spent: Any, nodes: int = 4) -> dict[str, float]:
     return figures
 
 
+@pytest.mark.weakness(39)
 @on_stage(gpu_nodes=2)
 async def test_a_rollout_costs_few_requests_beside_those_for_its_nodes(stage: Stage) -> None:
     await stage.installed()
@@ -123,6 +125,7 @@ async def test_another_template_with_the_same_driver_restarts_it_without_evictio
     assert not stage.client.stats.total("create", "pods/eviction")
 
 
+@pytest.mark.weakness(15)
 @on_stage(gpu_nodes=2, upgrade={"maxUnavailable": "100%"})
 async def test_another_label_for_the_pods_restarts_no_driver(stage: Stage) -> None:
     await stage.installed()

@@ -43,6 +43,7 @@ async def first_leads(stage: Stage) -> None:
     stage.begin_operator()
 
 
+@pytest.mark.weakness(35)
 @pytest.mark.parametrize("after", [0.5, 3.0, 4.5, 6.0, 8.5, 11.5, 13.0])
 def test_an_old_leader_whose_writes_come_late_and_a_new_one_stay_within_the_limit(after: float) -> None:
     """Every request of the old leader takes 8 s; meanwhile the node that it chose is to be skipped, so another goes first."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gpuward import names
 from gpuward.kube.stats import RequestKey
 from gpuward.model.states import State
@@ -44,6 +46,7 @@ def ready(stage: Stage, app: str) -> list[dict[str, Any]]:
     return [pod for pod in stage.workload_pods(app) if is_ready(pod)]
 
 
+@pytest.mark.weakness(42)
 @on_stage(gpu_nodes=2, upgrade=ALL | {"podDeletion": {"timeoutSeconds": 0}}, interfere=blind_to_budgets)
 async def test_refused_evictions_back_off_from_two_seconds_to_half_a_minute(stage: Stage) -> None:
     await stage.installed()
@@ -99,6 +102,7 @@ async def test_a_node_whose_pods_may_not_go_is_held_before_it_is_cordoned_and_go
     await stage.upgraded()
 
 
+@pytest.mark.weakness(43)
 @on_stage(gpu_nodes=4, upgrade=ALL)
 async def test_without_limits_a_budget_still_keeps_room_for_the_pods_that_move(stage: Stage) -> None:
     """Cordoning every node at once left the evicted pods no place to go, and no budget to evict the others under."""

@@ -82,6 +82,7 @@ def test_an_index_follows_every_change(watched: Watched) -> None:
     assert watched.cache.index_values("color") == {"blue"}
 
 
+@pytest.mark.weakness(41)
 def test_our_own_write_is_seen_at_once_and_a_late_event_does_not_undo_it(watched: Watched) -> None:
     watched.cache.learn(raw("a", 15, "green"))
     assert watched.colors()["a"] == "green"

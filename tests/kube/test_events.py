@@ -8,6 +8,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import pytest
+
 from gpuward import errors
 from gpuward.kube.client import Client
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder, Said, event_object
@@ -126,6 +128,7 @@ async def test_the_same_again_is_counted_on_the_first() -> None:
     assert patch.body["lastTimestamp"] > first.body["lastTimestamp"]
 
 
+@pytest.mark.weakness(47)
 @virtual
 async def test_an_event_that_must_stand_alone_does() -> None:
     async with Scene() as scene:

@@ -14,6 +14,7 @@ from gpuward.upgrade.step import STEPS, Step
 from tests.build import NOW, fleet, policy
 
 
+@pytest.mark.weakness(4, 26)
 @pytest.mark.parametrize("state", [State.DONE, State.CORDON_REQUIRED])
 def test_one_node_that_cannot_be_decided_on_does_not_stop_the_others(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     right = STEPS[state]

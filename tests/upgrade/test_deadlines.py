@@ -30,6 +30,7 @@ def within(deadlines: Mapping[State, float], **rest: object) -> UpgradePolicy:
     return msgspec.structs.replace(policy(**rest), rollout=RolloutSettings(deadlines=deadlines))  # type: ignore[arg-type]
 
 
+@pytest.mark.weakness(33)
 @pytest.mark.parametrize(
     ("pods", "told"),
     [
@@ -71,6 +72,7 @@ def test_a_deadline_counts_from_when_people_could_see_the_state() -> None:
     assert answer.plan.wake_at == NOW + 1e6 + 1
 
 
+@pytest.mark.weakness(33)
 @pytest.mark.parametrize(("state", "drain"), [(DELETION, None), (DRAINING, Drain(enable=True, timeout_seconds=0))])
 def test_an_eviction_without_a_timeout_of_nvidias_can_have_a_deadline_of_ours(state: State, drain: Drain | None) -> None:
     bounded = within({state: 90}, timeout=0, drain=drain)
@@ -85,6 +87,7 @@ def test_a_timeout_of_nvidias_counts_before_a_deadline_of_ours() -> None:
 JOB = gpu_pod(name="job", owner="Job", labels={"app": "job"})
 
 
+@pytest.mark.weakness(33)
 def test_jobs_that_may_take_for_ever_can_have_a_deadline_of_ours() -> None:
     bounded = within({JOBS: 90}, wait_for="app=job")
     begun = ask(node(), OLD, JOB, policy=bounded)

@@ -38,6 +38,7 @@ def test_an_unknown_label_is_left_alone(label: str, rules: UpgradePolicy) -> Non
         assert (answer.reason, answer.hold.args) == (Reason.UNKNOWN_STATE, {"label": label})
 
 
+@pytest.mark.weakness(26)
 def test_an_unknown_label_holds_its_node_and_no_other() -> None:
     snapshot = world.relabel(build.fleet(2), "n0", "nonsense")
     plan = decide(snapshot, policy(parallel=0), NOW)
@@ -69,6 +70,7 @@ def test_a_node_that_is_gone_is_not_mentioned() -> None:
     assert set(decide(left, policy(), NOW).nodes) == {"n1"}
 
 
+@pytest.mark.weakness(18)
 def test_a_skipped_node_is_marked_and_goes_no_further() -> None:
     answer = ask(node(labels=SKIP), OLD)
     assert answer.entered == ["upgrade-required"]
@@ -101,11 +103,13 @@ def test_a_cordon_before_the_upgrade_is_noted_as_foreign_at_once(pods: list[PodV
     assert answer.record.cordon == "other"
 
 
+@pytest.mark.weakness(10)
 def test_a_cordon_put_on_a_waiting_node_is_foreign() -> None:
     waiting = node(state=State.UPGRADE_REQUIRED, remembers=record(State.UPGRADE_REQUIRED), cordoned=True)
     assert ask(waiting, OLD, gpu_pod()).record.cordon == "other"
 
 
+@pytest.mark.weakness(10)
 def test_a_cordon_taken_off_a_waiting_node_is_ours_when_it_comes_back() -> None:
     """NVIDIA's operator notes a cordon when it queues the node; what counts is the moment of ours."""
     found = {names.INITIALLY_UNSCHEDULABLE: "true"}
@@ -143,6 +147,7 @@ def test_a_label_set_by_hand_leads_to_a_restart_or_a_fresh_validation(label: Sta
     assert not end.end.nodes["n0"].unschedulable
 
 
+@pytest.mark.weakness(11)
 @pytest.mark.parametrize("label", BY_HAND)
 def test_a_label_set_by_hand_never_takes_an_administrators_cordon(label: State) -> None:
     view = node(state=label, remembers=record(State.DONE), cordoned=True)
@@ -203,6 +208,7 @@ def test_a_failure_of_nvidias_operator_stays_until_the_driver_is_validated() -> 
 # Pausing.
 
 
+@pytest.mark.weakness(2, 3)
 @pytest.mark.parametrize("state", sorted(UNDISTURBED | {State.POD_RESTART_REQUIRED}))
 def test_a_paused_node_under_way_keeps_everything(state: State) -> None:
     answer = ask(under_way(state), OLD, gpu_pod(), validator(), policy=PAUSED)
@@ -287,6 +293,7 @@ def test_a_paused_validation_may_fail() -> None:
     assert (answer.entered, answer.reason) == (["upgrade-failed"], Reason.RETRY_LATER)
 
 
+@pytest.mark.weakness(2)
 def test_pausing_and_resuming_goes_on_from_where_it_was() -> None:
     under = world.apply(
         build.fleet(3, gpu_pods={0: 1, 1: 1, 2: 1}), decide(build.fleet(3, gpu_pods={0: 1, 1: 1, 2: 1}), policy(), NOW).actions

@@ -140,6 +140,7 @@ def test_an_empty_node_goes_on_and_says_so_if_it_had_to_wait() -> None:
     assert ask(NOT_CORDONED, OLD).messages == []
 
 
+@pytest.mark.weakness(42)
 @pytest.mark.parametrize(
     ("count", "retry_after"), [(1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0), (5, 30.0), (9, 30.0), (1_000, 30.0), (10**6, 30.0)]
 )
@@ -172,6 +173,7 @@ def test_a_cordon_that_somebody_lifted_is_put_back_and_is_ours() -> None:
 BARE = gpu_pod(owner=None)
 
 
+@pytest.mark.weakness(6)
 @pytest.mark.parametrize(
     ("pods", "now", "cause"),
     [
@@ -264,6 +266,7 @@ def test_a_drain_has_its_own_timeout() -> None:
     assert ask(DRAINED, OLD, pod(), policy=short, now=NOW + 1).entered == ["upgrade-failed"]
 
 
+@pytest.mark.weakness(7)
 def test_a_gpu_pod_that_a_drain_passes_over_never_sends_the_node_round_in_circles() -> None:
     answer = ask(DELETING, OLD, gpu_pod(owner="DaemonSet"), policy=policy(drain=Drain(enable=True, force=True)))
     assert answer.entered == ["drain-required", "upgrade-failed"]
@@ -272,6 +275,7 @@ def test_a_gpu_pod_that_a_drain_passes_over_never_sends_the_node_round_in_circle
 # Rollback, in each of the four.
 
 
+@pytest.mark.weakness(9)
 @pytest.mark.parametrize("state", sorted(UNDISTURBED))
 @pytest.mark.parametrize("foreign", [False, True])
 def test_a_rolled_back_target_sends_an_undisturbed_node_back_into_service(state: State, foreign: bool) -> None:

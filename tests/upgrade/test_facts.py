@@ -53,6 +53,7 @@ def test_pods_of_a_deleted_node_concern_nobody() -> None:
     assert managed(build.cluster([build.node("n1")], [driver_pod("n0"), driver_pod("n1")])) == ["n1"]
 
 
+@pytest.mark.weakness(17)
 @pytest.mark.parametrize(
     ("pods", "chosen"),
     [
@@ -69,6 +70,7 @@ def test_of_several_driver_pods_the_one_that_stays_counts(pods: list[PodView], c
     assert driver.name == chosen
 
 
+@pytest.mark.weakness(14)
 def test_the_target_is_the_newest_revision_of_that_very_daemonset() -> None:
     other = build.daemonset(name=build.DAEMONSET + "-2", uid="uid-other")
     snapshot = build.cluster([node()], [driver_pod()])

@@ -31,6 +31,7 @@ def test_until_its_time_is_up_a_pod_is_evicted_and_not_deleted() -> None:
     assert (answer.evicted, answer.deleted, answer.plan.wake_at) == (["train"], [], END)
 
 
+@pytest.mark.weakness(24)
 def test_when_its_time_is_up_it_is_deleted_with_its_own_grace_whatever_its_budget_says() -> None:
     pods = [gpu_pod(name="a", grace=120.0), gpu_pod(name="b", grace=5.0)]
     refusals = {pods[0].uid: Refusal(END - 1, 9, "the budget says no")}

@@ -20,6 +20,7 @@ FRESH = validator(created=NOW - 20)
 ALIKE = ["550", "560"]
 
 
+@pytest.mark.weakness(15)
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.DONE])
 def test_a_driver_pod_that_lacks_only_labels_runs_on_and_that_is_said(state: State) -> None:
     answer = ask(node(state=state), OLD, gpu_pod(), alike=ALIKE)

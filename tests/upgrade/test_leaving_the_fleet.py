@@ -28,6 +28,7 @@ def left(view: NodeView, *pods: PodView, **rest: Any) -> Answer:
     return ask(view, *pods, selects=ELSEWHERE, **rest)
 
 
+@pytest.mark.weakness(16)
 @pytest.mark.parametrize("rules", [policy(), PAUSED], ids=["on", "off"])
 @pytest.mark.parametrize("state", EVERY)
 def test_it_loses_label_memory_and_our_cordon_in_whatever_state(state: State, rules: UpgradePolicy) -> None:

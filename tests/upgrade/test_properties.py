@@ -398,6 +398,7 @@ records = st.builds(
 )
 
 
+@pytest.mark.weakness(28)
 @examples(150)
 @given(
     snapshot=fleets(),
@@ -439,6 +440,7 @@ def cuts() -> list[tuple[str, Snapshot, UpgradePolicy]]:
     return [("busy fleet", busy, plain), ("drain", bare, drained), ("one node", build.fleet(nodes=1, gpu_pods={0: 1}), plain)]
 
 
+@pytest.mark.weakness(12, 34)
 @pytest.mark.parametrize(("snapshot", "policy"), [case[1:] for case in cuts()], ids=[case[0] for case in cuts()])
 def test_a_plan_cut_after_any_action_and_made_again_ends_the_same(snapshot: Snapshot, policy: UpgradePolicy) -> None:
     whole = world.rollout(snapshot, policy)

@@ -63,6 +63,7 @@ def test_a_request_is_taken_off_when_its_node_is_admitted_and_remembered() -> No
     assert answer.entered == TO_EVICTION
 
 
+@pytest.mark.weakness(18)
 def test_a_request_waits_with_its_node() -> None:
     asked_for = node(state=Q, remembers=record(Q), annotations={names.UPGRADE_REQUESTED: "true"})
     assert ask(asked_for, driver_pod(), policy=BLOCKED).plan.actions == ()
@@ -97,6 +98,7 @@ def test_a_mere_restart_leaves_a_foreign_cordon_where_it_is() -> None:
 FAILED_ONCE = node(state=Q, remembers=record(Q, failed=State.POD_DELETION_REQUIRED))
 
 
+@pytest.mark.weakness(37)
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -30,6 +30,7 @@ TO_DONE = ["uncordon-required", "upgrade-done"]
 # Restart.
 
 
+@pytest.mark.weakness(17)
 @pytest.mark.parametrize(
     ("pods", "reason"),
     [
@@ -184,6 +185,7 @@ def test_a_template_that_has_not_settled_vouches_for_nobody() -> None:
     assert (answer.state, answer.reason) == (VALIDATION, Reason.TEMPLATE_SETTLING)
 
 
+@pytest.mark.weakness(1)
 @pytest.mark.parametrize(
     ("pods", "cause"),
     [
@@ -217,6 +219,7 @@ def test_a_failed_node_says_in_which_step_and_why() -> None:
     assert (answer.reason, answer.hold.args) == (Reason.FAILED, {"cause": "it broke", "step": RESTART})
 
 
+@pytest.mark.weakness(1)
 @pytest.mark.parametrize("pods", [[NEW, validator()], [NEW], [NEW, validator(created=NOW, ready=False)], [STARTING, FRESH], []])
 def test_a_ready_driver_alone_does_not_make_a_failure_good(pods: list[PodView]) -> None:
     assert ask(failed(VALIDATION), *pods, policy=ONCE).state is FAILED

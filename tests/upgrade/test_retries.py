@@ -33,6 +33,7 @@ def failed_at(step: State = DELETION, attempts: int = 1, target: str = "560") ->
     return node(state=FAILED, remembers=remembers, cordoned=touched)
 
 
+@pytest.mark.weakness(6)
 @pytest.mark.parametrize(("attempts", "pause"), [(1, 60), (2, 120), (3, 240)])
 def test_it_is_tried_again_after_a_pause_that_doubles(attempts: int, pause: int) -> None:
     before = ask(failed_at(attempts=attempts), OLD, gpu_pod(), now=NOW + pause - 0.1)

@@ -54,6 +54,7 @@ def test_a_quarter_of_the_fleet_may_be_out() -> None:
     assert {view.upgrade_label for view in end.end.nodes.values()} == {"upgrade-done"}
 
 
+@pytest.mark.weakness(5)
 def test_one_failed_node_does_not_stop_the_others() -> None:
     end = world.rollout(build.fleet(5), policy(parallel=1), broken=["n1"])
     states = [view.state for view in end.end.nodes.values()]
@@ -96,6 +97,7 @@ def test_going_back_to_the_old_driver_repairs_what_failed_and_leaves_the_rest_al
     assert [pod.name for pod in end.end.pods["n3"] if pod.uses_gpu] == ["train-n3-0"]
 
 
+@pytest.mark.weakness(9)
 def test_a_target_rolled_back_in_the_middle_evicts_nobody_more() -> None:
     snapshot = build.fleet(3, gpu_pods={0: 1, 1: 1, 2: 1})
     jobs = policy(parallel=2, wait_for="app=none")
@@ -182,6 +184,7 @@ def test_a_node_deleted_in_the_middle_gives_back_its_slot() -> None:
     assert end.end.nodes["n1"].state is State.DONE
 
 
+@pytest.mark.weakness(20)
 def test_a_node_that_is_not_ready_waits_and_the_others_go_on() -> None:
     end = world.rollout(build.fleet(3, not_ready=[1]), policy())
     assert end.end.nodes["n1"].state is State.UPGRADE_REQUIRED

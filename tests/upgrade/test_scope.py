@@ -66,12 +66,14 @@ def test_a_pause_of_one_takes_no_label_from_the_others() -> None:
     assert {action.lane for action in plan.actions} == {"n0"}
 
 
+@pytest.mark.weakness(29)
 def test_a_template_of_one_that_does_not_settle_holds_no_node_of_another() -> None:
     snapshot = two_drivers_and_a_cluster_policy(b_settled=False)
     assert decide(snapshot, A, NOW).nodes["n0"].state is State.POD_RESTART_REQUIRED
     assert decide(snapshot, B, NOW).nodes["n1"].state is State.UNKNOWN
 
 
+@pytest.mark.weakness(29)
 def test_failures_and_limits_of_one_hold_up_nobody_else() -> None:
     nodes = [owned("n0", "a"), *(owned(f"n{number}", "b", State.CORDON_REQUIRED) for number in range(1, 4))]
     snapshot = two_drivers_and_a_cluster_policy()

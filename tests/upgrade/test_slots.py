@@ -88,6 +88,7 @@ def rows(*, marked: bool = False) -> list[object]:
     ]
 
 
+@pytest.mark.weakness(5, 19, 20, 21)
 @pytest.mark.parametrize("case", rows(marked=True))
 def test_as_many_nodes_start_as_may(case: Case) -> None:
     snapshot = build.fleet(

@@ -32,6 +32,7 @@ def test_a_state_has_one_step_only() -> None:
 # The patch.
 
 
+@pytest.mark.weakness(12, 30, 40)
 def test_a_new_node_gets_under_way_in_one_patch_and_then_its_pods_are_evicted() -> None:
     answer = ask(node(annotations={"other": "kept"}), OLD, gpu_pod())
     assert [type(action) for action in answer.plan.actions] == [PatchNode, EvictPod]
@@ -48,6 +49,7 @@ def test_a_new_node_gets_under_way_in_one_patch_and_then_its_pods_are_evicted() 
     assert answer.patch.why == "unknown -> pod-deletion-required"
 
 
+@pytest.mark.weakness(13)
 def test_a_patch_is_made_on_what_was_read() -> None:
     view = under_way(State.VALIDATION_REQUIRED)
     patch = ask(view, NEW, FRESH).patch
@@ -123,6 +125,7 @@ def test_a_step_sees_the_annotations_that_an_earlier_one_changed() -> None:
     assert answer.annotations == {names.SAFE_LOAD: None, names.VALIDATION_SINCE: None}
 
 
+@pytest.mark.weakness(45)
 def test_annotations_that_come_and_go_within_one_patch_are_not_written() -> None:
     jobs = policy(wait_for="app=job", wait_timeout=100)
     assert ask(node(annotations={}), OLD, policy=jobs).annotations == {}

@@ -47,6 +47,7 @@ def test_a_budget_that_lets_nobody_go_holds_its_nodes_and_no_other() -> None:
     assert "lets 0 pods go now and nodes under way need 0" in sentence(hold)
 
 
+@pytest.mark.weakness(43)
 def test_who_is_admitted_uses_the_budget_up_for_the_next() -> None:
     namespace = queue(n0=1).pods["n0"][-1].namespace
     assert started(under(queue(n0=2, n1=1, n2=1), 1, namespace=namespace))[0] == ["n1"]

@@ -120,6 +120,7 @@ def test_a_node_of_another_target_that_failed_is_held_like_any_other() -> None:
     assert paused(rollout(waiting, failed=3), budget(), "x")
 
 
+@pytest.mark.weakness(5)
 def test_a_broken_driver_stops_after_as_many_nodes_as_may_fail_and_one() -> None:
     everywhere = [f"n{number}" for number in range(6)]
     one_by_one = msgspec.structs.replace(budget(1), max_parallel_upgrades=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import State
@@ -22,6 +23,7 @@ def counted(before: list[NodeFacts], after: list[NodeFacts], unsettled: frozense
     return fleet_of([standing(*pair, UpgradePolicy()) for pair in zip(before, after, strict=True)], unsettled)
 
 
+@pytest.mark.weakness(21)
 def test_a_node_is_unavailable_once_whatever_the_number_of_reasons() -> None:
     nodes = members(nodes=5, states={0: State.CORDON_REQUIRED, 1: State.DRAIN_REQUIRED}, cordoned=[0, 2], not_ready=[0, 2, 3])
     fleet = counted(nodes, nodes, NOBODY)
@@ -37,6 +39,7 @@ def test_failed_nodes_use_no_slot_but_are_out_of_service_while_cordoned() -> Non
     assert fleet.unavailable == {"n0"}
 
 
+@pytest.mark.weakness(22)
 def test_a_node_that_does_not_say_whether_it_is_ready_is_out_of_service() -> None:
     snapshot = build.cluster([build.node("n0", ready=None)], [build.driver_pod("n0")])
     nodes = gather(snapshot, build.policy())

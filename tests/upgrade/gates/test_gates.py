@@ -58,6 +58,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.weakness(7, 20)
 @pytest.mark.parametrize(("view", "pods", "rules", "reason"), CASES.values(), ids=CASES.keys())
 def test_a_gate_holds_or_lets_pass(view: NodeView, pods: list[PodView], rules: UpgradePolicy, reason: Reason | None) -> None:
     candidate = facts(view, *pods, policy=rules)
