@@ -24,7 +24,7 @@ def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: st
     With the image of the running driver in `driver_image`, its operating system stays as long as any GPU node has it: a node that
     comes or goes must not replace the driver of all the others.
     """
-    gpu_nodes = sorted((node for node in nodes if node.gpu_present), key=lambda node: node.name)
+    gpu_nodes = _one_of_each(sorted((node for node in nodes if node.gpu_present), key=lambda node: node.name))
     tags = [tag for node in gpu_nodes if (tag := os_tag(node))]
     return ClusterFacts(
         namespace=namespace,
@@ -36,6 +36,15 @@ def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: st
         config_maps=dict(config_maps or {}),
         secrets=frozenset(secrets),
     )
+
+
+def _one_of_each(nodes: Iterable[NodeView]) -> list[NodeView]:
+    """Return the first node of each kind: most nodes of a large fleet are alike, and alike they tell the same."""
+    kinds: dict[tuple[str | None, ...], NodeView] = {}
+    for node in nodes:
+        label = node.labels.get
+        kinds.setdefault((node.runtime, label(names.NFD_OS_ID), label(names.NFD_OS_VERSION), label(names.NFD_KERNEL)), node)
+    return list(kinds.values())
 
 
 def os_tag(node: NodeView) -> str:
