@@ -10,8 +10,10 @@ from gpuward.errors import IllegalTransition
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode
 from gpuward.model.record import CordonOwner, decode_record
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.upgrade.decide import decide
 from gpuward.upgrade.step import STEPS, Move, Rest, step
 from gpuward.upgrade.walk import Path, actions_of, begin, take, walk
+from tests import build
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade.one import ask, facts
 
@@ -82,6 +84,14 @@ def test_a_driver_pod_is_deleted_after_the_patch_and_in_its_lane() -> None:
     answer = ask(node(), OLD)
     assert [type(action) for action in answer.plan.actions] == [PatchNode, DeletePod]
     assert {action.lane for action in answer.plan.actions} == {"n0"}
+
+
+@pytest.mark.weakness(44)
+def test_driver_pods_of_several_nodes_go_in_one_pass_each_right_after_its_own_patch() -> None:
+    actions = decide(build.fleet(3), policy(parallel=0), NOW).actions
+    assert [(type(action), action.lane) for action in actions] == [
+        (kind, name) for name in ("n0", "n1", "n2") for kind in (PatchNode, DeletePod)
+    ]
 
 
 # Memory.
