@@ -13,7 +13,7 @@ def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     A budget that is used up is slow: it has room again when pods that went are back. One that would let nobody go even then is
     a matter for people, unless pods are to be killed at the deadline.
     """
-    if not node.leaving.pods or node.restart_only:
+    if not fleet.budgets or not node.leaving.pods or node.restart_only:
         return None
     for pod in node.leaving.pods:
         budgets = tuple(fleet.budgets_of(pod))
