@@ -13,8 +13,6 @@ from tests.contract.api import Api, Server
 from tests.contract.cluster import KUBECTL, Cluster
 
 _NUMBERS = itertools.count(1)
-REAL = (pytest.mark.controlplane, pytest.mark.xdist_group("contract"))
-"""Where several processes run tests, only one starts this control plane."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     served.stop()
 
 
-@pytest.fixture(scope="session", params=["sandbox", pytest.param("controlplane", marks=REAL)])
+@pytest.fixture(scope="session", params=["sandbox", pytest.param("controlplane", marks=pytest.mark.controlplane)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Start each API server once for all tests."""
     start = servers.sandbox if request.param == "sandbox" else servers.control_plane

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tools.controlplane import lent
@@ -16,20 +15,18 @@ from tests.controlplane.steps import NODES
 WANTED = "GPUWARD_CONTROLPLANE"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of this folder in one process, where several run tests."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group("fleet"))
-
-
 @pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """Keep a control plane with fifty GPU nodes running, furnished as the README says."""
+def wanted() -> None:
+    """Skip tests on a real control plane where nobody asked for them, or kubectl is missing."""
     if os.environ.get(WANTED) != "1":
         pytest.skip(f"a real control plane is started only with {WANTED}=1, as ./dev test does")
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
+
+
+@pytest.fixture(scope="session")
+def plane(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """Keep a control plane with fifty GPU nodes running, furnished as the README says."""
     state = tmp_path_factory.mktemp("controlplane") / "run"
     with lent.running(state, "--nodes", str(NODES)):
         plane = Plane(state)
