@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -79,15 +79,15 @@ class History:
 
     def __init__(self) -> None:
         self._nodes: dict[str, list[Sight]] = {}
-        self._policies: list[tuple[int, Object]] = []
+        self._policies: list[tuple[int, str | None, Object]] = []
 
     def saw_node(self, sight: Sight, name: str) -> None:
         """Take a change of a node."""
         self._nodes.setdefault(name, []).append(sight)
 
-    def saw_policy(self, version: int, policy: Object) -> None:
+    def saw_policy(self, version: int, policy: Object, writer: str | None) -> None:
         """Take a change of the ClusterPolicy."""
-        self._policies.append((version, policy))
+        self._policies.append((version, writer, policy))
 
     def nodes(self) -> Iterable[str]:
         """Return the names of all nodes that there ever were."""
@@ -116,7 +116,11 @@ class History:
         """Return the sights of a node up to a version, newest first."""
         return (sight for sight in reversed(self._nodes.get(node, [])) if sight.version <= until)
 
-    def policy(self, version: int) -> Mapping[str, Any]:
-        """Return the ClusterPolicy at a version, empty where there was none."""
-        index = bisect_right(self._policies, version, key=lambda entry: entry[0])
-        return self._policies[index - 1][1] if index else {}
+    def policies(self, process: Process) -> list[Object]:
+        """Return the ClusterPolicy as a process may have known it when it decided: as its watch showed it, or as an answer to a
+        write of its own did, which may be newer.
+        """
+        shown, asked = process.known["policies"], process.known["store"]
+        watched = [policy for version, _, policy in self._policies if version <= shown]
+        written = [policy for version, writer, policy in self._policies if shown < version <= asked and writer == process.name]
+        return watched[-1:] + written

@@ -78,7 +78,7 @@ class Process:
         cluster = self.operator.cluster
         return Known({"nodes": _number(cluster.nodes.version), "pods": _number(cluster.pods.version),
                       "policies": _number(cluster.policies.version), "daemonsets": _number(cluster.daemonsets.version),
-                      "rollouts": _number(cluster.rollout_policies.version)})
+                      "store": self.world.sandbox.store.version})
 
     def _listen(self) -> None:
         """Note what the upgrade controller knows whenever it decides, and hear how its actions ended."""

@@ -45,21 +45,25 @@ class NodeChange(NamedTuple):
 NodeRule = Callable[[NodeChange, "World"], str | None]
 
 
-def known_policy(process: Process, history: History) -> UpgradePolicy | None:
-    """Return the upgrade policy that a process decided under, None for one that cannot be followed."""
-    spec = history.policy(process.known["policies"])
-    if not spec:
-        return None
-    found = spec["spec"]["driver"].get("upgradePolicy") or {}
+def known_policies(process: Process, history: History) -> list[UpgradePolicy | None]:
+    """Return the upgrade policies that a process may have decided under, None for one that cannot be followed."""
+    return [_followed(policy) for policy in history.policies(process)]
+
+
+def _followed(policy: Object) -> UpgradePolicy | None:
+    found = policy["spec"]["driver"].get("upgradePolicy") or {}
     if found.get("maxUnavailable") == BROKEN_LIMIT:
         return None
     return upgrade_policy(msgspec.convert(found, DriverUpgradePolicy))
 
 
-def kept_policy(process: Process, history: History) -> UpgradePolicy:
-    """Return the policy under which nodes in progress finish."""
-    spec = history.policy(process.known["policies"])
-    text = ((spec.get("metadata") or {}).get("annotations") or {}).get(names.VALID_UPGRADE_POLICY, "")
+def kept_policies(process: Process, history: History) -> list[UpgradePolicy]:
+    """Return the policies under which nodes in progress may finish."""
+    return [_kept(policy) for policy in history.policies(process)]
+
+
+def _kept(policy: Object) -> UpgradePolicy:
+    text = (policy["metadata"].get("annotations") or {}).get(names.VALID_UPGRADE_POLICY, "")
     try:
         return msgspec.json.decode(text, type=UpgradePolicy)
     except msgspec.MsgspecError:
@@ -119,24 +123,25 @@ def foreign_cordons_stay(change: NodeChange, world: World) -> str | None:
 
 def parallel_limit_holds(change: NodeChange, world: World) -> str | None:
     """Admit nobody beyond maxParallelUpgrades."""
-    policy = known_policy(change.writer, change.history)
-    if not change.admits or policy is None or not policy.max_parallel_upgrades:
+    policies = known_policies(change.writer, change.history)
+    limits = [policy.max_parallel_upgrades or len(list(change.history.nodes())) for policy in policies if policy is not None]
+    if not change.admits or not limits:
         return None
     under_way = sorted(name for name in _others(change) if _uses_a_slot(name, change))
-    if len(under_way) >= policy.max_parallel_upgrades:
-        return f"{len(under_way)} of {policy.max_parallel_upgrades} were under way already: {', '.join(under_way[:5])}"
+    if len(under_way) >= max(limits):
+        return f"{len(under_way)} of {max(limits)} were under way already: {', '.join(under_way[:5])}"
     return None
 
 
 def unavailable_limit_holds(change: NodeChange, world: World) -> str | None:
     """Admit nobody beyond maxUnavailable who is not out of service already."""
-    policy = known_policy(change.writer, change.history)
+    policies = [policy for policy in known_policies(change.writer, change.history) if policy is not None]
     view = change.history.view(change.node, change.writer)
-    if not change.admits or policy is None or view is None or view.cordoned or not view.ready:
+    if not change.admits or not policies or view is None or view.cordoned or not view.ready:
         return None
     total = sum(1 for name in change.history.nodes() if _may_be_managed(name, change))
     out = sorted(name for name in _others(change) if _is_out(name, change, world))
-    limit = policy.max_unavailable.of(total)
+    limit = max(policy.max_unavailable.of(total) for policy in policies)
     if len(out) >= limit:
         return f"{len(out)} of {limit} were out of service already: {', '.join(out[:5])}"
     return None
@@ -146,10 +151,10 @@ def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
     """Admit no node under a broken or paused policy, none that is skipped, and none that is not Ready."""
     if not change.admits:
         return None
-    policy = known_policy(change.writer, change.history)
-    if policy is None:
+    policies = [policy for policy in known_policies(change.writer, change.history) if policy is not None]
+    if not policies:
         return "the policy cannot be followed"
-    if not policy.auto_upgrade:
+    if not any(policy.auto_upgrade for policy in policies):
         return "upgrades are off"
     view = change.history.view(change.node, change.writer)
     if view is not None and view.skipped:
@@ -207,7 +212,7 @@ def forbidden_to_go(pod: Object, process: Process, world: World) -> str | None:
         return f"{name} is a DaemonSet's"
     if names.MIRROR_POD in (pod["metadata"].get("annotations") or {}):
         return f"{name} is static"
-    policies = (known_policy(process, world.watch.history), kept_policy(process, world.watch.history))
+    policies = [*known_policies(process, world.watch.history), *kept_policies(process, world.watch.history)]
     rules = [rule for policy in policies if policy is not None
              for rule in (policy.pod_deletion, *([policy.drain] if policy.drain.enable else []))]
     if not owner and not any(rule.force for rule in rules):

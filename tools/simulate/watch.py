@@ -6,7 +6,7 @@ driver pod, what its last look has shown. What others did since is not its fault
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+LOOP_SECONDS, LOOP_DELETIONS = 10.0, 4
+"""So many driver pods of one node deleted by one process within so many seconds are a loop."""
 REFUSAL_REST = 1.99
 """Seconds for which a refused pod is not asked again; a little less than two, since a float is no exact time."""
 
@@ -61,6 +63,7 @@ class Watch:
         self._overwritten: set[str] = set()
         self._digests: list[tuple[int, str]] = []
         self._born: dict[str, int] = {}
+        self._deletions: dict[tuple[str, str], deque[float]] = {}
 
     def breach(self, rule: str, message: str, node: str = "") -> None:
         """Note that a rule was broken; the run ends at once."""
@@ -102,7 +105,7 @@ class Watch:
         if event.resource_key == "nodes":
             self._node_changed(event, writer)
         elif event.resource_key == "clusterpolicies.nvidia.com":
-            self.history.saw_policy(event.version, event.obj)
+            self.history.saw_policy(event.version, event.obj, writer.name if writer is not None else None)
         elif event.resource_key == "pods":
             self._born.setdefault(event.obj["metadata"]["uid"], event.version)
             self._pod_changed(event, writer)
@@ -145,6 +148,10 @@ class Watch:
             self.breach("no pod goes that the policy forbids", message, node)
 
     def _driver_pod_deleted(self, pod: Object, node: str, writer: Process) -> None:
+        recent_ones = self._deletions.setdefault((writer.name, node), deque(maxlen=LOOP_DELETIONS))
+        recent_ones.append(self.world.now())
+        if len(recent_ones) == LOOP_DELETIONS and recent_ones[-1] - recent_ones[0] < LOOP_SECONDS:
+            self.breach("driver pods are not deleted in a loop", f"{LOOP_DELETIONS} within {LOOP_SECONDS:g} s", node)
         found = self._looks.pop((writer.name, node), None)
         digest = rules.digest_of(pod["spec"])
         known = writer.known["daemonsets"]

@@ -1,0 +1,138 @@
+"""`./dev simulate`: play seeds, tell which fail, shrink them, and count what was met."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
+
+import click
+import msgspec
+
+from tools.simulate import coverage
+from tools.simulate.scenario import Ranges, Scenario, draw
+from tools.simulate.shrink import Shrunk, shrink
+from tools.simulate.watch import Violation
+from tools.simulate.world import Result, play
+
+STORY_LINES = 60
+
+
+class Span(click.ParamType):
+    """Read `A-B`, or one number for both."""
+
+    name = "A-B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Return both ends; fails with what to write instead."""
+        if isinstance(value, tuple):
+            return value
+        low, _, high = str(value).partition("-")
+        try:
+            span = int(low), int(high or low)
+        except ValueError:
+            self.fail(f"{value!r} is no range: write two numbers such as 3-40, or one", param, ctx)
+        if not 1 <= span[0] <= span[1]:
+            self.fail(f"{value!r} is no range: the first number must be at least 1 and not above the second", param, ctx)
+        return span
+
+
+@click.command()
+@click.option("--seeds", default=20, show_default=True, help="How many seeds to play.")
+@click.option("--first", default=0, show_default=True, help="The first of them.")
+@click.option("--seed", type=int, help="Play this seed alone, shrink it if it fails and print its story.")
+@click.option("--nodes", type=Span(), default="3-40", show_default=True, help="How many GPU nodes; most runs have few.")
+@click.option("--minutes", type=Span(), default="10-30", show_default=True, help="How many virtual minutes.")
+@click.option("--jobs", default=2, show_default=True, help="How many processes play.")
+@click.option("--assert-coverage", is_flag=True, help="Fail if a transition, a reason or a kind of fault was never met.")
+@click.option("--shrink/--no-shrink", "shrinks", default=True, help="Look for the smallest run that fails in the same way.")
+def main(**options: Any) -> None:
+    """Play the operator on a sandbox, in virtual time, under faults and meddling that follow from each seed."""
+    ranges = Ranges(options["nodes"], options["minutes"])
+    replay = f"--nodes {_span(ranges.nodes)} --minutes {_span(ranges.minutes)}"
+    if options["seed"] is not None:
+        sys.exit(_one(options["seed"], ranges, options["shrinks"]))
+    seeds = range(options["first"], options["first"] + options["seeds"])
+    failed, met = _many(seeds, ranges, options["jobs"])
+    for seed, violation in sorted(failed.items()):
+        click.echo(f"seed {seed}: {violation}\n    ./dev simulate --seed {seed} {replay}")
+    lacking = coverage.missing(met)
+    click.echo(f"met {len([name for name in coverage.wanted() if met.get(name)])} of {len(list(coverage.wanted()))} "
+               f"transitions, reasons and faults" + (f"; never: {', '.join(lacking)}" if lacking else ""))
+    sys.exit(1 if failed or (options["assert_coverage"] and lacking) else 0)
+
+
+def _span(span: tuple[int, int]) -> str:
+    return f"{span[0]}-{span[1]}"
+
+
+def _many(seeds: range, ranges: Ranges, jobs: int) -> tuple[dict[int, Violation], Counter[str]]:
+    """Play many seeds; return those that failed, and what was met."""
+    failed: dict[int, Violation] = {}
+    met: Counter[str] = Counter()
+    began, virtual, writes = time.monotonic(), 0.0, 0
+    for number, result in enumerate(_results(seeds, ranges, jobs), 1):
+        met.update(result.met)
+        virtual, writes = virtual + result.virtual_seconds, writes + result.writes
+        if result.violation is not None:
+            failed[result.seed] = result.violation
+        elapsed = time.monotonic() - began
+        if sys.stderr.isatty() or number == len(seeds):
+            click.echo(f"\r{number} of {len(seeds)} seeds, {len(failed)} failed, {number / elapsed:.2f} seeds/s, "
+                       f"{virtual / 3600:.1f} virtual hours, {writes} writes", nl=number == len(seeds), err=True)
+    return failed, met
+
+
+def _results(seeds: Iterable[int], ranges: Ranges, jobs: int) -> Iterator[Result]:
+    if jobs <= 1:
+        yield from (_quietly(seed, ranges) for seed in seeds)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(_quietly, seed, ranges) for seed in seeds]):
+            yield future.result()
+
+
+def _quietly(seed: int, ranges: Ranges) -> Result:
+    """Play a seed; the story stays here, and a crash of the simulation itself counts as a failure."""
+    try:
+        return msgspec.structs.replace(play(draw(seed, ranges)), story=())
+    except Exception:  # one seed's crash must not hide what the others find
+        violation = Violation("the simulation itself runs", 0.0, "", traceback.format_exc(limit=-4))
+        return Result(seed, "", 0.0, 0, violation, {})
+
+
+def _one(seed: int, ranges: Ranges, shrinks: bool) -> int:
+    scenario = draw(seed, ranges)
+    result = play(scenario)
+    click.echo(f"seed {seed}: {scenario.nodes} nodes, {len(scenario.faults)} faults, {result.virtual_seconds:.0f} virtual seconds, "
+               f"{result.writes} writes, trace {result.digest[:16]}")
+    if result.violation is None:
+        click.echo("every rule held")
+        return 0
+    click.echo(f"broken: {result.violation}")
+    found = shrink(scenario, result) if shrinks else Shrunk(scenario, result, 0)
+    _tell(found.scenario, found.result, found.tries)
+    return 1
+
+
+def _tell(scenario: Scenario, result: Result, tries: int) -> None:
+    """Print the short story: the faults, and what happened to the node concerned."""
+    violation = result.violation
+    assert violation is not None
+    click.echo(f"\nafter {tries} tries: {scenario.nodes} nodes, {len(scenario.faults)} faults; workloads "
+               f"{', '.join(scenario.workloads) or 'none'}; policy {dict(scenario.upgrade)}; settings {scenario.rollout}")
+    for fault in scenario.faults:
+        click.echo(f"  {fault}")
+    click.echo(f"\n{violation}")
+    lines = [told for told in result.story if told.about in ("", violation.node)]
+    for told in lines[-STORY_LINES:]:
+        click.echo(f"  {told.at:9.3f}  {told.text}")
+
+
+if __name__ == "__main__":
+    main()
