@@ -110,6 +110,11 @@ def test_nothing_is_allowed_without_need() -> None:
     assert allowed - used() - granted("ClusterRole") - granted("Role") - ONLY_WHEN_NEEDED == set()
 
 
+def test_workloads_may_be_deleted_where_their_owner_keeps_them() -> None:
+    """A namespaced role, which is enough for driver pods, would not let `killAtDeadline` work."""
+    assert ("delete", "pods") in set(rights(objects("ClusterRole")))
+
+
 def test_the_deployment_runs_with_these_rights_as_nobody() -> None:
     (deployment,) = objects("Deployment")
     pod = deployment["spec"]["template"]["spec"]
