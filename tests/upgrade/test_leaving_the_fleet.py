@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpuward import names
+from gpuward.model.plan import Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView
@@ -55,7 +56,8 @@ def test_what_others_put_on_it_stays() -> None:
 
 @pytest.mark.parametrize("state", sorted(MAINTENANCE))
 def test_a_node_that_a_maintenance_operator_has_is_left_to_it(state: State) -> None:
-    assert left(under_way(state)).plan.actions == ()
+    answer = left(under_way(state))
+    assert (answer.plan.actions, answer.reason) == ((), Reason.MAINTENANCE)
 
 
 @pytest.mark.parametrize("state", sorted(IN_PROGRESS - MAINTENANCE - {State.UNCORDON_REQUIRED}))
