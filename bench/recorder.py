@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+from tests import build
 
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
@@ -25,7 +26,6 @@ from gpuward.recording.frame import Pass
 from gpuward.recording.journal import Journal
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.judging import Memory
-from tests import build
 
 PASSES = 40
 CHANGED = 25
@@ -87,9 +87,11 @@ def measure(nodes: int) -> None:
         recorder.close()
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    sys.stdout.write(f"{nodes} nodes: begin a file {full * 1000:.0f} ms CPU, {len(first) >> 10} KiB; a frame {frame * 1000:.2f} ms CPU, "
-          f"{size / (PASSES - 1) / 1024:.1f} KiB; no frame {idle * 1000:.2f} ms; handing over {handed * 1e6:.0f} us; "
-          f"peak {peak >> 20} MiB\n")
+    sys.stdout.write(
+        f"{nodes} nodes: begin a file {full * 1000:.0f} ms CPU, {len(first) >> 10} KiB; "
+        f"a frame {frame * 1000:.2f} ms CPU, {size / (PASSES - 1) / 1024:.1f} KiB; no frame {idle * 1000:.2f} ms; "
+        f"handing over {handed * 1e6:.0f} us; peak {peak >> 20} MiB\n"
+    )
 
 
 if __name__ == "__main__":

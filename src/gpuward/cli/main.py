@@ -9,6 +9,7 @@ import click
 from gpuward.cli.crds import crds
 from gpuward.cli.demo import demo
 from gpuward.cli.explain import explain
+from gpuward.cli.replay import replay
 from gpuward.cli.resume import resume
 from gpuward.cli.run import run
 from gpuward.cli.sandbox import sandbox
@@ -22,7 +23,7 @@ def commands() -> None:
     """Run and upgrade the GPU software stack of a Kubernetes cluster, and say at every moment what it waits for."""
 
 
-for command in (demo, run, status, explain, resume, crds, sandbox):
+for command in (demo, run, status, explain, resume, replay, crds, sandbox):
     commands.add_command(command)
 
 

@@ -19,7 +19,7 @@ def digest(plan: Plan) -> str:
     """
     counts = plan.counts
     what = (
-        [(type(action).__name__, _set_fields(action)) for action in plan.actions],
+        [(type(action).__name__, set_fields(action)) for action in plan.actions],
         {name: _status(status) for name, status in plan.nodes.items()},
         plan.wake_at,
         (counts.total, counts.in_progress, counts.done, counts.failed, counts.available, counts.pending, counts.unavailable),
@@ -34,7 +34,7 @@ def _status(status: NodeStatus) -> tuple[object, ...]:
     return status.state, status.since, held, status.label, status.turn
 
 
-def _set_fields(struct: msgspec.Struct) -> dict[str, object]:
+def set_fields(struct: msgspec.Struct) -> dict[str, object]:
     """Return the fields that do not have their default."""
     values = ((name, getattr(struct, name), default) for name, default in _defaults(type(struct)))
     return {name: value for name, value, default in values if value != default}

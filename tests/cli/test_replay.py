@@ -1,0 +1,191 @@
+"""What `gpuward replay` makes of recordings: the same plans again, or in what they differ; explanations; tests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from gpuward.cli.replay import replay
+from gpuward.errors import InputError
+from gpuward.model.plan import Plan
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
+from gpuward.recorder.recorder import Recorder
+from gpuward.recorder.ring import PATTERN
+from gpuward.recording.frame import Done, Pass
+from gpuward.upgrade.decide import decide
+from tests import build
+
+WAITING = build.fleet(6, state=State.UPGRADE_REQUIRED, gpu_pods={5: 2})
+LATER = build.fleet(6, state=State.UPGRADE_REQUIRED, states={0: State.DONE}, not_ready=[5])
+TWO = build.policy(parallel=2)
+AT, BEFORE, BETWEEN = "2023-11-14T22:13:20Z", "2023-11-14T22:13:19Z", "2023-11-14T22:13:25Z"
+
+
+def decided(snapshot: Snapshot = WAITING, policy: UpgradePolicy = TWO, after: float = 0.0, plan: Plan | None = None) -> Pass:
+    """Build a pass that decided about a fleet some seconds after NOW, as it should or as given."""
+    now = build.NOW + after
+    plan = plan or decide(snapshot, policy, now)
+    outcomes = tuple(Done(number, "the API server said no" if number else "") for number in range(len(plan.actions)))
+    return Pass(snapshot, (policy,), now, "cluster-policy", plan, outcomes)
+
+
+def recorded(folder: Path, *passes: Pass) -> Path:
+    """Record passes in a folder of their own."""
+    recorder = Recorder(folder / "recordings", "1.2.3")
+    for each in passes or (decided(), decided(LATER, after=10)):
+        recorder.note(each)
+    recorder.close()
+    return folder / "recordings"
+
+
+def run(*arguments: object) -> Result:
+    """Run the command; what a person did wrong fails the test."""
+    result = CliRunner().invoke(replay, [str(each) for each in arguments])
+    if isinstance(result.exception, InputError):
+        raise result.exception
+    return result
+
+
+def test_the_same_plans_come_out(tmp_path: Path) -> None:
+    result = run(recorded(tmp_path))
+    assert result.exit_code == 0
+    assert "PASSES    2 recorded" in result.output
+    assert "TIME      2023-11-14T22:13:20.000Z to 2023-11-14T22:13:30.000Z, 10s" in result.output
+    assert "POLICIES  ClusterPolicy cluster-policy" in result.output
+    assert "RESULT    every plan came out the same" in result.output
+
+
+def test_a_plan_that_differs_is_said_and_fails(tmp_path: Path) -> None:
+    folder = recorded(tmp_path, decided(plan=decide(WAITING, build.policy(parallel=1), build.NOW)), decided(LATER, after=10))
+    result = run(folder)
+    assert result.exit_code == 1
+    assert "22:13:20.000Z  n1: then upgrade-required, ParallelLimit; now " in result.output
+    assert "22:13:20.000Z  actions: then PatchNode n1; now PatchNode n1 (cordon-required -> " in result.output
+    assert "RESULT    1 plan differs; that may be meant, as the versions do" in result.output
+    (difference,) = json.loads(run(folder, "-o", "json").output)["differences"]
+    assert difference["at"] == "2023-11-14T22:13:20.000Z"
+
+
+def test_a_plan_that_differs_in_details_only_is_found_too(tmp_path: Path) -> None:
+    plan = msgspec.structs.replace(decided().plan, wake_at=1.0)
+    assert "details of what nodes wait for" in run(recorded(tmp_path, decided(plan=plan))).output
+
+
+def test_a_decision_that_failed_and_does_no_more_is_a_difference(tmp_path: Path) -> None:
+    failed = msgspec.structs.replace(decided(), plan=Plan(), error="KeyError")
+    assert "the decision is made now; then it failed: KeyError" in run(recorded(tmp_path, failed)).output
+
+
+def test_a_node_is_explained_where_something_was_decided_about_it_last(tmp_path: Path) -> None:
+    result = run(recorded(tmp_path), "--node", "n5")
+    assert result.exit_code == 0
+    assert "OPERATOR  gpuward 1.2.3, at 2023-11-14T22:13:30.000Z" in result.output
+    assert "REASON    NodeNotReady: the node is not Ready" in result.output
+    assert "  2023-11-14T22:13:20.000Z  upgrade-required, ParallelLimit" in result.output
+    assert "  2023-11-14T22:13:30.000Z  upgrade-required, NodeNotReady" in result.output
+
+
+def test_a_node_is_explained_as_it_was_at_a_time_with_what_would_have_helped(tmp_path: Path) -> None:
+    result = run(recorded(tmp_path), "--node", "n5", "--at", BETWEEN)
+    assert "REASON    ParallelLimit: waits for its turn: 2 of 2 parallel upgrades under way (n0, n1)" in result.output
+    assert "kubectl patch clusterpolicy cluster-policy" in result.output
+    found = json.loads(run(recorded(tmp_path), "--node", "n5", "--at", BETWEEN, "-o", "json").output)
+    assert found["at"] == "2023-11-14T22:13:20.000Z"
+    assert found["explanation"]["reason"] == "ParallelLimit"
+    assert [step["reason"] for step in found["history"]] == ["ParallelLimit"]
+
+
+def test_a_moment_is_shown_with_what_was_done(tmp_path: Path) -> None:
+    result = run(recorded(tmp_path), "--at", AT)
+    assert "waits for its turn: 2 of 2 parallel upgrades under way (n0, n1)" in result.output
+    assert "PatchNode n0 (cordon-required" in result.output
+    assert "): done" in result.output
+    assert "): failed: the API server said no" in result.output
+
+
+def test_a_node_of_an_nvidiadriver_is_explained_under_its_policy(tmp_path: Path) -> None:
+    node = build.node("n0", State.UPGRADE_REQUIRED, labels={"nvidia.com/gpu-operator.driver.owner": "pool"})
+    snapshot = msgspec.structs.replace(build.cluster([node], [build.driver_pod("n0")]),
+                                       daemonsets=(build.daemonset(driver="pool"),))
+    policies = (build.policy(driver="pool", admit=False), build.policy(unowned=True, auto_upgrade=False))
+    plan = decide(snapshot, policies[0], build.NOW)
+    folder = recorded(tmp_path, Pass(snapshot, policies, build.NOW, "cluster-policy", plan))
+    assert "POLICY    NVIDIADriver pool" in run(folder, "--node", "n0").output
+    assert "POLICIES  ClusterPolicy cluster-policy, NVIDIADriver pool" in run(folder).output
+
+
+def pytest_on(file: Path) -> subprocess.CompletedProcess[str]:
+    """Run a written test as anyone would."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=file.parent)
+
+
+def test_a_decision_becomes_a_test_that_passes_until_it_is_decided_differently(tmp_path: Path) -> None:
+    file = tmp_path / "test_incident.py"
+    result = run(recorded(tmp_path), "--node", "n5", "--at", BETWEEN, "--as-test", file)
+    assert "asserts what is decided about n5 at 2023-11-14T22:13:20.000Z, on facts of 3 nodes" in result.output
+    text = file.read_text()
+    assert "train-" not in text, "GPU pods make no difference to a node that waits for its turn"
+    assert pytest_on(file).returncode == 0
+    file.write_text(text.replace("max_parallel_upgrades=2", "max_parallel_upgrades=3"))
+    differs = pytest_on(file)
+    assert differs.returncode == 1
+    assert "1 failed" in differs.stdout
+
+
+def test_without_a_node_the_test_is_about_those_that_something_was_done_about(tmp_path: Path) -> None:
+    file = tmp_path / "test_incident.py"
+    assert "about n0, n1, n2, n3, n4, n5 at" in run(recorded(tmp_path), "--at", AT, "--as-test", file).output
+    assert "PatchNode(" in file.read_text()
+    assert pytest_on(file).returncode == 0
+
+
+def test_what_a_killed_process_left_half_is_said_and_left_out(tmp_path: Path) -> None:
+    folder = recorded(tmp_path)
+    (file,) = folder.glob(PATTERN)
+    file.write_bytes(file.read_bytes()[:-5])
+    result = run(file)
+    assert result.exit_code == 0
+    assert "PASSES    1 recorded" in result.output
+    assert "bytes are left out, from a record on of which it is not whole" in result.output
+
+
+@pytest.mark.parametrize(("arguments", "problem"), [
+    (["--at", "yesterday"], "--at: 'yesterday' cannot be used: write a time with its zone"),
+    (["--at", "2023-11-14T22:13:20"], "write a time with its zone"),
+    (["--at", BEFORE], "the recording begins at 2023-11-14T22:13:20.000Z"),
+    (["--node", "n55"], "NODE: 'n55' cannot be used: name a node of the cluster, such as n5"),
+    (["--node", "n5", "--as-test", "/dev/null"], "--as-test: '/dev/null' cannot be used: the file is there already"),
+    (["--node", "n5", "--as-test", "/nowhere/test.py"], "it cannot be written: No such file or directory"),
+])
+def test_bad_options_are_named(tmp_path: Path, arguments: list[str], problem: str) -> None:
+    with pytest.raises(InputError) as error:
+        run(recorded(tmp_path), *arguments)
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(("data", "problem"), [
+    (None, "there is no such file"), (b"kind: Pod", "it is not a recording of gpuward"),
+    (b"gpuward recording, format 2\n", "it has format 2, and this gpuward reads up to 1: use a newer one"),
+    (b"gpuward recording, format 1\n", "nothing was decided before it ends"),
+])
+def test_what_is_no_recording_is_named(tmp_path: Path, data: bytes | None, problem: str) -> None:
+    if data is not None:
+        (tmp_path / "file").write_bytes(data)
+    with pytest.raises(InputError) as error:
+        run(tmp_path / "file")
+    assert problem in str(error.value)
+    assert str(tmp_path / "file") in str(error.value)
+
+
+def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no recording-\*\.gpuward is in it"):
+        run(tmp_path)

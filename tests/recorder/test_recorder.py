@@ -1,0 +1,150 @@
+"""The recorder never holds the loop up and never ends it; what it wrote is whole whatever happens to the process."""
+
+from __future__ import annotations
+
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+
+from gpuward.cli import logs
+from gpuward.model.plan import Plan
+from gpuward.ports import Outcome
+from gpuward.recorder.reading import moments
+from gpuward.recorder.recorder import Recorder, done
+from gpuward.recorder.ring import PATTERN, Limits
+from gpuward.recording.frame import LONGEST_ERROR, Done, Pass
+from gpuward.upgrade.decide import decide
+from tests import build
+from tests.recorder.flights import differing, read
+
+
+def passing(number: int, **rest: object) -> Pass:
+    """Build a pass that decides something else for each number."""
+    snapshot, policy = build.fleet(4, cordoned=range(number % 4)), build.policy(parallel=number + 1)
+    made = Pass(snapshot, (policy,), build.NOW + number, "cluster-policy", decide(snapshot, policy, build.NOW + number))
+    return msgspec.structs.replace(made, **rest)
+
+
+def record(folder: Path, *passes: Pass) -> None:
+    """Record passes and end."""
+    recorder = Recorder(folder, "1.2.3")
+    for each in passes:
+        recorder.note(each)
+    recorder.close()
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    """Collect what is logged."""
+    lines: list[str] = []
+    logs.configure(lines.append, lambda: 0.0)
+    yield lines
+    structlog.reset_defaults()
+
+
+def test_passes_that_decide_the_same_are_recorded_once(tmp_path: Path) -> None:
+    record(tmp_path, passing(0), passing(0), passing(1), passing(1))
+    assert [moment.at for moment in read(tmp_path)] == [build.NOW, build.NOW + 1]
+
+
+def test_an_action_that_fails_is_recorded_though_nothing_else_is_decided(tmp_path: Path) -> None:
+    failed = (Done(0, error="x" * 1000),)
+    record(tmp_path, passing(0), passing(0, at=build.NOW + 9, outcomes=failed))
+    last = read(tmp_path)[-1]
+    assert last.at == build.NOW + 9
+    assert len(last.frame.outcomes[0].error) == LONGEST_ERROR + 3
+
+
+def test_a_pass_that_fails_is_recorded_and_so_is_the_next_one(tmp_path: Path) -> None:
+    record(tmp_path, passing(0), passing(1, plan=Plan(), error="KeyError"), passing(0))
+    found = read(tmp_path)
+    assert [moment.frame.error for moment in found] == ["", "KeyError", ""]
+    assert differing([found[0], found[2]]) == []
+    assert found[1].shown == found[0].shown, "what was decided last still holds"
+
+
+def test_outcomes_are_those_of_the_actions_that_were_due() -> None:
+    plan = passing(0).plan
+    outcomes = [Outcome(plan.actions[1], error="no"), Outcome(plan.actions[0], idle=True)]
+    assert done(plan, outcomes) == (Done(1, "no"), Done(0, idle=True))
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "folder"
+    record(folder, passing(0))
+    (file,) = folder.glob(PATTERN)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, file)] == [0o700, 0o600]
+
+
+def test_each_process_goes_on_with_the_ring(tmp_path: Path) -> None:
+    record(tmp_path, passing(0))
+    record(tmp_path, passing(1))
+    assert [moment.at for moment in read(tmp_path)] == [build.NOW, build.NOW + 1]
+
+
+def test_a_folder_that_cannot_be_made_costs_one_warning(tmp_path: Path, warnings: list[str]) -> None:
+    (tmp_path / "file").write_text("")
+    record(tmp_path / "file" / "folder", *map(passing, range(50)))
+    assert len(warnings) == 1
+    assert "The flight recorder is off" in warnings[0]
+    assert "NotADirectoryError" in warnings[0]
+
+
+def test_a_cluster_too_large_for_the_ring_costs_one_warning(tmp_path: Path, warnings: list[str]) -> None:
+    recorder = Recorder(tmp_path, "1.2.3", Limits(100, 100))
+    recorder.note(passing(0))
+    recorder.close()
+    recorder.note(passing(1))
+    assert len(warnings) == 1
+    assert "takes more than the 100 bytes" in warnings[0]
+
+
+def test_passes_that_come_too_fast_are_counted_and_their_changes_kept(tmp_path: Path) -> None:
+    passes = [passing(number) for number in range(100)]
+    recorder = Recorder(tmp_path, "1.2.3", room=1)
+    for each in passes:
+        recorder.note(each)
+    for _ in range(20):
+        time.sleep(0.01)
+        recorder.note(passes[-1])
+    recorder.close()
+    found = read(tmp_path)
+    assert sum(moment.frame.missed for moment in found) >= 100 - len(found) > 0
+    assert found[-1].at == passes[-1].at
+    assert differing(found) == []
+
+
+_ENDLESS = """
+import sys
+from pathlib import Path
+from gpuward.recorder.recorder import Recorder
+from tests.recorder.test_recorder import passing
+
+recorder = Recorder(Path(sys.argv[1]), "1.2.3")
+number = 0
+while True:
+    number += 1
+    recorder.note(passing(number))
+"""
+
+
+def test_what_was_written_before_a_kill_is_read(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", _ENDLESS, str(tmp_path)])
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and sum(file.stat().st_size for file in tmp_path.glob(PATTERN)) < 20_000:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    notes: list[str] = []
+    found = list(moments(tmp_path, notes.append))
+    assert len(found) > 20
+    assert differing(found) == []
+    assert len(notes) <= 1, "of the last frame only"

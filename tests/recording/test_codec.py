@@ -1,0 +1,53 @@
+"""Whatever happens to a file, what came before it is read, and nothing that is not whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward.recording.changes import NOTHING, changes_between
+from gpuward.recording.codec import FORMAT, Decoder, Encoder, NotARecording
+from gpuward.recording.frame import Frame, Header
+from tests import build
+
+FRAMES = [Frame(float(number), changes_between(NOTHING, build.fleet(number))) for number in range(1, 4)]
+
+
+def pieces() -> list[bytes]:
+    """Return a recording of three frames, record by record."""
+    encoder = Encoder()
+    return [encoder.begin(Header("1.2.3")), *(piece for frame in FRAMES for piece in encoder.frame(frame))]
+
+
+def test_what_was_written_is_read() -> None:
+    decoder = Decoder(b"".join(pieces()))
+    assert list(decoder) == [Header("1.2.3"), *FRAMES]
+    assert decoder.torn == 0
+
+
+def test_wherever_a_file_is_torn_all_that_is_whole_is_read() -> None:
+    beginning, *frames = pieces()
+    for number, piece in enumerate(frames):
+        for length in range(len(piece)):
+            decoder = Decoder(beginning + b"".join(frames[:number]) + piece[:length])
+            assert len(list(decoder)) == 1 + number
+            assert decoder.torn == length
+
+
+@pytest.mark.parametrize("back", [1, 10, 60])
+def test_a_record_that_was_changed_is_not_read(back: int) -> None:
+    data = bytearray(b"".join(pieces()))
+    data[-back] ^= 1
+    decoder = Decoder(bytes(data))
+    assert list(decoder) == [Header("1.2.3"), *FRAMES[:-1]]
+    assert (decoder.torn, decoder.damage) == (len(pieces()[-1]), "it was changed since it was written")
+
+
+@pytest.mark.parametrize(("data", "problem"), [
+    (b"", "it is not a recording"),
+    (b"apiVersion: v1\n", "it is not a recording"),
+    (b"gpuward recording, format one\n", "it is not a recording"),
+    (b"gpuward recording, format %d\n" % (FORMAT + 1), "use a newer one"),
+])
+def test_what_is_no_recording_is_refused(data: bytes, problem: str) -> None:
+    with pytest.raises(NotARecording, match=problem):
+        list(Decoder(data))

@@ -1,0 +1,43 @@
+"""Plans have the same digest if and only if they say the same."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpuward.model.actions import EvictPod, PatchNode
+from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
+from gpuward.model.states import State
+from gpuward.model.views import Ref
+from gpuward.recording.digest import digest
+from gpuward.upgrade.decide import decide
+from tests import build
+
+HELD = NodeStatus(State.UPGRADE_REQUIRED, 1.0, Hold(Reason.PARALLEL_LIMIT, {"used": 1, "limit": 1}, 1.0), "upgrade-required", 1)
+PLAN = Plan((PatchNode(Ref("", "n0", "u"), why="x"),), {"n0": HELD}, 5.0, Counts(1), True)
+replace = msgspec.structs.replace
+
+
+def test_equal_facts_give_equal_digests() -> None:
+    one, other = (decide(build.fleet(4), build.policy(), build.NOW) for _ in range(2))
+    assert one is not other
+    assert digest(one) == digest(other)
+
+
+@pytest.mark.parametrize("other", [
+    replace(PLAN, actions=()),
+    replace(PLAN, actions=(PatchNode(Ref("", "n0", "v"), why="x"),)),
+    replace(PLAN, actions=(*PLAN.actions, EvictPod(Ref("a", "b"), "n0"))),
+    replace(PLAN, nodes={"n1": HELD}),
+    *(replace(PLAN, nodes={"n0": replace(HELD, **{field: value})}) for field, value in
+      [("state", None), ("since", 2.0), ("hold", None), ("label", ""), ("turn", 2),
+       ("hold", Hold(Reason.PARALLEL_LIMIT, {"used": 2, "limit": 1}, 1.0))]),
+    replace(PLAN, wake_at=None), replace(PLAN, counts=Counts(2)), replace(PLAN, auto_upgrade=False),
+], ids=lambda other: "")
+def test_every_difference_shows(other: Plan) -> None:
+    assert digest(other) != digest(PLAN)
+
+
+def test_the_order_in_which_arguments_were_given_does_not_matter() -> None:
+    turned = replace(HELD, hold=Hold(Reason.PARALLEL_LIMIT, {"limit": 1, "used": 1}, 1.0))
+    assert digest(replace(PLAN, nodes={"n0": turned})) == digest(PLAN)
