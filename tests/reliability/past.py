@@ -1,0 +1,84 @@
+"""A process that begins with an old view: what it lists first is of an earlier version, and its watches bring the rest later.
+
+It is so with one that stood by, and whose watches lag when it comes to lead, and with a server whose cache lags. Whatever the
+process reads later than its first lists is of a quorum, as the API promises; so are the answers to its writes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.sandbox.reading import Reader
+from gpuward.sandbox.store import Store
+from tests.journeys.stage import Proceed
+from tests.reliability.scene import AWAY_SECONDS, Scene
+
+LAG_SECONDS = 2.0
+"""How long the new process sees nothing newer."""
+UNFOLLOWED = ("events", "namespaces", "deployments.apps", "replicasets.apps", "jobs.batch")
+
+Object = dict[str, Any]
+
+
+class Past:
+    """Show a store as it was at a version, as far as lists go."""
+
+    def __init__(self, store: Store, version: int) -> None:
+        self._store = store
+        self.version = version
+        self.encoded = store.encoded
+
+    def list(self, resource_key: str, namespace: str | None = None) -> list[Object]:
+        """Return the objects that there were, in order."""
+        there = {_key(obj): obj for obj in self._store.list(resource_key)}
+        for event in reversed(self._store.events_since(resource_key, self.version)):
+            if event.old is None:
+                del there[_key(event.obj)]
+            else:
+                there[_key(event.obj)] = event.old
+        return [obj for key, obj in sorted(there.items()) if namespace in (None, key[0])]
+
+
+def _key(obj: Object) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+class OldCache:
+    """Stand between one operator process and the server; play the old cache until `until`."""
+
+    def __init__(self, scene: Scene, version: int) -> None:
+        self._scene = scene
+        self._until = scene.clock.now() + AWAY_SECONDS + LAG_SECONDS
+        scene.disturb(AWAY_SECONDS + LAG_SECONDS)
+        self._reader = Reader(cast(Store, Past(scene.sandbox.store, version)), lambda _: 0.0)
+        self._listed: set[str] = set()
+        usual = scene.sandbox.api.watch_delay
+        scene.sandbox.api.watch_delay = lambda key: max(usual(key), self._until - scene.clock.now())
+
+    def __call__(self, request: Request, proceed: Proceed) -> Answer | Stream:
+        """Answer the first list of a resource from the cache, and anything else as usual."""
+        catalog = self._scene.sandbox.api.catalog
+        if self._scene.clock.now() >= self._until or request.flag("watch") or not catalog.knows(request.path):
+            return proceed()
+        if request.path in self._listed or "fieldSelector" in request.query:
+            return proceed()
+        self._listed.add(request.path)
+        target = catalog.target(request.path)
+        return proceed() if target.name is not None else self._reader.listing(target, request)
+
+
+class Followed:
+    """Know at which versions something changed that the operator follows."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.versions: list[int] = []
+        scene.sandbox.store.subscribe(lambda event: self._note(event.resource_key, event.version))
+
+    def _note(self, resource_key: str, version: int) -> None:
+        if resource_key not in UNFOLLOWED:
+            self.versions.append(version)
+
+    def ago(self, changes: int) -> int:
+        """Return the version before so many of the last changes."""
+        return self.versions[-changes] - 1

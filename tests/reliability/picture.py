@@ -1,0 +1,95 @@
+"""What a cluster and its operator are like where nothing moves, without anything that only tells times."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.record import decode_record
+
+if TYPE_CHECKING:
+    from tests.reliability.scene import Scene
+
+GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
+"""The end of a generated name."""
+NUMBERS = re.compile(r"\b\d+(\.\d+)? ?(s|seconds|attempts|restarts|times)\b")
+
+Picture = dict[str, Any]
+
+
+def take(scene: Scene, title: str) -> Picture:
+    """Return a picture of everything that has to be the same after a disturbance."""
+    return {
+        "title": title,
+        "nodes": {node["metadata"]["name"]: _node(node) for node in scene.gpu_node_objects()},
+        "holds": {name: str(hold.reason) for name, hold in scene.operator.plan.holds.items()},
+        "drivers": {node: scene.driver(node) for node in scene.states()},
+        "pods": sorted(_pod(pod) for pod in (*scene.pods(), *scene.workload_pods())),
+        "evicted": _by_app(scene.evicted),
+        "policy": [scene.policy_status().get("state"), scene.condition().get("reason")],
+        "events": sorted({event_text(event) for event in _events(scene)}),
+    }
+
+
+def plain(text: str) -> str:
+    """Return a text without generated names and counted time."""
+    return NUMBERS.sub("N", GENERATED.sub("-*", text))
+
+
+def _node(node: dict[str, Any]) -> Picture:
+    annotations = dict(node["metadata"].get("annotations") or {})
+    text = annotations.pop(names.UPGRADE_RECORD, "")
+    record: Picture = msgspec.to_builtins(decode_record(text)) if text else {}
+    for time in ("since", "started", "paused"):
+        record[time] = bool(record.get(time))
+    if failure := record.get("failure"):
+        record["failure"] = [failure["state"], plain(failure["cause"]), failure["attempts"]]
+    return {"labels": node["metadata"]["labels"], "cordoned": bool(node["spec"].get("unschedulable")), "record": record,
+            "annotations": sorted(annotations)}
+
+
+def _pod(pod: dict[str, Any]) -> str:
+    labels = pod["metadata"]["labels"]
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions") or ())
+    return " ".join((labels.get("app", ""), pod["spec"].get("nodeName", "-"), labels.get(names.REVISION_HASH, ""),
+                     "ready" if ready else "not ready"))
+
+
+def _by_app(evicted: Counter[str]) -> dict[str, int]:
+    """Return how many pods of each app were evicted."""
+    return dict(Counter(pod.partition("/")[0] for pod in evicted))
+
+
+def _events(scene: Scene) -> list[Picture]:
+    """Return the events of upgrades. Those about what holds a node are told from memory, and once only."""
+    return [event for event in scene.sandbox.store.list("events", "default") if event["reason"] == names.DRIVER_EVENT_REASON]
+
+
+def event_text(event: Picture) -> str:
+    """Return what an event tells, without what differs from one telling to the next."""
+    return plain(f"{event['involvedObject']['name']}: {event['message']}")
+
+
+def differences(case: Picture, oracle: Picture, lost: Collection[str]) -> list[str]:
+    """Return where a picture differs from the oracle's; events that were in flight may be lost."""
+    found: list[str] = []
+    _compare(case["title"], {**case, "events": 0}, {**oracle, "events": 0}, found)
+    found += [f"{case['title']}: an event that should not be: {text}" for text in case["events"] if text not in oracle["events"]]
+    missing = [text for text in oracle["events"] if text not in case["events"] and text not in lost]
+    return found + [f"{case['title']}: no event says: {text}" for text in missing]
+
+
+def _compare(place: str, case: object, oracle: object, found: list[str]) -> None:
+    if isinstance(case, dict) and isinstance(oracle, dict):
+        for key in sorted({*case, *oracle}):
+            _compare(f"{place}/{key}", case.get(key), oracle.get(key), found)
+    elif isinstance(case, list) and isinstance(oracle, list):
+        found += [f"{place}: {item} is too much" for item in case if item not in oracle]
+        found += [f"{place}: {item} is missing" for item in oracle if item not in case]
+    elif case != oracle:
+        found.append(f"{place} is {case!r}, not {oracle!r}")

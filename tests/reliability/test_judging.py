@@ -1,0 +1,45 @@
+"""What the enumerations are judged by sees what is wrong, and only that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuward.sandbox.store import Store
+from tests.reliability.past import Past
+from tests.reliability.picture import differences, plain
+
+
+def picture(**changed: object) -> dict[str, Any]:
+    return {"title": "end", "nodes": {"gpu-1": {"cordoned": False}}, "pods": ["web gpu-1"], "events": ["a", "b"], **changed}
+
+
+def test_equal_pictures_do_not_differ() -> None:
+    assert differences(picture(), picture(), set()) == []
+
+
+def test_a_difference_is_named_with_its_place() -> None:
+    assert differences(picture(nodes={"gpu-1": {"cordoned": True}}), picture(), set()) == [
+        "end/nodes/gpu-1/cordoned is True, not False"]
+    assert differences(picture(pods=[]), picture(), set()) == ["end/pods: web gpu-1 is missing"]
+
+
+def test_an_event_may_be_lost_only_where_it_was_in_flight() -> None:
+    assert differences(picture(events=["a"]), picture(), {"b"}) == []
+    assert differences(picture(events=["a"]), picture(), {"a"}) == ["end: no event says: b"]
+    assert differences(picture(events=["a", "b", "c"]), picture(), {"c"}) == ["end: an event that should not be: c"]
+
+
+def test_generated_names_and_counted_times_are_no_difference() -> None:
+    assert plain("waits for driver-x7k2z (2 restarts), after 60 s") == plain("waits for driver-bbbbb (3 restarts), after 61 s")
+
+
+def test_the_past_has_what_was_deleted_and_not_what_came_since() -> None:
+    store = Store(lambda: 0.0)
+    for name in ("gone", "changed"):
+        store.create("nodes", {"metadata": {"name": name}})
+    then = store.version
+    store.create("nodes", {"metadata": {"name": "new"}})
+    store.modify("nodes", None, "changed", lambda node: node["metadata"].setdefault("labels", {}).update(a="b"))
+    store.delete("nodes", None, "gone")
+    past = {node["metadata"]["name"]: node["metadata"].get("labels") for node in Past(store, then).list("nodes")}
+    assert past == {"changed": None, "gone": None}

@@ -1,0 +1,38 @@
+"""One rollout, disturbed at every moment there is: a sample here, all cases with `./dev test --reliability`.
+
+Each enumeration runs in a process of its own, since it forks for every case: see `python -m tests.reliability --help`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.reliability.cases import Report
+
+ALL = os.environ.get("GPUWARD_RELIABILITY") == "1"
+LAGS = ("--lags", "1,2,4,8,16")
+SAMPLES = {"cut": ("--every", "37"), "stale": (*LAGS, "--every", "47"), "unseen": ("--every", "53")}
+EVERYTHING = {"cut": (), "stale": LAGS, "unseen": ()}
+ENOUGH = ("--pictures", "1")
+"""With all cases, each ends at the first rest after its disturbance if all is well there. Those of a sample go on to the end."""
+
+
+@pytest.mark.parametrize("kind", ["cut", "stale", "unseen"])
+def test_the_rollout_ends_as_if_undisturbed(kind: str) -> None:
+    report = play(kind, *((*EVERYTHING[kind], *ENOUGH) if ALL else SAMPLES[kind]))
+    assert {result.case: result.wrong for result in report.results if result.wrong} == {}
+    assert len(report.results) >= (report.cases if ALL else 10)
+
+
+def play(kind: str, *options: str) -> Report:
+    """Play an enumeration; sets have the same order each time, so that a case is found again by its name."""
+    command = [sys.executable, "-m", "tests.reliability", kind, *options]
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(command, cwd=root, env={**os.environ, "PYTHONHASHSEED": "0"}, stdout=subprocess.PIPE, check=True)
+    return msgspec.json.decode(ended.stdout, type=Report)
