@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import time
-import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 import click
-import msgspec
 
 from tools.simulate import coverage
+from tools.simulate.many import results
 from tools.simulate.scenario import Ranges, Scenario, draw
 from tools.simulate.shrink import Shrunk, shrink
 from tools.simulate.watch import Violation
@@ -23,7 +19,7 @@ from tools.simulate.world import Result, play
 STORY_LINES = 60
 
 
-class Span(click.ParamType):
+class Span(click.ParamType[tuple[int, int]]):
     """Read `A-B`, or one number for both."""
 
     name = "A-B"
@@ -76,7 +72,7 @@ def _many(seeds: range, ranges: Ranges, jobs: int) -> tuple[dict[int, Violation]
     failed: dict[int, Violation] = {}
     met: Counter[str] = Counter()
     began, virtual, writes = time.monotonic(), 0.0, 0
-    for number, result in enumerate(_results(seeds, ranges, jobs), 1):
+    for number, result in enumerate(results(seeds, ranges, jobs), 1):
         met.update(result.met)
         virtual, writes = virtual + result.virtual_seconds, writes + result.writes
         if result.violation is not None:
@@ -88,29 +84,11 @@ def _many(seeds: range, ranges: Ranges, jobs: int) -> tuple[dict[int, Violation]
     return failed, met
 
 
-def _results(seeds: Iterable[int], ranges: Ranges, jobs: int) -> Iterator[Result]:
-    if jobs <= 1:
-        yield from (_quietly(seed, ranges) for seed in seeds)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(_quietly, seed, ranges) for seed in seeds]):
-            yield future.result()
-
-
-def _quietly(seed: int, ranges: Ranges) -> Result:
-    """Play a seed; the story stays here, and a crash of the simulation itself counts as a failure."""
-    try:
-        return msgspec.structs.replace(play(draw(seed, ranges)), story=())
-    except Exception:  # one seed's crash must not hide what the others find
-        violation = Violation("the simulation itself runs", 0.0, "", traceback.format_exc(limit=-4))
-        return Result(seed, "", 0.0, 0, violation, {})
-
-
 def _one(seed: int, ranges: Ranges, shrinks: bool) -> int:
     scenario = draw(seed, ranges)
     result = play(scenario)
-    click.echo(f"seed {seed}: {scenario.nodes} nodes, {len(scenario.faults)} faults, {result.virtual_seconds:.0f} virtual seconds, "
-               f"{result.writes} writes, trace {result.digest[:16]}")
+    click.echo(f"seed {seed}: {scenario.nodes} nodes, {len(scenario.faults)} faults, {result.virtual_seconds:.0f} virtual "
+               f"seconds, {result.writes} writes, trace {result.digest[:16]}")
     if result.violation is None:
         click.echo("every rule held")
         return 0

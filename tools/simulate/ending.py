@@ -8,8 +8,8 @@ from gpuward import names
 from gpuward.model.record import CordonOwner, decode_record, format_time
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from tools.simulate.people import DEPLOYMENTS
-from tools.simulate.rules import digest_of
 from tools.simulate.policies import BROKEN_LIMIT
+from tools.simulate.rules import digest_of
 
 if TYPE_CHECKING:
     from tools.simulate.world import World
@@ -48,8 +48,8 @@ async def end(world: World) -> None:
     if await world.rest(QUIET):
         return
     for node in world.gpu_nodes():
-        if (message := left_behind(world, node)) is not None:
-            world.watch.breach("nothing is left behind", message, node)
+        if (left := left_behind(world, node)) is not None:
+            world.watch.breach("nothing is left behind", left, node)
 
 
 def heal(world: World) -> None:
@@ -135,7 +135,8 @@ def left_behind(world: World, name: str) -> str | None:
 
 def _out_of_date(world: World, name: str) -> str | None:
     """Say that a node that is done runs another driver than it should."""
-    wanted = {digest_of(ds["spec"]["template"]["spec"]) for ds in world.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)
+    daemonsets = world.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)
+    wanted = {digest_of(ds["spec"]["template"]["spec"]) for ds in daemonsets
               if ds["metadata"]["labels"].get("app") == names.DRIVER_APP}
     found = [digest_of(pod["spec"]) for pod in _driver_pods(world, name)]
     if not found:

@@ -240,13 +240,13 @@ def tell_change(world: World, event: Event, who: str) -> None:
         if changes or event.type != "MODIFIED":
             world.tell(meta["name"], f"{who}: {event.type} node {', '.join(changes)} (v{event.version})")
     elif event.resource_key == "pods" and event.obj["spec"].get("nodeName"):
-        before, after = _pod_facts(event.old), _pod_facts(event.obj)
-        if before != after or event.type != "MODIFIED":
-            world.tell(event.obj["spec"]["nodeName"], f"{who}: {event.type} pod {meta['name']} {after} (v{event.version})")
+        shown = _pod_facts(event.obj)
+        if shown != _pod_facts(event.old) or event.type != "MODIFIED":
+            world.tell(event.obj["spec"]["nodeName"], f"{who}: {event.type} pod {meta['name']} {shown} (v{event.version})")
     elif event.resource_key in (POLICIES, ROLLOUTS) and (event.old or {}).get("spec") != event.obj.get("spec"):
         spec = event.obj["spec"]
-        shown = (spec["driver"].get("version"), spec["driver"].get("upgradePolicy")) if "driver" in spec else spec
-        world.tell("", f"{who}: {event.type} {event.resource_key} {shown} (v{event.version})")
+        text = str((spec["driver"].get("version"), spec["driver"].get("upgradePolicy")) if "driver" in spec else spec)
+        world.tell("", f"{who}: {event.type} {event.resource_key} {text} (v{event.version})")
 
 
 def _node_facts(node: Object | None) -> dict[str, object]:

@@ -10,10 +10,10 @@ import msgspec
 from gpuward import names
 from gpuward.crd.conversion import upgrade_policy
 from gpuward.crd.driver_upgrade import DriverUpgradePolicy
-from gpuward.model.policy import UpgradePolicy
+from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
 from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State, parse_state
-from tools.simulate.policies import BROKEN_LIMIT
 from tools.simulate.history import History, Sight
+from tools.simulate.policies import BROKEN_LIMIT
 
 if TYPE_CHECKING:
     from tools.simulate.process import Process
@@ -213,8 +213,10 @@ def forbidden_to_go(pod: Object, process: Process, world: World) -> str | None:
     if names.MIRROR_POD in (pod["metadata"].get("annotations") or {}):
         return f"{name} is static"
     policies = [*known_policies(process, world.watch.history), *kept_policies(process, world.watch.history)]
-    rules = [rule for policy in policies if policy is not None
-             for rule in (policy.pod_deletion, *([policy.drain] if policy.drain.enable else []))]
+    rules: list[PodDeletion | Drain] = []
+    for policy in policies:
+        if policy is not None:
+            rules += [policy.pod_deletion, *([policy.drain] if policy.drain.enable else [])]
     if not owner and not any(rule.force for rule in rules):
         return f"{name} has no controller, and force is not set"
     if _has_empty_dir(pod) and not any(rule.delete_empty_dir for rule in rules):

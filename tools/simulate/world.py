@@ -76,10 +76,10 @@ class World(people.People):
         self.watch = Watch(self)
         self.story: list[Told] = []
         self.may_kill = bool((scenario.rollout or {}).get("killAtDeadline"))
-        self.latency = scenario.latency
+        self._latency = scenario.latency
         self._names = itertools.count(1)
         self._hash = hashlib.sha256()
-        self._usual = {}
+        self._usual: dict[str, float] = {}
         self._ends: list[tuple[float, int, End]] = []
 
     # Time and delays.

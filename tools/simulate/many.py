@@ -1,0 +1,33 @@
+"""Play many seeds, in several processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+import msgspec
+
+from tools.simulate.scenario import Ranges, draw
+from tools.simulate.watch import Violation
+from tools.simulate.world import Result, play
+
+
+def results(seeds: Iterable[int], ranges: Ranges, jobs: int) -> Iterator[Result]:
+    """Yield how each seed ended, as they end."""
+    if jobs <= 1:
+        yield from (_quietly(seed, ranges) for seed in seeds)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(_quietly, seed, ranges) for seed in seeds]):
+            yield future.result()
+
+
+def _quietly(seed: int, ranges: Ranges) -> Result:
+    """Play a seed; the story stays here, and a crash of the simulation itself counts as a failure."""
+    try:
+        return msgspec.structs.replace(play(draw(seed, ranges)), story=())
+    except Exception:  # one seed's crash must not hide what the others find
+        violation = Violation("the simulation itself runs", 0.0, "", traceback.format_exc(limit=-4))
+        return Result(seed, "", 0.0, 0, violation, {})
