@@ -148,3 +148,15 @@ def test_what_was_written_before_a_kill_is_read(tmp_path: Path) -> None:
     assert len(found) > 20
     assert differing(found) == []
     assert len(notes) <= 1, "of the last frame only"
+
+
+def test_two_processes_in_one_folder_leave_each_other_alone(tmp_path: Path) -> None:
+    recorders = [Recorder(tmp_path, "1.2.3") for _ in range(2)]
+    for number in range(4):
+        for recorder in recorders:
+            recorder.note(passing(number))
+    for recorder in recorders:
+        recorder.close()
+    found = read(tmp_path)
+    assert sorted(moment.at for moment in found) == sorted(2 * [build.NOW + number for number in range(4)])
+    assert differing(found) == []

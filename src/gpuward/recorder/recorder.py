@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +60,14 @@ class Recorder:
             self._record_all(Ring(self._folder, self._limits))
         except Exception as error:  # whatever it is, the operator goes on without a recorder
             self._off = True
+            self._forget()
             self._log.warning("The flight recorder is off", folder=str(self._folder), error=f"{type(error).__name__}: {error}")
+
+    def _forget(self) -> None:
+        """Let go of the facts of passes that nobody will record any more."""
+        with suppress(queue.Empty):
+            while True:
+                self._waiting.get_nowait()
 
     def _record_all(self, ring: Ring) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Ring:
-    """Write to the newest file of a folder, which nobody else writes to."""
+    """Write to one's own newest file of a folder. Another process may have its own there, and both keep the same bounds."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         """Make the folder, readable for its owner only.
@@ -33,7 +34,7 @@ class Ring:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._limits = limits
-        self._sizes = {path: path.stat().st_size for path in sorted(folder.glob(PATTERN))}
+        self._sizes = self._found()
         self._file = -1
         self._newest = Path()
         self._first = 0
@@ -47,9 +48,8 @@ class Ring:
     def begin(self, pieces: Iterable[bytes]) -> None:
         """Begin a new file with these bytes."""
         self.close()
-        number = max((_number(path) for path in self._sizes), default=0) + 1
-        self._newest = self._folder / _NAME.format(number)
-        self._file = os.open(self._newest, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        self._sizes = self._found()
+        self._newest = self._opened(max((_number(path) for path in self._sizes), default=0) + 1)
         self._sizes[self._newest] = 0
         self.add(pieces)
         self._first = self._sizes[self._newest]
@@ -71,6 +71,24 @@ class Ring:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _found(self) -> dict[Path, int]:
+        found = {}
+        for path in sorted(self._folder.glob(PATTERN)):
+            with suppress(FileNotFoundError):  # another process may have made room just now
+                found[path] = path.stat().st_size
+        return found
+
+    def _opened(self, number: int) -> Path:
+        """Open a new file, of the first number from this one on that nobody else took."""
+        while True:
+            path = self._folder / _NAME.format(number)
+            try:
+                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            except FileExistsError:
+                number += 1
+            else:
+                return path
 
     def _make_room(self, size: int) -> None:
         while sum(self._sizes.values()) + size > self._limits.total:
