@@ -22,6 +22,10 @@ IN_FLIGHT_SECONDS = 1.0
 """Events are written after the change that they tell of: those of so many seconds are lost with the process."""
 
 
+RETRACTED = ("/record/target is", "/record/returns is")
+"""What a node rightly remembers of a step taken back: which driver it was sent to, and that the last look sent it back."""
+
+
 class Oracle(msgspec.Struct, frozen=True):
     """Hold what the undisturbed run was like."""
 
@@ -54,8 +58,8 @@ class Enumeration:
     """Branch one run of the rollout at all its moments of a kind. Subclasses say which, and what happens then."""
 
     outdated = False
-    """Whether a process is shown what is no longer so. Then it may ask for an eviction that was asked for already, and send a
-    node to a driver that was wanted a moment ago, which the node's record rightly says."""
+    """Whether a process is shown what is no longer so. Then it may ask for an eviction that was asked for already, and begin what
+    it takes back when it sees better; see RETRACTED."""
 
     def __init__(self, choice: Choice, oracle: Oracle, branches: Branches) -> None:
         self.choice = choice
@@ -109,8 +113,9 @@ class Enumeration:
             return
         number = len(self.scene.pictures) - 1
         lost = self.oracle.in_flight(self.began)
-        found = differences(self.scene.pictures[number], self.oracle.pictures[number], lost)
-        self._wrong += [text for text in found if not (self.outdated and "/record/target is" in text)]
+        later = self.oracle.pictures[-1]["events"] if self.outdated else ()
+        found = differences(self.scene.pictures[number], self.oracle.pictures[number], lost, later)
+        self._wrong += [text for text in found if not (self.outdated and any(field in text for field in RETRACTED))]
         told = self.scene.pictures[number]["events"]
         self.notes["events lost"] = max(self.notes["events lost"], len(set(self.oracle.pictures[number]["events"]) - set(told)))
         if self._wrong or number + 1 - self._seen >= self.choice.pictures:

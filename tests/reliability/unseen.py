@@ -16,6 +16,8 @@ from tests.journeys.stage import Proceed
 PATIENCE_SECONDS = 20.0
 """How long the object's next event is waited for, until the watch expires and everything is listed anew."""
 
+GONE = messages.encode({"type": "ERROR", "object": messages.status_object(errors.Gone("too old resource version"))}) + b"\n"
+
 Line = dict[str, Any]
 Withhold = Callable[[Line, "Watched"], bool]
 """Told of each event of a watch: whether it is never to be delivered."""
@@ -56,11 +58,15 @@ class Watched:
         self._lines.put_nowait(None)
 
     def _expire(self) -> None:
-        if self._hidden:
-            self.expired = True
-            gone = messages.status_object(errors.Gone("too old resource version"))
-            self._lines.put_nowait(messages.encode({"type": "ERROR", "object": gone}) + b"\n")
+        if self.expire():
+            self._lines.put_nowait(GONE)
             self._lines.put_nowait(None)
+
+    def expire(self) -> bool:
+        """Take it that everything is listed anew if something is still hidden; tell whether it was."""
+        self.expired = self.expired or bool(self._hidden)
+        was_hidden, self._hidden = bool(self._hidden), ""
+        return was_hidden
 
     def close(self) -> None:
         """End the watch."""
@@ -73,11 +79,19 @@ class Watching:
 
     def __init__(self, withhold: Withhold) -> None:
         self._withhold = withhold
+        self._last: dict[str, Watched] = {}
 
     def __call__(self, request: Request, proceed: Proceed) -> Answer | Stream:
-        """Answer a read as usual; a stream comes through a `Watched`."""
+        """Answer a read as usual; a stream comes through a `Watched`. One that goes on after something hidden is too old."""
         answer = proceed()
         if isinstance(answer, Answer):
             return answer
-        watched = Watched(answer, self._withhold)
+        if request.path in self._last and self._last[request.path].expire():
+            answer.close()
+            return Stream(_expired, answer.close)
+        watched = self._last[request.path] = Watched(answer, self._withhold)
         return Stream(watched.lines, watched.close)
+
+
+async def _expired() -> AsyncIterator[bytes]:
+    yield GONE
