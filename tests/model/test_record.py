@@ -23,7 +23,7 @@ RECORDS = st.builds(
     failure=st.none()
     | st.builds(Failure, st.sampled_from(State), st.text(max_size=20), TIMES, st.integers(1, 9), TIMES | st.just(0.0)),
     paused=TIMES | st.just(0.0),
-    restart=st.booleans(),
+    restart=st.text(max_size=10),
 )
 
 
@@ -51,7 +51,7 @@ def test_the_text_spells_everything_as_the_docs_do() -> None:
     record = Record(
         state=State.FAILED, since=1_700_000_000.0, started=1_699_999_000.0, target="6f9c7d5b4", cordon=CordonOwner.OTHER,
         forced=True, failure=Failure(State.DRAIN_REQUIRED, "a pod stayed", 1_699_999_999.0, 2, 1_699_999_900.0),
-        restart=True,
+        restart="d1",
     )
     assert json.loads(encode_record(record)) == {
         "state": "upgrade-failed",
@@ -62,7 +62,7 @@ def test_the_text_spells_everything_as_the_docs_do() -> None:
         "forced": True,
         "failure": {"state": "drain-required", "cause": "a pod stayed", "at": "2023-11-14T22:13:19.000Z", "attempts": 2,
                     "first": "2023-11-14T22:11:40.000Z"},
-        "restart": True,
+        "restart": "d1",
     }
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
+from gpuward.model.budgets import BudgetView
 from gpuward.model.policy import Drain, UpgradePolicy
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
-from gpuward.model.views import BudgetView
 from gpuward.recording.changes import MOST, NOTHING, Changes, changes_between, in_parts
 from gpuward.recording.frame import Frame
 from gpuward.recording.rebuilding import Facts

@@ -83,7 +83,7 @@ def test_the_same_driver_under_another_template_is_only_restarted() -> None:
     answer = ask(waiting, driver_pod(config_digest="d"), gpu_pod(), validator(), digest="d")
     assert answer.entered == ["pod-restart-required"]
     assert answer.patch.unschedulable is True
-    assert answer.record == record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, target="560", restart=True)
+    assert answer.record == record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, target="560", restart="d")
     assert answer.evicted == []
     assert [(type(action), action.last_look) for action in answer.others if isinstance(action, DeletePod)] == [(DeletePod, False)]
 
@@ -140,3 +140,11 @@ def test_a_node_in_foreign_maintenance_is_left_alone_and_says_so(state: State) -
     assert answer.plan.actions == ()
     assert answer.reason is Reason.MAINTENANCE
     assert answer.plan.counts.in_progress == 1
+
+
+def test_a_node_that_is_skipped_is_not_pending_and_has_no_place_in_the_queue() -> None:
+    skipped = node("n0", Q, remembers=record(Q), labels={names.UPGRADE_SKIP: "true"})
+    waiting = node("n1", Q, remembers=record(Q))
+    plan = decide(build.cluster([skipped, waiting], [driver_pod("n0"), driver_pod("n1")]), BLOCKED, NOW)
+    assert plan.counts.pending == 1
+    assert {name: status.turn for name, status in plan.nodes.items()} == {"n0": 0, "n1": 1}

@@ -13,13 +13,14 @@ from hypothesis import given
 from gpuward import names
 from gpuward.crd.conversion import upgrade_policy
 from gpuward.crd.driver_upgrade import DriverUpgradePolicy
+from gpuward.model.budgets import BudgetView
 from gpuward.model.plan import Hold, NodeStatus, Plan, Reason
 from gpuward.model.policy import Drain, UpgradePolicy
 from gpuward.model.record import Failure
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
-from gpuward.model.views import BudgetView, NodeView, PodView
+from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.remedies import Remedy, helps, ordinal, outlook, remedies
 from tests import build

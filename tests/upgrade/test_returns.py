@@ -48,8 +48,11 @@ def test_a_pod_that_may_not_be_evicted_is_named_as_well() -> None:
     assert answer.record.failure.cause.endswith("default/agent")
 
 
-@pytest.mark.parametrize(("restart", "entered"), [(False, ["pod-deletion-required"]), (True, [])], ids=["full", "mere restart"])
-def test_pods_that_come_while_the_new_driver_starts_go_unless_it_is_the_same_driver(restart: bool, entered: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("restart", "entered"), [("", ["pod-deletion-required"]), ("d", []), ("another", ["pod-deletion-required"])],
+    ids=["full", "mere restart", "of another driver"],
+)
+def test_pods_that_come_while_the_new_driver_starts_go_unless_it_is_the_same_driver(restart: str, entered: list[str]) -> None:
     starting = driver_pod(driver="560", created=NOW - 30, ready=False, config_digest="d")
     view = node(state=RESTART, remembers=record(RESTART, ours=True, restart=restart), cordoned=True)
     assert ask(view, starting, gpu_pod(), digest="d").entered == entered

@@ -21,8 +21,9 @@ from gpuward.kube.client import Client, Selection
 from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
 from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
+from gpuward.model.budgets import BudgetView
 from gpuward.model.snapshot import Applied, Refusal, Snapshot
-from gpuward.model.views import BudgetView, ClaimView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
+from gpuward.model.views import ClaimView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.claims import claim_view, with_claims
 from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view

@@ -79,7 +79,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     hold: Hold | None = None
     label: str = ""
     turn: int = 0
-    """The node's place in the queue of those that wait to start, from 1; 0 for one that does not."""
+    """The node's place among those that only wait for others, from 1; 0 for one that something else holds."""
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -52,8 +52,8 @@ class Record(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     paused: float = 0.0
     """Since when upgrades are off while this one is under way; 0 while they are on. The state's clock stands still meanwhile."""
-    restart: bool = False
-    """Whether only the driver pod is restarted, for the same driver under another template: workloads stay on the node."""
+    restart: str = ""
+    """The driver configuration digest for which only the driver pod is restarted, as its driver is the same: workloads stay."""
     returns: int = 0
     """How often the node had to be emptied again because pods that use its GPUs came back before the driver was replaced."""
 
@@ -79,7 +79,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     forced: bool = False
     failure: _StoredFailure | None = None
     paused: _Moment | None = None
-    restart: bool = False
+    restart: str = ""
     returns: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from gpuward.model.views import BudgetView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
+from gpuward.model.budgets import BudgetView
+from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -13,8 +13,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gpuward import names
+from gpuward.model.budgets import BudgetView
 from gpuward.model.snapshot import Refusal, Snapshot
-from gpuward.model.views import BudgetView, DaemonSetView, NodeView, PodView, RevisionView
+from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 
 RECORDED: Final = (names.NVIDIA_GROUP + "/", names.GPUWARD_GROUP + "/")
 """Prefixes of the annotations that are recorded."""

@@ -8,8 +8,9 @@ from functools import cache
 import msgspec
 from msgspec import UNSET
 
+from gpuward.model.budgets import BudgetView
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import BudgetView, DaemonSetView, NodeView, PodView, RevisionView
+from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 from gpuward.recording.changes import MERGED, NOTHING, Changes, Table, V
 
 

@@ -104,13 +104,15 @@ def _admit(
     started = {node.before.node.name: withdraw(node.path) for node in nodes if _to_withdraw(node, snapshot, granted)}
     held: dict[str, tuple[Hold, int]] = {}
     wanted: list[NodeView] = []
+    place = 0
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
     for judged in sorted(waiting, key=lambda judged: (judged.before.node.name not in granted, judged.turn)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         if hold is None and name not in granted:
             hold = next((held_by for gate in FLEET_GATES if (held_by := gate(node, fleet, policy)) is not None), None)
         if hold is not None:
-            held[name] = (hold, len(held) + 1)
+            place += judged.hold is None
+            held[name] = (hold, place if judged.hold is None else 0)
             continue
         if snapshot.grants is None or name in granted:
             started[name] = _held_on_error(node, partial(_start, judged.path, policy, now))
@@ -184,12 +186,15 @@ def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy,
         actions=(*actions, *more),
         nodes=statuses,
         wake_at=min(wakes, default=None),
-        counts=_count(states, admission.fleet, policy),
+        counts=_count(states, admission, policy),
         auto_upgrade=policy.auto_upgrade,
     )
 
 
-def _count(states: Mapping[State, int], fleet: Fleet, policy: UpgradePolicy) -> Counts:
+def _count(states: Mapping[State, int], admission: _Admission, policy: UpgradePolicy) -> Counts:
+    """Count for the metrics; nodes that are to be skipped do not wait for anything."""
+    fleet = admission.fleet
+    skipped = sum(hold.reason is Reason.SKIPPED for hold, _ in admission.held.values())
     free = policy.max_unavailable.of(fleet.total) - len(fleet.unavailable)
     if policy.max_parallel_upgrades:
         free = min(free, policy.max_parallel_upgrades - len(fleet.in_progress))
@@ -199,6 +204,6 @@ def _count(states: Mapping[State, int], fleet: Fleet, policy: UpgradePolicy) -> 
         done=states.get(State.DONE, 0),
         failed=states.get(State.FAILED, 0),
         available=max(0, free),
-        pending=states.get(State.UPGRADE_REQUIRED, 0),
+        pending=states.get(State.UPGRADE_REQUIRED, 0) - skipped,
         unavailable=len(fleet.unavailable),
     )

@@ -115,6 +115,11 @@ class NodeFacts(msgspec.Struct, frozen=True):
         return bool(digest) and digest == self.target_digest
 
     @property
+    def only_restarted(self) -> bool:
+        """Tell whether the driver that the node got is the one that it had, so that nothing had to leave the node."""
+        return bool(self.record.restart) and self.record.restart == self.target_digest
+
+    @property
     def asked_by_hand(self) -> bool:
         """Tell whether an annotation, not a new template, asks for the upgrade."""
         return self.safe_load or self.requested

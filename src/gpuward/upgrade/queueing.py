@@ -41,7 +41,7 @@ def admission(node: NodeFacts) -> Move:
             started=True,
             target=node.target,
             forget=node.retargeted,
-            restart=True,
+            restart=node.target_digest,
         )
     return Move(
         State.CORDON_REQUIRED,
@@ -59,14 +59,14 @@ Turn = tuple[int, int, int, float, str]
 def turn(node: NodeFacts) -> Turn:
     """Return the sort key of the queue: what disturbs least comes first, so that most nodes are done before anything must move.
 
-    Nodes that failed before come after all others, then idle nodes before those with GPU pods to move, few pods before many, low
-    priorities before high ones, and pods that ran a short time before those that would lose much; then by name.
+    Nodes that failed before come after all others, then idle nodes before those with GPU pods to move or jobs to wait for, few
+    pods before many, low priorities before high ones, and pods that ran a short time before those that would lose much; then by name.
     """
     failure = node.record.failure
     pods = () if node.restart_only else node.leaving.pods
     return (
         failure.attempts if failure and not node.retargeted else 0,
-        len(pods),
+        len({pod.ref for pod in pods} | {job.ref for job in node.jobs}),
         max((pod.priority for pod in pods), default=0),
         -max((pod.created for pod in pods), default=0.0),
         node.node.name,

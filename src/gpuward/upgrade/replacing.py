@@ -34,7 +34,7 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
             return Move(State.VALIDATION_REQUIRED, annotations=since | _without_safe_load(node))
         if node.in_step and node.driver.restarts > RESTARTS_TOLERATED and not _wants_fresh_pod(node):
             return fail(node, f"driver pod {node.driver.name} restarted {node.driver.restarts} times", now)
-        if not node.leaving.empty and not (node.record.restart if node.in_step else node.restart_only):
+        if not node.leaving.empty and not (node.only_restarted if node.in_step else node.restart_only):
             return _empty_again(node, now)
     hold = _awaited(node)
     until = _deadline(node, policy)

@@ -29,8 +29,8 @@ class Move(msgspec.Struct, frozen=True):
     target: str = ""
     forget: bool = False
     """Whether earlier failures count no more."""
-    restart: bool = False
-    """Whether only the driver pod is going to be restarted."""
+    restart: str = ""
+    """The driver configuration digest for which only the driver pod is going to be restarted."""
     returned: bool = False
     """Whether the node has to be emptied once more."""
     events: tuple[EventText, ...] = ()

@@ -66,11 +66,16 @@ def begin(node: NodeFacts, now: float) -> Path:
         failure=None,
         cordon=owner,
         paused=0.0,
-        restart=node.state is State.POD_RESTART_REQUIRED and not node.by_hand and (node.restart_only or node.in_step),
+        restart=node.target_digest if _is_mere_restart(node) else "",
         returns=0,
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
     return Path(_changed(node, memory, record=record), annotations=memory, adopted=True)
+
+
+def _is_mere_restart(node: NodeFacts) -> bool:
+    """Tell whether a node that is taken over may have been on the way that leaves workloads where they are."""
+    return node.state is State.POD_RESTART_REQUIRED and not node.by_hand and (node.restart_only or node.in_step)
 
 
 def _resumed(node: NodeFacts, stood: float) -> Path:
@@ -150,7 +155,7 @@ def take(path: Path, move: Move, now: float) -> Path:
         cordon=None if ended or not cordoned else move.cordon or node.record.cordon,
         forced=not ended and (move.forced or (node.record.forced and node.state not in _AT_REST)),
         failure=move.failure or (None if ended or move.forget else node.record.failure),
-        restart=move.restart or (node.record.restart and move.to in _RESTARTING),
+        restart=move.restart or (node.record.restart if move.to in _RESTARTING else ""),
         returns=0 if ended or move.started else node.record.returns + move.returned,
     )
     changed = _changed(node, move.annotations, state=move.to, record=record, unschedulable=cordoned)

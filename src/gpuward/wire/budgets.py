@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gpuward.model.budgets import BudgetView
 from gpuward.model.selectors import Requirement
-from gpuward.model.views import BudgetView
 from gpuward.wire.meta import WireMeta
 
 OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpuward.model.budgets import BudgetView
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
-from gpuward.model.views import BudgetView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.explain import sentence
 from tests import build

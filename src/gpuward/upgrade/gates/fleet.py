@@ -8,10 +8,11 @@ from functools import lru_cache
 
 import msgspec
 
+from gpuward.model.budgets import BudgetView
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import IN_PROGRESS
-from gpuward.model.views import BudgetView, PodView, Ref
+from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
 
 Candidate = NodeFacts

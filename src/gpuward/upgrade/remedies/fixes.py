@@ -8,11 +8,12 @@ from functools import partial
 import msgspec
 
 from gpuward import names
+from gpuward.model.budgets import BudgetView
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
-from gpuward.model.views import BudgetView, NodeView, PodView
+from gpuward.model.views import NodeView, PodView
 
 DEFAULT_POLICY = "cluster-policy"
 ROLLOUT_POLICY = "default"
