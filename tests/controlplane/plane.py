@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 from uuid import uuid4
 
 import yaml
@@ -63,6 +63,12 @@ class Plane:
     @property
     def kubeconfig(self) -> Path:
         return self.state / "kubeconfig"
+
+    @property
+    def port(self) -> int:
+        """Return the API server's port."""
+        ports: dict[str, int] = json.loads((self.state / "ports.json").read_text())
+        return ports["api"]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -163,16 +169,20 @@ class Plane:
             follow.terminate()
 
     @contextmanager
-    def _operator(self, log: IO[str] | int, **changed: str) -> Iterator[subprocess.Popen[str]]:
-        command = self._gpuward("run", "--context", "gpuward", "--metrics-bind-address", "127.0.0.1:0",
-                                "--health-probe-bind-address", "127.0.0.1:0")
-        environment = {**self.environment, **IMAGES, "OPERATOR_NAMESPACE": names.DEFAULT_NAMESPACE, **changed}
-        with subprocess.Popen(command, env=environment, stderr=log, text=True) as process:
+    def _operator(self, log: IO[str] | int, *flags: str, **changed: str) -> Iterator[subprocess.Popen[str]]:
+        with self.start_operator(log, *flags, **changed) as process:
             try:
                 yield process
             finally:
                 process.terminate()
                 process.communicate(timeout=PATIENCE)
+
+    def start_operator(self, log: IO[str] | int, *flags: str, **changed: str) -> subprocess.Popen[str]:
+        """Start `gpuward run` as the service account of deploy/operator.yaml; the caller ends it."""
+        command = self._gpuward("run", "--context", "gpuward", "--metrics-bind-address", "127.0.0.1:0",
+                                "--health-probe-bind-address", "127.0.0.1:0", *flags)
+        environment = {**self.environment, **IMAGES, "OPERATOR_NAMESPACE": names.DEFAULT_NAMESPACE, **changed}
+        return subprocess.Popen(command, env=environment, stderr=log, text=True)
 
     @staticmethod
     def _gpuward(*words: str) -> list[str]:
@@ -202,12 +212,8 @@ class NodeWatch:
         self.moments: list[dict[str, Sight]] = []
         """All nodes, after each change of one."""
 
-    def __enter__(self) -> NodeWatch:
-        listed = json.loads(self._plane.kubectl("get", "--raw", "/api/v1/nodes"))
-        self._now = {node["metadata"]["name"]: _sight(node) for node in listed["items"]}
-        self.moments.append(dict(self._now))
-        path = f"/api/v1/nodes?watch=true&resourceVersion={listed['metadata']['resourceVersion']}"
-        self._kubectl = subprocess.Popen(["kubectl", "get", "--raw", path], env=self._plane.environment, stdout=subprocess.PIPE)
+    def __enter__(self) -> Self:
+        self._kubectl = self.open()
         self._thread.start()
         return self
 
@@ -215,6 +221,20 @@ class NodeWatch:
         self._kubectl.terminate()
         self._thread.join(PATIENCE)
         self._kubectl.communicate()
+
+    def open(self) -> subprocess.Popen[bytes]:
+        """Take all nodes as they are, and watch them from there."""
+        listed = json.loads(self._plane.kubectl("get", "--raw", "/api/v1/nodes"))
+        self.take(*listed["items"])
+        path = f"/api/v1/nodes?watch=true&resourceVersion={listed['metadata']['resourceVersion']}"
+        return subprocess.Popen(["kubectl", "get", "--raw", path], env=self._plane.environment, stdout=subprocess.PIPE)
+
+    def take(self, *nodes: dict[str, Any]) -> None:
+        """Keep what nodes are like now."""
+        with self._changed:
+            self._now |= {node["metadata"]["name"]: _sight(node) for node in nodes}
+            self.moments.append(dict(self._now))
+            self._changed.notify_all()
 
     def wait_for(self, what: str, holds: Callable[[dict[str, Sight]], bool]) -> None:
         """Wait until something holds for the nodes as last shown."""
@@ -236,11 +256,7 @@ class NodeWatch:
     def _follow(self) -> None:
         assert self._kubectl.stdout is not None
         for line in self._kubectl.stdout:
-            event = json.loads(line)
-            with self._changed:
-                self._now[event["object"]["metadata"]["name"]] = _sight(event["object"])
-                self.moments.append(dict(self._now))
-                self._changed.notify_all()
+            self.take(json.loads(line)["object"])
 
 
 def eventually(what: str, holds: Callable[[], bool]) -> None:
