@@ -105,12 +105,18 @@ class History:
         return sights[index - 1] if index else None
 
     def view(self, node: str, process: Process) -> Sight | None:
-        """Return what a process can know of a node: what its watch had shown when it decided, and its own later writes."""
+        """Return what a process must know of a node: what its watch had shown when it decided, and what it wrote itself since.
+
+        What others changed in between may be in the answers to those writes, but an answer may be lost or on its way.
+        """
         shown = process.known["nodes"]
-        for sight in reversed(self._nodes.get(node, [])):
-            if sight.version <= shown or sight.writer == process.name:
-                return sight
-        return None
+        seen = self.at(node, shown)
+        for sight in self._nodes.get(node, []) if seen is not None else ():
+            if seen is not None and sight.version > shown and sight.writer == process.name:
+                ours = sight.cordoned_by == process.name if sight.cordoned else False
+                cordoned = ours or (sight.cordoned and seen.cordoned)
+                seen = msgspec.structs.replace(seen, label=sight.label, record=sight.record, cordoned=cordoned)
+        return seen
 
     def cordons(self, node: str, until: int) -> Iterable[Sight]:
         """Return the sights of a node up to a version, newest first."""
