@@ -104,10 +104,12 @@ def tail(run: Path, name: str, lines: int = 5) -> str:
 def _started(pid: int) -> str:
     """Return when a process started, in the kernel's own unit; empty when there is none or it has ended.
 
-    The fields follow the command, which may contain anything, in brackets: proc_pid_stat(5).
+    The fields follow the command, which may contain anything, in brackets: proc_pid_stat(5). A process whose first thread has ended
+    still has its ports until the others have, too.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        threads = len(os.listdir(f"/proc/{pid}/task"))
     except OSError:
         return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    return "" if fields[0] in "ZX" and threads <= 1 else fields[19]
