@@ -137,6 +137,14 @@ def test_who_asks_for_an_upgrade_gets_a_driver_pod_that_is_not_ready_replaced(fo
     assert bool(ask(under_way(RESTART, forced=forced), pod).deleted) is deleted
 
 
+def test_a_clock_ahead_of_the_api_servers_does_not_make_new_pods_look_old() -> None:
+    ahead = under_way(RESTART, forced=True, started=NOW + 300, newest=OLD.created)
+    assert ask(ahead, STARTING).deleted == []
+    assert ask(ahead, driver_pod(driver="560", ready=False)).deleted != []
+    checking = under_way(VALIDATION, forced=True, started=NOW + 300, newest=OLD.created)
+    assert ask(checking, NEW, FRESH).entered == TO_DONE
+
+
 # Validation.
 
 

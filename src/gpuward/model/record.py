@@ -44,6 +44,9 @@ class Record(msgspec.Struct, frozen=True):
     """When that state was entered."""
     started: float = 0.0
     """When the node was last admitted."""
+    newest: float = 0.0
+    """When the newest of the node's driver and validator pods was created then, by the API server's clock, which need not agree
+    with ours: what was created later has come since. 0 where there was none; then `started` has to do."""
     target: str = ""
     """Revision hash of the driver DaemonSet that the node was last sent to."""
     cordon: CordonOwner | None = None
@@ -74,6 +77,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     state: State
     since: _Moment
     started: _Moment | None = None
+    newest: _Moment | None = None
     target: str = ""
     cordon: CordonOwner | None = None
     forced: bool = False
@@ -90,6 +94,7 @@ def encode_record(record: Record) -> str:
         "state": record.state,
         "since": format_time(record.since),
         "started": format_time(record.started) if record.started else None,
+        "newest": format_time(record.newest) if record.newest else None,
         "target": record.target or None,
         "cordon": record.cordon,
         "forced": record.forced or None,
@@ -121,6 +126,7 @@ def decode_record(text: str) -> Record:
         state=stored.state,
         since=_seconds(stored.since),
         started=_seconds(stored.started) if stored.started else 0.0,
+        newest=_seconds(stored.newest) if stored.newest else 0.0,
         target=stored.target,
         cordon=stored.cordon,
         forced=stored.forced,

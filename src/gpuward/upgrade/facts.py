@@ -134,8 +134,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
         """Return the validator pods that cannot have seen the driver that runs now."""
         if self.driver is None:
             return self.validators
-        threshold = max(self.driver.created, self.record.started if self.record.forced else 0.0)
-        return tuple(pod for pod in self.validators if pod.created < int(threshold))
+        born = int(self.driver.created)
+        return tuple(pod for pod in self.validators if pod.created < born or (self.record.forced and self.was_there(pod)))
 
     @property
     def live_validators(self) -> tuple[PodView, ...]:
@@ -151,7 +151,16 @@ class NodeFacts(msgspec.Struct, frozen=True):
     @property
     def untouched(self) -> bool:
         """Tell whether the driver pod is the one that ran when the node was admitted."""
-        return self.driver is not None and not self.driver.deleting and self.driver.created < int(self.record.started)
+        return self.driver is not None and not self.driver.deleting and self.was_there(self.driver)
+
+    @property
+    def newest(self) -> float:
+        """Return when the newest of the driver and validator pods was created, by the API server's clock."""
+        return max((pod.created for pod in (*self.validators, *([self.driver] if self.driver else []))), default=0.0)
+
+    def was_there(self, pod: PodView) -> bool:
+        """Tell whether a driver or validator pod was there already when the node was admitted."""
+        return pod.created <= self.record.newest if self.record.newest else pod.created < int(self.record.started)
 
     @property
     def stranded(self) -> bool:

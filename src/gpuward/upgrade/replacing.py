@@ -88,7 +88,7 @@ def _wants_fresh_pod(node: NodeFacts) -> bool:
     """Tell whether somebody asked for this upgrade to cure a driver pod that is in step but does not get ready."""
     if node.driver is None or not node.record.forced or node.safe_load:
         return False
-    return not node.driver.ready and node.driver.created < int(node.record.started)
+    return not node.driver.ready and node.was_there(node.driver)
 
 
 def _without_safe_load(node: NodeFacts) -> dict[str, str | None]:
