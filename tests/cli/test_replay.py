@@ -155,7 +155,7 @@ def test_what_a_killed_process_left_half_is_said_and_left_out(tmp_path: Path) ->
     result = run(file)
     assert result.exit_code == 0
     assert "PASSES    1 recorded" in result.output
-    assert "bytes are left out, from a record on of which it is not whole" in result.output
+    assert "bytes are left out: a record there is not whole" in result.output
 
 
 @pytest.mark.parametrize(("arguments", "problem"), [

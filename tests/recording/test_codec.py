@@ -39,7 +39,7 @@ def test_a_record_that_was_changed_is_not_read(back: int) -> None:
     data[-back] ^= 1
     decoder = Decoder(bytes(data))
     assert list(decoder) == [Header("1.2.3"), *FRAMES[:-1]]
-    assert (decoder.torn, decoder.damage) == (len(pieces()[-1]), "it was changed since it was written")
+    assert (decoder.torn, decoder.damage) == (len(pieces()[-1]), "was changed since it was written")
 
 
 @pytest.mark.parametrize(("data", "problem"), [

@@ -15,8 +15,8 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 
-MOST_TRIES = 600
-"""Decisions that are tried; each is about the facts that are left."""
+MOST_WORK = 60_000
+"""Nodes that may be decided about while one kind of fact is thinned out: some seconds."""
 T = TypeVar("T")
 replace = msgspec.structs.replace
 
@@ -54,6 +54,7 @@ def minimal(case: Case, names: Sequence[str], wanted: Verdict) -> Case:
     bare = replace(case.snapshot, policies=(), grants=None)
     attempt.try_with(bare)
     for narrow in (_nodes, _pods, _objects, _labels, _details):
+        attempt.work = MOST_WORK
         narrow(attempt)
     return attempt.case
 
@@ -65,7 +66,7 @@ class _Attempt:
         self.case = case
         self.names = names
         self._wanted = wanted
-        self._tries = MOST_TRIES
+        self.work = MOST_WORK
 
     @property
     def snapshot(self) -> Snapshot:
@@ -75,8 +76,8 @@ class _Attempt:
     def try_with(self, snapshot: Snapshot) -> bool:
         """Go on with other facts if they lead to the same verdict."""
         case = replace(self.case, snapshot=snapshot)
-        self._tries -= 1
-        if self._tries < 0 or verdict(case, self.names) != self._wanted:
+        self.work -= 30 + len(snapshot.nodes)
+        if self.work < 0 or verdict(case, self.names) != self._wanted:
             return False
         self.case = case
         return True
@@ -114,7 +115,11 @@ def _pods(attempt: _Attempt) -> None:
         pods = {name: tuple(pod for pod in some if pod.ref in keep) for name, some in snapshot.pods.items()}
         return replace(snapshot, pods={name: some for name, some in pods.items() if some})
 
-    attempt.thin_out([pod for some in attempt.snapshot.pods.values() for pod in some], left)
+    def likeness(pod: PodView) -> tuple[bool, str, bool]:
+        """Put those side by side of which many can be left out at once."""
+        return pod.node not in attempt.names, pod.labels.get("app", ""), pod.uses_gpu
+
+    attempt.thin_out(sorted((pod for some in attempt.snapshot.pods.values() for pod in some), key=likeness), left)
 
 
 def _objects(attempt: _Attempt) -> None:

@@ -69,7 +69,7 @@ def moments(path: Path, note: Callable[[str], None]) -> Iterator[Moment]:
         except NotARecording as error:
             raise InputError("FILE", str(file), str(error)) from error
         if decoder.torn:
-            note(f"{file.name}: the last {decoder.torn} bytes are left out, from a record on of which {decoder.damage}")
+            note(f"{file.name}: the last {decoder.torn} bytes are left out: a record there {decoder.damage}")
 
 
 def _moments(decoder: Decoder) -> Iterator[Moment]:

@@ -73,13 +73,13 @@ class Decoder:
             kind, size, checksum = _HEAD.unpack(self._data[at:at + _HEAD.size].ljust(_HEAD.size, b"\0"))
             packed = self._data[at + _HEAD.size:at + _HEAD.size + size]
             if len(self._data) < at + _HEAD.size + size:
-                return self._stop(at, "it is not whole")
+                return self._stop(at, "is not whole")
             if zlib.crc32(packed) != checksum or kind not in _TYPES:
-                return self._stop(at, "it was changed since it was written")
+                return self._stop(at, "was changed since it was written")
             try:
                 record = msgspec.msgpack.decode(stream.decompress(packed, _LARGEST), type=_TYPES[kind])
             except (zlib.error, msgspec.MsgspecError) as error:
-                return self._stop(at, f"it cannot be read: {error}")
+                return self._stop(at, f"cannot be read: {error}")
             yield record
             at += _HEAD.size + size
         return None
