@@ -150,6 +150,31 @@ def test_what_was_written_before_a_kill_is_read(tmp_path: Path) -> None:
     assert len(notes) <= 1, "of the last frame only"
 
 
+_FULL = """
+import resource, sys
+from pathlib import Path
+from gpuward.recorder.recorder import Recorder
+from tests.recorder.test_recorder import passing
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+recorder = Recorder(Path(sys.argv[1]), "1.2.3", room=1000)
+for number in range(300):
+    recorder.note(passing(number))
+recorder.close()
+"""
+
+
+def test_a_full_disk_costs_one_warning_and_what_is_on_it_is_read(tmp_path: Path) -> None:
+    process = subprocess.run([sys.executable, "-c", _FULL, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
+    assert (process.stdout + process.stderr).count("The flight recorder is off") == 1
+    notes: list[str] = []
+    found = list(moments(tmp_path, notes.append))
+    assert differing(found) == []
+    assert len(found) > 10
+    assert len(notes) == 1
+    assert "a record there is not whole" in notes[0]
+
+
 def test_two_processes_in_one_folder_leave_each_other_alone(tmp_path: Path) -> None:
     recorders = [Recorder(tmp_path, "1.2.3") for _ in range(2)]
     for number in range(4):
