@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 from gpuward.controllers.planning import Planner
@@ -21,8 +23,9 @@ PLENTY = 100_000
 class Flight:
     """Record the operator of a stage, also beyond its restart, and keep the passes themselves to compare."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
-        self.folder = folder
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="gpuward-flight-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.limits = limits
         self.passes: list[Pass] = []
         self._recorder: Recorder | None = None
@@ -61,9 +64,4 @@ def again(moment: Moment) -> Plan:
 def differing(found: list[Moment]) -> list[float]:
     """Return the times at which another plan comes out than was recorded."""
     return [moment.at for moment in found if digest(again(moment)) != moment.frame.digest]
-
-
-def folder() -> Path:
-    """Make an empty folder, for tests that the stage calls without fixtures."""
-    return Path(tempfile.mkdtemp(prefix="gpuward-flight-"))
 

@@ -8,14 +8,14 @@ from gpuward.recorder.ring import PATTERN, Limits
 from gpuward.recording.digest import digest
 from gpuward.sandbox.sim.faults import Fault, FaultKind
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
-from tests.recorder.flights import Flight, again, differing, folder
+from tests.recorder.flights import Flight, again, differing
 
 TWO = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
 
 
 @on_stage(gpu_nodes=4, upgrade=TWO)
 async def test_a_rollout_with_a_failure_and_a_restart_decides_the_same_again(stage: Stage) -> None:
-    flight = Flight(folder())
+    flight = Flight()
     flight.board(stage)
     await stage.installed()
     await stage.deploy("web", 4, max_unavailable=1)
@@ -36,7 +36,7 @@ async def test_a_rollout_with_a_failure_and_a_restart_decides_the_same_again(sta
 
 @on_stage(gpu_nodes=3, upgrade=TWO)
 async def test_what_is_read_is_what_was_seen(stage: Stage) -> None:
-    flight = Flight(folder())
+    flight = Flight()
     flight.board(stage)
     await stage.installed()
     await stage.label("gpu-2", names.UPGRADE_SKIP, "true")
@@ -54,7 +54,7 @@ async def test_what_is_read_is_what_was_seen(stage: Stage) -> None:
 
 @on_stage(gpu_nodes=3, upgrade=TWO)
 async def test_a_ring_that_wraps_keeps_the_newest_and_can_be_read(stage: Stage) -> None:
-    flight = Flight(folder(), Limits(segment=6_000, total=20_000))
+    flight = Flight(Limits(segment=6_000, total=20_000))
     flight.board(stage)
     await stage.installed()
     for version in (NEW, OLD, NEW):

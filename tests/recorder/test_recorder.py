@@ -19,7 +19,7 @@ from gpuward.model.plan import Plan
 from gpuward.ports import Outcome
 from gpuward.recorder.reading import moments
 from gpuward.recorder.recorder import Recorder, done
-from gpuward.recorder.ring import PATTERN, Limits
+from gpuward.recorder.ring import PATTERN, Limits, Ring
 from gpuward.recording.frame import LONGEST_ERROR, Done, Pass
 from gpuward.upgrade.decide import decide
 from tests import build
@@ -185,3 +185,17 @@ def test_two_processes_in_one_folder_leave_each_other_alone(tmp_path: Path) -> N
     found = read(tmp_path)
     assert sorted(moment.at for moment in found) == sorted(2 * [build.NOW + number for number in range(4)])
     assert differing(found) == []
+
+
+def test_the_oldest_files_make_room_whoever_wrote_them(tmp_path: Path) -> None:
+    mine, other = (Ring(tmp_path, Limits(total=100)) for _ in range(2))
+    mine.begin([b"1" * 60])
+    other.begin([b"2" * 30])
+    mine.begin([b"3" * 50])
+    assert [file.read_bytes() for file in sorted(tmp_path.glob(PATTERN))] == [b"2" * 30, b"3" * 50]
+    mine.add([b"4" * 40])
+    assert [file.read_bytes() for file in sorted(tmp_path.glob(PATTERN))] == [b"3" * 50 + b"4" * 40]
+    with pytest.raises(OSError, match="more than the 100 bytes"):
+        mine.add([b"5" * 20])
+    for ring in (mine, other):
+        ring.close()

@@ -12,7 +12,7 @@ from gpuward.recorder.ring import PATTERN
 from gpuward.recording.codec import Decoder
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment
 from tests.journeys.stage import NEW, POLICY, Stage, gpu_template, on_stage
-from tests.recorder.flights import Flight, folder
+from tests.recorder.flights import Flight
 
 SECRET = "hunter2-"
 
@@ -40,7 +40,7 @@ async def plant(stage: Stage) -> None:
 
 @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": "100%", "maxParallelUpgrades": 2})
 async def test_no_secret_is_recorded(stage: Stage) -> None:
-    flight = Flight(folder())
+    flight = Flight()
     flight.board(stage)
     await stage.installed()
     await plant(stage)

@@ -92,8 +92,8 @@ class Ring:
 
     def _make_room(self, size: int) -> None:
         while sum(self._sizes.values()) + size > self._limits.total:
-            oldest = next(iter(self._sizes))
-            if oldest == self._newest:
+            oldest = next((path for path in self._sizes if path != self._newest), None)
+            if oldest is None:
                 raise OSError(f"one look at the cluster takes more than the {self._limits.total} bytes that there are for all")
             oldest.unlink(missing_ok=True)
             del self._sizes[oldest]
