@@ -141,6 +141,7 @@ def test_a_clock_ahead_of_the_api_servers_does_not_make_new_pods_look_old() -> N
     ahead = under_way(RESTART, forced=True, started=NOW + 300, newest=OLD.created)
     assert ask(ahead, STARTING).deleted == []
     assert ask(ahead, driver_pod(driver="560", ready=False)).deleted != []
+    assert ask(under_way(RESTART, forced=True, started=NOW + 300, newest=0.0), STARTING).deleted == [], "it had none"
     checking = under_way(VALIDATION, forced=True, started=NOW + 300, newest=OLD.created)
     assert ask(checking, NEW, FRESH).entered == TO_DONE
 

@@ -44,9 +44,10 @@ class Record(msgspec.Struct, frozen=True):
     """When that state was entered."""
     started: float = 0.0
     """When the node was last admitted."""
-    newest: float = 0.0
+    newest: float | None = None
     """When the newest of the node's driver and validator pods was created then, by the API server's clock, which need not agree
-    with ours: what was created later has come since. 0 where there was none; then `started` has to do."""
+    with ours: what was created later has come since. 0 where there was none; None where it is not known, and `started` has to do.
+    """
     target: str = ""
     """Revision hash of the driver DaemonSet that the node was last sent to."""
     cordon: CordonOwner | None = None
@@ -94,7 +95,7 @@ def encode_record(record: Record) -> str:
         "state": record.state,
         "since": format_time(record.since),
         "started": format_time(record.started) if record.started else None,
-        "newest": format_time(record.newest) if record.newest else None,
+        "newest": None if record.newest is None else format_time(record.newest),
         "target": record.target or None,
         "cordon": record.cordon,
         "forced": record.forced or None,
@@ -126,7 +127,7 @@ def decode_record(text: str) -> Record:
         state=stored.state,
         since=_seconds(stored.since),
         started=_seconds(stored.started) if stored.started else 0.0,
-        newest=_seconds(stored.newest) if stored.newest else 0.0,
+        newest=_seconds(stored.newest) if stored.newest else None,
         target=stored.target,
         cordon=stored.cordon,
         forced=stored.forced,

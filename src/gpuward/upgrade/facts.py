@@ -160,7 +160,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     def was_there(self, pod: PodView) -> bool:
         """Tell whether a driver or validator pod was there already when the node was admitted."""
-        return pod.created <= self.record.newest if self.record.newest else pod.created < int(self.record.started)
+        newest = self.record.newest
+        return pod.created < int(self.record.started) if newest is None else pod.created <= newest
 
     @property
     def stranded(self) -> bool:
