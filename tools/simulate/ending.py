@@ -59,11 +59,9 @@ def heal(world: World) -> None:
     world.lags.clear()
     world.usual_latency()
     world.sandbox.faults.clear()
-    running = [process for process in world.processes if not process.task.done()]
-    for process in running[:-1]:
+    for process in world.running()[:-1]:
         world.kill(process)
-    if not running:
-        world.begin_operator()
+    world.begin_operator_if_none()
     for name in world.gpu_nodes():
         world.recover(name)
         world.rediscover(name)

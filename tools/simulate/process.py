@@ -50,6 +50,7 @@ class Process:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
+        self.runs = True
         self.jumped_at = 0.0
         self.known = Known()
         self.looks: list[int] = []
@@ -66,6 +67,7 @@ class Process:
 
     def kill(self) -> None:
         """End the process where it is."""
+        self.runs = False
         self.task.cancel()
 
     def saw(self, first: int, second: int) -> bool:

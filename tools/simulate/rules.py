@@ -96,6 +96,8 @@ def the_record_names_the_label(change: NodeChange, world: World) -> str | None:
     same = change.after.label == change.before.label and change.after.record == change.before.record
     if same or not change.after.label or change.after.state is None:
         return None
+    if world.watch.is_overwritten(change.node):
+        return None
     record = change.after.memory()
     if record is None or record.state != change.after.state:
         return f"label {change.after.label!r}, record {change.after.record}"
@@ -109,6 +111,8 @@ def foreign_cordons_stay(change: NodeChange, world: World) -> str | None:
         return None
     if before.cordoned_by is not None or world.watch.is_overwritten(change.node):
         return None
+    if before.memory() is None:
+        return None  # in mid-upgrade without a record: the cordon is taken for that of NVIDIA's operator
     at = before.cordoned_at
     if at > change.writer.known["nodes"]:
         return None

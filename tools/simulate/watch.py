@@ -31,6 +31,8 @@ Object = dict[str, Any]
 
 LOOP_SECONDS, LOOP_DELETIONS = 10.0, 4
 """So many driver pods of one node deleted by one process within so many seconds are a loop."""
+STILL = 45.0
+"""Seconds without any change of pods after which a cluster is idle."""
 REFUSAL_REST = 1.99
 """Seconds for which a refused pod is not asked again; a little less than two, since a float is no exact time."""
 
@@ -57,6 +59,8 @@ class Watch:
         self.met: Counter[str] = Counter()
         self.resting = False
         """Whether nothing should be written any more."""
+        self._stirred = 0.0
+        """When pods changed last by anybody else's doing: a driver that crashes for ever is no idle cluster."""
         self._looks: dict[tuple[str, str], list[str]] = {}
         """What the last look of a process at a node found that must leave."""
         self._refused: dict[tuple[str, str], float] = {}
@@ -100,8 +104,10 @@ class Watch:
         writer = self.world.writer
         if writer is not None and event.resource_key != "leases.coordination.k8s.io":
             writer.writes += 1
-            if self.resting:
+            if self.resting and self.world.now() - self._stirred > STILL:
                 self.breach("idle periods write nothing", _what(event))
+        elif writer is None and event.resource_key in ("pods", "daemonsets.apps"):
+            self._stirred = self.world.now()
         if event.resource_key == "nodes":
             self._node_changed(event, writer)
         elif event.resource_key == "clusterpolicies.nvidia.com":

@@ -129,6 +129,20 @@ class World(people.People):
         """End a process of the operator where it is."""
         process.kill()
 
+    def kill_all(self) -> None:
+        """End every process of the operator."""
+        for process in self.running():
+            process.kill()
+
+    def running(self) -> list[Process]:
+        """Return the processes that run, the oldest first."""
+        return [process for process in self.processes if process.runs]
+
+    def begin_operator_if_none(self) -> None:
+        """Start a process unless another one was started meanwhile."""
+        if not self.running():
+            self.begin_operator()
+
     def disturbed(self, request: Request, proceed: Proceed) -> Answer | Stream:
         """Let every trouble there is have its way with a request."""
         for trouble in self.troubles:

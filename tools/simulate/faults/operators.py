@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 @kind("operator-restart", weight=4)
 def restart(world: World, fault: Fault) -> None:
     """Kill the operator where it is and start one that knows nothing but what the API says."""
-    world.kill(world.leader)
+    world.kill_all()
     world.begin_operator()
 
 
 @kind("operator-away", weight=1, lasts=(5.0, 240.0))
 def away(world: World, fault: Fault) -> End:
     """Kill the operator, and start another one only later."""
-    world.kill(world.leader)
-    return world.begin_operator
+    world.kill_all()
+    return world.begin_operator_if_none
 
 
 @kind("two-operators", weight=2, lasts=(1.0, 15.0))
