@@ -85,9 +85,9 @@ class _Attempt:
     def thin_out(self, items: Sequence[T], left: Callable[[Snapshot, Sequence[T]], Snapshot]) -> None:
         """Take items away, many at once and then fewer; `left` returns the facts with only some of them left."""
         keep, size = list(items), len(items)
-        while size:
+        while size and self.work >= 0:
             at = 0
-            while at < len(keep):
+            while at < len(keep) and self.work >= 0:
                 fewer = keep[:at] + keep[at + size:]
                 if self.try_with(left(self.snapshot, fewer)):
                     keep = fewer
