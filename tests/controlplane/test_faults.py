@@ -1,0 +1,203 @@
+"""Rollouts on a real Kubernetes API while something goes wrong: limits hold at every moment, and the end is the same.
+
+GPUWARD_FAULTS=full plays longer forms: more kills, and a network that is noticed only after minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane.faults import (
+    LIMIT,
+    Account,
+    LastingWatch,
+    check_end,
+    compact,
+    gone_twice,
+    holder,
+    labels,
+    late_writes,
+    restart_api_server,
+    standing,
+    upgraded,
+    wait_for_first,
+)
+from tests.controlplane.few import driver_pods, few_nodes, start_rollout
+from tests.controlplane.plane import OPERATOR, NodeWatch, Plane, eventually
+from tests.controlplane.proxy import Network, proxied
+
+pytestmark = pytest.mark.controlplane
+
+FULL = os.environ.get("GPUWARD_FAULTS") == "full"
+NODES = 24 if FULL else 8
+KILLS = 50 if FULL else 10
+CHANGES = 3
+"""Changes of nodes, at most, that an operator sees before it is killed."""
+SEED = 20261121
+VERSIONS = ("580.95.05", "580.82.07")
+LEASE_SECONDS = 15.0
+SLACK = 25.0
+"""Seconds that a new leader may take beyond the Lease's duration: two retries, and a machine that is busy with other tests."""
+FLOWS = "flowcontrol.apiserver.k8s.io"
+FLOW = {"apiVersion": f"{FLOWS}/v1", "kind": "FlowSchema", "metadata": {"name": "few"}, "spec": {
+    "matchingPrecedence": 50, "priorityLevelConfiguration": {"name": "few"}, "rules": [{
+        "subjects": [{"kind": "User", "user": {"name": OPERATOR}}],
+        "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": True, "namespaces": ["*"]}]}]}}
+MOST_REFUSED = 400
+"""Requests that may be refused in seconds: none of them is repeated without a pause."""
+
+
+@pytest.fixture(scope="module")
+def plane(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """Keep a small control plane running, whose drivers take a little time, with workloads under a budget."""
+    state = tmp_path_factory.mktemp("faults") / "run"
+    with few_nodes(state, "--driver-seconds", "0.4", "--validator-seconds", "0.2", nodes=NODES, with_workloads=True) as plane:
+        with plane.operator():
+            plane.policy_ready()
+        yield plane
+
+
+@pytest.fixture
+def version(plane: Plane) -> str:
+    """Return another version of the driver than the present one."""
+    present = plane.get("clusterpolicy/cluster-policy")["spec"]["driver"]["version"]
+    return next(version for version in VERSIONS if version != present)
+
+
+@pytest.fixture
+def before(plane: Plane) -> dict[str, str]:
+    """Return the driver pods before the rollout."""
+    return driver_pods(plane)
+
+
+@pytest.fixture
+def lasting(plane: Plane) -> Iterator[LastingWatch]:
+    with LastingWatch(plane) as watch:
+        yield watch
+
+
+@pytest.fixture(autouse=True)
+def no_pass_fails(plane: Plane) -> Iterator[None]:
+    """Check that no decision ended in a traceback, whatever went wrong."""
+    log = plane.log()
+    yield
+    assert [line for line in log.lines() if "exception" in line or line["msg"] == "A pass failed"] == []
+
+
+def roll(plane: Plane, version: str) -> None:
+    """Start a rollout under the limit."""
+    start_rollout(plane, version, maxParallelUpgrades=LIMIT)
+
+
+def test_the_api_server_is_killed(plane: Plane, lasting: LastingWatch, version: str, before: dict[str, str]) -> None:
+    """So is the history of its storage: all that follow something have to list it anew."""
+    with plane.operator():
+        roll(plane, version)
+        wait_for_first(lasting, 1)
+        compact(plane)
+        wait_for_first(lasting, 2)
+        compact(plane)
+        restart_api_server(plane)
+        lasting.wait_for_rollout()
+    check_end(plane, lasting, version, before)
+
+
+@pytest.mark.parametrize("trouble", [Network.RESETS, Network.SILENT,
+                                     pytest.param(Network.HALF_OPEN, marks=pytest.mark.skipif(not FULL, reason="takes minutes"))])
+def test_the_network_fails(plane: Plane, lasting: LastingWatch, version: str, before: dict[str, str], trouble: Network) -> None:
+    with proxied(plane.port) as proxy, standing(plane, Account(plane, f"https://127.0.0.1:{proxy.port}")):
+        roll(plane, version)
+        wait_for_first(lasting, 2)
+        begun = len(lasting.moments)
+        proxy.turn(trouble)
+        if trouble is not Network.HALF_OPEN:
+            time.sleep(6)
+            meanwhile = upgraded(lasting)
+            assert len(meanwhile) < NODES, f"{len(lasting.moments) - begun} changes without a network"
+            proxy.turn(Network.FINE)
+        lasting.wait_for_rollout()
+    check_end(plane, lasting, version, before)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_leader_is_lost(plane: Plane, lasting: LastingWatch, version: str, before: dict[str, str],
+                            end: signal.Signals) -> None:
+    """One that was only stopped finds when it wakes that another one leads, and writes nothing any more."""
+    accounts = Account(plane), Account(plane)
+    earlier = holder(plane)
+    with plane.audited() as requests, standing(plane, accounts[0], "--leader-elect") as first:
+        eventually("the first one leads", lambda: holder(plane) not in ("", earlier))
+        leader = holder(plane)
+        with standing(plane, accounts[1], "--leader-elect"):
+            roll(plane, version)
+            wait_for_first(lasting, 1)
+            first.send_signal(end)
+            lost = time.monotonic()
+            eventually("the second one leads", lambda: holder(plane) not in ("", leader))
+            assert time.monotonic() - lost < LEASE_SECONDS + SLACK
+            woken = time.time()
+            first.send_signal(signal.SIGCONT)
+            lasting.wait_for_rollout()
+    check_end(plane, lasting, version, before)
+    assert accounts[0].asked(requests) != []
+    assert late_writes(accounts[0].asked(requests), woken) == []
+    assert gone_twice(requests) == []
+
+
+def test_the_api_server_is_overloaded(plane: Plane, lasting: LastingWatch, version: str, before: dict[str, str]) -> None:
+    """API priority and fairness answers the operator 429 for some seconds, and then lets few requests through at a time."""
+    restart_api_server(plane, "--enable-priority-and-fairness=true", "--max-requests-inflight=40",
+                       "--max-mutating-requests-inflight=20")
+    plane.kubectl("apply", "-f", "-", given=json.dumps(share(1)))
+    plane.kubectl("apply", "-f", "-", given=json.dumps(FLOW))
+    with plane.audited() as requests, plane.operator():
+        roll(plane, version)
+        wait_for_first(lasting, 2)
+        plane.kubectl("apply", "-f", "-", given=json.dumps(share(0)))
+        time.sleep(5)
+        plane.kubectl("apply", "-f", "-", given=json.dumps(share(1)))
+        lasting.wait_for_rollout()
+    restart_api_server(plane, "--enable-priority-and-fairness=false", "--max-requests-inflight=2000",
+                       "--max-mutating-requests-inflight=1000")
+    check_end(plane, lasting, version, before)
+    refused = [entry for entry in requests if entry["user"]["username"] == OPERATOR and entry["responseStatus"]["code"] == 429
+               and entry["objectRef"].get("subresource") != "eviction"]
+    assert refused != []
+    assert len(refused) < MOST_REFUSED
+    assert gone_twice(requests) == []
+
+
+def share(shares: int) -> dict[str, object]:
+    """Return a priority level that gives the operator so many shares, and refuses what is beyond them."""
+    return {"apiVersion": f"{FLOWS}/v1", "kind": "PriorityLevelConfiguration", "metadata": {"name": "few"},
+            "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": shares, "lendablePercent": 0,
+                                                    "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"}}}}
+
+
+def test_the_operator_is_killed(plane: Plane, version: str, before: dict[str, str]) -> None:
+    """At random moments of one rollout, over and over: the end is as after any other, and nothing is done twice."""
+    as_before = labels(plane)
+    moments = random.Random(SEED)
+    killed = 0
+    with plane.audited() as requests, NodeWatch(plane) as watch:
+        roll(plane, version)
+        while killed < KILLS and len(upgraded(watch)) < NODES:
+            with standing(plane, Account(plane)) as operator:
+                seen, more = len(watch.moments), moments.randint(1, CHANGES)
+                watch.wait_for("changes", lambda now: len(watch.moments) >= seen + more or len(upgraded(watch)) == NODES)  # noqa: B023
+                time.sleep(moments.uniform(0.0, 0.1))
+                operator.kill()
+                killed += 1
+        with plane.operator():
+            watch.wait_for_rollout()
+    assert killed == KILLS
+    check_end(plane, watch, version, before)
+    assert labels(plane) == as_before
+    assert gone_twice(requests) == []
