@@ -65,8 +65,11 @@ class Timing:
     """How long the server is asked to keep a watch, give or take a fifth."""
     silence: float = 150.0
     """How long a watch may say nothing. kube-apiserver sends a bookmark about every 60 s."""
+    first_denied: float = 0.5
+    """How long to wait after a refusal for lack of a right or of the resource: an API server that has just been started refuses
+    so until it has read its roles and CRDs."""
     denied: float = 30.0
-    """How long to wait after a refusal that will not pass by itself."""
+    """How long to wait at most while such refusals go on: then they will not pass by themselves."""
     first_delay: float = 0.1
     longest_delay: float = 10.0
     short_watch: float = 1.0
@@ -99,6 +102,7 @@ class Reflector:
         self._report = report
         self._timing = timing or Timing()
         self._backoff = Backoff(random, self._timing.first_delay, self._timing.longest_delay)
+        self._denials = 0
         self._version = ""
 
     async def run(self) -> NoReturn:
@@ -113,7 +117,7 @@ class Reflector:
                 await asyncio.sleep(self._backoff.next())
             except DENIED as error:
                 self._fails(error)
-                await asyncio.sleep(max(self._timing.denied * self._random.uniform(0.9, 1.1), asked_wait(error)))
+                await asyncio.sleep(self._after_denial(error))
             except (errors.ApiError, errors.Unreachable) as error:
                 self._fails(error)
                 await asyncio.sleep(self._backoff.next(error))
@@ -173,7 +177,13 @@ class Reflector:
         if not known and self._report is not None:
             self._report(error)
 
+    def _after_denial(self, error: errors.GpuwardError) -> float:
+        delay = min(self._timing.denied, self._timing.first_denied * 2.0 ** min(self._denials, 30))
+        self._denials += 1
+        return max(delay * self._random.uniform(0.9, 1.1), asked_wait(error))
+
     def _works(self) -> None:
+        self._denials = 0
         if self.failure is not None:
             self.failure = None
             if self._report is not None:
