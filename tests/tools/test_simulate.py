@@ -1,0 +1,59 @@
+"""The simulation itself: a seed is a run, event for event, and a failing run gets small."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import msgspec
+from tools.simulate import coverage
+from tools.simulate.faults import KINDS
+from tools.simulate.scenario import Fault, Ranges, Scenario, draw
+from tools.simulate.shrink import shrink
+from tools.simulate.watch import Violation
+from tools.simulate.world import Result, play
+
+SMALL = Ranges((3, 4), (5, 6))
+
+
+def digest_in_a_process(seed: int, hash_seed: str) -> str:
+    code = f"from tests.tools.test_simulate import *; print(play(draw({seed}, SMALL)).digest)"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    return ended.stdout.strip()
+
+
+def test_the_same_seed_is_the_same_run_whatever_the_process() -> None:
+    here = play(draw(4, SMALL)).digest
+    assert digest_in_a_process(4, "1") == digest_in_a_process(4, "2") == here
+    assert play(draw(4, SMALL)).digest == here
+    assert play(draw(6, SMALL)).digest != here
+
+
+def test_some_runs_keep_every_rule() -> None:
+    assert [play(draw(seed, SMALL)).violation for seed in (1, 4, 6)] == [None, None, None]
+
+
+def broken(scenario: Scenario, needed: Iterable[str]) -> Result:
+    """Play nothing: break a rule if all the needed faults are there, at the time of the last of them."""
+    at = {fault.kind: fault.at for fault in scenario.faults}
+    violation = Violation("a rule", max(at[kind] for kind in needed), "gpu-1", "") if set(needed) <= set(at) else None
+    return Result(scenario.seed, "", 0.0, 0, violation, {})
+
+
+def test_a_failing_run_is_shrunk_to_the_faults_that_it_takes() -> None:
+    needed = ("pause", "cordon")
+    faults = tuple(Fault(100.0 + number, kind, 0.0, 0.5, 0.5) for number, kind in enumerate(sorted(KINDS)))
+    scenario = msgspec.structs.replace(draw(1), nodes=20, faults=faults)
+    found = shrink(scenario, broken(scenario, needed), run=lambda candidate: broken(candidate, needed))
+    assert sorted(fault.kind for fault in found.scenario.faults) == sorted(needed)
+    assert found.scenario.nodes == 1
+
+
+def test_what_was_never_met_is_named() -> None:
+    everything = {name: 1 for name in coverage.wanted()}
+    assert coverage.missing(everything) == []
+    del everything["reason Paused"], everything["fault cordon"], everything["transition unknown -> upgrade-done"]
+    assert coverage.missing(everything) == ["fault cordon", "reason Paused", "transition unknown -> upgrade-done"]
