@@ -48,8 +48,7 @@ def _node(node: dict[str, Any]) -> Picture:
     annotations = dict(node["metadata"].get("annotations") or {})
     text = annotations.pop(names.UPGRADE_RECORD, "")
     record: Picture = msgspec.to_builtins(decode_record(text)) if text else {}
-    for time in ("since", "started", "paused"):
-        record[time] = bool(record.get(time))
+    record = {field: bool(value) if isinstance(value, float) else value for field, value in record.items()}
     if failure := record.get("failure"):
         record["failure"] = [failure["state"], plain(failure["cause"]), failure["attempts"]]
     return {"labels": node["metadata"]["labels"], "cordoned": bool(node["spec"].get("unschedulable")), "record": record,
