@@ -189,7 +189,7 @@ def cluster(
         daemonsets=(daemonset(settled=settled, digest=digest, selects=selects),),
         revisions=tuple(
             revision(driver, number, digest=digest if driver == target else "", pods="alike" if driver in alike else driver)
-            for number, driver in ((1, "540"), (2, "550"), (3, target))
+            for number, driver in ((1, "540"), (2, "550"), (3, "555"), (4, target))
         ),
         refusals=refusals,
         unsettled=frozenset(unsettled),

@@ -28,7 +28,7 @@ def pools() -> Snapshot:
         uid = f"uid-{name}"
         owner, selector = Owner("NVIDIADriver", name, uid), {names.DRIVER_OWNER: name}
         sets.append(msgspec.structs.replace(build.daemonset(name=name, uid=uid), owner=owner, node_selector=selector))
-        revisions.append(build.revision("560", 3, owner=uid))
+        revisions += [build.revision("550", 2, owner=uid), build.revision("560", 3, owner=uid)]
         for number in numbers:
             at = f"n{number}"
             nodes.append(build.node(at, labels={names.DRIVER_OWNER: name}))

@@ -100,6 +100,11 @@ def test_a_template_that_has_not_settled_is_no_target() -> None:
     assert (mine.target, mine.in_step, mine.asked) == ("", False, False)
 
 
+def test_a_pod_of_a_revision_that_no_watch_has_shown_yet_is_newer_than_all_that_is_known() -> None:
+    assert facts(node(), driver_pod(driver="570")).target == ""
+    assert facts(node(), driver_pod(driver="570", orphan=True)).target == "560"
+
+
 def test_a_pod_without_a_hash_is_not_in_step_with_an_unknown_target() -> None:
     bare = msgspec.structs.replace(driver_pod(), labels={"app": names.DRIVER_APP})
     assert not facts(node(), bare, settled=False).in_step

@@ -43,7 +43,9 @@ def two_drivers_and_a_cluster_policy(*, b_settled: bool = True) -> Snapshot:
         build.daemonset(name="ds-a", uid="uid-ds-a", driver="a"),
         build.daemonset(name="ds-b", uid="uid-ds-b", driver="b", settled=b_settled),
     )
-    revisions = (*snapshot.revisions, build.revision("560", 1, owner="uid-ds-a"), build.revision("570", 9, owner="uid-ds-b"))
+    of_a = (build.revision("550", 1, owner="uid-ds-a"), build.revision("560", 2, owner="uid-ds-a"))
+    of_b = (build.revision("550", 8, owner="uid-ds-b"), build.revision("570", 9, owner="uid-ds-b"))
+    revisions = (*snapshot.revisions, *of_a, *of_b)
     return msgspec.structs.replace(snapshot, daemonsets=daemonsets, revisions=revisions)
 
 

@@ -23,6 +23,13 @@ class _Target(msgspec.Struct, frozen=True):
     hash: str = ""
     digest: str = ""
     same: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
+
+    def of(self, driver: PodView | None) -> _Target:
+        """Return the target of a driver pod. What its revision is must be known: one of a revision that no watch has shown yet is
+        newer than what is taken for the newest.
+        """
+        return _UNSETTLED if driver is not None and not driver.orphan and driver.revision not in self.known else self
 
 
 _UNSETTLED = _Target()
@@ -123,7 +130,7 @@ def _targets(snapshot: Snapshot, driving: Mapping[str, str]) -> dict[str, _Targe
         newest = max(revisions, key=lambda revision: (revision.revision, revision.hash), default=None)
         if newest is not None and _agree(ds, newest):
             same = frozenset(each.hash for each in revisions if newest.pod_digest and each.pod_digest == newest.pod_digest)
-            targets[uid] = _Target(newest.hash, newest.config_digest, same)
+            targets[uid] = _Target(newest.hash, newest.config_digest, same, frozenset(each.hash for each in revisions))
     return targets
 
 
@@ -146,7 +153,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: _Common) -> 
     if not drivers and not busy:
         return None
     driver = _the_driver(drivers)
-    target = common.targets.get(_daemonset_of(driver, node, common), _UNSETTLED)
+    target = common.targets.get(_daemonset_of(driver, node, common), _UNSETTLED).of(driver)
     return NodeFacts(
         node=node,
         state=state,
