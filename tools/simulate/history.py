@@ -107,7 +107,8 @@ class History:
     def view(self, node: str, process: Process) -> Sight | None:
         """Return what a process must know of a node: what its watch had shown when it decided, and what it wrote itself since.
 
-        What others changed in between may be in the answers to those writes, but an answer may be lost or on its way.
+        What others changed in between may be in the answers to those writes, but an answer may be lost or on its way: it is held
+        to what both say.
         """
         shown = process.known["nodes"]
         seen = self.at(node, shown)
@@ -115,7 +116,9 @@ class History:
             if seen is not None and sight.version > shown and sight.writer == process.name:
                 ours = sight.cordoned_by == process.name if sight.cordoned else False
                 cordoned = ours or (sight.cordoned and seen.cordoned)
-                seen = msgspec.structs.replace(seen, label=sight.label, record=sight.record, cordoned=cordoned)
+                seen = msgspec.structs.replace(seen, label=sight.label, record=sight.record, cordoned=cordoned,
+                                               ready=seen.ready or sight.ready, skipped=seen.skipped and sight.skipped,
+                                               wanted=seen.wanted and sight.wanted)
         return seen
 
     def cordons(self, node: str, until: int) -> Iterable[Sight]:
