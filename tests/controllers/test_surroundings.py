@@ -10,7 +10,7 @@ import structlog
 
 from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.policies import PolicyReader
-from gpuward.controllers.surroundings import LOOK_AGAIN, Surroundings
+from gpuward.controllers.surroundings import LOOK_AGAIN, Surroundings, Wanted
 from gpuward.kube.client import Client
 from gpuward.kube.transport import Response
 from gpuward.model.snapshot import Snapshot
@@ -69,3 +69,14 @@ def test_looks_at_a_server_that_keeps_refusing_get_rarer() -> None:
     assert gaps[:5] == [0.5, 1.0, 2.0, 4.0, 8.0]
     assert set(gaps[5:]) == {LOOK_AGAIN}
     assert not found.known_for(SEEN.policies[0])
+
+
+@pytest.mark.parametrize("name", ["200%", "..", "../secrets/x", "A", "-a"])
+def test_a_name_that_nothing_can_have_is_missing(name: str) -> None:
+    """The API server would not answer 404 for it, and the policy would be held up without a word about the field."""
+    transport = refusing(400, until=0.0)
+    found = Surroundings(Client(transport), "gpu-operator", DriverReader(PolicyReader()), LoopClock(), lambda: None)
+    run_virtual(lambda: found.look(Wanted(config_maps=frozenset({name}), secrets=frozenset({name}))))
+    assert ["customresourcedefinitions" in asked.path for asked in transport.asked] == [True]
+    assert not found.config_maps
+    assert not found.secrets

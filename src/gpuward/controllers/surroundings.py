@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from gpuward.operands.facts import referenced_config_maps, referenced_secrets
 from gpuward.operands.nvidiadriver import referenced
 from gpuward.ports import Clock, Observer
 
+_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+"""Of a ConfigMap or a Secret; the name of a CRD is one, too."""
 LOOK_AGAIN: Final = 15.0
 """Seconds between looks while something that the policy refers to is missing; the longest while it cannot be asked for."""
 
@@ -103,6 +106,8 @@ class Surroundings:
         self._complete = None not in (*maps.values(), *secrets.values())
 
     async def _read(self, gvr: resources.GVR, name: str, namespace: str) -> dict[str, Any] | None:
+        if not _NAME.fullmatch(name):  # there can be none, and the refusal of the question would look like another trouble
+            return None
         try:
             return (await self._client.get(gvr, name, namespace)).object()
         except errors.NotFound:
