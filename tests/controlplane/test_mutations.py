@@ -26,6 +26,8 @@ MUTATIONS = 1000 if os.environ.get("GPUWARD_FAULTS") == "full" else 100
 POLICY = "/apis/nvidia.com/v1/clusterpolicies/cluster-policy"
 NODES = 4
 NODE_NAMES = [f"gpu-{number}" for number in range(1, NODES + 1)]
+HARMLESS = {"MetadataBehind"}
+"""What is left of labels that pods had for a while."""
 tried = settings(max_examples=MUTATIONS // 2, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
                  suppress_health_check=list(HealthCheck))
 
@@ -48,7 +50,7 @@ def writer(installed: Plane) -> Iterator[Writer]:
     for name, patch in patches.items():
         assert writer.patch(f"/api/v1/nodes/{name}", patch, "merge")[0] == 200
     writer.close()
-    eventually("all is well again", lambda: reasons(installed) == {} and ready(installed))
+    eventually("all is well again", lambda: set(reasons(installed).values()) <= HARMLESS and ready(installed))
     assert [line for line in log.lines() if "exception" in line or line["msg"] == "A pass failed"] == []
 
 
