@@ -78,19 +78,23 @@ class Operator:
         world = World(self.cluster, Events(self.events), clock, self._must_leave, self.ledger)
         self.executor = ApiExecutor(world, acting)
         self._acting, self._clock = acting, clock
-        ledger_known = partial(_known, self.ledger)
-        self.upgrade = UpgradeController(self.drivers, self.interest, self.metrics, ledger_known)
+        known = partial(_known, self.ledger)
+        self.upgrade = UpgradeController(self.drivers, self.interest, self.metrics)
         policies = ClusterPolicyController(self.reader, self.surroundings, settings.images, self.metrics)
         drivers = NVIDIADriverController(self.drivers, self.surroundings, settings.images)
         rollouts = RolloutPolicyController(self.reader)
         watcher = self.cluster.watcher()
         self.upgrade.observers += [HoldEvents(self.events).planned, partial(_tell, policies, watcher)]
+
+        def leads() -> bool:
+            return acting() and known()
+
         self._loops: list[Loop[Any]] = [
-            Loop(policies, watcher, self.executor, clock, acting=acting, gap=LEISURELY_GAP),
-            Loop(drivers, self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
-            Loop(LabelController(self.drivers), self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
-            Loop(rollouts, self.cluster.watcher(), self.executor, clock, acting=acting, gap=LEISURELY_GAP),
-            Loop(self.upgrade, self.cluster.watcher(), self.executor, clock, acting=acting),
+            Loop(policies, watcher, self.executor, clock, acting=leads, gap=LEISURELY_GAP),
+            Loop(drivers, self.cluster.watcher(), self.executor, clock, acting=leads, gap=LEISURELY_GAP),
+            Loop(LabelController(self.drivers), self.cluster.watcher(), self.executor, clock, acting=leads, gap=LEISURELY_GAP),
+            Loop(rollouts, self.cluster.watcher(), self.executor, clock, acting=leads, gap=LEISURELY_GAP),
+            Loop(self.upgrade, self.cluster.watcher(), self.executor, clock, acting=leads),
         ]
         self._log = structlog.get_logger(source="setup")
         self.alive = False

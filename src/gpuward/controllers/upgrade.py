@@ -36,11 +36,7 @@ class UpgradeController:
 
     name = "controllers.Upgrade"
 
-    def __init__(
-        self, reader: DriverReader, interest: Interest, metrics: Metrics, ledger_known: Callable[[], bool] = lambda: True
-    ) -> None:
-        self._ledger_known = ledger_known
-        """Whether it is known which nodes an earlier leader may be starting; until then nothing is decided."""
+    def __init__(self, reader: DriverReader, interest: Interest, metrics: Metrics) -> None:
         self._reader = reader
         self._interest = interest
         self.plan = Plan()
@@ -61,7 +57,7 @@ class UpgradeController:
         """Return the plan for the fleet under the policies in force."""
         drivers = self._reader.read(snapshot)
         self._begun = None
-        if not self._interest.covers(*drivers.upgrades) or not self._ledger_known():
+        if not self._interest.covers(*drivers.upgrades):
             return self.plan.waiting()
         policies = drivers.decidable
         begun = Pass(snapshot, policies, now, drivers.policy.view.name if drivers.policy.view else "")

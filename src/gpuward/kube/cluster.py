@@ -98,6 +98,7 @@ class Cluster:
         self._wakes: list[asyncio.Event] = []
         self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
+        self._followed: dict[GVR, tuple[Selection, Cache[Any, Any]]] = {}
         self._firsts: list[asyncio.Task[None]] = []
         self._refused: dict[GVR, str] = {}
         """Why a resource cannot be followed now."""
@@ -154,9 +155,24 @@ class Cluster:
         """Change which pods matter, and list them anew: the ones that did not matter before are not known."""
         self.keep_pod = keep
         if resources.PODS in self._tasks:
-            self.pods.synced.clear()
-            self._tasks[resources.PODS].cancel()
-            self._follow(Selection(resources.PODS), self.pods)
+            self._follow_anew(resources.PODS)
+
+    @property
+    def is_followed(self) -> bool:
+        """Tell whether following has begun."""
+        return self._group is not None
+
+    async def list_anew(self) -> None:
+        """List everything once more, and wait for it: who begins to lead must not act on what a watch that lags has shown."""
+        for gvr in [gvr for gvr, (_, cache) in self._followed.items() if cache.synced.is_set()]:
+            self._follow_anew(gvr)
+        await self.synced()
+
+    def _follow_anew(self, gvr: GVR) -> None:
+        selection, cache = self._followed[gvr]
+        cache.synced.clear()
+        self._tasks[gvr].cancel()
+        self._follow(selection, cache)
 
     def follow_monitors(self) -> None:
         """Follow ServiceMonitors too, which only clusters with the Prometheus operator have."""
@@ -169,6 +185,7 @@ class Cluster:
     def _follow(self, selection: Selection, cache: Cache[Any, Any]) -> None:
         assert self._group is not None
         gvr = selection.resource
+        self._followed[gvr] = selection, cache
         reflector = Reflector(self.client, selection, cache, random=self._random, report=partial(self._reported, gvr))
         self._tasks[gvr] = self._group.create_task(reflector.run(), name=f"follow {gvr}")
         self._firsts.append(self._group.create_task(self._listed(cache), name=f"first list of {gvr}"))

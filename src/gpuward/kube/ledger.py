@@ -31,6 +31,8 @@ class LeaseLedger:
         self._known = asyncio.Event()
         self._wanted = asyncio.Event()
         self._wanted.set()
+        self._stale = False
+        """Whether what the cluster is known for was learned before this process led."""
 
     @property
     def known(self) -> bool:
@@ -38,7 +40,11 @@ class LeaseLedger:
         return self._known.is_set()
 
     def forget(self) -> None:
-        """Read the ledger anew: who leads has changed."""
+        """Read the ledger anew, and list the cluster anew: who leads has changed."""
+        self._stale = self._cluster.is_followed
+        self._read_again()
+
+    def _read_again(self) -> None:
         self._known.clear()
         self._wanted.set()
 
@@ -53,16 +59,21 @@ class LeaseLedger:
                 await sleep(RETRY)
 
     async def _read(self) -> None:
+        """Learn the ledger first and then the cluster: an earlier leader's writes that a list does not show are in it."""
         self._wanted.clear()
         try:
             lease = (await self._client.get(LEASES, self._candidate.lease, self._candidate.namespace)).object()
             if (lease.get("spec") or {}).get("holderIdentity") != self._candidate.identity:
                 self._wanted.set()
                 return
+            if self._stale:
+                await self._cluster.list_anew()
         except BaseException:
             self._wanted.set()
             raise
-        self._take(lease)
+        if not self._wanted.is_set():
+            self._stale = False
+            self._take(lease)
 
     def _take(self, lease: Mapping[str, Any]) -> None:
         self._annotations = (lease.get("metadata") or {}).get("annotations")
@@ -81,7 +92,7 @@ class LeaseLedger:
                 LEASES, self._candidate.lease, self._operations(write_grants(grants)), self._candidate.namespace
             )
         except errors.GpuwardError:
-            self.forget()
+            self._read_again()
             raise
         self._take(answer.object())
 
