@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from gpuward import names
 from gpuward.crd import decode, validate
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.errors import PolicyError
@@ -101,6 +102,7 @@ def test_mutated_policies(installed: Plane, writer: Writer) -> None:
 
 def test_mutated_nodes(installed: Plane, writer: Writer) -> None:
     outcomes = {"refused": 0, "taken": 0}
+    right = undoing(installed.get("node", NODE_NAMES[0]))
 
     @tried
     @given(st.sampled_from(NODE_NAMES), node_patches())
@@ -114,6 +116,9 @@ def test_mutated_nodes(installed: Plane, writer: Writer) -> None:
     mutate()
     note(installed, nodes=outcomes)
     assert all(outcomes.values()), outcomes
+    right["metadata"]["labels"][names.UPGRADE_STATE] = "upgrade-perhaps"
+    writer.patch(f"/api/v1/nodes/{NODE_NAMES[0]}", right, "merge")
+    eventually("an unknown state is told", lambda: reasons(installed).get(NODE_NAMES[0]) == "UnknownState")
 
 
 def note(plane: Plane, **outcomes: dict[str, int]) -> None:
