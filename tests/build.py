@@ -94,7 +94,7 @@ def node(
 
 def under_way(state: State, *, name: str = "n0", foreign: bool = False, **rest: Any) -> NodeView:
     """Build a node in the middle of its upgrade to 560, cordoned by us, or before by somebody else."""
-    memory = {key: rest.pop(key) for key in ("since", "started", "newest", "forced", "failed", "target") if key in rest}
+    memory = {key: rest.pop(key) for key in ("since", "started", "pods", "forced", "failed", "target") if key in rest}
     annotations = {**({names.INITIALLY_UNSCHEDULABLE: "true"} if foreign else {}), **rest.pop("annotations", {})}
     remembers = record(state, ours=not foreign, foreign=foreign, **memory)
     return node(name, state, remembers=remembers, annotations=annotations, cordoned=rest.pop("cordoned", True), **rest)

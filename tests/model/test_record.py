@@ -51,13 +51,13 @@ def test_the_text_spells_everything_as_the_docs_do() -> None:
     record = Record(
         state=State.FAILED, since=1_700_000_000.0, started=1_699_999_000.0, target="6f9c7d5b4", cordon=CordonOwner.OTHER,
         forced=True, failure=Failure(State.DRAIN_REQUIRED, "a pod stayed", 1_699_999_999.0, 2, 1_699_999_900.0),
-        restart="d1", newest=1_699_998_000.0,
+        restart="d1", pods=("a", "b"),
     )
     assert json.loads(encode_record(record)) == {
         "state": "upgrade-failed",
         "since": "2023-11-14T22:13:20.000Z",
         "started": "2023-11-14T21:56:40.000Z",
-        "newest": "2023-11-14T21:40:00.000Z",
+        "pods": ["a", "b"],
         "target": "6f9c7d5b4",
         "cordon": "other",
         "forced": True,

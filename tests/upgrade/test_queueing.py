@@ -51,7 +51,8 @@ def test_an_orphan_in_the_queue_stays_there() -> None:
 def test_admission_starts_the_clock_and_notes_the_target() -> None:
     answer = ask(node(state=Q, remembers=record(Q, target="550", started=0.0)), driver_pod(), gpu_pod())
     assert answer.entered == TO_EVICTION
-    assert answer.record == record(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW, newest=LONG_AGO, target="560")
+    pods = (driver_pod().uid,)
+    assert answer.record == record(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW, pods=pods, target="560")
     assert answer.patch.unschedulable is True
 
 
@@ -83,7 +84,8 @@ def test_the_same_driver_under_another_template_is_only_restarted() -> None:
     answer = ask(waiting, driver_pod(config_digest="d"), gpu_pod(), validator(), digest="d")
     assert answer.entered == ["pod-restart-required"]
     assert answer.patch.unschedulable is True
-    expected = record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, newest=LONG_AGO, target="560", restart="d")
+    pods = (driver_pod().uid, validator().uid)
+    expected = record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, pods=pods, target="560", restart="d")
     assert answer.record == expected
     assert answer.evicted == []
     assert [(type(action), action.last_look) for action in answer.others if isinstance(action, DeletePod)] == [(DeletePod, False)]

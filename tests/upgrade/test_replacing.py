@@ -138,12 +138,20 @@ def test_who_asks_for_an_upgrade_gets_a_driver_pod_that_is_not_ready_replaced(fo
 
 
 def test_a_clock_ahead_of_the_api_servers_does_not_make_new_pods_look_old() -> None:
-    ahead = under_way(RESTART, forced=True, started=NOW + 300, newest=OLD.created)
+    hung = driver_pod(driver="560", ready=False)
+    ahead = under_way(RESTART, forced=True, started=NOW + 300, pods=(hung.uid,))
     assert ask(ahead, STARTING).deleted == []
-    assert ask(ahead, driver_pod(driver="560", ready=False)).deleted != []
-    assert ask(under_way(RESTART, forced=True, started=NOW + 300, newest=0.0), STARTING).deleted == [], "it had none"
-    checking = under_way(VALIDATION, forced=True, started=NOW + 300, newest=OLD.created)
+    assert ask(ahead, hung).deleted == [hung.name]
+    assert ask(under_way(RESTART, forced=True, started=NOW + 300, pods=()), STARTING).deleted == [], "it had none"
+    checking = under_way(VALIDATION, forced=True, started=NOW + 300, pods=(OLD.uid,))
     assert ask(checking, NEW, FRESH).entered == TO_DONE
+
+
+def test_a_driver_pod_of_the_very_second_of_the_admission_is_not_taken_for_the_one_before() -> None:
+    hung, fresh = (driver_pod(driver="560", ready=False, created=ADMITTED, name=name) for name in ("hung", "fresh"))
+    admitted = under_way(RESTART, forced=True, pods=(hung.uid,))
+    assert ask(admitted, hung).deleted == [hung.name]
+    assert ask(admitted, fresh).deleted == []
 
 
 # Validation.

@@ -14,7 +14,7 @@ from gpuward.upgrade.decide import decide
 from gpuward.upgrade.step import STEPS, Move, Rest, step
 from gpuward.upgrade.walk import Path, actions_of, begin, take, walk
 from tests import build
-from tests.build import ADMITTED, LONG_AGO, NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
+from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade.one import ask, facts
 
 OLD = driver_pod()
@@ -47,7 +47,7 @@ def test_a_new_node_gets_under_way_in_one_patch_and_then_its_pods_are_evicted() 
     assert not any(event.warning for event in answer.patch.events)
     assert answer.patch.unschedulable is True
     assert set(answer.patch.annotations) == {names.UPGRADE_RECORD}
-    assert answer.record == record(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW, newest=LONG_AGO)
+    assert answer.record == record(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW, pods=(OLD.uid,))
     assert answer.patch.why == "unknown -> pod-deletion-required"
 
 
@@ -168,7 +168,7 @@ def test_a_walk_stops_before_a_state_that_is_not_allowed_now() -> None:
 def test_a_node_of_nvidias_operator_is_taken_over_where_it_stands(state: State) -> None:
     path = begin(facts(node(state=state, cordoned=state is not State.UPGRADE_REQUIRED), OLD), NOW)
     ours = state is not State.UPGRADE_REQUIRED
-    assert path.node.record == record(state, ours=ours, since=NOW, started=NOW, newest=LONG_AGO)
+    assert path.node.record == record(state, ours=ours, since=NOW, started=NOW, pods=(OLD.uid,))
     assert not path.annotations
     (patch,) = actions_of(path, facts(node(state=state), OLD))[:1]
     assert isinstance(patch, PatchNode)
@@ -202,7 +202,7 @@ def test_relabelling_by_hand_resets_the_clocks_and_the_failure() -> None:
         cordoned=True,
     )
     path = begin(facts(view, OLD), NOW)
-    assert path.node.record == record(State.POD_RESTART_REQUIRED, ours=True, forced=True, since=NOW, started=NOW, newest=LONG_AGO)
+    assert path.node.record == record(State.POD_RESTART_REQUIRED, ours=True, forced=True, since=NOW, started=NOW, pods=(OLD.uid,))
 
 
 def test_garbage_in_our_annotation_is_no_memory_and_is_written_over() -> None:

@@ -44,10 +44,9 @@ class Record(msgspec.Struct, frozen=True):
     """When that state was entered."""
     started: float = 0.0
     """When the node was last admitted."""
-    newest: float | None = None
-    """When the newest of the node's driver and validator pods was created then, by the API server's clock, which need not agree
-    with ours: what was created later has come since. 0 where there was none; None where it is not known, and `started` has to do.
-    """
+    pods: tuple[str, ...] | None = None
+    """The uids of the driver and validator pods that the node had then: others have come since. None where that is not known, and
+    `started` has to do, although our clock and the one that pods are dated by need not agree."""
     target: str = ""
     """Revision hash of the driver DaemonSet that the node was last sent to."""
     cordon: CordonOwner | None = None
@@ -78,7 +77,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     state: State
     since: _Moment
     started: _Moment | None = None
-    newest: _Moment | None = None
+    pods: tuple[str, ...] | None = None
     target: str = ""
     cordon: CordonOwner | None = None
     forced: bool = False
@@ -95,7 +94,7 @@ def encode_record(record: Record) -> str:
         "state": record.state,
         "since": format_time(record.since),
         "started": format_time(record.started) if record.started else None,
-        "newest": None if record.newest is None else format_time(record.newest),
+        "pods": record.pods,
         "target": record.target or None,
         "cordon": record.cordon,
         "forced": record.forced or None,
@@ -127,7 +126,7 @@ def decode_record(text: str) -> Record:
         state=stored.state,
         since=_seconds(stored.since),
         started=_seconds(stored.started) if stored.started else 0.0,
-        newest=_seconds(stored.newest) if stored.newest else None,
+        pods=stored.pods,
         target=stored.target,
         cordon=stored.cordon,
         forced=stored.forced,

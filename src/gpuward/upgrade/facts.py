@@ -154,14 +154,14 @@ class NodeFacts(msgspec.Struct, frozen=True):
         return self.driver is not None and not self.driver.deleting and self.was_there(self.driver)
 
     @property
-    def newest(self) -> float:
-        """Return when the newest of the driver and validator pods was created, by the API server's clock."""
-        return max((pod.created for pod in (*self.validators, *([self.driver] if self.driver else []))), default=0.0)
+    def pods_there(self) -> tuple[str, ...]:
+        """Return the uids of the driver and validator pods that the node has now."""
+        return tuple(sorted(pod.uid for pod in (*self.validators, *([self.driver] if self.driver else []))))
 
     def was_there(self, pod: PodView) -> bool:
         """Tell whether a driver or validator pod was there already when the node was admitted."""
-        newest = self.record.newest
-        return pod.created < int(self.record.started) if newest is None else pod.created <= newest
+        there = self.record.pods
+        return pod.created < int(self.record.started) if there is None else pod.uid in there
 
     @property
     def stranded(self) -> bool:

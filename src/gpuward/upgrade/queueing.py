@@ -60,7 +60,8 @@ def turn(node: NodeFacts) -> Turn:
     """Return the sort key of the queue: what disturbs least comes first, so that most nodes are done before anything must move.
 
     Nodes that failed before come after all others, then idle nodes before those with GPU pods to move or jobs to wait for, few
-    pods before many, low priorities before high ones, and pods that ran a short time before those that would lose much; then by name.
+    pods before many, low priorities before high ones, and pods that ran a short time before those that would lose much; then by
+    name.
     """
     failure = node.record.failure
     pods = () if node.restart_only else node.leaving.pods
