@@ -143,7 +143,7 @@ def unavailable_limit_holds(change: NodeChange, world: World) -> str | None:
     view = change.history.view(change.node, change.writer)
     if not change.admits or not policies or view is None or view.cordoned or not view.ready:
         return None
-    total = sum(1 for name in change.history.nodes() if _may_be_managed(name, change))
+    total = sum(1 for name in change.history.nodes() if name == change.node or _may_be_managed(name, change))
     out = sorted(name for name in _others(change) if _is_out(name, change, world))
     limit = max(policy.max_unavailable.of(total) for policy in policies)
     if len(out) >= limit:
