@@ -21,7 +21,7 @@ from tests.controlplane.few import few_nodes, reasons
 from tests.controlplane.mutations import Writer, example, node_patches, policy_specs, undoing
 from tests.controlplane.plane import Plane, eventually
 
-pytestmark = pytest.mark.controlplane
+pytestmark = [pytest.mark.controlplane, pytest.mark.xdist_group("few nodes")]
 
 MUTATIONS = 1000 if os.environ.get("GPUWARD_FAULTS") == "full" else 100
 POLICY = "/apis/nvidia.com/v1/clusterpolicies/cluster-policy"

@@ -17,7 +17,7 @@ from gpuward.model.record import Record, decode_record
 from tests.controlplane.few import BROKEN, HOST, Tenant, driver_pods, few_nodes, reasons, rollout_policy, start_rollout
 from tests.controlplane.plane import OPERATOR, WRITES, NodeWatch, Plane, Sight, eventually
 
-pytestmark = pytest.mark.controlplane
+pytestmark = [pytest.mark.controlplane, pytest.mark.xdist_group("few nodes")]
 
 FIRST_RETRY = 2.0
 STUCK = "gpuward.io/test"
