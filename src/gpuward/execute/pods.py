@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuward import errors
-from gpuward.execute.world import CalledOff, World, settle_after
+from gpuward.execute.world import CalledOff, World, settle_after, to_its_end
 from gpuward.kube import resources
 from gpuward.kube.client import Selection
 from gpuward.model.actions import DeletePod, EvictPod
@@ -22,7 +22,7 @@ async def evict_pod(world: World, action: EvictPod) -> None:
     cluster, ref = world.cluster, action.pod
     key = (ref.namespace, ref.name)
     try:
-        await cluster.client.evict(ref.name, ref.namespace, uid=ref.uid)
+        await to_its_end(cluster.client.evict(ref.name, ref.namespace, uid=ref.uid))
     except errors.NotFound:
         cluster.pods.gone(key, ref.uid)
     except errors.GpuwardError as error:

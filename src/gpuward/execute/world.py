@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from gpuward import errors
 from gpuward.kube.cache import Cache
@@ -12,6 +13,10 @@ from gpuward.kube.cluster import Cluster
 from gpuward.kube.resources import GVR
 from gpuward.model.views import PodView, Ref
 from gpuward.ports import Clock
+
+FAREWELL: Final = 5.0
+"""Seconds for which an end of the operator waits for the answer to a call that must not be broken off."""
+T = TypeVar("T")
 
 
 class CalledOff(errors.GpuwardError):
@@ -60,3 +65,19 @@ async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache
             return
     elif isinstance(error, errors.Unreachable | errors.ServerError):
         cache.doubt(key)
+
+
+async def to_its_end(call: Coroutine[Any, Any, T]) -> T:
+    """Await a call; when this task is cancelled meanwhile, the answer is awaited all the same before it ends.
+
+    kube-apiserver takes an eviction off its budget before it deletes the pod. One that is broken off in between leaves
+    a pod that stays and a budget without room for it, for two minutes.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait((task,), timeout=FAREWELL)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
