@@ -73,3 +73,17 @@ def test_a_request_made_during_the_upgrade_is_met_after_it() -> None:
     answer = ask(view, NEW, FRESH)
     assert answer.entered == ["upgrade-done", "upgrade-required"]
     assert names.UPGRADE_REQUESTED not in answer.annotations
+
+
+LEFT = {names.INITIALLY_UNSCHEDULABLE: "true", names.VALIDATION_SINCE: "17"}
+
+
+@pytest.mark.parametrize("state", [State.UNKNOWN, State.DONE, State.UPGRADE_REQUIRED])
+def test_what_an_upgrade_that_was_broken_off_left_is_tidied_away(state: State) -> None:
+    view = node(state=state, remembers=record(state), annotations=LEFT)
+    assert ask(view, NEW, FRESH).annotations == dict.fromkeys(LEFT)
+
+
+def test_a_cordoned_node_keeps_the_note_that_it_was_cordoned_before() -> None:
+    view = node(state=State.DONE, remembers=record(State.DONE), annotations=LEFT, cordoned=True)
+    assert ask(view, NEW, FRESH).plan.actions == ()

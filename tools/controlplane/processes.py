@@ -104,8 +104,8 @@ def tail(run: Path, name: str, lines: int = 5) -> str:
 def _started(pid: int) -> str:
     """Return when a process started, in the kernel's own unit; empty when there is none or it has ended.
 
-    The fields follow the command, which may contain anything, in brackets: proc_pid_stat(5). A process whose first thread has ended
-    still has its ports until the others have, too.
+    The fields follow the command, which may contain anything, in brackets: proc_pid_stat(5). A process whose first thread has
+    ended still has its ports until the others have, too.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

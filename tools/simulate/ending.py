@@ -122,7 +122,9 @@ def left_behind(world: World, name: str) -> str | None:
     if stray := [key for key in CLOCKS if key in annotations]:
         return f"annotations of an upgrade on a node that is {state or 'unlabelled'}: {', '.join(stray)}"
     sight = world.watch.history.now(name)
-    if state is State.DONE and sight is not None and sight.cordoned and sight.cordoned_by is not None:
+    cordoned = sight is not None and sight.cordoned and sight.cordoned_by is not None
+    # Nobody can tell whose cordon it is once the memory of it is gone; it is left to people then.
+    if state is State.DONE and cordoned and not world.watch.is_overwritten(name):
         return "a cordon of ours"
     if state is State.DONE and not world.watch.is_overwritten(name):
         record = decode_record(annotations[names.UPGRADE_RECORD])

@@ -34,6 +34,13 @@ def release(node: NodeFacts) -> Move | None:
     return Move(State.UNKNOWN, uncordon=ours, annotations=_removal(node, *clocks))
 
 
+def leftovers(node: NodeFacts) -> dict[str, str | None]:
+    """Return the removal of what an upgrade that was broken off left on a node that has none under way."""
+    if node.node.record is None or node.unschedulable:
+        return {}
+    return _removal(node, names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.INITIALLY_UNSCHEDULABLE)
+
+
 def _removal(node: NodeFacts, *keys: str) -> dict[str, str | None]:
     return {key: None for key in keys if key in node.node.annotations}
 

@@ -8,6 +8,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import State
 from gpuward.upgrade.emptying import cordon_annotations, cordon_owner
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.finishing import leftovers
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 
 
@@ -18,7 +19,7 @@ def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     Not one that failed and got another driver pod since: that driver has to be validated.
     """
     if node.in_step and not node.needed and not node.interrupted:
-        return Move(State.DONE)
+        return Move(State.DONE, annotations=leftovers(node))
     return Rest()
 
 

@@ -15,7 +15,7 @@ from gpuward.model.views import PodView
 from gpuward.upgrade.emptying import fail
 from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.facts import RESTARTS_TOLERATED, NodeFacts
-from gpuward.upgrade.finishing import finish
+from gpuward.upgrade.finishing import finish, leftovers
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 
 RETURNS_TOLERATED = 5
@@ -162,7 +162,7 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if not node.target and node.driver is not None and not node.driver.orphan:
         return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since))
     if node.state is State.UNKNOWN:
-        return Move(State.DONE)
+        return Move(State.DONE, annotations=leftovers(node))
     if node.driver_ready and node.driver is not None and node.driver.revision != node.target:
-        return Wait(Hold(Reason.METADATA_BEHIND, {}, node.record.since))
-    return Rest()
+        return Wait(Hold(Reason.METADATA_BEHIND, {}, node.record.since), annotations=leftovers(node))
+    return Rest(leftovers(node))

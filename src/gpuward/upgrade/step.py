@@ -48,7 +48,9 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """Stay in the state with nothing to do and nothing to wait for."""
+    """Stay in the state with nothing to do but to tidy up, and nothing to wait for."""
+
+    annotations: Mapping[str, str | None] = {}
 
 
 Step = Move | Wait | Rest

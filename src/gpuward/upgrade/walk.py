@@ -15,7 +15,7 @@ from gpuward.model.record import CordonOwner, Record, encode_record
 from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State, check_transition
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import release
-from gpuward.upgrade.step import STEPS, Move, Step, Wait
+from gpuward.upgrade.step import STEPS, Move, Rest, Step
 
 ENTERED = "Successfully updated node state label to "
 
@@ -171,8 +171,10 @@ def take(path: Path, move: Move, now: float) -> Path:
 
 
 def _stop(path: Path, step: Step) -> Path:
-    if not isinstance(step, Wait):
+    if isinstance(step, Move):
         return path
+    if isinstance(step, Rest):
+        return msgspec.structs.replace(path, annotations={**path.annotations, **step.annotations})
     node, annotations = path.node, {**path.annotations, **step.annotations}
     if step.recordon:
         record = msgspec.structs.replace(node.record, cordon=CordonOwner.GPUWARD)
