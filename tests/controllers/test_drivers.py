@@ -100,8 +100,8 @@ def test_one_that_chooses_its_nodes_wrongly_claims_none(spec: dict[str, Any]) ->
 
 def test_a_conflict_holds_those_that_are_in_it() -> None:
     node = NodeView("n0", labels={names.GPU_PRESENT: "true", "pool": "a"})
-    chosen = {"nodeSelector": {"pool": "a"}}
-    found = read(driver("a", **chosen), driver("b", **chosen), driver("c", default=True), nodes={"n0": node})
+    pool = {"pool": "a"}
+    found = read(driver("a", nodeSelector=pool), driver("b", nodeSelector=pool), driver("c", default=True), nodes={"n0": node})
     assert set(found.conflicts) == {"a", "b"}
     assert [policy.admit for policy in found.upgrades] == [False, False, True, True]
 
@@ -129,7 +129,7 @@ def test_resuming_the_cluster_policy_s_rollout_resumes_every_driver_s() -> None:
 
 def test_whose_a_node_should_be_follows_its_labels() -> None:
     reader = DriverReader(PolicyReader())
-    views = (driver("a", nodeSelector={"pool": "a"}), driver("b", default=True))
+    views: tuple[PolicyView, ...] = (driver("a", nodeSelector={"pool": "a"}), driver("b", default=True))
 
     def owner(**labels: str) -> object:
         node = NodeView("n0", labels={names.GPU_PRESENT: "true", **labels})

@@ -57,7 +57,7 @@ async def with_pools(stage: Stage, *drivers: Object) -> None:
 def condition(stage: Stage, name: str) -> tuple[str, str, str]:
     """Return state, reason and message of an NVIDIADriver's true condition."""
     status = (stage.sandbox.store.get("nvidiadrivers.nvidia.com", None, name).get("status")) or {}
-    true = next((one for one in status.get("conditions", ()) if one["status"] == "True"), {})
+    true: dict[str, str] = next((one for one in status.get("conditions", ()) if one["status"] == "True"), {})
     return status.get("state", ""), true.get("reason", ""), true.get("message", "")
 
 
@@ -77,7 +77,8 @@ def writes(stage: Stage) -> dict[str, int]:
 
 def most_at_once(stage: Stage, *nodes: str) -> int:
     """Return the most of some nodes that were under way at once since the limits are watched."""
-    most, under_way = 0, set()
+    most = 0
+    under_way: set[str] = set()
     for moment in stage.history:
         if moment.node in nodes:
             (under_way.add if moment.state in IN_PROGRESS else under_way.discard)(moment.node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -21,7 +23,7 @@ LEFT = msgspec.structs.replace(driver_pod(orphan=True), labels=IS_DRIVER)
 
 
 def changes(labels: dict[str, str], *claims: Claim, pods: tuple[PodView, ...] = (), annotations: dict[str, str] | None = None,
-            **policy: bool) -> tuple[dict[str, str | None], dict[str, str | None]]:
+            **policy: Any) -> tuple[dict[str, str | None], dict[str, str | None]]:
     """Return what a GPU node's labels and annotations are changed to."""
     node = NodeView("n0", "uid", labels={**READY, **labels}, annotations=annotations or {})
     found = decide_labels(Snapshot("gpu-operator", {"n0": node}, {"n0": pods}), LabelPolicy(claims=claims, **policy), 0.0).patches
