@@ -111,7 +111,8 @@ class Plane:
     def furnish(self, *, with_workloads: bool = True) -> None:
         """Install the CRDs, the operator's rights, the policy, and workloads: GPU pods under a disruption budget, and others."""
         self.kubectl("apply", "--server-side", "-f", "-", given=self.gpuward("crds"))
-        self.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        # `kubectl wait` gives up on one that has no conditions yet.
+        eventually("the CRDs are served", lambda: all(map(_is_established, self.get("crd")["items"])))
         self.kubectl("apply", "--validate=strict", "-f", str(ROOT / "deploy" / "operator.yaml"))
         self.kubectl("apply", "--validate=strict", "-f", str(ROOT / "examples" / "clusterpolicy.yaml"))
         for each in workloads(training=0) if with_workloads else ():
@@ -265,6 +266,11 @@ def eventually(what: str, holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < until, what
         time.sleep(POLL)
+
+
+def _is_established(crd: dict[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def in_progress(sight: Sight) -> bool:
