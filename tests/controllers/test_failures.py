@@ -61,6 +61,13 @@ def test_a_trouble_outlives_a_pass_without_actions_but_not_for_ever() -> None:
     assert failures.take([failed("a")], 40.0) == [failed("a")]
 
 
+def test_no_rest_is_prolonged_by_a_clock_that_is_set_back() -> None:
+    failures = Failures()
+    failures.take([failed("a")], 1000.0)
+    assert failures.due([action("a")], 700.0) == [action("a")]
+    assert failures.retry_at(700.0) is None
+
+
 def test_a_refused_eviction_lets_nothing_rest() -> None:
     failures = Failures()
     eviction = EvictPod(POD, "a")

@@ -14,6 +14,7 @@ from gpuward.controllers.surroundings import LOOK_AGAIN, Surroundings, Wanted
 from gpuward.kube.client import Client
 from gpuward.kube.transport import Response
 from gpuward.model.snapshot import Snapshot
+from gpuward.ports import Clock
 from gpuward.sandbox.timeloop import EPOCH, LoopClock, run_virtual
 from tests.controllers.test_policies import snapshot, view
 from tests.kube.scripted import Asked, ScriptedTransport
@@ -41,9 +42,9 @@ def refusing(status: int, until: float) -> ScriptedTransport:
     return ScriptedTransport(answer)
 
 
-def looked(transport: ScriptedTransport, seconds: float) -> tuple[Surroundings, list[float]]:
+def looked(transport: ScriptedTransport, seconds: float, clock: Clock | None = None) -> tuple[Surroundings, list[float]]:
     """Let the facts be looked up for some seconds; return when each look began."""
-    found = Surroundings(Client(transport), "gpu-operator", DriverReader(PolicyReader()), LoopClock(), lambda: None)
+    found = Surroundings(Client(transport), "gpu-operator", DriverReader(PolicyReader()), clock or LoopClock(), lambda: None)
 
     async def run() -> None:
         task = asyncio.create_task(found.run(Unchanged(), lambda: None))
@@ -69,6 +70,20 @@ def test_looks_at_a_server_that_keeps_refusing_get_rarer() -> None:
     assert gaps[:5] == [0.5, 1.0, 2.0, 4.0, 8.0]
     assert set(gaps[5:]) == {LOOK_AGAIN}
     assert not found.known_for(SEEN.policies[0])
+
+
+class SetBack(LoopClock):
+    """Read a clock that is set back by an hour after ten seconds."""
+
+    def now(self) -> float:
+        now = super().now()
+        return now if now < EPOCH + 10 else now - 3600
+
+
+def test_a_clock_that_is_set_back_puts_no_look_off() -> None:
+    found, looks = looked(refusing(403, until=12.0), seconds=60.0, clock=SetBack())
+    assert looks[-1] < 10 + LOOK_AGAIN
+    assert found.known_for(SEEN.policies[0])
 
 
 @pytest.mark.parametrize("name", ["200%", "..", "../secrets/x", "A", "-a"])

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from gpuward import names
+from gpuward.model.actions import EvictPod
 from gpuward.model.plan import Reason
 from gpuward.model.policy import Drain, UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
-from tests.build import ADMITTED, LONG_AGO, NOW, driver_pod, gpu_pod, node, pod, policy, record, under_way, validator
+from gpuward.upgrade.decide import decide
+from gpuward.upgrade.judging import Memory
+from tests.build import ADMITTED, LONG_AGO, NOW, cluster, driver_pod, gpu_pod, node, pod, policy, record, under_way, validator
 from tests.upgrade.one import ask
 
 CORDON, JOBS, DELETION, DRAINING = (
@@ -152,6 +155,14 @@ def test_a_refused_eviction_is_tried_again_ever_more_rarely(count: int, retry_af
     assert before.reason is Reason.EVICTION_REFUSED
     assert before.hold.args == {"pod": "default/train", "message": "the budget says no", "attempts": count}
     assert ask(DELETING, OLD, protected, refusals=refusals, now=NOW + retry_after).evicted == ["train"]
+
+
+def test_the_rest_of_a_refused_pod_is_not_prolonged_by_a_clock_that_is_set_back() -> None:
+    protected, memory = gpu_pod(), Memory()
+    snapshot = cluster([DELETING], [OLD, protected], refusals={protected.uid: Refusal(NOW, 3, "no")})
+    assert decide(snapshot, policy(), NOW + 1, memory).actions == ()
+    (again,) = decide(snapshot, policy(), NOW - 200, memory).actions
+    assert isinstance(again, EvictPod)
 
 
 def test_one_protected_pod_does_not_keep_the_others() -> None:

@@ -39,8 +39,13 @@ class Failures:
         self._lanes: dict[str, _Trouble] = {}
 
     def due(self, actions: Iterable[Action], now: float) -> list[Action]:
-        """Return the actions whose lanes do not rest; forget old troubles that nobody tries to mend any more."""
-        self._lanes = {lane: trouble for lane, trouble in self._lanes.items() if now < trouble.until + LAST_RETRY}
+        """Return the actions whose lanes do not rest; forget old troubles that nobody tries to mend any more.
+
+        No rest is longer than LAST_RETRY: one that seems to be began before the clock was set back, and ends now.
+        """
+        recent = {lane: trouble for lane, trouble in self._lanes.items() if now < trouble.until + LAST_RETRY}
+        self._lanes = {lane: trouble if trouble.until <= now + LAST_RETRY else msgspec.structs.replace(trouble, until=now)
+                       for lane, trouble in recent.items()}
         return [action for action in actions if action.lane not in self._lanes or self._lanes[action.lane].until <= now]
 
     def take(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:

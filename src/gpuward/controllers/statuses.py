@@ -34,8 +34,9 @@ class StatusWriter:
         status = status_of(verdict, current, namespace, now, self.rollout)
         if status is None:
             return []
-        again = self._worded.get(view.uid, 0.0) + WORDS_EVERY
-        if differs_in_words_only(status, current) and now < again:
+        worded = self._worded.get(view.uid, 0.0)
+        again = worded + WORDS_EVERY
+        if differs_in_words_only(status, current) and worded <= now < again:  # earlier than the last: the clock was set back
             self.wake_at = again if self.wake_at is None else min(again, self.wake_at)
             return []
         self._worded[view.uid] = now

@@ -67,14 +67,19 @@ class Surroundings:
                 if self._is_due(wanted):
                     await self._try_to_look(wanted)
                     touch()
-                rest = None if self._complete else max(0.0, self._again - self._clock.now())
+                rest = None if self._complete else self._rest()
             await observer.changed(rest)
 
     def _is_due(self, wanted: Wanted) -> bool:
         """Tell whether to look now: other changes of the cluster, of which there may be many, are no reason to look again."""
         if self._tried != wanted.versions:
             return True
-        return not self._complete and self._clock.now() >= self._again
+        return not self._complete and not self._rest()
+
+    def _rest(self) -> float:
+        """Return the seconds until the next look; more than there can be are none, since the clock was set back."""
+        rest = self._again - self._clock.now()
+        return rest if 0.0 < rest <= LOOK_AGAIN else 0.0
 
     async def _try_to_look(self, wanted: Wanted) -> None:
         self._tried = wanted.versions

@@ -172,8 +172,8 @@ class _Eviction(msgspec.Struct, frozen=True):
         if self.killed_by is not None and self.until is not None and now >= self.until:
             return self._kill()
         refusals, staying = self.node.refusals, self._staying()
-        due = [pod for pod in staying if _retry_at(refusals.get(pod.uid)) <= now]
-        waits = [at for pod in staying if (at := _retry_at(refusals.get(pod.uid))) > now]
+        due = [pod for pod in staying if _retry_at(refusals.get(pod.uid), now) <= now]
+        waits = [at for pod in staying if (at := _retry_at(refusals.get(pod.uid), now)) > now]
         return Wait(
             self._hold(next((pod for pod in staying if pod.uid in refusals), None)),
             actions=tuple(EvictPod(pod.ref, self.node.node.name, why="its node's driver is upgraded") for pod in due),
@@ -212,8 +212,8 @@ def _why_still_there(pod: PodView, refusal: Refusal | None) -> str:
     return f"{pod.ref} ({refusal.message})" if refusal else str(pod.ref)
 
 
-def _retry_at(refusal: Refusal | None) -> float:
-    if refusal is None:
+def _retry_at(refusal: Refusal | None, now: float) -> float:
+    if refusal is None or refusal.at > now:  # a refusal to come was met before the clock was set back
         return 0.0
     doublings = min(refusal.count - 1, _DOUBLINGS)
     return refusal.at + min(FIRST_RETRY * 2.0**doublings, LAST_RETRY)

@@ -69,9 +69,13 @@ class Memory(Gathered):
     def __init__(self) -> None:
         super().__init__()
         self._judged: dict[str, Judged] = {}
+        self._latest = 0.0
 
     def judged(self, node: NodeFacts, decision: Callable[[], Path], policy: UpgradePolicy, now: float) -> Judged:
         """Return what a node comes to: as before if its facts are the same ones and its time has not come."""
+        if now < self._latest:  # the clock was set back, and the times of what is kept are of another one
+            self._judged.clear()
+        self._latest = now
         name = node.node.name
         known = self._judged.get(name)
         if known is not None and known.before is node and (known.path.retry_at is None or now < known.path.retry_at):

@@ -1,0 +1,26 @@
+"""How often the words of a status are written."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpuward.controllers.statuses import StatusWriter
+from gpuward.model.actions import PatchStatus
+from gpuward.operands.status import Verdict
+from tests.controllers.test_policies import view
+
+NOW = 10_000.0
+
+
+@pytest.mark.parametrize(("later", "written"), [(1.0, False), (29.9, False), (30.0, True), (-3600.0, True)])
+def test_words_alone_wait_for_half_a_minute_and_not_for_a_clock_that_is_set_back(later: float, written: bool) -> None:
+    writer, policy = StatusWriter("ClusterPolicy"), view()
+    (first,) = writer.write(policy, waiting("a b"), "ns", NOW)
+    assert isinstance(first, PatchStatus)
+    told = msgspec.structs.replace(policy, body={**policy.body, "status": first.status})
+    assert bool(writer.write(told, waiting("b"), "ns", NOW + later)) is written
+
+
+def waiting(states: str) -> Verdict:
+    return Verdict("notReady", "OperandNotReady", f"not ready: {states}", ready=False)
