@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
+from gpuward.model.plan import Reason
 from gpuward.model.record import CordonOwner, decode_record, format_time
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from tools.simulate.people import DEPLOYMENTS
@@ -89,6 +90,8 @@ def unfinished(world: World) -> tuple[str, str] | None:
     for name in world.gpu_nodes():
         label = world.state_label(name)
         state = parse_state(label)
+        if name in holds and holds[name].reason is Reason.RETRY_LATER:
+            return name, "it failed and will be tried again by itself"
         if state is State.DONE or (name in holds and state not in IN_PROGRESS):
             continue
         if name in holds and (paused or state in _MAINTENANCE):

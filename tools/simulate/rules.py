@@ -138,10 +138,14 @@ def parallel_limit_holds(change: NodeChange, world: World) -> str | None:
 
 
 def unavailable_limit_holds(change: NodeChange, world: World) -> str | None:
-    """Admit nobody beyond maxUnavailable who is not out of service already."""
+    """Admit nobody beyond maxUnavailable who is not out of service already.
+
+    What was read besides the watch shows only in its effect: the write of an admission tests the cordon, so one that got through
+    was made in knowledge of it.
+    """
     policies = [policy for policy in known_policies(change.writer, change.history) if policy is not None]
     view = change.history.view(change.node, change.writer)
-    if not change.admits or not policies or view is None or view.cordoned or not view.ready:
+    if not change.admits or not policies or view is None or view.cordoned or change.before.cordoned or not view.ready:
         return None
     total = sum(1 for name in change.history.nodes() if name == change.node or _may_be_managed(name, change))
     out = sorted(name for name in _others(change) if _is_out(name, change, world))
@@ -185,10 +189,13 @@ def _uses_a_slot(name: str, change: NodeChange) -> bool:
 
 def _is_out(name: str, change: NodeChange, world: World) -> bool:
     view = change.history.view(name, change.writer)
+    now = change.history.now(name)
     if view is None or not view.exists or not view.wanted:
         return False
     if view.state in IN_PROGRESS:
         return True
+    if now is not None and not now.cordoned and now.ready and not now.in_progress:
+        return False  # back in service; the process may have read so after a conflict, when its watch did not show it yet
     return (view.cordoned or not view.ready) and world.has_driver_pod(name, change.writer.known["pods"])
 
 
@@ -221,6 +228,8 @@ def forbidden_to_go(pod: Object, process: Process, world: World) -> str | None:
     for policy in policies:
         if policy is not None:
             rules += [policy.pod_deletion, *([policy.drain] if policy.drain.enable else [])]
+    if pod["status"].get("phase") in ("Succeeded", "Failed"):
+        return None  # it has ended: there is nothing to lose, and a drain takes it as `kubectl drain` does
     if not owner and not any(rule.force for rule in rules):
         return f"{name} has no controller, and force is not set"
     if _has_empty_dir(pod) and not any(rule.delete_empty_dir for rule in rules):
