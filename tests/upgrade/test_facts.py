@@ -105,6 +105,15 @@ def test_a_pod_of_a_revision_that_no_watch_has_shown_yet_is_newer_than_all_that_
     assert facts(node(), driver_pod(driver="570", orphan=True)).target == "560"
 
 
+def test_a_pod_older_than_the_newest_revision_is_outdated_though_its_own_is_gone() -> None:
+    """A DaemonSet takes over pods that another one with the same selector left behind."""
+    snapshot = build.cluster([node()], [driver_pod(driver="adopted", created=NOW - 60)])
+    newest = snapshot.revisions[-1]
+    dated = msgspec.structs.replace(snapshot, revisions=(*snapshot.revisions[:-1], msgspec.structs.replace(newest, created=NOW)))
+    (gathered,) = gather(dated, policy())
+    assert gathered.asked
+
+
 def test_a_pod_without_a_hash_is_not_in_step_with_an_unknown_target() -> None:
     bare = msgspec.structs.replace(driver_pod(), labels={"app": names.DRIVER_APP})
     assert not facts(node(), bare, settled=False).in_step

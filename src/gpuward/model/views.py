@@ -180,6 +180,7 @@ class RevisionView(msgspec.Struct, frozen=True):
     """The DRIVER_CONFIG_DIGEST of the template that the revision keeps."""
     pod_digest: str = ""
     """A digest of that template without its labels and annotations: equal for revisions that run the same pods."""
+    created: float = 0.0
 
 
 class ClaimView(msgspec.Struct, frozen=True):

@@ -24,12 +24,15 @@ class _Target(msgspec.Struct, frozen=True):
     digest: str = ""
     same: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
+    created: float = 0.0
 
     def of(self, driver: PodView | None) -> _Target:
-        """Return the target of a driver pod. What its revision is must be known: one of a revision that no watch has shown yet is
-        newer than what is taken for the newest.
+        """Return the target of a driver pod. One of a revision that no watch has shown yet is newer than what is taken for the
+        newest, unless it is older than that: then its revision has been deleted, or belonged to another DaemonSet.
         """
-        return _UNSETTLED if driver is not None and not driver.orphan and driver.revision not in self.known else self
+        if driver is None or driver.orphan or driver.revision in self.known or driver.created < self.created:
+            return self
+        return _UNSETTLED
 
 
 _UNSETTLED = _Target()
@@ -130,7 +133,8 @@ def _targets(snapshot: Snapshot, driving: Mapping[str, str]) -> dict[str, _Targe
         newest = max(revisions, key=lambda revision: (revision.revision, revision.hash), default=None)
         if newest is not None and _agree(ds, newest):
             same = frozenset(each.hash for each in revisions if newest.pod_digest and each.pod_digest == newest.pod_digest)
-            targets[uid] = _Target(newest.hash, newest.config_digest, same, frozenset(each.hash for each in revisions))
+            known = frozenset(each.hash for each in revisions)
+            targets[uid] = _Target(newest.hash, newest.config_digest, same, known, newest.created)
     return targets
 
 

@@ -111,6 +111,7 @@ def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:
         uid=meta.uid,
         version=meta.resource_version,
         owner_uid=owner.uid if owner else "",
+        created=meta.created,
         revision=revision.revision,
         hash=(meta.labels or {}).get(names.REVISION_HASH, suffix),
         config_digest=_templates.decode(template).spec.env(names.DRIVER_CONFIG_DIGEST) if template else "",
