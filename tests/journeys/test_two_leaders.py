@@ -94,3 +94,17 @@ async def test_the_ledger_costs_one_write_for_all_that_start_together(stage: Sta
     assert stage.operator.cluster.client.stats.total("patch", "leases.coordination.k8s.io") - before <= 3
     lease = stage.get("leases.coordination.k8s.io", names.LEADER_LEASE)
     assert lease["metadata"]["annotations"][names.ADMISSIONS] == "{}"
+
+
+@on_stage(gpu_nodes=2)
+async def test_who_begins_to_lead_lists_everything_anew_before_it_decides(stage: Stage) -> None:
+    await first_leads(stage)
+    await stage.installed()
+    ledger, stats = stage.operator.ledger, stage.operator.cluster.client.stats
+    assert ledger is not None
+    before = stats.total("list", "nodes")
+    ledger.forget()
+    assert not ledger.known
+    await stage.rest(5)
+    assert ledger.known
+    assert stats.total("list", "nodes") == before + 1

@@ -76,24 +76,6 @@ async def test_who_waits_for_the_lease_reads_nothing(scene: Scene) -> None:
 
 
 @virtual
-async def test_who_begins_to_lead_lists_everything_anew(scene: Scene) -> None:
-    await leader(scene, "a")
-    async with asyncio.TaskGroup() as group:
-        cluster = Cluster(scene.client, "default", random=Random(1))
-        cluster.start(group)
-        await cluster.synced()
-        ledger = LeaseLedger(scene.client, cluster, Candidate("a", "default"))
-        ledger.forget()
-        before = scene.client.stats.total("list", "nodes")
-        task = group.create_task(ledger.run(lambda: True, asyncio.sleep))
-        await asyncio.sleep(5)
-        assert ledger.known
-        assert scene.client.stats.total("list", "nodes") == before + 1
-        task.cancel()
-        cluster.stop()
-
-
-@virtual
 async def test_garbage_in_the_annotation_grants_nothing_and_is_written_over(scene: Scene) -> None:
     lease = new_lease("default")
     await scene.client.create(LEASES, {**lease, "metadata": {**lease["metadata"], "annotations": {names.ADMISSIONS: "{"}}})

@@ -49,6 +49,7 @@ def _node(node: dict[str, Any]) -> Picture:
     text = annotations.pop(names.UPGRADE_RECORD, "")
     record: Picture = msgspec.to_builtins(decode_record(text)) if text else {}
     record = {field: bool(value) if isinstance(value, float) else value for field, value in record.items()}
+    record["pods"] = len(record.get("pods") or ())
     if failure := record.get("failure"):
         record["failure"] = [failure["state"], plain(failure["cause"]), failure["attempts"]]
     return {"labels": node["metadata"]["labels"], "cordoned": bool(node["spec"].get("unschedulable")), "record": record,
