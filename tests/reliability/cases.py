@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -54,7 +55,7 @@ class Choice(msgspec.Struct, frozen=True):
         return case == self.only if self.only else number % self.every == self.first % self.every
 
 
-class Enumeration:
+class Enumeration(ABC):
     """Branch one run of the rollout at all its moments of a kind. Subclasses say which, and what happens then."""
 
     outdated = False
@@ -73,9 +74,9 @@ class Enumeration:
         self._seen = 0
         self._wrong: list[str] = []
 
+    @abstractmethod
     def begin(self) -> None:
         """Begin to branch: the rollout starts now."""
-        raise NotImplementedError
 
     def begins(self, case: str) -> bool:
         """Tell whether this process is the child that plays a case."""

@@ -17,7 +17,8 @@ from gpuward.controllers.planning import Planner
 from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.errors import NotFound
 from gpuward.kube.client import Client
-from gpuward.kube.cluster import Cluster, Watcher
+from gpuward.kube.cluster import Cluster
+from gpuward.kube.watcher import Watcher
 from gpuward.model.plan import Hold, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal, Snapshot

@@ -28,11 +28,12 @@ from gpuward.errors import GpuwardError, NotFound
 from gpuward.execute.executor import ApiExecutor
 from gpuward.execute.world import World
 from gpuward.kube.client import Client
-from gpuward.kube.cluster import Cluster, Watcher
+from gpuward.kube.cluster import Cluster
 from gpuward.kube.election import Candidate
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
 from gpuward.kube.ledger import LeaseLedger
 from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
+from gpuward.kube.watcher import Watcher
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PodView, Ref

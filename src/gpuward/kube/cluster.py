@@ -21,6 +21,7 @@ from gpuward.kube.client import Client, Selection
 from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
 from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
+from gpuward.kube.watcher import Watcher
 from gpuward.model.budgets import BudgetView
 from gpuward.model.snapshot import Applied, Refusal, Snapshot
 from gpuward.model.views import ClaimView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
@@ -336,7 +337,7 @@ class Cluster:
         """Return an Observer for one loop."""
         wake = asyncio.Event()
         self._wakes.append(wake)
-        return Watcher(self, wake)
+        return Watcher(self.observe, wake)
 
     def touch(self) -> None:
         """Wake everybody: something changed that no watch shows, such as a refused eviction."""
@@ -377,32 +378,6 @@ class Cluster:
             cache.settle(key, None, mark)
         else:
             cache.settle(key, answer.body, mark)
-
-
-class Watcher:
-    """Show the cluster to one loop, and wake it when something changed since it looked last."""
-
-    def __init__(self, cluster: Cluster, wake: asyncio.Event) -> None:
-        self._cluster = cluster
-        self._wake = wake
-
-    def observe(self) -> Snapshot:
-        """Return the facts of this moment."""
-        self._wake.clear()
-        return self._cluster.observe()
-
-    def wake(self) -> None:
-        """Wake this loop alone: something changed that the cluster does not show."""
-        self._wake.set()
-
-    async def changed(self, timeout: float | None) -> bool:
-        """Wait until something has changed since the last look; return False when the time is up first."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._wake.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 def _oldest_first(cache: Cache[str, PolicyView]) -> tuple[PolicyView, ...]:
