@@ -74,11 +74,12 @@ class Pods:
 
 
 class Floor:
-    """Send the writes of a rollout over nodes, at most `limit` of them at once (0: all)."""
+    """Send the writes of a rollout: all nodes are asked to wait, and some upgraded, at most `limit` of them at once (0: all)."""
 
-    def __init__(self, client: Client, nodes: list[str], limit: int) -> None:
+    def __init__(self, client: Client, nodes: list[str], upgraded: list[str], limit: int) -> None:
         self._client = client
         self._nodes = nodes
+        self._upgraded = upgraded
         self._room = asyncio.Semaphore(limit or len(nodes))
         self._pods = Pods(client)
         self._events: set[asyncio.Task[None]] = set()
@@ -90,7 +91,7 @@ class Floor:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         await asyncio.gather(*(self._required(node) for node in self._nodes))
-        await asyncio.gather(*(self._upgrade(node) for node in self._nodes))
+        await asyncio.gather(*(self._upgrade(node) for node in self._upgraded))
         await asyncio.gather(*self._events)
         took = loop.time() - begun
         following.cancel()
