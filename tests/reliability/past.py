@@ -6,17 +6,29 @@ process reads later than its first lists is of a quorum, as the API promises; so
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import msgspec
 
 from gpuward.sandbox.messages import Answer, Request, Stream
 from gpuward.sandbox.reading import Reader
-from gpuward.sandbox.store import Store
+from gpuward.sandbox.store import Event, Store
+from gpuward.wire.budgets import budget_view
+from gpuward.wire.daemonsets import daemonset_view, revision_view
+from gpuward.wire.nodes import node_view
+from gpuward.wire.pods import pod_view
 from tests.journeys.stage import Proceed
 from tests.reliability.scene import AWAY_SECONDS, Scene
 
 LAG_SECONDS = 2.0
 """How long the new process sees nothing newer."""
 UNFOLLOWED = ("events", "namespaces", "deployments.apps", "replicasets.apps", "jobs.batch")
+VIEWS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    "nodes": node_view, "pods": pod_view, "daemonsets.apps": daemonset_view, "controllerrevisions.apps": revision_view,
+    "poddisruptionbudgets.policy": budget_view,
+}
+"""What the operator sees of an object; of those of other kinds it sees all that the sandbox changes."""
 
 Object = dict[str, Any]
 
@@ -69,16 +81,25 @@ class OldCache:
 
 
 class Followed:
-    """Know at which versions something changed that the operator follows."""
+    """Know at which versions something changed that the operator sees: any other version would be the same case again."""
 
     def __init__(self, scene: Scene) -> None:
         self.versions: list[int] = []
-        scene.sandbox.store.subscribe(lambda event: self._note(event.resource_key, event.version))
+        scene.sandbox.store.subscribe(self._note)
 
-    def _note(self, resource_key: str, version: int) -> None:
-        if resource_key not in UNFOLLOWED:
-            self.versions.append(version)
+    def _note(self, event: Event) -> None:
+        if event.resource_key not in UNFOLLOWED and changes_a_view(event):
+            self.versions.append(event.version)
 
     def ago(self, changes: int) -> int:
         """Return the version before so many of the last changes."""
         return self.versions[-changes] - 1
+
+
+def changes_a_view(event: Event) -> bool:
+    """Tell whether the operator sees any difference between the object before and after; another version alone is none."""
+    view = VIEWS.get(event.resource_key)
+    if view is None or event.type != "MODIFIED" or event.old is None:
+        return True
+    old, new = (view(msgspec.json.encode(obj)) for obj in (event.old, event.obj))
+    return bool(msgspec.structs.replace(old, version=new.version) != new)

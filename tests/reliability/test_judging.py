@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuward.sandbox.store import Store
-from tests.reliability.past import Past
+from gpuward.sandbox.store import Event, Store
+from tests.reliability.past import Past, changes_a_view
 from tests.reliability.picture import differences, plain
 
 
@@ -47,3 +47,12 @@ def test_the_past_has_what_was_deleted_and_not_what_came_since() -> None:
     store.delete("nodes", None, "gone")
     past = {node["metadata"]["name"]: node["metadata"].get("labels") for node in Past(store, then).list("nodes")}
     assert past == {"changed": None, "gone": None}
+
+
+def test_a_change_that_the_operator_does_not_see_is_no_case_of_its_own() -> None:
+    store, events = Store(lambda: 0.0), list[Event]()
+    store.create("nodes", {"metadata": {"name": "gpu-1"}})
+    store.subscribe(events.append)
+    store.modify("nodes", None, "gpu-1", lambda node: node["metadata"].setdefault("managedFields", []).append({"manager": "kubelet"}))
+    store.modify("nodes", None, "gpu-1", lambda node: node["metadata"].setdefault("labels", {}).update(a="b"))
+    assert [changes_a_view(event) for event in events] == [False, True]
