@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -69,11 +70,16 @@ class Account:
         return [entry for entry in requests if self.identity in entry["user"].get("extra", {}).get(key, ())]
 
 
-def late_writes(requests: list[Request], since: float) -> list[str]:
-    """Return what of this was written, or tried to be, after some time; the Lease of the election does not count."""
-    return [entry["requestURI"] for entry in requests
-            if entry["verb"] in WRITES and entry["objectRef"]["resource"] not in ("leases", "events")
-            and datetime.fromisoformat(entry["requestReceivedTimestamp"]).timestamp() > since]
+def late_writes(requests: list[Request], since: float) -> dict[float, str]:
+    """Return what of this was written, or tried to be, after some time, and when; the Lease of the election does not count."""
+    times = {datetime.fromisoformat(entry["requestReceivedTimestamp"]).timestamp(): entry["requestURI"] for entry in requests
+             if entry["verb"] in WRITES and entry["objectRef"]["resource"] not in ("leases", "events")}
+    return {at: times[at] for at in sorted(times) if at > since}
+
+
+def longest_pause(requests: list[Request], since: float) -> float:
+    """Return the most seconds that passed between two writes after some time."""
+    return max(later - earlier for earlier, later in pairwise([since, *late_writes(requests, since)]))
 
 
 @contextmanager

@@ -19,6 +19,10 @@ class LeaseServer:
         self.cut_off: set[str] = set()
         """Identities whose requests find no answer."""
         self.silent = False
+        self.delay = 0.0
+        """Seconds before each answer."""
+        self.renewed = 0.0
+        """When the Lease was last written (loop time)."""
         self.lose_answers = False
         self.conflicts = 0
         """How many more replacements find that somebody else was quicker."""
@@ -39,6 +43,7 @@ class LeaseServer:
     def store(self, lease: dict[str, Any]) -> dict[str, Any]:
         """Keep a new state of the Lease."""
         self.version += 1
+        self.renewed = asyncio.get_running_loop().time()
         self.lease = {**lease, "metadata": {**lease["metadata"], "resourceVersion": str(self.version)}}
         return self.lease
 
@@ -50,6 +55,8 @@ class LeaseServer:
         if identity in self.cut_off:
             raise errors.Unreachable("no route to host")
         response = self._respond(asked)
+        if self.delay:
+            await asyncio.sleep(self.delay)
         if self.lose_answers and asked.method != "GET":
             raise errors.Unreachable("the answer was lost")
         return response

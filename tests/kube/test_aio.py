@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gpuward import errors
-from gpuward.kube.aio import FOREIGN, reason
+from gpuward.kube.aio import FOREIGN, _socket, reason
 from gpuward.kube.credentials import KeptCredentials
 from gpuward.kube.files import InFile
 from tests.kube.serving import answer, connected, rotate, serving, status
@@ -168,6 +169,69 @@ def test_a_stream_that_falls_silent_is_unreachable() -> None:
                 await anext(lines)
 
     asyncio.run(run())
+
+
+def test_a_watch_is_given_up_that_was_silent_like_a_request_without_an_answer() -> None:
+    """A slow answer alone says nothing: only when the server answers again is it the connections that are dead."""
+    speak = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.path == "/void":
+            await asyncio.Event().wait()
+        if request.path == "/fine":
+            return answer({})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one\n")
+        if request.path == "/lively":
+            await speak.wait()
+            await response.write(b"two\n")
+        await asyncio.Event().wait()
+        return response
+
+    async def run() -> None:
+        async with serving(handler) as url, connected(url) as transport:
+            watches = [aiter(transport.stream(path, query={}, idle_timeout=5)) for path in ("/silent", "/lively")]
+            assert [await anext(lines) for lines in watches] == [b"one", b"one"]
+            silent, lively = (asyncio.ensure_future(anext(lines)) for lines in watches)
+            await asyncio.sleep(0.01)
+            with pytest.raises(errors.Unreachable):
+                await transport.request("GET", "/void", timeout=0.05)
+            speak.set()
+            assert await lively == b"two"
+            lively = asyncio.ensure_future(anext(watches[1]))
+            await asyncio.sleep(0.05)
+            assert not silent.done()
+            await transport.request("GET", "/fine")
+            with pytest.raises(errors.Unreachable, match="silent like a request that had no answer"):
+                await silent
+            await transport.request("GET", "/fine")
+            assert not lively.done()
+            lively.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_watch_that_does_not_begin_is_given_up_too() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        return web.Response()
+
+    async def run() -> None:
+        async with serving(handler) as url, connected(url) as transport:
+            beginning = asyncio.ensure_future(anext(aiter(transport.stream("/", query={}, idle_timeout=5))))
+            await asyncio.sleep(0.05)
+            transport.suspect(asyncio.get_running_loop().time())
+            with pytest.raises(errors.Unreachable, match="silent"):
+                await beginning
+
+    asyncio.run(run())
+
+
+def test_a_network_that_is_gone_is_noticed_by_the_kernel() -> None:
+    with _socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
 
 
 def test_a_stream_that_breaks_is_unreachable() -> None:

@@ -64,7 +64,7 @@ def test_what_a_claim_writes(step: Step, transitions: int, acquired: str) -> Non
     assert after["metadata"] == before["metadata"]
     assert after["spec"] == {
         "holderIdentity": "me", "renewTime": NOW, "acquireTime": acquired, "leaseTransitions": transitions,
-        "leaseDurationSeconds": 15, "strategy": "x",
+        "leaseDurationSeconds": 11, "strategy": "x",
     }
     assert before == lease()
 

@@ -25,7 +25,7 @@ async def leader(scene: Scene, identity: str) -> tuple[Cluster, LeaseLedger]:
     await scene.client.replace(LEASES, {**lease, "spec": {**(lease.get("spec") or {}), "holderIdentity": identity}})
     cluster = Cluster(scene.client, "default", random=Random(1))
     ledger = LeaseLedger(scene.client, cluster, Candidate(identity, "default"))
-    task = asyncio.create_task(ledger.run(lambda: True, asyncio.sleep))
+    task = asyncio.create_task(ledger.run(lambda: True))
     await asyncio.sleep(5)
     assert ledger.known
     task.cancel()
@@ -68,7 +68,7 @@ async def test_who_waits_for_the_lease_reads_nothing(scene: Scene) -> None:
     await leader(scene, "a")
     cluster = Cluster(scene.client, "default", random=Random(1))
     ledger = LeaseLedger(scene.client, cluster, Candidate("b", "default"))
-    task = asyncio.create_task(ledger.run(lambda: True, asyncio.sleep))
+    task = asyncio.create_task(ledger.run(lambda: True))
     await asyncio.sleep(30)
     task.cancel()
     assert not ledger.known

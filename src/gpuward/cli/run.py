@@ -28,6 +28,7 @@ from gpuward.crd.durations import parse_duration
 from gpuward.errors import InputError
 from gpuward.kube.access import Access
 from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate
 from gpuward.kube.election_thread import ElectionThread
 from gpuward.kube.lease import Timing
@@ -63,7 +64,7 @@ def go_bool(name: str, text: str) -> Callable[[F], F]:
 @click.option("--health-probe-bind-address", default=":8081", show_default=True, help="Where /healthz and /readyz are served.")
 @go_bool("--leader-elect", "Act only while holding the Lease, so that several replicas can run.")
 @click.option("--leader-elect-namespace", default="", help="Where the Lease is; the operator's namespace by default.")
-@click.option("--leader-lease-renew-deadline", default="0s", help="How long the leader tries to renew, such as 10s; 0s: 10s.")
+@click.option("--leader-lease-renew-deadline", default="0s", help="How long the leader tries to renew, such as 10s; 0s: 8s.")
 @click.option("--zap-log-level", default="info", show_default=True, help="debug, info, warning, error, or a number above 0.")
 @click.option("--zap-time-encoding", default="epoch", show_default=True, help="epoch, millis, nano, iso8601, rfc3339 ...")
 @click.option("--zap-encoder", type=click.Choice(["json", "console"]), default="json", show_default=True, help="Log format.")
@@ -92,7 +93,7 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
             log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
                       "--server-side -f -")
         candidate = _candidate(settings, flags) if flags.leader_elect else None
-        elector = _elector(access, candidate, lambda: operator.ledger) if candidate else None
+        elector = _elector(client, access, candidate, lambda: operator.ledger) if candidate else None
         operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True, candidate)
         if not flags.no_recorder:
             recorder = Recorder(_folder(flags), version("gpuward"))
@@ -128,7 +129,7 @@ def _candidate(settings: Settings, flags: Flags) -> Candidate:
     return Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, timing)
 
 
-def _elector(access: Access, candidate: Candidate, ledger: Callable[[], LeaseLedger | None]) -> ElectionThread:
+def _elector(client: Client, access: Access, candidate: Candidate, ledger: Callable[[], LeaseLedger | None]) -> ElectionThread:
     log = structlog.get_logger(source="leaderelection")
 
     def changed(leading: bool) -> None:
@@ -136,7 +137,11 @@ def _elector(access: Access, candidate: Candidate, ledger: Callable[[], LeaseLed
         if (kept := ledger()) is not None:
             kept.forget()
 
-    return ElectionThread(lambda: AiohttpTransport(access), candidate, random=Random(), changed=changed)
+    def silent(since: float) -> None:
+        if isinstance(client.transport, AiohttpTransport):
+            client.transport.suspect(since)
+
+    return ElectionThread(lambda: AiohttpTransport(access), candidate, random=Random(), changed=changed, silent=silent)
 
 
 def _stopped() -> asyncio.Event:

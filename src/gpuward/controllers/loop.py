@@ -17,8 +17,8 @@ SHORTEST_GAP: Final = 0.005
 LEISURELY_GAP: Final = 0.1
 """The same, where nothing waits for the decision."""
 LONGEST_GAP: Final = 0.2
-STANDBY: Final = 1.0
-"""Seconds between two looks whether this process leads now; nothing else wakes one that does not."""
+STANDBY: Final = 0.25
+"""Seconds between two looks whether this process leads now; nothing else wakes one that does not, and a look costs no request."""
 
 
 class Decision(Protocol):

@@ -123,7 +123,7 @@ class Operator:
                 looking = self.surroundings.run(self.cluster.watcher(), self.cluster.touch)
                 group.create_task(looking, name="surroundings")
                 if self.ledger:
-                    group.create_task(self.ledger.run(self._acting, self._clock.sleep), name="ledger")
+                    group.create_task(self.ledger.run(self._acting), name="ledger")
                 for loop in self._loops:
                     group.create_task(loop.run(), name=loop.controller.name)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
@@ -27,10 +28,40 @@ if TYPE_CHECKING:
 FOREIGN: Final = (aiohttp.ClientError, HttpProcessingError, OSError, asyncio.TimeoutError, EOFError, ValueError)
 """All that aiohttp, asyncio, ssl and sockets raise when an exchange fails. OSError includes ssl.SSLError."""
 
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
-"""A peer that vanished is noticed after a minute even on a watch that says nothing, in seconds and probes."""
+_TCP_OPTIONS: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 20_000))
+"""A peer that vanished is noticed within 20 s: on a watch that says nothing by probes (seconds and their number), after a
+request by what is not acknowledged (milliseconds). A slow server does no harm: its kernel acknowledges."""
+
+_KEPT: Final = 3.0
+"""Seconds for which a connection without a request is kept: it may be dead, and a request on it waits for its whole time."""
 
 _TRUST_HINT: Final = "check certificate-authority and tls-server-name in the kubeconfig"
+
+
+class Silence:
+    """Know since when nothing has come on a watch, and end its wait for more when it is given up."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.given_up = False
+        self._wait: asyncio.Timeout | None = None
+
+    @contextlib.asynccontextmanager
+    async def bounded(self, limit: float) -> AsyncIterator[None]:
+        """Wait inside for what comes next, for so many seconds or until it is given up: then raise TimeoutError."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(0.0 if self.given_up else limit) as self._wait:
+                yield
+        finally:
+            self._wait = None
+        self.since = loop.time()
+
+    def give_up(self) -> None:
+        """Take the connection for dead."""
+        self.given_up = True
+        if self._wait is not None:
+            self._wait.reschedule(asyncio.get_running_loop().time())
 
 
 class AiohttpTransport:
@@ -38,6 +69,10 @@ class AiohttpTransport:
 
     Belongs to the event loop that first uses it. Opens as many connections as there are requests at a time: whoever
     sends them bounds them.
+
+    A connection may stay open and yet carry nothing any more, when a firewall or a proxy has forgotten it. The first to notice
+    is a request: where one had no answer in time and a later one has, the server lives, and watches on which nothing has
+    come since the first was sent are given up. Whoever follows them goes on from the last version seen.
     """
 
     def __init__(self, access: Access, *, timeout: float = 30.0, connect_timeout: float = 10.0) -> None:
@@ -48,6 +83,9 @@ class AiohttpTransport:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._context: tuple[tuple[bytes, Certificate | None], ssl.SSLContext] | None = None
+        self._watches: set[Silence] = set()
+        self._unanswered: float | None = None
+        """When the first request was sent that was not answered in time, until one is."""
 
     async def request(
         self,
@@ -63,6 +101,7 @@ class AiohttpTransport:
 
         Raises errors.Unreachable, and errors.KubeconfigError when there never was a usable credential.
         """
+        begun = asyncio.get_running_loop().time()
         limit = self._timeout if timeout is None else timeout
         headers = {"Content-Type": content_type} if body is not None else {}
         credential = await self._access.credentials.current()
@@ -72,24 +111,40 @@ class AiohttpTransport:
                     answer = await self._open(method, path, query, credential, headers=headers, body=body)
                     response = await _read(answer)
             except FOREIGN as error:
+                if isinstance(error, TimeoutError) and self._unanswered is None:
+                    self._unanswered = begun
                 raise self._unreachable(error, limit) from error
+            if self._unanswered is not None:
+                self.suspect(self._unanswered)
+                self._unanswered = None
             renewed = await self._access.credentials.renew(credential) if response.status == 401 else None
             if renewed is None:
                 return response
             credential = renewed
 
+    def suspect(self, since: float) -> None:
+        """Give up the watches that have been silent since some time of the event loop, and before: they may be dead."""
+        for silence in self._watches:
+            if silence.since < since:
+                silence.give_up()
+
     async def stream(self, path: str, *, query: Mapping[str, str], idle_timeout: float) -> AsyncIterator[bytes]:
         """Yield the lines of a watch; see the port."""
-        answer = await self._start(path, query, idle_timeout)
+        silence = Silence(asyncio.get_running_loop().time())
+        self._watches.add(silence)
+        answer = None
         rest = b""
         try:
-            while chunk := await self._chunk(answer, idle_timeout):
+            answer = await self._start(path, query, min(idle_timeout, self._timeout), silence)
+            while chunk := await self._chunk(answer, idle_timeout, silence):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line:
                         yield line
         finally:
-            answer.close()
+            self._watches.discard(silence)
+            if answer is not None:
+                answer.close()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -97,28 +152,30 @@ class AiohttpTransport:
         if self._session is not None:
             await self._session.close()
 
-    async def _start(self, path: str, query: Mapping[str, str], limit: float) -> aiohttp.ClientResponse:
+    async def _start(
+        self, path: str, query: Mapping[str, str], limit: float, silence: Silence
+    ) -> aiohttp.ClientResponse:
         credential = await self._access.credentials.current()
         while True:
             try:
-                async with asyncio.timeout(limit):
+                async with silence.bounded(limit):
                     answer = await self._open("GET", path, query, credential)
                     if answer.status == 200:
                         return answer
                     response = await _read(answer)
             except FOREIGN as error:
-                raise self._unreachable(error, limit) from error
+                raise self._broken(error, limit, silence) from error
             renewed = await self._access.credentials.renew(credential) if response.status == 401 else None
             if renewed is None:
                 raise refusal(response)
             credential = renewed
 
-    async def _chunk(self, answer: aiohttp.ClientResponse, limit: float) -> bytes:
+    async def _chunk(self, answer: aiohttp.ClientResponse, limit: float, silence: Silence) -> bytes:
         try:
-            async with asyncio.timeout(limit):
+            async with silence.bounded(limit):
                 return await answer.content.readany()
         except FOREIGN as error:
-            raise self._unreachable(error, limit) from error
+            raise self._broken(error, limit, silence) from error
 
     async def _open(
         self,
@@ -149,7 +206,7 @@ class AiohttpTransport:
             raise errors.Unreachable("the connection to the API server was closed by us")
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket),
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=_socket, keepalive_timeout=_KEPT),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
                 # Compressing costs the API server more than sending: it is the first to run out of CPU.
@@ -171,6 +228,11 @@ class AiohttpTransport:
                 raise errors.Unreachable(str(error)) from error
         return self._context[1]
 
+    def _broken(self, error: Exception, limit: float, silence: Silence) -> errors.Unreachable:
+        if silence.given_up:
+            return errors.Unreachable(f"{self._access.server}: silent like a request that had no answer")
+        return self._unreachable(error, limit)
+
     def _unreachable(self, error: Exception, limit: float) -> errors.Unreachable:
         return errors.Unreachable(f"{self._access.server}: {reason(error, limit)}")
 
@@ -184,7 +246,7 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE:
+    for name, value in _TCP_OPTIONS:
         option = getattr(socket, name, None)  # not every platform has all of them
         if option is not None:
             made.setsockopt(socket.IPPROTO_TCP, option, value)

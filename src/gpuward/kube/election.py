@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+JUST_AFTER = 0.01
+"""Seconds after a Lease's end at which a candidate looks: an event loop may wake it a moment early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Elector:
     `wall` gives Unix seconds for what is written into the Lease; every wait is measured on the event loop's clock.
     `changed` is called with True when leading begins and with False when it ends, whatever the reason. Whoever was
     told False must stop writing: the renewal deadline is shorter than the time after which others take over.
+    `silent` is called when the server answers again after an attempt that it did not answer, with the time (the loop's) at
+    which that attempt began: connections that have been silent since then may be dead.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Elector:
         random: Random,
         wall: Callable[[], float],
         changed: Callable[[bool], None],
+        silent: Callable[[float], None] = lambda since: None,
     ) -> None:
         self.leading = False
         self.holder = ""
@@ -59,6 +64,9 @@ class Elector:
         self._random = random
         self._wall = wall
         self._changed = changed
+        self._silent = silent
+        self._unanswered: float | None = None
+        """When the first attempt began that was not answered, until one is."""
         self._lease: dict[str, Any] | None = None
         self._seen: Observation | None = None
         self._renewed = 0.0
@@ -72,20 +80,29 @@ class Elector:
 
     async def run(self) -> None:
         """Acquire, renew, and acquire again after a loss, until cancelled; then release the Lease if it is ours."""
-        timing = self._candidate.timing
+        loop = asyncio.get_running_loop()
         try:
             while True:
-                await self._attempt()
-                # Acquiring is spread so that candidates that start together do not keep colliding.
-                factor = 1.0 if self.leading else self._random.uniform(1.0, 2.2)
-                await asyncio.sleep(timing.retry * factor)
+                begun = loop.time()
+                await self._attempt(begun)
+                await asyncio.sleep(self._pause(begun, loop.time()))
         finally:
             await self._release()
 
-    async def _attempt(self) -> None:
+    def _pause(self, begun: float, now: float) -> float:
+        """Return the seconds until the next attempt; the last one began at `begun`."""
+        timing = self._candidate.timing
+        if self.leading:
+            # One that was not answered has taken longer, and is repeated at once, over another connection.
+            return max(0.0, begun + timing.retry - now)
+        # Looks are spread so that candidates that start together do not keep colliding.
+        look = timing.look * self._random.uniform(1.0, 1.2)
+        left = self._seen.ends + JUST_AFTER - now if self._seen else look
+        return left if 0 < left < look else look
+
+    async def _attempt(self, begun: float) -> None:
         timing = self._candidate.timing
         loop = asyncio.get_running_loop()
-        begun = loop.time()
         limit = timing.renew_deadline / 2  # one answer that does not come leaves time for another attempt
         if self.leading:
             limit = min(limit, self._renewed + timing.renew_deadline - begun)
@@ -94,10 +111,15 @@ class Elector:
                 held = await self._try()
         except (errors.ApiError, errors.Unreachable, TimeoutError) as error:
             self.failure = error if isinstance(error, errors.GpuwardError) else errors.Unreachable("no answer in time")
+            if isinstance(error, TimeoutError) and self._unanswered is None:
+                self._unanswered = begun
             self._lease = None  # the answer may be lost, but the write may have happened: read before the next one
             held = self.leading and loop.time() < self._renewed + timing.renew_deadline
         else:
             self.failure = None
+            if self._unanswered is not None:
+                self._silent(self._unanswered)
+                self._unanswered = None
             if held:
                 # Others count from when they see the renewal, which is after this: the early end is the safe one.
                 self._renewed = begun

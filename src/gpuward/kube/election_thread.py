@@ -38,12 +38,14 @@ class ElectionThread:
         *,
         random: Random,
         changed: Callable[[bool], None],
+        silent: Callable[[float], None] = lambda since: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._connect = connect
         self._candidate = candidate
         self._random = random
         self._changed = changed
+        self._silent = silent
         self._wall = wall
         self._elector: Elector | None = None
         self._home: asyncio.AbstractEventLoop | None = None
@@ -54,7 +56,7 @@ class ElectionThread:
         self._thread = threading.Thread(target=self._main, name="leader-election", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; `changed` will be called on the event loop that runs now."""
+        """Start the thread; `changed` and `silent` will be called on the event loop that runs now."""
         self._home = asyncio.get_running_loop()
         self._ended = self._home.create_future()
         self._thread.start()
@@ -111,6 +113,7 @@ class ElectionThread:
                 random=self._random,
                 wall=self._wall,
                 changed=lambda leading: self._tell(self._changed, leading),
+                silent=lambda since: self._tell(self._silent, since),
             )
             self._work = asyncio.ensure_future(self._elector.run())
             if self._stopping.is_set():

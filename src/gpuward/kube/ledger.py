@@ -31,6 +31,8 @@ class LeaseLedger:
         self._known = asyncio.Event()
         self._wanted = asyncio.Event()
         self._wanted.set()
+        self._turned = asyncio.Event()
+        """Set when leading began or ended: then the next attempt need not wait."""
         self._stale = False
         """Whether what the cluster is known for was learned before this process led."""
 
@@ -43,20 +45,23 @@ class LeaseLedger:
         """Read the ledger anew, and list the cluster anew: who leads has changed."""
         self._stale = self._cluster.is_followed
         self._read_again()
+        self._turned.set()
 
     def _read_again(self) -> None:
         self._known.clear()
         self._wanted.set()
 
-    async def run(self, leading: Callable[[], bool], sleep: Callable[[float], Any]) -> None:
+    async def run(self, leading: Callable[[], bool]) -> None:
         """Read the ledger when it is not known and this process leads. Ends only by cancellation."""
         while True:
             await self._wanted.wait()
+            self._turned.clear()
             if leading():
                 with contextlib.suppress(errors.ApiError, errors.Unreachable):  # the elector has the same trouble, and says so
                     await self._read()
             if not self.known:
-                await sleep(RETRY)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._turned.wait(), RETRY)
 
     async def _read(self) -> None:
         """Learn the ledger first and then the cluster: an earlier leader's writes that a list does not show are in it."""
