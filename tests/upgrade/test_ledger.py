@@ -94,6 +94,16 @@ def test_a_grant_that_is_not_used_is_withdrawn_so_that_a_late_patch_fails(auto_u
         apply(fenced, [late])
 
 
+def test_a_granted_node_that_lost_its_driver_pod_keeps_its_place_until_its_grant_is_withdrawn() -> None:
+    snapshot = with_grants(queue(4), "n0")
+    late = decide(snapshot, POLICY, build.NOW).actions[0]
+    bare = msgspec.structs.replace(snapshot, pods={**snapshot.pods, "n0": (build.validator("n0"),)})
+    plan = decide(bare, POLICY, build.NOW)
+    assert set(granted(plan).add) == {"n1"}
+    with pytest.raises(Refused):
+        apply(apply(bare, [action for action in plan.actions if isinstance(action, PatchNode)]), [late])
+
+
 def test_a_node_that_looks_like_any_new_one_gets_a_memory_before_it_is_granted() -> None:
     fresh = kept(build.fleet(nodes=1))
     plan = decide(fresh, POLICY, build.NOW)

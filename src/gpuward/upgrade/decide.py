@@ -42,8 +42,8 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     """
     memory = memory or Memory()
     step = _advance if policy.auto_upgrade else _finish_only
-    nodes = [_judged(node, snapshot, policy, now, step, memory) for node in gather(snapshot, policy, memory)]
     granted = open_grants(snapshot)
+    nodes = [_judged(node, snapshot, policy, now, step, memory) for node in gather(snapshot, policy, memory, granted)]
     fleet = fleet_of((node.standing for node in nodes), snapshot.unsettled | granted, now)
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress))

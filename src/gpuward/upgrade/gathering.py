@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import msgspec
 
@@ -41,9 +41,11 @@ _UNSETTLED = _Target()
 class _Common:
     """Hold what the facts of all nodes depend on."""
 
-    def __init__(self, snapshot: Snapshot, policy: UpgradePolicy) -> None:
+    def __init__(self, snapshot: Snapshot, policy: UpgradePolicy, doubtful: Set[str]) -> None:
         self.snapshot = snapshot
         self.policy = policy
+        self.doubtful = doubtful
+        """Nodes that a write on its way may start: they are managed whatever else is known of them."""
         driving = [ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and drives(ds, policy)]
         self.daemonsets = {ds.uid: ds.name for ds in driving}
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
@@ -63,7 +65,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self._common: _Common | None = None
-        self._facts: dict[str, tuple[NodeView, Sequence[PodView], NodeFacts | None]] = {}
+        self._facts: dict[str, tuple[NodeView, Sequence[PodView], bool, NodeFacts | None]] = {}
 
     def prepare(self, common: _Common) -> None:
         """Forget everything if it may be out of date, and nodes that are gone in any case."""
@@ -75,18 +77,23 @@ class Gathered:
 
     def facts_of(self, node: NodeView, pods: Sequence[PodView], common: _Common) -> NodeFacts | None:
         """Return a node's facts, those from before if it is the same node with the same pods."""
-        known = self._facts.get(node.name)
-        if known is not None and known[0] is node and known[1] is pods and _same_refusals(known[2], pods, common):
-            return known[2]
+        known, doubtful = self._facts.get(node.name), node.name in common.doubtful
+        same = known is not None and known[0] is node and known[1] is pods and known[2] == doubtful
+        if known is not None and same and _same_refusals(known[3], pods, common):
+            return known[3]
         facts = _node_facts(node, pods, common)
-        self._facts[node.name] = (node, pods, facts)
+        self._facts[node.name] = (node, pods, doubtful, facts)
         return facts
 
 
-def gather(snapshot: Snapshot, policy: UpgradePolicy, memory: Gathered | None = None) -> list[NodeFacts]:
-    """Return the facts of every managed node, by name: a node with a driver pod, an upgrade under way or a cordon of ours."""
+def gather(
+    snapshot: Snapshot, policy: UpgradePolicy, memory: Gathered | None = None, doubtful: Set[str] = frozenset()
+) -> list[NodeFacts]:
+    """Return the facts of every managed node, by name: a node with a driver pod, an upgrade under way or a cordon of ours, and
+    the doubtful ones, which a write on its way may start.
+    """
     memory = memory or Gathered()
-    common = _Common(snapshot, policy)
+    common = _Common(snapshot, policy, doubtful)
     memory.prepare(common)
     found = (memory.facts_of(snapshot.nodes[name], snapshot.pods.get(name, ()), common) for name in sorted(snapshot.nodes))
     return [facts for facts in found if facts is not None]
@@ -153,7 +160,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: _Common) -> 
     stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
     wanted = any(selector.items() <= node.labels.items() for selector in common.selectors) or _is_expected(node, policy)
     leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or node.record is not None)
-    busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover
+    busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful
     if not drivers and not busy:
         return None
     driver = _the_driver(drivers)
