@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuward.errors import InputError
 from gpuward.kube.lease import Observation, Step, Timing, claimed, micro_time, new_lease, next_step, released
 
 WALL = 1_700_000_000.25
@@ -82,6 +83,16 @@ def test_a_release_leaves_no_holder() -> None:
     assert after["spec"]["leaseDurationSeconds"] == 1
     assert after["spec"]["leaseTransitions"] == 3
     assert next_step("other", Observation().next(after, 0), 0) is Step.TAKE
+
+
+def test_a_deadline_that_is_given_means_what_it_does_for_nvidias_operator() -> None:
+    assert (Timing.given("--flag", 10).duration, Timing.given("--flag", 10).renew_deadline) == (15, 10)
+    assert Timing.given("--flag", 0) == Timing()
+
+
+def test_a_deadline_shorter_than_two_renewals_is_refused() -> None:
+    with pytest.raises(InputError, match=r"--flag.*2s.*write 4s or more"):
+        Timing.given("--flag", 2)
 
 
 def test_times_have_six_decimals() -> None:

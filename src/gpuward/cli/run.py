@@ -124,7 +124,7 @@ def _folder(flags: Flags) -> Path:
 
 def _candidate(settings: Settings, flags: Flags) -> Candidate:
     deadline = parse_duration("--leader-lease-renew-deadline", flags.leader_lease_renew_deadline)
-    timing = Timing(duration=deadline + 5, renew_deadline=deadline) if deadline else Timing()
+    timing = Timing.given("--leader-lease-renew-deadline", deadline)
     namespace = flags.leader_elect_namespace or settings.namespace
     return Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, timing)
 

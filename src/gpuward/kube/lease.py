@@ -14,9 +14,10 @@ from enum import Enum
 from typing import Any
 
 from gpuward import names
+from gpuward.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timing:
     """Hold the election's times in seconds.
 
@@ -32,6 +33,20 @@ class Timing:
     """Time between renewals."""
     look: float = 1.0
     """Time between two looks of a candidate, who counts from when it sees a renewal; a fifth longer at most."""
+
+    @classmethod
+    def given(cls, field: str, deadline: float) -> Timing:
+        """Return the times for a deadline that a flag gives, as NVIDIA's operator has them; 0 means the defaults.
+
+        Raises:
+            InputError: a leader would lose the Lease between two renewals.
+        """
+        if not deadline:
+            return cls()
+        if deadline < 2 * cls.retry:
+            least = f"{2 * cls.retry:g}s"
+            raise InputError(field, f"{deadline:g}s", f"write {least} or more: the Lease is renewed every {cls.retry:g}s")
+        return cls(duration=deadline + 5, renew_deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)
