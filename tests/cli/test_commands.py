@@ -19,6 +19,8 @@ KUBECONFIG = {
     "apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a", "user": {}}],
     "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
 }
+PATIENCE = 240.0
+"""Seconds for a command, on a machine that is busy with other tests."""
 
 
 def gpuward(*arguments: str, kubeconfig: Path | str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -26,7 +28,7 @@ def gpuward(*arguments: str, kubeconfig: Path | str = "", **environment: str) ->
     variables = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "OPERATOR_NAMESPACE")}
     variables |= {"HOME": "/nonexistent", **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}), **environment}
     command = [sys.executable, "-c", "from gpuward.cli.main import main; main()", *arguments]
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def pointing_to(folder: Path, server: str) -> Path:

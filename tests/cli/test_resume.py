@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from gpuward.model.record import Failure, Record, encode_record
 from gpuward.model.states import State
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import cpu_node
+from gpuward.sandbox.timeloop import run_virtual
 from tests.journeys.stage import policy
 
 SECOND_60 = "1970-01-01T00:01:00.000Z"
@@ -38,7 +38,7 @@ def resume(now: float, *objects: dict[str, Any]) -> tuple[Resumed, dict[str, str
         done = await resume_rollout(Client(sandbox.transport()), now)
         return done, sandbox.store.get("clusterpolicies.nvidia.com", None, done.policy)["metadata"]["annotations"]
 
-    return asyncio.run(play())
+    return run_virtual(play)
 
 
 def resumed_policy(text: str) -> dict[str, Any]:

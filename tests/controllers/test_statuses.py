@@ -22,5 +22,14 @@ def test_words_alone_wait_for_half_a_minute_and_not_for_a_clock_that_is_set_back
     assert bool(writer.write(told, waiting("b"), "ns", NOW + later)) is written
 
 
+@pytest.mark.parametrize(("later", "written"), [(0.0, False), (29.9, False), (30.0, True)])
+def test_words_of_the_operator_before_stand_while_this_one_learns_what_it_knew(later: float, written: bool) -> None:
+    (first,) = StatusWriter("ClusterPolicy").write(view(), waiting("a b"), "ns", NOW)
+    assert isinstance(first, PatchStatus)
+    told, writer = msgspec.structs.replace(view(), body={**view().body, "status": first.status}), StatusWriter("ClusterPolicy")
+    assert writer.write(told, waiting("b"), "ns", NOW) == []
+    assert bool(writer.write(told, waiting("b"), "ns", NOW + later)) is written
+
+
 def waiting(states: str) -> Verdict:
     return Verdict("notReady", "OperandNotReady", f"not ready: {states}", ready=False)

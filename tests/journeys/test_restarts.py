@@ -105,3 +105,20 @@ async def test_the_time_that_a_step_has_taken_outlives_the_operator(stage: Stage
         await stage.restart_operator()
     await stage.until(lambda: stage.state("gpu-1") == State.FAILED)
     assert 295 < stage.clock.now() - begun < 301
+
+
+@on_stage(gpu_nodes=2, upgrade={**ONE, "podDeletion": {"timeoutSeconds": 0}}, interfere=blind_to_budgets)
+async def test_a_restart_changes_nothing_that_is_said_of_a_node_whose_pod_stays(stage: Stage) -> None:
+    """That its eviction was refused is forgotten, and met again before anything else is said."""
+    await stage.installed()
+    await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "EvictionRefused")
+    await stage.rest(300)
+    said: list[str] = []
+    for key in ("clusterpolicies.nvidia.com", "events"):
+        stage.sandbox.store.subscribe(lambda event: said.append(event.resource_key), key)
+    await stage.restart_operator()
+    await stage.until(lambda: stage.hold("gpu-1") == "EvictionRefused")
+    await stage.rest(120)
+    assert said == []

@@ -46,7 +46,7 @@ class HoldEvents:
         self._said = {name: said for name, said in self._said.items()
                       if name in plan.nodes and plan.nodes[name].state is said[0]}
         for name, status in plan.nodes.items():
-            said = own_reason(status)
+            said = own_reason(status) if self._begun else _said_before(status)
             if said is None or self._said.get(name) == said:
                 continue
             self._said[name] = said
@@ -55,6 +55,13 @@ class HoldEvents:
                 level = WARNING if status.hold.reason in TO_LOOK_AT else NORMAL
                 self._recorder.record(about, level, names.HELD_EVENT_REASON, f"{status.hold.reason}: {sentence(status.hold)}")
         self._begun = self._begun or bool(plan.nodes)
+
+
+def _said_before(status: NodeStatus) -> tuple[State | None, Reason] | None:
+    """Return what the former leader may have said of a node: refused evictions are forgotten in a restart, and met again."""
+    if status.hold is not None and status.hold.reason is Reason.EVICTING:
+        return status.state, Reason.EVICTION_REFUSED
+    return own_reason(status)
 
 
 def own_reason(status: NodeStatus) -> tuple[State | None, Reason] | None:

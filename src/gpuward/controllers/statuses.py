@@ -30,11 +30,12 @@ class StatusWriter:
 
     def write(self, view: PolicyView, verdict: Verdict, namespace: str, now: float) -> list[Action]:
         """Return the write that the object's status needs; an empty `namespace` is not written."""
+        # After a start less is known than whoever wrote these words knew, such as refused evictions: they stand until it is.
+        worded = self._worded.setdefault(view.uid, now)
         current = view.body.get("status") or {}
         status = status_of(verdict, current, namespace, now, self.rollout)
         if status is None:
             return []
-        worded = self._worded.get(view.uid, 0.0)
         again = worded + WORDS_EVERY
         if differs_in_words_only(status, current) and worded <= now < again:  # earlier than the last: the clock was set back
             self.wake_at = again if self.wake_at is None else min(again, self.wake_at)
