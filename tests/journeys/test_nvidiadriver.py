@@ -9,10 +9,12 @@ from typing import Any
 import yaml
 
 from gpuward import names
+from gpuward.cli.resume import resume_rollout
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.messages import Answer, Request, Stream, refusal
+from gpuward.sandbox.sim.faults import Fault, FaultKind
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.operands.build import EXAMPLES
 
@@ -247,6 +249,31 @@ async def test_an_nvidia_driver_is_disabled_while_the_policy_has_drivers_of_its_
                       == ("disabled", "Reconciled", "useNvidiaDriverCRD is not enabled in ClusterPolicy"))
     assert stage.drivers() == [OLD]
     assert set(owners(stage).values()) == {""}
+
+
+@on_stage(gpu_nodes=6)
+async def test_a_rollout_that_its_failures_paused_is_resumed_for_its_nvidia_driver_alone(stage: Stage) -> None:
+    await stage.user.create(resources.ROLLOUT_POLICIES, {
+        "apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
+        "spec": {"failureBudget": {"nodes": 0, "percent": 0}, "retries": 0}})
+    one_by_one = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
+    await with_pools(stage, nvidia_driver("a", one_by_one), nvidia_driver("b", one_by_one))
+    fault = Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*")
+    stage.sandbox.faults.add(fault)
+    for name in ("a", "b"):
+        await set_driver(stage, name, {"version": NEW})
+
+    def held() -> list[str]:
+        return [node for node in stage.states() if stage.hold(node) == "FailureBudget"]
+
+    await stage.until(lambda: len(held()) == 4, within=7200)
+    stage.sandbox.faults.clear(fault)
+    done = await resume_rollout(stage.user, stage.clock.now(), "a")
+    assert (done.policy, len(done.nodes)) == ("a", 1)
+    pools = {name: [node for node, owner in owners(stage).items() if owner == name] for name in ("a", "b")}
+    await stage.until(lambda: [stage.driver(node) for node in pools["a"]] == [NEW] * 3, within=3600)
+    assert len(held()) == 2
+    assert set(held()) < set(pools["b"])
 
 
 def blind_to_drivers(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:

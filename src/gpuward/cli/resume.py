@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 
 import click
 import msgspec
@@ -10,9 +11,10 @@ import msgspec
 from gpuward import names
 from gpuward.cli.connect import WallClock, connected, connection_options
 from gpuward.controllers.rollouts import annotation, resumed_at
-from gpuward.errors import GpuwardError, NotFound, PolicyError
+from gpuward.errors import GpuwardError, InputError, NotFound, PolicyError
 from gpuward.kube import resources
 from gpuward.kube.client import Client, Selection
+from gpuward.kube.resources import GVR
 from gpuward.model.record import format_time
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.wire.nodes import node_view
@@ -23,54 +25,85 @@ SHOWN = 10
 
 
 class Resumed(msgspec.Struct, frozen=True):
-    """Hold what was done: on which ClusterPolicy, up to when failures are forgiven, and on which nodes there are any."""
+    """Hold what was done: on which object, up to when failures are forgiven, and on which nodes there are any."""
 
     policy: str
     at: float
     nodes: tuple[str, ...]
+    driver: bool = False
+    """Whether it is an NVIDIADriver, and not the ClusterPolicy."""
+
+    @property
+    def title(self) -> str:
+        """Return kind and name of the object."""
+        return f"{'NVIDIADriver' if self.driver else 'ClusterPolicy'} {self.policy}"
 
 
 @click.command()
 @connection_options
-def resume(kubeconfig: str | None, context: str | None) -> None:
+@click.option("--driver", default="", metavar="NAME",
+              help="Resume the rollout of this NVIDIADriver alone; without it all rollouts are resumed.")
+def resume(kubeconfig: str | None, context: str | None, driver: str) -> None:
     """Let a rollout go on that too many failures have paused: those up to now no longer count.
 
     The nodes that failed stay as they are. Label one upgrade-required to have it tried again.
     """
-    done = asyncio.run(_resume(kubeconfig, context))
-    click.echo(f"ClusterPolicy {done.policy}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}")
+    done = asyncio.run(_resume(kubeconfig, context, driver))
+    click.echo(f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}")
 
 
-async def _resume(kubeconfig: str | None, context: str | None) -> Resumed:
+async def _resume(kubeconfig: str | None, context: str | None, driver: str) -> Resumed:
     async with connected(kubeconfig, context) as (client, _):
-        return await resume_rollout(client, WallClock().now())
+        return await resume_rollout(client, WallClock().now(), driver)
 
 
-async def resume_rollout(client: Client, now: float) -> Resumed:
-    """Write onto the ClusterPolicy in force that failures up to now are forgiven.
+async def resume_rollout(client: Client, now: float, driver: str = "") -> Resumed:
+    """Write onto the ClusterPolicy in force, or onto an NVIDIADriver, that failures up to now are forgiven.
 
     Raises:
         GpuwardError: there is no ClusterPolicy.
-        Conflict: it was deleted and made anew meanwhile.
+        InputError: there is no NVIDIADriver of that name, or drivers are not those of NVIDIADrivers.
+        Conflict: the object was deleted and made anew meanwhile.
     """
     policy = await _in_force(client)
+    target = await _driver(client, driver, policy) if driver else policy
     nodes = [node_view(raw) async for raw in client.list(Selection(resources.NODES))]
-    before = _resumed_before(policy)
-    failed = {node.name: at for node in nodes if (at := failed_at(node)) > before}
+    before = max(_resumed_before(policy), _resumed_before(target))
+    failed = {node.name: at for node in nodes if _concerned(node, driver) and (at := failed_at(node)) > before}
     at = max(now, *failed.values(), before)  # the operator's clock may be ahead of ours
-    patch = {"metadata": {"uid": policy.uid, "annotations": {names.RESUMED_AT: format_time(at)}}}
-    await client.patch_merge(resources.CLUSTER_POLICIES, policy.name, patch)
-    return Resumed(policy.name, at, tuple(sorted(failed)))
+    patch = {"metadata": {"uid": target.uid, "annotations": {names.RESUMED_AT: format_time(at)}}}
+    await client.patch_merge(resources.NVIDIA_DRIVERS if driver else resources.CLUSTER_POLICIES, target.name, patch)
+    return Resumed(target.name, at, tuple(sorted(failed)), bool(driver))
+
+
+def _concerned(node: NodeView, driver: str) -> bool:
+    return not driver or node.labels.get(names.DRIVER_OWNER) == driver
 
 
 async def _in_force(client: Client) -> PolicyView:
-    try:
-        policies = [policy_view(raw) async for raw in client.list(Selection(resources.CLUSTER_POLICIES))]
-    except NotFound:
-        policies = []
+    policies = await _all(client, resources.CLUSTER_POLICIES)
     if not policies:
         raise GpuwardError("there is no ClusterPolicy, and so no rollout to resume")
     return min(policies, key=lambda view: (view.created, view.name))
+
+
+async def _driver(client: Client, name: str, policy: PolicyView) -> PolicyView:
+    """Return the NVIDIADriver of a name, which must have rollouts of its own."""
+    known = {view.name: view for view in await _all(client, resources.NVIDIA_DRIVERS)}
+    if name not in known:
+        near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
+        raise InputError("--driver", name, f"name an NVIDIADriver, such as {near}" if near else "leave it out: there is none")
+    if policy.body.get("spec", {}).get("driver", {}).get("useNvidiaDriverCRD") is not True:
+        fix = f"leave it out: ClusterPolicy {policy.name} does not set driver.useNvidiaDriverCRD, so there is but one rollout"
+        raise InputError("--driver", name, fix)
+    return known[name]
+
+
+async def _all(client: Client, resource: GVR) -> list[PolicyView]:
+    try:
+        return [policy_view(raw) async for raw in client.list(Selection(resource))]
+    except NotFound:
+        return []
 
 
 def failed_at(node: NodeView) -> float:

@@ -198,7 +198,8 @@ def resume(case: Case, now: float) -> Fix:
     """Return the fix that forgives the failures so far."""
     rollout = replace(case.policy.rollout, resumed_at=now)
     change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
-    return Fix("forgive the failures so far, once their cause is mended", change, "gpuward resume")
+    command = "gpuward resume" + (f" --driver {case.policy.driver}" if case.policy.driver else "")
+    return Fix("forgive the failures so far, once their cause is mended", change, command)
 
 
 def _under(case: Case, before: UpgradePolicy, after: UpgradePolicy) -> Case:
