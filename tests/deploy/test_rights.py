@@ -13,6 +13,7 @@ import yaml
 from gpuward.cli.policyfile import default_policy
 from gpuward.cli.story import Options, Story
 from gpuward.crd import decode
+from gpuward.kube import resources
 from gpuward.operands import ClusterFacts, render
 from gpuward.sandbox.timeloop import run_virtual
 
@@ -85,6 +86,8 @@ ONLY_WHEN_NEEDED: set[Right] = {
 } | {
     (verb, "servicemonitors.monitoring.coreos.com") for verb in ("list", "watch", "create", "delete")
 } | {
+    (verb, "customresourcedefinitions.apiextensions.k8s.io") for verb in ("list", "watch")  # while one is not installed
+} | {
     ("patch", "rolloutpolicies.gpuward.io/status"), ("get", "secrets"), ("patch", "events"),
     ("patch", "nvidiadrivers.nvidia.com"), ("patch", "nvidiadrivers.nvidia.com/status"),
     ("update", "clusterpolicies.nvidia.com/finalizers"),
@@ -108,6 +111,13 @@ def test_everything_that_is_granted_is_held(kind: str) -> None:
 def test_nothing_is_allowed_without_need() -> None:
     allowed = set(rights(objects("ClusterRole"))) | set(rights(objects("Role")))
     assert allowed - used() - granted("ClusterRole") - granted("Role") - ONLY_WHEN_NEEDED == set()
+
+
+def test_every_crd_that_may_be_waited_for_may_be_watched() -> None:
+    followed = {str(resource) for resource in resources.KINDS.values() if resource.is_custom} - {str(resources.PROMETHEUS_RULES)}
+    allowed = {name for role in objects("ClusterRole") for rule in role["rules"] for name in rule.get("resourceNames", ())
+               if rule["resources"] == ["customresourcedefinitions"] and rule["verbs"] == ["list", "watch"]}
+    assert allowed == followed
 
 
 def test_workloads_may_be_deleted_where_their_owner_keeps_them() -> None:

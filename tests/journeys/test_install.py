@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from gpuward import names
+from gpuward.errors import NotFound
+from gpuward.kube import resources
 from gpuward.model.states import State
-from tests.journeys.stage import OLD, Stage, on_stage
+from gpuward.sandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.stage import OLD, Proceed, Stage, on_stage
 
 
 @on_stage(gpu_nodes=3)
@@ -41,12 +44,34 @@ def _ready_since(pod: dict[str, Any]) -> str:
     return next(str(one["lastTransitionTime"]) for one in pod["status"]["conditions"] if one["type"] == "Ready")
 
 
+async def asked(stage: Stage, seconds: float) -> dict[str, int]:
+    """Return what is asked of the API server, watches aside, in so many seconds from now."""
+    before = stage.client.stats.requests.copy()
+    await stage.rest(seconds)
+    return {f"{key.verb} {key.resource}": count for key, count in (stage.client.stats.requests - before).items()
+            if key.verb != "watch"}
+
+
 @pytest.mark.weakness(39)
 @on_stage(gpu_nodes=3)
 async def test_an_idle_operator_asks_for_nothing(stage: Stage) -> None:
     await stage.installed()
     await stage.rest(60)
-    before = dict(stage.client.stats.requests)
-    await stage.rest(600)
-    after = {key: count for key, count in stage.client.stats.requests.items() if key.verb != "watch"}
-    assert after == {key: count for key, count in before.items() if key.verb != "watch"}
+    assert await asked(stage, 600) == {}
+
+
+def without_claims(request: Request, proceed: Proceed) -> Answer | Stream:
+    """Be an API server that is too old for ResourceClaims."""
+    if request.path.endswith("/resourceclaims"):
+        return refusal(NotFound("the server could not find the requested resource"))
+    return proceed()
+
+
+@on_stage(gpu_nodes=1, interfere=without_claims)
+async def test_an_idle_operator_asks_hardly_ever_whether_what_is_not_installed_has_come(stage: Stage) -> None:
+    for resource in (resources.ROLLOUT_POLICIES, resources.NVIDIA_DRIVERS):
+        await stage.user.delete(resources.CUSTOM_RESOURCE_DEFINITIONS, str(resource))
+    await stage.restart_operator()
+    await stage.installed()
+    await stage.rest(60)
+    assert await asked(stage, 1800) in [{"list resourceclaims.resource.k8s.io": count} for count in (2, 3)]

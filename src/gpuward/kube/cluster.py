@@ -16,6 +16,7 @@ import msgspec
 
 from gpuward import errors, names
 from gpuward.kube import resources
+from gpuward.kube.arrival import absence
 from gpuward.kube.cache import Cache, Change
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
@@ -188,6 +189,7 @@ class Cluster:
         gvr = selection.resource
         self._followed[gvr] = selection, cache
         reflector = Reflector(self.client, selection, cache, random=self._random, report=partial(self._reported, gvr))
+        reflector.absent = absence(self.client, gvr, cache.synced, self._random)
         self._tasks[gvr] = self._group.create_task(reflector.run(), name=f"follow {gvr}")
         self._firsts.append(self._group.create_task(self._listed(cache), name=f"first list of {gvr}"))
 

@@ -20,7 +20,7 @@ from gpuward.kube.client import PAGE_SIZE
 from gpuward.kube.projection import read_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from random import Random
 
     from gpuward.kube.client import Client, Selection
@@ -100,6 +100,8 @@ class Reflector:
         self._client = client
         self._sink = sink
         self._random = random
+        self.absent: Callable[[], Awaitable[None]] | None = None
+        """What waits, while the server does not have the resource, until it may have it."""
         self._report = report
         self._timing = timing or Timing()
         self._backoff = Backoff(random, self._timing.first_delay, self._timing.longest_delay)
@@ -119,6 +121,8 @@ class Reflector:
             except DENIED as error:
                 self._fails(error)
                 await asyncio.sleep(self._after_denial(error))
+                if self.absent is not None and isinstance(error, errors.NotFound):
+                    await self.absent()
             except (errors.ApiError, errors.Unreachable) as error:
                 self._fails(error)
                 await asyncio.sleep(self._backoff.next(error))

@@ -27,6 +27,11 @@ class GVR:
         """Return the `apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def is_custom(self) -> bool:
+        """Tell whether a CRD defines it, which bears its name: groups of built-in types have no dot, or end in `k8s.io`."""
+        return "." in self.group and not self.group.endswith(".k8s.io")
+
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the path of the collection, of one object, or of an object's subresource.
 
