@@ -15,6 +15,8 @@ from tools.simulate.shrink import shrink
 from tools.simulate.watch import Violation
 from tools.simulate.world import Result, play
 
+from gpuward.upgrade.gates import GATES
+
 SMALL = Ranges((3, 4), (5, 6))
 
 
@@ -50,6 +52,10 @@ def test_a_failing_run_is_shrunk_to_the_faults_that_it_takes() -> None:
     found = shrink(scenario, broken(scenario, needed), run=lambda candidate: broken(candidate, needed))
     assert sorted(fault.kind for fault in found.scenario.faults) == sorted(needed)
     assert found.scenario.nodes == 1
+
+
+def test_every_gate_is_known_by_the_reasons_that_it_gives() -> None:
+    assert set(coverage.GATE_OF.values()) == {gate.__name__ for gate in GATES}
 
 
 def test_what_was_never_met_is_named() -> None:

@@ -45,7 +45,7 @@ class Span(click.ParamType[tuple[int, int]]):
 @click.option("--nodes", type=Span(), default="3-40", show_default=True, help="How many GPU nodes; most runs have few.")
 @click.option("--minutes", type=Span(), default="10-30", show_default=True, help="How many virtual minutes.")
 @click.option("--jobs", default=2, show_default=True, help="How many processes play.")
-@click.option("--assert-coverage", is_flag=True, help="Fail if a transition, a reason or a kind of fault was never met.")
+@click.option("--assert-coverage", is_flag=True, help="Fail if a transition, a reason, a gate or a kind of fault was never met.")
 @click.option("--shrink/--no-shrink", "shrinks", default=True, help="Look for the smallest run that fails in the same way.")
 def main(**options: Any) -> None:
     """Play the operator on a sandbox, in virtual time, under faults and meddling that follow from each seed."""
@@ -54,12 +54,10 @@ def main(**options: Any) -> None:
     if options["seed"] is not None:
         sys.exit(_one(options["seed"], ranges, options["shrinks"]))
     seeds = range(options["first"], options["first"] + options["seeds"])
-    failed, met = _many(seeds, ranges, options["jobs"])
-    for seed, violation in sorted(failed.items()):
-        click.echo(f"seed {seed}: {violation}\n    ./dev simulate --seed {seed} {replay}")
+    failed, met = _many(seeds, ranges, options["jobs"], replay)
     lacking = coverage.missing(met)
     click.echo(f"met {len([name for name in coverage.wanted() if met.get(name)])} of {len(list(coverage.wanted()))} "
-               f"transitions, reasons and faults" + (f"; never: {', '.join(lacking)}" if lacking else ""))
+               f"transitions, reasons, gates and faults" + (f"; never: {', '.join(lacking)}" if lacking else ""))
     sys.exit(1 if failed or (options["assert_coverage"] and lacking) else 0)
 
 
@@ -67,8 +65,8 @@ def _span(span: tuple[int, int]) -> str:
     return f"{span[0]}-{span[1]}"
 
 
-def _many(seeds: range, ranges: Ranges, jobs: int) -> tuple[dict[int, Violation], Counter[str]]:
-    """Play many seeds; return those that failed, and what was met."""
+def _many(seeds: range, ranges: Ranges, jobs: int, replay: str) -> tuple[dict[int, Violation], Counter[str]]:
+    """Play many seeds and tell at once which fail; return those, and what was met."""
     failed: dict[int, Violation] = {}
     met: Counter[str] = Counter()
     began, virtual, writes = time.monotonic(), 0.0, 0
@@ -77,6 +75,7 @@ def _many(seeds: range, ranges: Ranges, jobs: int) -> tuple[dict[int, Violation]
         virtual, writes = virtual + result.virtual_seconds, writes + result.writes
         if result.violation is not None:
             failed[result.seed] = result.violation
+            click.echo(f"seed {result.seed}: {result.violation}\n    ./dev simulate --seed {result.seed} {replay}")
         elapsed = time.monotonic() - began
         if sys.stderr.isatty() or number == len(seeds):
             click.echo(f"\r{number} of {len(seeds)} seeds, {len(failed)} failed, {number / elapsed:.2f} seeds/s, "

@@ -122,10 +122,12 @@ def left_behind(world: World, name: str) -> str | None:
     if state not in (State.DONE, State.UNKNOWN):
         return None
     annotations = node["metadata"].get("annotations") or {}
-    if stray := [key for key in CLOCKS if key in annotations]:
-        return f"annotations of an upgrade on a node that is {state or 'unlabelled'}: {', '.join(stray)}"
     sight = world.watch.history.now(name)
     cordoned = sight is not None and sight.cordoned and sight.cordoned_by is not None
+    # That a cordon was there before may be said for as long as it is there.
+    clocks = [key for key in CLOCKS if key != names.INITIALLY_UNSCHEDULABLE or cordoned or not node["spec"].get("unschedulable")]
+    if stray := [key for key in clocks if key in annotations]:
+        return f"annotations of an upgrade on a node that is {state or 'unlabelled'}: {', '.join(stray)}"
     # Nobody can tell whose cordon it is once the memory of it is gone; it is left to people then.
     if state is State.DONE and cordoned and not world.watch.is_overwritten(name):
         return "a cordon of ours"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,20 @@ if TYPE_CHECKING:
     from tools.simulate.process import Process
 
 Object = dict[str, Any]
+
+_ENDINGS = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED})
+"""States in progress that a failed node may enter without being admitted: it is out of service already."""
+
+
+class Since(NamedTuple):
+    """Say from which version on something is so, and whether an admission made it so."""
+
+    version: int
+    admitted: bool
+
+    def counts(self, known: int) -> bool:
+        """Tell whether it counts against who had been shown everything up to a version: an admission was in the ledger."""
+        return self.admitted or self.version <= known
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -33,6 +47,11 @@ class Sight(msgspec.Struct, frozen=True):
     skipped: bool = False
     wanted: bool = False
     record: str = ""
+    uid: str = ""
+    slot: Since | None = None
+    """Since when the node uses a slot, if it does."""
+    out: Since | None = None
+    """Since when it is out of service, if it is: under way, cordoned or not Ready."""
 
     @property
     def state(self) -> State | None:
@@ -52,8 +71,28 @@ class Sight(msgspec.Struct, frozen=True):
             return None
 
 
+def admits(before: Sight, after: Sight) -> bool:
+    """Tell whether a write of the operator's starts an upgrade."""
+    if before.in_progress or not after.in_progress:
+        return False
+    return not (before.state is State.FAILED and after.state in _ENDINGS)
+
+
 def sight_of(node: Object, version: int, writer: str | None, before: Sight | None, *, exists: bool = True) -> Sight:
-    """Return what a node is like after a change."""
+    """Return what a node is like after a change, and since when it uses a slot or is out of service."""
+    after = _seen(node, version, writer, before, exists=exists)
+    since = Since(version, writer is not None and before is not None and admits(before, after))
+    managed = after.exists and after.wanted
+    slot = managed and after.in_progress
+    out = slot or (managed and (after.cordoned or not after.ready))
+    return msgspec.structs.replace(
+        after,
+        slot=(before.slot if before is not None and before.slot is not None else since) if slot else None,
+        out=(before.out if before is not None and before.out is not None else since) if out else None,
+    )
+
+
+def _seen(node: Object, version: int, writer: str | None, before: Sight | None, *, exists: bool) -> Sight:
     labels = node["metadata"].get("labels") or {}
     annotations = node["metadata"].get("annotations") or {}
     conditions = node.get("status", {}).get("conditions") or ()
@@ -71,6 +110,7 @@ def sight_of(node: Object, version: int, writer: str | None, before: Sight | Non
         skipped=labels.get(names.UPGRADE_SKIP) == "true",
         wanted=labels.get(names.DEPLOY_DRIVER) == "true",
         record=annotations.get(names.UPGRADE_RECORD, ""),
+        uid=node["metadata"]["uid"],
     )
 
 
@@ -80,6 +120,7 @@ class History:
     def __init__(self) -> None:
         self._nodes: dict[str, list[Sight]] = {}
         self._policies: list[tuple[int, str | None, Object]] = []
+        self._settings: list[tuple[int, Object]] = [(0, {})]
 
     def saw_node(self, sight: Sight, name: str) -> None:
         """Take a change of a node."""
@@ -88,6 +129,10 @@ class History:
     def saw_policy(self, version: int, policy: Object, writer: str | None) -> None:
         """Take a change of the ClusterPolicy."""
         self._policies.append((version, writer, policy))
+
+    def saw_settings(self, version: int, spec: Object) -> None:
+        """Take a change of the RolloutPolicy; without one its spec is empty."""
+        self._settings.append((version, spec))
 
     def nodes(self) -> Iterable[str]:
         """Return the names of all nodes that there ever were."""
@@ -121,6 +166,12 @@ class History:
                                                wanted=seen.wanted and sight.wanted)
         return seen
 
+    def was_out(self, node: str, known: int) -> bool:
+        """Tell whether a node was cordoned or not Ready when everything up to a version was shown, or at any time since."""
+        first = self.at(node, known)
+        later = (sight for sight in reversed(self._nodes.get(node, [])) if sight.version > known)
+        return any(sight.cordoned or not sight.ready for sight in (*later, *([first] if first is not None else ())))
+
     def cordons(self, node: str, until: int) -> Iterable[Sight]:
         """Return the sights of a node up to a version, newest first."""
         return (sight for sight in reversed(self._nodes.get(node, [])) if sight.version <= until)
@@ -133,3 +184,11 @@ class History:
         watched = [policy for version, _, policy in self._policies if version <= shown]
         written = [policy for version, writer, policy in self._policies if shown < version <= asked and writer == process.name]
         return watched[-1:] + written
+
+    def settings(self, process: Process) -> list[Object]:
+        """Return the RolloutPolicy's spec as a process may have known it when it decided: as its watch showed it, or newer by an
+        answer to what it wrote about it.
+        """
+        shown, asked = process.known["settings"], process.known["store"]
+        watched = [spec for version, spec in self._settings if version <= shown]
+        return watched[-1:] + [spec for version, spec in self._settings if shown < version <= asked]

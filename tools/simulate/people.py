@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuward import errors, names
+from gpuward.model.states import State
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, deployment
 from gpuward.sandbox.sim.programs import RUN_SECONDS
@@ -23,6 +24,8 @@ POLICIES: Final = "clusterpolicies.nvidia.com"
 ROLLOUTS: Final = "rolloutpolicies.gpuward.io"
 BUDGETS: Final = "poddisruptionbudgets.policy"
 DEPLOYMENTS: Final = "deployments.apps"
+DAEMONSETS: Final = "daemonsets.apps"
+CLAIMS: Final = "resourceclaims.resource.k8s.io"
 
 
 class People:
@@ -31,6 +34,8 @@ class People:
     sandbox: Sandbox
     scenario: Scenario
     may_kill: bool
+    former_driver: str = ""
+    """The driver version that the policy asked for before, empty while there was only one."""
 
     # Nodes.
 
@@ -42,6 +47,10 @@ class People:
     def pick(self, of: Sequence[T], fault: Fault) -> T | None:
         """Choose one of what there is."""
         return of[int(fault.pick * len(of))] if of else None
+
+    def nodes_in(self, *states: State) -> list[str]:
+        """Return the names of the GPU nodes whose label says one of these states."""
+        return [name for name in self.gpu_nodes() if self.state_label(name) in states]
 
     def some_node(self, fault: Fault) -> str | None:
         """Choose a GPU node."""
@@ -112,9 +121,47 @@ class People:
         self.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**template["spec"], "nodeName": node}})
         return lambda: self._end_pod(name)
 
-    def _end_pod(self, name: str) -> None:
-        if self.sandbox.store.find("pods", WORKLOAD_NAMESPACE, name) is not None:
-            self.sandbox.store.delete("pods", WORKLOAD_NAMESPACE, name)
+    def _end_pod(self, name: str, place: str = WORKLOAD_NAMESPACE) -> None:
+        if self.sandbox.store.find("pods", place, name) is not None:
+            self.sandbox.store.delete("pods", place, name)
+
+    def run_static_pod(self, name: str, node: str) -> Callable[[], None]:
+        """Let a kubelet run a GPU pod of its own, which shows in the API as a mirror; return what ends it."""
+        template = _template("static")
+        meta = {**template["metadata"], "name": name, "namespace": WORKLOAD_NAMESPACE, "annotations": {names.MIRROR_POD: name}}
+        self.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**template["spec"], "nodeName": node}})
+        return lambda: self._end_pod(name)
+
+    def run_pod_with_claim(self, name: str, node: str, driver: str) -> Callable[[], None]:
+        """Start a pod whose devices of some driver come by a ResourceClaim; return what ends it."""
+        request = {"name": "gpu", "exactly": {"deviceClassName": driver}}
+        self.sandbox.apply({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                            "metadata": {"name": name, "namespace": WORKLOAD_NAMESPACE},
+                            "spec": {"devices": {"requests": [request]}}})
+        result = {"request": "gpu", "driver": driver, "pool": node, "device": "gpu-0"}
+        self.sandbox.store.patch_status(CLAIMS, WORKLOAD_NAMESPACE, name, lambda obj: obj.setdefault("status", {}).update(
+            allocation={"devices": {"results": [result]}}))
+        template = _template("claims", gpus=0)
+        spec = {**template["spec"], "nodeName": node, "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+        meta = {**template["metadata"], "name": name, "namespace": WORKLOAD_NAMESPACE}
+        self.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        return lambda: self._end_pod(name)
+
+    def claims_gpus(self, pod: Object) -> bool:
+        """Tell whether a pod has GPUs by a ResourceClaim."""
+        for entry in pod["spec"].get("resourceClaims") or ():
+            claim = self.sandbox.store.get(CLAIMS, WORKLOAD_NAMESPACE, entry["resourceClaimName"])
+            results = claim["status"]["allocation"]["devices"]["results"]
+            if any(result["driver"] == names.DRA_DRIVER for result in results):
+                return True
+        return False
+
+    def run_second_driver(self, name: str, node: str) -> Callable[[], None]:
+        """Start a driver pod that nobody owns, as a DaemonSet of an NVIDIADriver leaves one behind; return what ends it."""
+        template = _template("former-driver", gpus=0)
+        meta = {"name": name, "namespace": names.DEFAULT_NAMESPACE, "labels": {names.COMPONENT_LABEL: names.DRIVER_COMPONENT}}
+        self.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {**template["spec"], "nodeName": node}})
+        return lambda: self._end_pod(name, names.DEFAULT_NAMESPACE)
 
     # Workloads.
 
@@ -196,6 +243,17 @@ class People:
     def driver_version(self) -> str:
         """Return the driver version that the policy asks for."""
         return str(self.policy_spec()["driver"]["version"])
+
+    def set_driver_version(self, version: str) -> None:
+        """Ask for a driver version, and remember the one before."""
+        if version != self.driver_version():
+            self.former_driver = self.driver_version()
+        self.change_policy(lambda spec: spec["driver"].update(version=version))
+
+    def rollout_spec(self) -> Object | None:
+        """Return gpuward's own settings as they are written, None where there are none."""
+        found = self.sandbox.store.find(ROLLOUTS, None, "default")
+        return None if found is None else dict(found["spec"])
 
     def set_rollout_policy(self, spec: Object) -> None:
         """Write gpuward's own settings."""

@@ -11,6 +11,23 @@ VERSIONS: Final = ("595.91.07", "595.91.08", "600.10.01", "600.20.02")
 BROKEN_LIMIT: Final = "abc"
 """A value of maxUnavailable that the CRD lets pass and nobody can follow."""
 
+BROKEN_SETTINGS: Final[tuple[Object, ...]] = ({"retryBackoff": "soon"}, {"deadlines": {"sleeping": "1m"}})
+"""What a RolloutPolicy may say only where its CRD is of another version, and nobody can follow."""
+
+
+def loosened(crd: Object) -> Object:
+    """Return a CRD as another version may have it: that of the RolloutPolicy accepts what this operator cannot follow."""
+    if crd["spec"]["names"]["kind"] != "RolloutPolicy":
+        return crd
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return crd
+
+
+def is_broken(spec: Object) -> bool:
+    """Tell whether a RolloutPolicy's spec cannot be followed."""
+    return any(spec.get(field) == value for broken in BROKEN_SETTINGS for field, value in broken.items())
+
 
 def upgrade_policy(random: Random) -> Object:
     """Draw a valid upgrade policy."""
@@ -34,7 +51,7 @@ def rollout_policy(random: Random) -> Object:
     spec: Object = {"failureBudget": {"nodes": random.choice((0, 1, 3)), "percent": random.choice((0, 10, 50))},
                     "retries": random.choice((0, 1, 3, 5)), "retryBackoff": random.choice(("10s", "1m")),
                     "discoveryGrace": random.choice(("30s", "10m")),
-                    "deviceHolders": random.choice(("Hold", "Evict")), "killAtDeadline": random.random() < 0.3}
+                    "deviceHolders": random.choice(("Hold", "Evict", "Ignore")), "killAtDeadline": random.random() < 0.3}
     if random.random() < 0.5:
         spec["deadlines"] = {"pod-restart-required": random.choice(("2m", "5m", "30m")),
                              "validation-required": random.choice(("1m", "5m")), "pod-deletion-required": "5m"}

@@ -11,6 +11,7 @@ from gpuward import names
 from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube.client import Client
+from gpuward.kube.election import Candidate
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.ports import Outcome
@@ -51,6 +52,8 @@ class Process:
         self.world = world
         self.name = name
         self.runs = True
+        self.leads = False
+        """Whether the process believes that it leads. It may be the last one to hear that it does not."""
         self.jumped_at = 0.0
         self.known = Known()
         self.looks: list[int] = []
@@ -60,10 +63,17 @@ class Process:
         """The request that the server is carrying out now."""
         self.transport = world.sandbox.transport()
         self.transport.interfere = self._interfere
-        self.operator = Operator(Client(self.transport), Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=world.scenario.seed),
-                                 SkewedClock(world))
+        settings = Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=world.scenario.seed)
+        candidate = Candidate(name, names.DEFAULT_NAMESPACE)
+        self.operator = Operator(Client(self.transport), settings, SkewedClock(world), lambda: self.leads, candidate)
         self._listen()
         self.task = asyncio.create_task(self.operator.run(), name=name)
+
+    def lead(self) -> None:
+        """Hear of having been elected."""
+        self.leads = True
+        if self.operator.ledger is not None:
+            self.operator.ledger.forget()
 
     def kill(self) -> None:
         """End the process where it is."""
@@ -80,7 +90,7 @@ class Process:
         cluster = self.operator.cluster
         return Known({"nodes": _number(cluster.nodes.version), "pods": _number(cluster.pods.version),
                       "policies": _number(cluster.policies.version), "daemonsets": _number(cluster.daemonsets.version),
-                      "store": self.world.sandbox.store.version})
+                      "settings": _number(cluster.rollout_policies.version), "store": self.world.sandbox.store.version})
 
     def _listen(self) -> None:
         """Note what the upgrade controller knows whenever it decides, and hear how its actions ended."""

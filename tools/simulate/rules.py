@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from gpuward import names
-from gpuward.crd.conversion import upgrade_policy
-from gpuward.crd.driver_upgrade import DriverUpgradePolicy
-from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
-from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State, parse_state
-from tools.simulate.history import History, Sight
-from tools.simulate.policies import BROKEN_LIMIT
+from gpuward.model.policy import Drain, PodDeletion
+from gpuward.model.states import TRANSITIONS, State, parse_state
+from tools.simulate.admissions import parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
+from tools.simulate.history import History, Sight, admits
+from tools.simulate.known import kept_policies, known_policies, known_settings
 
 if TYPE_CHECKING:
     from tools.simulate.process import Process
     from tools.simulate.world import World
 
 Object = dict[str, Any]
-
-_ENDINGS = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED})
-"""States in progress that a failed node may enter without being admitted: it is out of service already."""
-
 
 class NodeChange(NamedTuple):
     """Hold one write of a process of the operator to a node."""
@@ -37,37 +30,10 @@ class NodeChange(NamedTuple):
     @property
     def admits(self) -> bool:
         """Tell whether the write starts an upgrade."""
-        if self.before.in_progress or not self.after.in_progress:
-            return False
-        return not (self.before.state is State.FAILED and self.after.state in _ENDINGS)
+        return admits(self.before, self.after)
 
 
 NodeRule = Callable[[NodeChange, "World"], str | None]
-
-
-def known_policies(process: Process, history: History) -> list[UpgradePolicy | None]:
-    """Return the upgrade policies that a process may have decided under, None for one that cannot be followed."""
-    return [_followed(policy) for policy in history.policies(process)]
-
-
-def _followed(policy: Object) -> UpgradePolicy | None:
-    found = policy["spec"]["driver"].get("upgradePolicy") or {}
-    if found.get("maxUnavailable") == BROKEN_LIMIT:
-        return None
-    return upgrade_policy(msgspec.convert(found, DriverUpgradePolicy))
-
-
-def kept_policies(process: Process, history: History) -> list[UpgradePolicy]:
-    """Return the policies under which nodes in progress may finish."""
-    return [_kept(policy) for policy in history.policies(process)]
-
-
-def _kept(policy: Object) -> UpgradePolicy:
-    text = (policy["metadata"].get("annotations") or {}).get(names.VALID_UPGRADE_POLICY, "")
-    try:
-        return msgspec.json.decode(text, type=UpgradePolicy)
-    except msgspec.MsgspecError:
-        return UpgradePolicy(auto_upgrade=True)
 
 
 def labels_are_nvidias(change: NodeChange, world: World) -> str | None:
@@ -125,36 +91,6 @@ def foreign_cordons_stay(change: NodeChange, world: World) -> str | None:
     return f"somebody else made it at version {at}, known were {change.writer.known['nodes']}"
 
 
-def parallel_limit_holds(change: NodeChange, world: World) -> str | None:
-    """Admit nobody beyond maxParallelUpgrades."""
-    policies = known_policies(change.writer, change.history)
-    limits = [policy.max_parallel_upgrades or len(list(change.history.nodes())) for policy in policies if policy is not None]
-    if not change.admits or not limits:
-        return None
-    under_way = sorted(name for name in _others(change) if _uses_a_slot(name, change))
-    if len(under_way) >= max(limits):
-        return f"{len(under_way)} of {max(limits)} were under way already: {', '.join(under_way[:5])}"
-    return None
-
-
-def unavailable_limit_holds(change: NodeChange, world: World) -> str | None:
-    """Admit nobody beyond maxUnavailable who is not out of service already.
-
-    What was read besides the watch shows only in its effect: the write of an admission tests the cordon, so one that got through
-    was made in knowledge of it.
-    """
-    policies = [policy for policy in known_policies(change.writer, change.history) if policy is not None]
-    view = change.history.view(change.node, change.writer)
-    if not change.admits or not policies or view is None or view.cordoned or change.before.cordoned or not view.ready:
-        return None
-    total = sum(1 for name in change.history.nodes() if name == change.node or _may_be_managed(name, change))
-    out = sorted(name for name in _others(change) if _is_out(name, change, world))
-    limit = max(policy.max_unavailable.of(total) for policy in policies)
-    if len(out) >= limit:
-        return f"{len(out)} of {limit} were out of service already: {', '.join(out[:5])}"
-    return None
-
-
 def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
     """Admit no node under a broken or paused policy, none that is skipped, and none that is not Ready."""
     if not change.admits:
@@ -164,6 +100,8 @@ def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
         return "the policy cannot be followed"
     if not any(policy.auto_upgrade for policy in policies):
         return "upgrades are off"
+    if all(settings is None for settings in known_settings(change.writer, change.history)):
+        return "the RolloutPolicy cannot be followed"
     view = change.history.view(change.node, change.writer)
     if view is not None and view.skipped:
         return "it is to be skipped"
@@ -173,35 +111,9 @@ def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
 
 
 NODE_RULES: tuple[NodeRule, ...] = (
-    labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, parallel_limit_holds,
-    unavailable_limit_holds, nobody_starts_who_must_wait,
+    labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, who_starts_is_in_the_ledger,
+    parallel_limit_holds, unavailable_limit_holds, nobody_starts_who_must_wait,
 )
-
-
-def _others(change: NodeChange) -> list[str]:
-    return [name for name in change.history.nodes() if name != change.node]
-
-
-def _uses_a_slot(name: str, change: NodeChange) -> bool:
-    view = change.history.view(name, change.writer)
-    return view is not None and view.in_progress and view.wanted
-
-
-def _is_out(name: str, change: NodeChange, world: World) -> bool:
-    view = change.history.view(name, change.writer)
-    now = change.history.now(name)
-    if view is None or not view.exists or not view.wanted:
-        return False
-    if view.state in IN_PROGRESS:
-        return True
-    if now is not None and not now.cordoned and now.ready and not now.in_progress:
-        return False  # back in service; the process may have read so after a conflict, when its watch did not show it yet
-    return (view.cordoned or not view.ready) and world.has_driver_pod(name, change.writer.known["pods"])
-
-
-def _may_be_managed(name: str, change: NodeChange) -> bool:
-    view = change.history.view(name, change.writer)
-    return view is not None and view.exists and (view.wanted or bool(view.label) or bool(view.record))
 
 
 # Pods.

@@ -1,7 +1,8 @@
 """What must hold after every write: the rules, each told what reached the API server and who sent it.
 
 A process is held to what it can know: what its watches had shown when it decided, its own writes, and, before it deletes a
-driver pod, what its last look has shown. What others did since is not its fault.
+driver pod, what its last look has shown. What others did since is not its fault. The limits alone are held to what is true: see
+`admissions`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuward import names
+from gpuward.kube.resources import LEASES
 from gpuward.model.actions import PatchNode
 from gpuward.model.plan import Plan, Reason
+from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import TRANSITIONS, State
 from gpuward.ports import Outcome
 from gpuward.sandbox.messages import Answer, Request, Stream
 from gpuward.sandbox.store import Event
-from tools.simulate import rules
+from tools.simulate import coverage, known, rules
+from tools.simulate.admissions import Ledger
 from tools.simulate.history import History, sight_of
+from tools.simulate.people import POLICIES, POLICY, ROLLOUTS
 from tools.simulate.rules import NodeChange
 
 if TYPE_CHECKING:
@@ -55,18 +60,19 @@ class Watch:
     def __init__(self, world: World) -> None:
         self.world = world
         self.history = History()
+        self.ledger = Ledger()
         self.violations: list[Violation] = []
         self.met: Counter[str] = Counter()
         self.resting = False
         """Whether nothing should be written any more."""
         self._stirred = 0.0
         """When pods changed last by anybody else's doing: a driver that crashes for ever is no idle cluster."""
-        self._looks: dict[tuple[str, str], list[str]] = {}
-        """What the last look of a process at a node found that must leave."""
+        self._looks: dict[tuple[str, str], dict[str, bool]] = {}
+        """What the last look of a process at a node found that must leave, and whether it only holds the driver."""
         self._refused: dict[tuple[str, str], float] = {}
         self._overwritten: set[str] = set()
         self._digests: list[tuple[int, str]] = []
-        self._born: dict[str, int] = {}
+        self._bound: dict[str, int] = {}
         self._deletions: dict[tuple[str, str], deque[float]] = {}
 
     def breach(self, rule: str, message: str, node: str = "") -> None:
@@ -102,19 +108,29 @@ class Watch:
     def changed(self, event: Event) -> None:
         """Take a change of the store."""
         writer = self.world.writer
-        if writer is not None and event.resource_key != "leases.coordination.k8s.io":
+        if writer is not None:
             writer.writes += 1
             if self.resting and self.world.now() - self._stirred > STILL:
                 self.breach("idle periods write nothing", _what(event))
-        elif writer is None and event.resource_key in ("pods", "daemonsets.apps"):
+        elif event.resource_key in ("pods", "daemonsets.apps"):
             self._stirred = self.world.now()
         if event.resource_key == "nodes":
             self._node_changed(event, writer)
-        elif event.resource_key == "clusterpolicies.nvidia.com":
-            self.history.saw_policy(event.version, event.obj, writer.name if writer is not None else None)
         elif event.resource_key == "pods":
-            self._born.setdefault(event.obj["metadata"]["uid"], event.version)
+            if event.obj["spec"].get("nodeName"):
+                self._bound.setdefault(event.obj["metadata"]["uid"], event.version)
             self._pod_changed(event, writer)
+        else:
+            self._note(event, writer)
+
+    def _note(self, event: Event, writer: Process | None) -> None:
+        """Remember what nodes and pods are judged by later."""
+        if event.resource_key == POLICIES and event.obj["metadata"]["name"] == POLICY:
+            self.history.saw_policy(event.version, event.obj, writer.name if writer is not None else None)
+        elif event.resource_key == ROLLOUTS:
+            self.history.saw_settings(event.version, {} if event.type == "DELETED" else event.obj["spec"])
+        elif event.resource_key == str(LEASES):
+            self.ledger.changed(event.obj, writer, self.world)
         elif event.resource_key == "daemonsets.apps" and _is_driver(event.obj):
             self._digests.append((event.version, rules.digest_of(event.obj["spec"]["template"]["spec"])))
 
@@ -160,11 +176,13 @@ class Watch:
             self.breach("driver pods are not deleted in a loop", f"{LOOP_DELETIONS} within {LOOP_SECONDS:g} s", node)
         found = self._looks.pop((writer.name, node), None)
         digest = rules.digest_of(pod["spec"])
-        known = writer.known["daemonsets"]
+        shown = writer.known["daemonsets"]
         recent = [text for number, (_, text) in enumerate(self._digests)
-                  if number + 1 == len(self._digests) or self._digests[number + 1][0] > known]
+                  if number + 1 == len(self._digests) or self._digests[number + 1][0] > shown]
         if digest and digest in recent:
             return
+        if found is not None and known.may_ignore_holders(writer, self.history):
+            found = {pod: only_holds for pod, only_holds in found.items() if not only_holds}
         if found is None:
             self.breach("a last look precedes the deletion of a driver pod", pod["metadata"]["name"], node)
         elif found:
@@ -176,6 +194,8 @@ class Watch:
         """Take a plan and how its actions ended: moves are legal, no decision fails, and all that was met is counted."""
         for name, hold in plan.holds.items():
             self.met[f"reason {hold.reason}"] += 1
+            if plan.nodes[name].state is State.UPGRADE_REQUIRED and (gate := coverage.GATE_OF.get(hold.reason)):
+                self.met[f"gate {gate}"] += 1
             if hold.reason is Reason.UNDECIDED:
                 self.breach("every node can be decided about", str(hold.args.get("error")), name)
         for outcome in outcomes:
@@ -190,9 +210,13 @@ class Watch:
                     self.met[f"transition {state or 'unknown'} -> {entered or 'unknown'}"] += 1
                 state = entered
 
-    def first_version(self, obj: Object) -> int:
-        """Return the version at which a pod was created."""
-        return self._born.get(obj["metadata"]["uid"], 0)
+    def bound_at(self, pod: Object) -> int:
+        """Return the version at which a pod got its node."""
+        return self._bound.get(pod["metadata"]["uid"], 0)
+
+    def policies_known_to(self, process: Process) -> list[UpgradePolicy | None]:
+        """Return the upgrade policies that a process may have decided under, None for one that cannot be followed."""
+        return known.known_policies(process, self.history)
 
     def is_overwritten(self, node: str) -> bool:
         """Tell whether somebody wrote nonsense over the memory of a node's upgrade."""

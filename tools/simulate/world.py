@@ -17,13 +17,15 @@ from gpuward import errors, names
 from gpuward.cli import logs
 from gpuward.cli.policyfile import default_policy
 from gpuward.crd.generate import all_crds
+from gpuward.kube.lease import new_lease
+from gpuward.kube.resources import LEASES
 from gpuward.sandbox.cluster import WATCH_LAG_SECONDS, Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, fleet, gpu_node, namespace, operator_place
 from gpuward.sandbox.messages import Answer, Request, Stream
 from gpuward.sandbox.sim.demands import gpus_wanted
 from gpuward.sandbox.store import Event
 from gpuward.sandbox.timeloop import EPOCH, run_virtual
-from tools.simulate import ending, people
+from tools.simulate import ending, people, policies
 from tools.simulate.faults import KINDS
 from tools.simulate.faults.kinds import End
 from tools.simulate.process import Process
@@ -69,6 +71,7 @@ class World(people.People):
         """By how much the operator's clock is ahead."""
         self.writer: Process | None = None
         self.processes: list[Process] = []
+        self._leader: Process | None = None
         self.troubles: list[Trouble] = []
         self.lags: dict[str, float] = {}
         self.over = asyncio.Event()
@@ -116,14 +119,28 @@ class World(people.People):
 
     @property
     def leader(self) -> Process:
-        """Return the process that was started last."""
-        return self.processes[-1]
+        """Return the process that was elected last."""
+        assert self._leader is not None
+        return self._leader
 
     def begin_operator(self) -> None:
-        """Start a process of the operator that knows nothing but what the API says."""
+        """Start a process of the operator that knows nothing but what the API says, and is elected at once."""
+        self.elect(self.begin_standby())
+
+    def begin_standby(self) -> Process:
+        """Start a process of the operator that looks on until it is elected."""
         process = Process(self, f"operator-{next(self._names)}")
         process.transport.latency = self.latency
         self.processes.append(process)
+        return process
+
+    def elect(self, process: Process) -> None:
+        """Let the Lease be a process's, as an election would. Who held it before is not told."""
+        found = self.sandbox.store.find(str(LEASES), names.DEFAULT_NAMESPACE, names.LEADER_LEASE)
+        lease = found or new_lease(names.DEFAULT_NAMESPACE)
+        self.sandbox.apply({**lease, "spec": {**lease["spec"], "holderIdentity": process.name}})
+        self._leader = process
+        process.lead()
 
     def kill(self, process: Process) -> None:
         """End a process of the operator where it is."""
@@ -163,7 +180,7 @@ class World(people.People):
         await self.sandbox.start()
         for node in (*fleet(self.scenario.nodes, 0), cpu_node("cpu-1")):
             self.sandbox.add_node(node)
-        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *all_crds()):
+        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *map(policies.loosened, all_crds())):
             self.sandbox.apply(obj)
         self.sandbox.apply(self._first_policy())
         if self.scenario.rollout is not None:
@@ -197,11 +214,19 @@ class World(people.People):
         self.tell("", f"fault {fault.kind}")
         end = self._try(lambda: KINDS[fault.kind].play(self, fault))
         if end is not None:
-            heapq.heappush(self._ends, (fault.at + fault.seconds, next(self._names), lambda: self._end(fault, end)))
+            self.later(fault.seconds, lambda: self._end(fault, end))
+
+    def later(self, seconds: float, act: End) -> None:
+        """Put something on the calendar; all that is there happens at once when the faults end."""
+
+        def happen() -> None:
+            self._try(act)
+
+        heapq.heappush(self._ends, (self.now() - self.began + seconds, next(self._names), happen))
 
     def _end(self, fault: Fault, end: End) -> None:
         self.tell("", f"end of {fault.kind}")
-        self._try(end)
+        end()
 
     def _try(self, act: Callable[[], End | None]) -> End | None:
         """Let somebody act on what may not be there any more."""
@@ -278,20 +303,21 @@ class World(people.People):
         """Add a line to the story of the run."""
         self.story.append(Told(round(self.now() - self.began, 3), about, text))
 
-    def gpu_users(self, node: str) -> list[str]:
-        """Return the pods on a node that use a GPU or hold its driver, and so must go before the driver does."""
-        found = []
+    def gpu_users(self, node: str) -> dict[str, bool]:
+        """Return the pods on a node that must go before the driver does, and whether they only hold the driver."""
+        found = {}
         for pod in self.sandbox.store.lookup("pods", "node", node):
             if pod["metadata"]["namespace"] != WORKLOAD_NAMESPACE or pod["status"].get("phase") in ("Succeeded", "Failed"):
                 continue
-            if gpus_wanted(pod["spec"]) or "holds" in (pod["metadata"].get("labels") or {}):
-                found.append(pod["metadata"]["name"])
+            uses_gpu = bool(gpus_wanted(pod["spec"])) or self.claims_gpus(pod)
+            if uses_gpu or "holds" in (pod["metadata"].get("labels") or {}):
+                found[pod["metadata"]["name"]] = not uses_gpu
         return found
 
     def has_driver_pod(self, node: str, version: int) -> bool:
-        """Tell whether a node has had a driver pod since a version, and still has it."""
+        """Tell whether a node has had a driver pod since before a version, and still has it."""
         return any((pod["metadata"].get("labels") or {}).get("app") == names.DRIVER_APP
-                   and self.watch.first_version(pod) <= version for pod in self.sandbox.store.lookup("pods", "node", node))
+                   and 0 < self.watch.bound_at(pod) <= version for pod in self.sandbox.store.lookup("pods", "node", node))
 
     def add_gpu_node(self, name: str) -> None:
         """Add a node with GPUs."""

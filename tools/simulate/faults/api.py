@@ -19,7 +19,7 @@ Trouble = Callable[[Request, Proceed], Answer | Stream]
 
 SHORT = (1.0, 60.0)
 WATCHED = ("nodes", "pods", "daemonsets.apps", "controllerrevisions.apps", "clusterpolicies.nvidia.com",
-           "poddisruptionbudgets.policy", "rolloutpolicies.gpuward.io")
+           "poddisruptionbudgets.policy", "rolloutpolicies.gpuward.io", "resourceclaims.resource.k8s.io")
 
 
 def _disturb(world: World, fault: Fault, trouble: Trouble) -> End:

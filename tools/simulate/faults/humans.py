@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuward import names
 from gpuward.model.record import format_time
-from gpuward.model.states import State
+from gpuward.model.states import IN_PROGRESS, State
 from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 RELABELS = tuple(str(state) for state in State if state)
+UNDER_WAY = sorted(IN_PROGRESS - {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
 GARBAGE_RECORDS = ("{", "null", '{"state":"nonsense","since":"yesterday"}', "[]", '{"state":"upgrade-done"}', "ü" * 50,
                    '{"state":"cordon-required","since":"0001-01-01T00:00:00Z","cordon":"gpuward"}')
 
@@ -146,3 +147,52 @@ def delete_workload_pod(world: World, fault: Fault) -> None:
 def resume(world: World, fault: Fault) -> None:
     """Let a rollout go on that its failure budget has paused."""
     world.annotate_policy(names.RESUMED_AT, format_time(world.now()) if fault.level < 0.9 else "now, please")
+
+
+@kind("operands-off", weight=2, lasts=(20.0, 400.0))
+def operands_off(world: World, fault: Fault) -> End | None:
+    """Take the operands off a node for a while, best one that failed or waits for jobs, and meddle with its label then."""
+    rare = world.nodes_in(State.FAILED, State.WAIT_FOR_JOBS_REQUIRED)
+    node = world.pick(rare or world.gpu_nodes(), fault)
+    if node is None:
+        return None
+    _label(world, node, names.DEPLOY_OPERANDS, "false")
+    if fault.level > 0.4:
+        world.later(fault.seconds / 2, lambda: _label(world, node, names.UPGRADE_STATE, _state(world, fault)))
+    return lambda: _label(world, node, names.DEPLOY_OPERANDS, None)
+
+
+def _state(world: World, fault: Fault) -> str:
+    return world.scenario.random(f"{fault.at}/{fault.kind}").choice(RELABELS)
+
+
+@kind("nvidia-takes-over", weight=3, lasts=(10.0, 600.0))
+def nvidia_takes_over(world: World, fault: Fault) -> End | None:
+    """Leave a node as NVIDIA's operator does in mid-upgrade: no memory of ours, its own of a cordon that was there before."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    random = world.scenario.random(f"{fault.at}/{fault.kind}")
+    state, cordoned, foreign = random.choice(UNDER_WAY), random.random() < 0.7, random.random() < 0.5
+
+    def change(obj: Object) -> None:
+        obj["metadata"].setdefault("labels", {})[names.UPGRADE_STATE] = str(state)
+        annotations = obj["metadata"].setdefault("annotations", {})
+        for key in (names.UPGRADE_RECORD, names.INITIALLY_UNSCHEDULABLE):
+            annotations.pop(key, None)
+        if cordoned:
+            obj["spec"]["unschedulable"] = True
+        if cordoned and foreign:
+            annotations[names.INITIALLY_UNSCHEDULABLE] = "true"
+
+    world.change_node(node, change)
+    world.watch.record_was_overwritten(node)
+    return (lambda: world.cordon(node, False)) if cordoned else None
+
+
+@kind("garbage-clocks", weight=1)
+def garbage_clocks(world: World, fault: Fault) -> None:
+    """Write nonsense where the start times of a node's waits are, and of its loss of discovery."""
+    keys = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.DISCOVERY_LOST)
+    if node := world.some_node(fault):
+        _annotate(world, node, keys[int(fault.level * len(keys))], "since yesterday" if fault.pick < 0.5 else "9" * 30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpuward import names
+from gpuward.model.states import State
 from gpuward.sandbox.sim.faults import Fault as PodFault
 from gpuward.sandbox.sim.faults import FaultKind
 from tools.simulate.faults.kinds import End, kind
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from tools.simulate.world import World
 
 Object = dict[str, Any]
+
+FINALIZER = "cloud.example.com/volumes"
+"""What holds a node that is being deleted."""
 
 
 @kind("node-not-ready", weight=2, lasts=(5.0, 400.0))
@@ -44,6 +48,23 @@ def removed(world: World, fault: Fault) -> None:
         world.sandbox.remove_node(node)
 
 
+@kind("node-deleting", weight=2, lasts=(10.0, 300.0))
+def deleting(world: World, fault: Fault) -> End | None:
+    """Delete a node that a finalizer still holds, best one that waits; an empty one of the same name may come after it."""
+    node = world.pick(world.nodes_in(State.UPGRADE_REQUIRED) or world.gpu_nodes(), fault)
+    if node is None or len(world.gpu_nodes()) <= 2:
+        return None
+    world.change_node(node, lambda obj: obj["metadata"].update(finalizers=[FINALIZER]))
+    world.sandbox.remove_node(node)
+
+    def end() -> None:
+        world.change_node(node, lambda obj: obj["metadata"].update(finalizers=[]))
+        if fault.level < 0.6:
+            world.add_gpu_node(node)
+
+    return end
+
+
 @kind("node-added", weight=1)
 def added(world: World, fault: Fault) -> None:
     """Let an autoscaler add a node."""
@@ -59,6 +80,15 @@ def replaced(world: World, fault: Fault) -> End | None:
         return None
     world.sandbox.remove_node(node)
     return lambda: world.add_gpu_node(node)
+
+
+@kind("second-driver-pod", weight=2, lasts=(20.0, 400.0))
+def second_driver_pod(world: World, fault: Fault) -> End | None:
+    """Let a driver pod that nobody owns run on a node beside its own, best on one that waits."""
+    node = world.pick(world.nodes_in(State.UPGRADE_REQUIRED) or world.gpu_nodes(), fault)
+    if node is None:
+        return None
+    return world.run_second_driver(f"former-driver-{fault.at:.3f}".replace(".", "-"), node)
 
 
 def _without_discovery(node: Object) -> None:

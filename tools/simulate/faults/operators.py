@@ -25,12 +25,26 @@ def away(world: World, fault: Fault) -> End:
     return world.begin_operator_if_none
 
 
-@kind("two-operators", weight=2, lasts=(1.0, 15.0))
+@kind("two-operators", weight=3, lasts=(1.0, 15.0))
 def two_operators(world: World, fault: Fault) -> End:
-    """Start another operator while the old one still believes that it leads."""
+    """Start another operator, which is elected, while the old one still believes that it leads."""
     old = world.leader
     world.begin_operator()
     return lambda: world.kill(old)
+
+
+@kind("handover", weight=2, lasts=(1.0, 60.0))
+def handover(world: World, fault: Fault) -> End:
+    """Let another operator look on, and be elected later; the old one goes on for a while in the belief that it leads."""
+    new = world.begin_standby()
+
+    def end() -> None:
+        if new.runs:
+            old = world.leader
+            world.elect(new)
+            world.later(15.0 * fault.level, lambda: world.kill(old))
+
+    return end
 
 
 @kind("clock-jump", weight=1)

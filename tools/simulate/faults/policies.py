@@ -5,8 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from gpuward import names
 from tools.simulate.faults.kinds import End, kind
-from tools.simulate.policies import BROKEN_LIMIT, VERSIONS, rollout_policy, upgrade_policy
+from tools.simulate.people import DAEMONSETS, POLICIES
+from tools.simulate.policies import BROKEN_LIMIT, BROKEN_SETTINGS, VERSIONS, is_broken, rollout_policy, upgrade_policy
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
@@ -23,8 +25,30 @@ def _random(world: World, fault: Fault) -> Random:
 def change_driver(world: World, fault: Fault) -> None:
     """Ask for another driver version, newer or older."""
     versions = [version for version in VERSIONS if version != world.driver_version()]
-    version = versions[int(fault.pick * len(versions))]
-    world.change_policy(lambda spec: spec["driver"].update(version=version))
+    world.set_driver_version(versions[int(fault.pick * len(versions))])
+
+
+@kind("roll-back", weight=2)
+def roll_back(world: World, fault: Fault) -> None:
+    """Ask for the driver version before, while nodes are on their way to the new one if there are any."""
+    if world.former_driver:
+        world.set_driver_version(world.former_driver)
+
+
+@kind("driver-off", weight=0.5, lasts=(5.0, 120.0))
+def driver_off(world: World, fault: Fault) -> End:
+    """Turn the driver off for a while, which removes it from all nodes."""
+    world.change_policy(lambda spec: spec["driver"].update(enabled=False))
+    return lambda: world.change_policy(lambda spec: spec["driver"].update(enabled=True))
+
+
+@kind("delete-driver-daemonset", weight=1)
+def delete_driver_daemonset(world: World, fault: Fault) -> None:
+    """Delete the driver's DaemonSet by hand, with its pods or without."""
+    for ds in world.sandbox.store.list(DAEMONSETS, names.DEFAULT_NAMESPACE):
+        if ds["metadata"]["labels"].get("app") == names.DRIVER_APP:
+            propagation = "Orphan" if fault.level < 0.7 else "Background"
+            world.sandbox.store.delete(DAEMONSETS, names.DEFAULT_NAMESPACE, ds["metadata"]["name"], propagation=propagation)
 
 
 @kind("change-template", weight=1)
@@ -77,6 +101,39 @@ def pause(world: World, fault: Fault) -> End:
 def change_rollout_policy(world: World, fault: Fault) -> None:
     """Write gpuward's own settings anew."""
     world.set_rollout_policy(rollout_policy(_random(world, fault)))
+
+
+@kind("break-rollout-policy", weight=2, lasts=(5.0, 300.0))
+def break_rollout_policy(world: World, fault: Fault) -> End:
+    """Write settings that cannot be followed, and correct them later."""
+    before = world.rollout_spec() or {}
+    world.set_rollout_policy(before | BROKEN_SETTINGS[int(fault.pick * len(BROKEN_SETTINGS))])
+
+    def end() -> None:
+        if is_broken(world.rollout_spec() or {}):
+            world.set_rollout_policy(before if not is_broken(before) else {})
+
+    return end
+
+
+@kind("garbage-kept-policy", weight=1)
+def garbage_kept_policy(world: World, fault: Fault) -> None:
+    """Write nonsense where gpuward keeps the last upgrade policy that could be followed."""
+    world.annotate_policy(names.VALID_UPGRADE_POLICY, "{" if fault.level < 0.5 else '{"max_unavailable":"abc"}')
+
+
+@kind("second-policy", weight=1, lasts=(5.0, 300.0))
+def second_policy(world: World, fault: Fault) -> End:
+    """Write another ClusterPolicy, with other wishes, beside the one in force: it is to be ignored."""
+    spec = world.policy_spec()
+    other = {**spec, "driver": {**spec["driver"], "version": VERSIONS[0], "upgradePolicy": upgrade_policy(_random(world, fault))}}
+    world.sandbox.apply({"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "second"}, "spec": other})
+
+    def end() -> None:
+        if world.sandbox.store.find(POLICIES, None, "second") is not None:
+            world.sandbox.store.delete(POLICIES, None, "second")
+
+    return end
 
 
 @kind("remove-rollout-policy", weight=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuward import names
 from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:
@@ -54,3 +55,22 @@ def holder(world: World, fault: Fault) -> End | None:
     if node is None:
         return None
     return world.run_bare_pod(f"holder-{fault.at:.3f}".replace(".", "-"), node, holds=True)
+
+
+@kind("static-pod", weight=1, lasts=(20.0, 600.0))
+def static_pod(world: World, fault: Fault) -> End | None:
+    """Let a node's kubelet run a GPU pod from a manifest on its disk: nothing can evict it."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    return world.run_static_pod(f"static-{fault.at:.3f}".replace(".", "-"), node)
+
+
+@kind("pod-with-claim", weight=2, lasts=(20.0, 900.0))
+def pod_with_claim(world: World, fault: Fault) -> End | None:
+    """Start a pod whose ResourceClaim has GPUs, or devices that are none of NVIDIA's."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    driver = names.DRA_DRIVER if fault.level < 0.7 else "net.example.com"
+    return world.run_pod_with_claim(f"claim-{fault.at:.3f}".replace(".", "-"), node, driver)
