@@ -16,17 +16,23 @@ from click.testing import CliRunner, Result
 
 from gpuward import names
 from gpuward.cli.explain import explain, unknown_node
+from gpuward.cli.explanation import prospects
 from gpuward.cli.leader import Leader, find_leader, judge
 from gpuward.cli.status import status
 from gpuward.errors import Forbidden, InputError
 from gpuward.kube.client import Client
 from gpuward.kube.lease import micro_time
 from gpuward.kube.transport import Response
+from gpuward.model.plan import Hold, NodeStatus, Reason
+from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.rollout import RolloutSettings
+from gpuward.model.states import State
 from gpuward.sandbox.api import ApiServer
 from gpuward.sandbox.messages import Answer, Request, Stream, refusal
 from gpuward.sandbox.server import HttpServer
 from gpuward.sandbox.store import Store
 from gpuward.sandbox.timeloop import LoopClock, run_virtual
+from tests.build import policy
 from tests.journeys.stage import Stage
 from tests.kube.scripted import ScriptedTransport
 
@@ -148,6 +154,31 @@ def test_a_lease_that_may_not_be_read_is_told_and_no_failure(ask: Ask) -> None:
 
 def test_the_table_tells_of_the_operator_too(ask: Ask) -> None:
     assert ask(command=status).stdout.splitlines()[1] == "operator gpuward-abc renewed its Lease 3s ago"
+
+
+def emptied(until: float | None = NOW, state: State = State.POD_DELETION_REQUIRED) -> NodeStatus:
+    return NodeStatus(state, 0.0, Hold(Reason.EVICTING, until=until))
+
+
+KILLING = policy(rollout=RolloutSettings(kill_at_deadline=True))
+DRAINING = policy(drain=Drain(enable=True))
+
+
+@pytest.mark.parametrize(("status", "rules", "told"), [
+    (emptied(None), policy(), "They are waited for without limit"),
+    (emptied(), policy(), "If the time is up before they have gone, the upgrade of this node fails"),
+    (emptied(), DRAINING, "If the time is up before they have gone, the node is drained"),
+    (emptied(state=State.DRAIN_REQUIRED), DRAINING, "If the time is up before they have gone, the upgrade of this node fails"),
+    (emptied(), KILLING, "Those that are still there when the time is up are deleted"),
+])
+def test_who_waits_for_pods_to_go_is_told_what_comes_next(status: NodeStatus, rules: UpgradePolicy, told: str) -> None:
+    (note,) = prospects(status, rules)
+    assert note == f"nothing has to be done yet: pods have their grace periods to end. {told}"
+
+
+@pytest.mark.parametrize(("turn", "told"), [(31, []), (57, ["56 nodes start before it: its turn comes without anybody's help"])])
+def test_a_node_far_down_the_queue_is_told_how_many_are_before_it(turn: int, told: list[str]) -> None:
+    assert list(prospects(NodeStatus(State.UPGRADE_REQUIRED, 0.0, Hold(Reason.PARALLEL_LIMIT), turn=turn), policy())) == told
 
 
 @pytest.mark.parametrize(("name", "near"), [("gpu1", "gpu-1"), ("1", "gpu-1, gpu-10"), ("x", "kubectl get nodes")])

@@ -22,7 +22,8 @@ from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.remedies import Remedy, helps, ordinal, outlook, remedies
+from gpuward.upgrade.remedies import Remedy, fixes, helps, ordinal, outlook, remedies
+from gpuward.upgrade.remedies.fixes import Case
 from tests import build
 from tests.build import NOW, PAUSED, cluster, driver_pod, fleet, gpu_pod, hold_of, node, policy, under_way
 from tests.upgrade.test_properties import examples, fleets, policies
@@ -83,7 +84,24 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     "node not ready": (
         of(node(state=State.UPGRADE_REQUIRED, ready=False)), Reason.NODE_NOT_READY, [("get node n0 Ready again", AT_ONCE)],
     ),
-    "no driver pod": (World(cluster([under_way(State.UPGRADE_REQUIRED)])), Reason.DRIVER_POD_MISSING, []),
+    "no driver pod": (
+        World(cluster([under_way(State.UPGRADE_REQUIRED)])), Reason.DRIVER_POD_MISSING,
+        [("let DaemonSet gpu-operator/nvidia-driver-daemonset make a driver pod here", AT_ONCE)],
+    ),
+    "driver pod that finds no place": (
+        World(cluster([under_way(State.POD_RESTART_REQUIRED)], [driver_pod("", ready=False, waiting="Unschedulable")])),
+        Reason.DRIVER_POD_MISSING,
+        [("let the scheduler place the driver pods that have no node",
+          "this node goes on")],
+    ),
+    "no driver pod yet": (
+        World(cluster([under_way(State.POD_RESTART_REQUIRED, since=NOW)])), Reason.DRIVER_POD_MISSING, [],
+    ),
+    "pod that ends": (of(under_way(State.POD_DELETION_REQUIRED), gpu_pod(deleting=True)), Reason.EVICTING, []),
+    "pod that does not end": (
+        of(under_way(State.POD_DELETION_REQUIRED), gpu_pod(deleting=True, grace=0.0)), Reason.EVICTING,
+        [("get pod default/train to end", "this node goes on")],
+    ),
     "template that settles": (of(QUEUED, settled=False), Reason.TEMPLATE_SETTLING, []),
     "bare pod": (
         of(QUEUED, gpu_pod(owner=None)), Reason.PROTECTED_PODS,
@@ -210,6 +228,11 @@ def test_two_settings_are_shown_together_where_one_alone_changes_nothing() -> No
 def test_a_pod_that_would_be_in_the_way_for_another_reason_is_no_remedy() -> None:
     world = of(QUEUED, build.pod(owner="DaemonSet", holds="runtimeClass nvidia"))
     assert not [do for do, _ in said(world) if "evicted" in do]
+
+
+def test_the_rollout_of_an_nvidia_driver_is_resumed_by_its_name() -> None:
+    case = Case(cluster([QUEUED]), replace(ACTIVE, driver="a"))
+    assert fixes.resume(case, NOW).command == "gpuward resume --driver a"
 
 
 def test_a_node_that_is_not_held_needs_nothing() -> None:

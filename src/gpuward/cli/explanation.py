@@ -10,7 +10,7 @@ from gpuward import names
 from gpuward.cli.look import Picture
 from gpuward.controllers.policies import ActivePolicy
 from gpuward.model.actions import PatchNode
-from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.plan import NodeStatus, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
@@ -19,7 +19,7 @@ from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gathering import gather
 from gpuward.upgrade.leaving import Leaving
-from gpuward.upgrade.remedies import Remedy, remedies
+from gpuward.upgrade.remedies import MOST_STEPS, TURN, Remedy, remedies
 from gpuward.upgrade.unmanaged import driver_daemonsets, missing_labels, why_unmanaged
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
@@ -68,7 +68,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         failure=facts.record.failure,
         cordon=_owner(facts),
         pods=_pods(facts, upgrades, snapshot),
-        notes=tuple(_notes(facts, picture, knows_budgets)),
+        notes=(*prospects(plan.nodes[name], upgrades), *_notes(facts, picture, knows_budgets)),
         remedies=remedies(snapshot, upgrades, picture.now, name),
     )
 
@@ -114,6 +114,24 @@ def _obstacle(pod: PodView, snapshot: Snapshot) -> str:
     over = (budget for budget in snapshot.budgets if budget.covers(pod))
     tight = next((budget for budget in over if budget.allowed <= 0 and not budget.lets_go(pod)), None)
     return f"disruption budget {tight.ref} lets none go now" if tight else ""
+
+
+def prospects(status: NodeStatus, policy: UpgradePolicy) -> Iterator[str]:
+    """Tell what becomes of a node that waits for something that nobody needs to do."""
+    reason = status.hold.reason if status.hold is not None else None
+    if reason in TURN and status.turn > MOST_STEPS:
+        yield f"{status.turn - 1} nodes start before it: its turn comes without anybody's help"
+    if reason is Reason.EVICTING:
+        yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
+
+
+def _at_the_end(status: NodeStatus, policy: UpgradePolicy) -> str:
+    if status.hold is None or status.hold.until is None:
+        return "They are waited for without limit"
+    if policy.rollout.kill_at_deadline:
+        return "Those that are still there when the time is up are deleted"
+    drained = status.state is State.POD_DELETION_REQUIRED and policy.drain.enable
+    return "If the time is up before they have gone, " + ("the node is drained" if drained else "the upgrade of this node fails")
 
 
 def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[str]:

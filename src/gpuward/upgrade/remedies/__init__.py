@@ -28,7 +28,8 @@ MOST_PAIRS = 10
 MOST_STEPS = 31
 """By how much a limit is raised at most: far down the queue of a large fleet a node just waits for its turn."""
 _POD_IN_THE_WAY = frozenset({Reason.PROTECTED_PODS, Reason.HELD_DEVICES})
-_TURN = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
+TURN = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
+"""Reasons of nodes that wait for others to be done."""
 
 
 class Remedy(msgspec.Struct, frozen=True):
@@ -121,12 +122,12 @@ def helps(before: Plan, after: Plan, name: str) -> bool:
     if becomes.hold.reason is Reason.UNDECIDED:
         return False
     same = was.hold is not None and _waits_for(was.hold) == _waits_for(becomes.hold)
-    return not same or (becomes.hold.reason in _TURN and _moves(after) and not _moves(before))
+    return not same or (becomes.hold.reason in TURN and _moves(after) and not _moves(before))
 
 
 def _waits_for(hold: Hold) -> tuple[object, ...]:
     """Return what a node waits for: the same pod in its way, or its turn, for another reason is no progress."""
-    reason = "a pod" if hold.reason in _POD_IN_THE_WAY else "its turn" if hold.reason in _TURN else hold.reason
+    reason = "a pod" if hold.reason in _POD_IN_THE_WAY else "its turn" if hold.reason in TURN else hold.reason
     return reason, hold.args.get("pod"), hold.args.get("budget")
 
 
@@ -143,7 +144,7 @@ def outlook(before: NodeStatus, after: NodeStatus) -> str:
         return "this node starts at once"
     if after.hold is None:
         return "this node goes on at once"
-    if after.hold.reason in _TURN:
+    if after.hold.reason in TURN:
         place = f" ({ordinal(after.turn)})" if after.turn else ""
         return f"this node then waits for its turn{place}"
     if after.state in IN_PROGRESS:

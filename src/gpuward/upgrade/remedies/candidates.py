@@ -13,8 +13,10 @@ from gpuward import names
 from gpuward.model.plan import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.remedies import fixes
+from gpuward.upgrade.remedies.driver_pod import make_driver_pod
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.pods import (
+    end_pods,
     finish_jobs,
     free_devices,
     more_budget,
@@ -123,7 +125,10 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.BUDGET_USED_UP: more_budget,
     Reason.UNAVAILABLE_LIMIT: _more_unavailable,
     Reason.PARALLEL_LIMIT: _more_parallel,
+    Reason.DRIVER_POD_MISSING: make_driver_pod,
     Reason.JOBS_RUNNING: finish_jobs,
+    Reason.EVICTING: end_pods,
+    Reason.KILLING: end_pods,
     Reason.EVICTION_REFUSED: push_out,
     Reason.FAILED: _try_again,
     Reason.RETRY_LATER: _try_again,

@@ -113,6 +113,16 @@ def remove_static_pod(node: NodeView, pod: PodView) -> Fix:
     return Fix(do, partial(_without, gone=places([pod])))
 
 
+def end_pods(pods: Collection[PodView]) -> Fix:
+    """Return the fix for pods that were asked to end and do not."""
+    listed = " and ".join(str(pod.ref) for pod in pods)
+    first = next(iter(pods))
+    what = "pods" if len(pods) > 1 else "pod"
+    do = (f"get {what} {listed} to end (kubectl describe pod {first.name} -n {first.namespace} says what keeps it: a finalizer, "
+          "a process that does not stop)")
+    return Fix(do, partial(_without, gone=places(pods)))
+
+
 def places(pods: Collection[PodView]) -> frozenset[tuple[str, str, str]]:
     """Return node, namespace and name of pods."""
     return frozenset((pod.node, pod.namespace, pod.name) for pod in pods)

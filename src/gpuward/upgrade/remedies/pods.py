@@ -9,16 +9,16 @@ import msgspec
 from gpuward.model.budgets import BudgetView
 from gpuward.model.policy import Drain, PodDeletion
 from gpuward.model.rollout import DeviceHolders
+from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.upgrade.gathering import is_driver_pod
 from gpuward.upgrade.remedies import fixes
 from gpuward.upgrade.remedies.fixes import Dial, Fix
-from gpuward.upgrade.remedies.question import Candidate, Question
+from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 
 MOST_PODS = 5
 """Pods that one fix deletes at most; beyond that nobody wants to do it by hand."""
 replace = msgspec.structs.replace
-
 
 
 def _removal(question: Question, pods: Iterable[PodView]) -> Iterator[Fix]:
@@ -121,6 +121,14 @@ def push_out(question: Question) -> Iterator[Candidate]:
     pod = question.pod()
     for fix in _removal(question, [pod] if pod else ()):
         yield Fix(f"{fix.do}, which asks no disruption budget", fix.change, fix.command)
+
+
+def end_pods(question: Question) -> Iterator[Candidate]:
+    """End pods that should have ended by now: nothing but their grace periods takes time."""
+    leaving = question.node.draining if question.node.state is State.DRAIN_REQUIRED else question.node.leaving
+    overdue = [pod for pod in leaving.pods if pod.deleting and question.now >= question.hold.since + pod.grace + SOON]
+    if overdue:
+        yield fixes.end_pods(overdue[:MOST_PODS])
 
 
 def one_driver_pod(question: Question) -> Iterator[Candidate]:

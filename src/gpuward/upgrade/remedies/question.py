@@ -10,6 +10,8 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.remedies.fixes import Case, Dial, Fix
 
 Candidate = Fix | Dial
+SOON = 60.0
+"""Seconds in which Kubernetes does by itself what it was asked to: before they are over nobody has to look after it."""
 
 
 class Question(msgspec.Struct, frozen=True):

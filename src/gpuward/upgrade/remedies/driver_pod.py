@@ -1,0 +1,46 @@
+"""What might help a node that has no driver pod: that a DaemonSet makes the one that it owes it, and that it finds its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.views import DaemonSetView, Owner, PodView
+from gpuward.upgrade.gathering import drives, is_driver_pod
+from gpuward.upgrade.remedies.fixes import Case, Fix
+from gpuward.upgrade.remedies.question import SOON, Candidate, Question
+
+replace = msgspec.structs.replace
+
+
+def make_driver_pod(question: Question) -> Iterator[Candidate]:
+    """Get a driver pod onto the node. What is in its way stands in other objects than are read here, so commands show it."""
+    case, view = question.case, question.view
+    ds = next((ds for ds in case.snapshot.daemonsets if drives(ds, case.policy) and not ds.deleting
+               and ds.node_selector.items() <= view.labels.items()), None)
+    if ds is None or question.now < question.hold.since + SOON:
+        return
+    pods = case.snapshot.pods.get("", ())
+    homeless = next((pod for pod in pods if pod.waiting and is_driver_pod(pod, case.snapshot.namespace)), None)
+    if homeless is None:
+        do = (f"let DaemonSet {ds.ref} make a driver pod here (kubectl describe daemonset {ds.name} -n {ds.namespace} and "
+              f"kubectl describe node {view.name} say what is in the way: a quota, an affinity, a taint)")
+    else:
+        do = (f"let the scheduler place the driver pods that have no node (kubectl describe pod {homeless.name} -n "
+              f"{homeless.namespace} says what one of them lacks)")
+    yield Fix(do, partial(_with, pod=_made(ds, question)))
+
+
+def _made(ds: DaemonSetView, question: Question) -> PodView:
+    """Return the pod that the DaemonSet would make."""
+    labels = {names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.REVISION_HASH: question.node.target}
+    return PodView(ds.namespace, f"{ds.name}-{question.view.name}", node=question.view.name, labels=labels, phase="Running",
+                   owner=Owner("DaemonSet", ds.name, ds.uid), ready=True, created=question.now)
+
+
+def _with(case: Case, pod: PodView) -> Case:
+    pods = {**case.snapshot.pods, pod.node: (*case.snapshot.pods.get(pod.node, ()), pod)}
+    return replace(case, snapshot=replace(case.snapshot, pods=pods))
