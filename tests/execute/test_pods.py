@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -47,6 +48,19 @@ def test_a_refused_eviction_is_remembered_with_its_time_and_number_until_the_pod
         bench.sandbox.store.delete("pods", "ml", pod.name, grace_seconds=0)
         await asyncio.sleep(1)
         assert pod.uid not in bench.cluster.observe().refusals
+
+    on_a_bench(play)
+
+
+def test_a_refused_deletion_is_remembered_as_well() -> None:
+    async def play(bench: Bench) -> None:
+        def forbid(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            return messages.refusal(errors.Forbidden("pods is forbidden")) if request.method == "DELETE" else proceed()
+
+        bench.transport.interfere = forbid
+        pod = bench.pods("web")[0]
+        (outcome,) = await bench.execute(DeletePod(pod.ref, pod.node))
+        assert bench.cluster.observe().refusals[pod.uid].message == outcome.error == "pods is forbidden"
 
     on_a_bench(play)
 

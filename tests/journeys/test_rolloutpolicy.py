@@ -9,10 +9,14 @@ import yaml
 
 from gpuward.cli.resume import resume_rollout
 from gpuward.crd.generate import CUSTOM_RESOURCES, crd
+from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from gpuward.sandbox.messages import Answer, Request, Stream, refusal
 from gpuward.sandbox.sim.faults import Fault, FaultKind
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from gpuward.upgrade.explain import sentence
+from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
@@ -87,6 +91,26 @@ async def test_a_deadline_of_the_policy_is_kept(stage: Stage) -> None:
     begun = stage.clock.now()
     await stage.until(lambda: stage.state("gpu-1") == State.FAILED)
     assert 115 < stage.clock.now() - begun < 125
+
+
+def keeps_workloads(request: Request, proceed: Proceed) -> Answer | Stream:
+    """Let pods of users be deleted by nobody, as where that right was taken from the operator's role."""
+    if request.method == "DELETE" and f"/namespaces/{WORKLOAD_NAMESPACE}/pods/" in request.path:
+        return refusal(Forbidden("pods is forbidden"))
+    return proceed()
+
+
+@on_stage(gpu_nodes=1, upgrade={**ONE, "podDeletion": {"timeoutSeconds": 30}}, interfere=keeps_workloads)
+async def test_a_pod_that_may_not_be_killed_is_named_on_its_node_with_the_refusal(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, killAtDeadline=True, retries=0)
+    await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "Killing")
+    await stage.rest(1)
+    assert "its deletion is refused: pods is forbidden" in sentence(stage.operator.plan.holds["gpu-1"])
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED)
+    assert "(pods is forbidden)" in sentence(stage.operator.plan.holds["gpu-1"])
 
 
 @on_stage(gpu_nodes=2, upgrade=ONE)

@@ -12,6 +12,7 @@ from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
 from gpuward.model.views import PodView
+from gpuward.upgrade.explain import sentence
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, pod, policy, under_way
 from tests.upgrade.one import ask
 
@@ -45,6 +46,21 @@ def test_when_its_time_is_up_it_is_deleted_with_its_own_grace_whatever_its_budge
 def test_a_killed_pod_is_not_killed_twice_but_waited_for() -> None:
     answer = ask(DELETING, OLD, gpu_pod(deleting=True), policy=killing(), now=END + 1)
     assert (answer.reason, answer.plan.actions) == (Reason.KILLING, ())
+
+
+def test_a_pod_that_may_not_be_killed_is_named_with_the_refusal() -> None:
+    pods = [gpu_pod(name="a", deleting=True), gpu_pod(name="b")]
+    refusals = {pods[1].uid: Refusal(END + 1, 2, "pods is forbidden")}
+    answer = ask(DELETING, OLD, *pods, policy=killing(), now=END + 2, refusals=refusals)
+    assert answer.reason is Reason.KILLING
+    assert sentence(answer.hold).endswith("pod default/b has ended (2 in all); its deletion is refused: pods is forbidden")
+    assert answer.deleted == ["b"], "the right may be given any moment"
+
+
+def test_a_refused_eviction_is_no_refused_kill() -> None:
+    pod = gpu_pod()
+    answer = ask(DELETING, OLD, pod, policy=killing(), now=END, refusals={pod.uid: Refusal(END - 1, 9, "the budget says no")})
+    assert "refused" not in sentence(answer.hold)
 
 
 def test_a_pod_that_does_not_end_after_its_grace_fails_the_node() -> None:

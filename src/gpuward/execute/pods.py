@@ -40,7 +40,7 @@ def _as_deleting(pod: PodView) -> PodView:
 
 
 async def delete_pod(world: World, action: DeletePod) -> None:
-    """Delete a pod of ours, after a last look at its node where that is asked for.
+    """Delete a pod, after a last look at its node where that is asked for; a refusal is remembered, so that people are told.
 
     Raises:
         CalledOff: a pod that must leave is on the node. It is in the cache now, so the next decision knows.
@@ -55,6 +55,8 @@ async def delete_pod(world: World, action: DeletePod) -> None:
         cluster.pods.gone(key, ref.uid)
     except errors.GpuwardError as error:
         await settle_after(error, world, resources.PODS, cluster.pods, key)
+        if isinstance(error, errors.ApiError):
+            cluster.refused(ref, world.clock.now(), str(error))
         raise
     else:
         cluster.pods.deleted(key, ref.uid, answer.body)

@@ -196,11 +196,15 @@ class _Eviction(msgspec.Struct, frozen=True):
         return Hold(Reason.EVICTION_REFUSED, args, since, self.until)
 
     def _kill(self) -> Wait:
-        args = {"pods": len(self.leaving.pods), "pod": str(self.leaving.pods[0].ref)}
+        begun, staying = self.until or 0.0, self._staying()
+        refusals = {uid: refusal for uid, refusal in self.node.refusals.items() if refusal.at >= begun}
+        refused = next((pod for pod in staying if pod.uid in refusals), None)
+        told = f"; its deletion is refused: {refusals[refused.uid].message}" if refused else ""
+        args = {"pods": len(self.leaving.pods), "pod": str((refused or self.leaving.pods[0]).ref), "refused": told}
         why = "the time to evict it is up, and killAtDeadline is set"
         return Wait(
-            Hold(Reason.KILLING, args, self.until or 0.0, self.killed_by),
-            actions=tuple(DeletePod(pod.ref, self.node.node.name, why=why) for pod in self._staying()),
+            Hold(Reason.KILLING, args, begun, self.killed_by),
+            actions=tuple(DeletePod(pod.ref, self.node.node.name, why=why) for pod in staying),
             recordon=not self.node.unschedulable,
             retry_at=self.killed_by,
         )

@@ -25,7 +25,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",
     Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
     Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts} attempts): {message}",
-    Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all)",
+    Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all){refused}",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
     Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",
