@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpuward import names
-from tests.controlplane.plane import OPERATOR, WRITES, NodeWatch, Plane
+from tests.controlplane.plane import OPERATOR, PATIENCE, WRITES, NodeWatch, Plane
 from tests.controlplane.steps import NODES, check_limit, protect, upgrade
 
 pytestmark = pytest.mark.controlplane
@@ -51,6 +51,8 @@ def test_status_agrees_with_the_cluster(installed: Plane) -> None:
 
 def test_a_restarted_operator_writes_nothing(installed: Plane) -> None:
     """Start a second operator beside the first, which is idle: what both agree on is not written again."""
+    installed.kubectl("wait", "clusterpolicy/cluster-policy", "--for=condition=DriverUpgrade", f"--timeout={PATIENCE:.0f}s")
+    installed.policy_ready()
     with installed.audited() as requests:
         installed.first_verdict()
     asked = [entry for entry in requests if entry["user"]["username"] == OPERATOR]
