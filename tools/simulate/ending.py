@@ -66,7 +66,8 @@ def heal(world: World) -> None:
     for name in world.gpu_nodes():
         world.recover(name)
         world.rediscover(name)
-    world.set_budget("inference", 3)
+    for workload in ("inference", "two-budgets"):  # there may be no room for pods that went, and so no end to a refusal
+        world.set_budget(workload, 2 * world.scenario.nodes)
     world.remove_budget("two-budgets-too")
     for workload in ("training", "holder"):
         world.remove_workload(workload, DEPLOYMENTS)
