@@ -39,13 +39,15 @@ def test_the_first_policy_is_in_force() -> None:
     assert active.valid is not None
 
 
-def test_an_edit_is_read_and_a_change_of_the_status_alone_is_not_decoded_again() -> None:
+def test_an_edit_is_read_and_a_change_of_status_or_annotations_alone_is_not_decoded_again() -> None:
     reader = PolicyReader()
     first = reader.read(snapshot(view(maxParallelUpgrades=1)))
     again = msgspec.structs.replace(view(maxParallelUpgrades=1), version="2")
     second = reader.read(snapshot(again))
     assert second.policy is first.policy
     assert second.view is again
+    annotated = view(annotations={names.VALID_UPGRADE_POLICY: remember(first.upgrades)}, maxParallelUpgrades=1)
+    assert reader.read(snapshot(annotated)).policy is first.policy
     assert reader.read(snapshot(view(generation=2, maxParallelUpgrades=3))).upgrades.max_parallel_upgrades == 3
 
 

@@ -43,11 +43,18 @@ class Metrics:
         self.has_nfd_labels = self._gauge("reconciliation_has_nfd_labels", "Whether node feature discovery labelled nodes")
         self.status = self._gauge("reconciliation_status", "1: all is well, 0: operands are not ready, -1: no usable policy")
         self.last_success = self._gauge("reconciliation_last_success_ts_seconds", "When all was well last, Unix seconds")
+        self._upgrades: tuple[object, ...] = ()
+        """What the upgrade metrics say: most plans say the same as the one before."""
         self.total = Counter(PREFIX + "reconciliation", "Passes over the ClusterPolicy", registry=self.registry)
         self.failed = Counter(PREFIX + "reconciliation_failed", "Passes that found it not ready", registry=self.registry)
 
     def upgrades(self, plan: Plan) -> None:
         """Set the upgrade metrics from a plan."""
+        held = Counts(hold.reason for hold in plan.holds.values())
+        upgrades = (plan.auto_upgrade, plan.counts, held)
+        if upgrades == self._upgrades:
+            return
+        self._upgrades = upgrades
         for gauge in self._auto:
             gauge.set(plan.auto_upgrade)
         self._in_progress.set(plan.counts.in_progress)
@@ -55,7 +62,6 @@ class Metrics:
         self._failed.set(plan.counts.failed)
         self._available.set(plan.counts.available)
         self._pending.set(plan.counts.pending)
-        held = Counts(hold.reason for hold in plan.holds.values())
         for reason in Reason:
             self._held.labels(str(reason)).set(held[reason])
 

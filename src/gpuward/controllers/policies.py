@@ -18,6 +18,9 @@ from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 
+_Typed = tuple[ClusterPolicy | None, tuple[PolicyError, ...]]
+"""A policy, if it can be decoded, and what is wrong with it."""
+
 
 class ActivePolicy(msgspec.Struct, frozen=True):
     """Hold the policy in force. Without a `policy` there is none, or it cannot be decoded; `problems` say why."""
@@ -40,6 +43,7 @@ class PolicyReader:
     """Read the active ClusterPolicy of snapshots, decoding each version of its spec once."""
 
     def __init__(self) -> None:
+        self._typed: tuple[tuple[str, int], _Typed] | None = None
         self._last: tuple[tuple[object, ...], ActivePolicy] | None = None
         self._rollouts = RolloutReader()
 
@@ -52,11 +56,17 @@ class PolicyReader:
         last, resumed = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
         key = (view.uid, view.generation, last, resumed, rollout.key)
         if self._last is None or self._last[0] != key:
-            self._last = (key, _governed(_read(view), rollout))
+            self._last = (key, _governed(_active(view, self._type(view)), rollout))
         active = self._last[1]
         if active.view == view and active.rollout == rollout:
             return active
         return msgspec.structs.replace(active, view=view, rollout=rollout)
+
+    def _type(self, view: PolicyView) -> _Typed:
+        key = (view.uid, view.generation)
+        if self._typed is None or self._typed[0] != key:
+            self._typed = (key, _typed(view))
+        return self._typed[1]
 
 
 def _governed(active: ActivePolicy, rollout: ActiveRollout) -> ActivePolicy:
@@ -71,14 +81,17 @@ def _governed(active: ActivePolicy, rollout: ActiveRollout) -> ActivePolicy:
     return msgspec.structs.replace(active, upgrades=upgrades, rollout=rollout, resume_problem=problem)
 
 
-def _read(view: PolicyView) -> ActivePolicy:
-    problems = decode.violations_of(view.body, ClusterPolicy)
-    policy = None
-    if not problems:
-        policy = decode.cluster_policy(view.body)
-        problems = validate.cluster_policy(policy)
+def _typed(view: PolicyView) -> _Typed:
+    if problems := decode.violations_of(view.body, ClusterPolicy):
+        return None, tuple(problems)
+    policy = decode.cluster_policy(view.body)
+    return policy, tuple(validate.cluster_policy(policy))
+
+
+def _active(view: PolicyView, typed: _Typed) -> ActivePolicy:
+    policy, problems = typed
     if policy is None or problems:
-        return ActivePolicy(view, policy, tuple(problems), msgspec.structs.replace(kept(view.body), admit=False))
+        return ActivePolicy(view, policy, problems, msgspec.structs.replace(kept(view.body), admit=False))
     return ActivePolicy(view, policy, (), _upgrades(policy))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from gpuward.crd.durations import DURATION, DURATION_WISH
@@ -98,8 +99,13 @@ def _is_in_range(value: object, schema: Schema) -> bool:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Search as the API server does, to which `$` is the end of the text and not the place before a last newline."""
-    return re.search(re.sub(r"(?<!\\)\$$", r"\\Z", pattern), text) is not None
+    return _compiled(pattern).search(text) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile as the API server does, to which `$` is the end of the text and not the place before a last newline."""
+    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
 
 
 def _in_mapping(value: Mapping[Any, Any], schema: Schema, path: str) -> Iterator[PolicyError]:

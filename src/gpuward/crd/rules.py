@@ -101,8 +101,8 @@ def one_of(value: str | None, choices: tuple[str, ...], path: str) -> Iterator[P
 
 def environment(part: msgspec.Struct, path: str) -> Iterator[PolicyError]:
     """Refuse environment variables without a name, here and in the parts below."""
-    for info in msgspec.structs.fields(part):
-        value, below = getattr(part, info.name), field_path(path, info.encode_name)
+    for name, written in zip(part.__struct_fields__, part.__struct_encode_fields__, strict=True):
+        value, below = getattr(part, name), field_path(path, written)
         if isinstance(value, msgspec.Struct):
             yield from environment(value, below)
         elif isinstance(value, tuple):

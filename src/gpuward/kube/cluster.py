@@ -48,6 +48,7 @@ OWNED_KINDS: Final[dict[str, GVR]] = {
     "RuntimeClass": resources.RUNTIME_CLASSES,
 }
 """Kinds, besides DaemonSets, of which the operands have objects on every cluster."""
+_KINDS: Final = {**OWNED_KINDS, "ServiceMonitor": resources.SERVICE_MONITORS, "NVIDIADriver": resources.NVIDIA_DRIVERS}
 
 SETTLE_EVERY: Final = 1.0
 """Seconds between attempts to learn what became of a write without an answer."""
@@ -258,7 +259,7 @@ class Cluster:
 
     def _unlisted(self) -> dict[str, str]:
         caches: dict[str, Cache[Any, Any]] = {**self.owned, "NVIDIADriver": self.drivers}
-        return {kind: self._refused.get(_gvr(kind), "") for kind, cache in caches.items() if not cache.synced.is_set()}
+        return {kind: self._refused.get(_KINDS[kind], "") for kind, cache in caches.items() if not cache.synced.is_set()}
 
     def _note_nodes(self, changes: list[Change[Place, PodView]]) -> None:
         self._regroup.update(view.node for change in changes for view in (change.old, change.new) if view is not None)
@@ -368,7 +369,7 @@ class Cluster:
         yield resources.CLUSTER_POLICIES, self.policies
         yield resources.NVIDIA_DRIVERS, self.drivers
         for kind, cache in self.owned.items():
-            yield _gvr(kind), cache
+            yield _KINDS[kind], cache
 
     async def settle(self, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
         """Read one object and let the cache know. Raises what the read raises, but for NotFound."""
@@ -384,11 +385,6 @@ class Cluster:
 
 def _oldest_first(cache: Cache[str, PolicyView]) -> tuple[PolicyView, ...]:
     return tuple(sorted(cache.values(), key=lambda policy: (policy.created, policy.name)))
-
-
-def _gvr(kind: str) -> GVR:
-    others = {"ServiceMonitor": resources.SERVICE_MONITORS, "NVIDIADriver": resources.NVIDIA_DRIVERS}
-    return OWNED_KINDS.get(kind) or others[kind]
 
 
 def _owned_cache(kind: str) -> Cache[Place, OwnedView]:
