@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import traceback
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,8 @@ def results(seeds: Iterable[int], ranges: Ranges, jobs: int) -> Iterator[Result]
     if jobs <= 1:
         yield from (_quietly(seed, ranges) for seed in seeds)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    # Frozen, what was imported is not looked at by every collection of a process that lives for thousands of runs.
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=gc.freeze) as pool:
         for future in as_completed([pool.submit(_quietly, seed, ranges) for seed in seeds]):
             yield future.result()
 

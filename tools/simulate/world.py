@@ -7,6 +7,7 @@ import hashlib
 import heapq
 import itertools
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any, Final
 
@@ -180,7 +181,7 @@ class World(people.People):
         await self.sandbox.start()
         for node in (*fleet(self.scenario.nodes, 0), cpu_node("cpu-1")):
             self.sandbox.add_node(node)
-        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *map(policies.loosened, all_crds())):
+        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *_crds()):
             self.sandbox.apply(obj)
         self.sandbox.apply(self._first_policy())
         if self.scenario.rollout is not None:
@@ -277,7 +278,7 @@ class World(people.People):
                       dict(sorted(self.watch.met.items())), tuple(self.story))
 
     def _first_policy(self) -> Object:
-        policy: Object = msgspec.json.decode(msgspec.json.encode(default_policy()))
+        policy: Object = msgspec.json.decode(_default_policy())
         policy["metadata"]["name"] = people.POLICY
         policy["spec"]["driver"]["upgradePolicy"] = dict(self.scenario.upgrade)
         for operand in UNUSED:
@@ -322,6 +323,17 @@ class World(people.People):
     def add_gpu_node(self, name: str) -> None:
         """Add a node with GPUs."""
         self.sandbox.add_node(gpu_node(name, "A100"))
+
+
+@cache
+def _default_policy() -> bytes:
+    return msgspec.json.encode(default_policy())
+
+
+@cache
+def _crds() -> tuple[Object, ...]:
+    """Make the CRDs once for all runs of a process; a sandbox keeps copies."""
+    return tuple(map(policies.loosened, all_crds()))
 
 
 def _within(trouble: Trouble, request: Request, proceed: Proceed) -> Proceed:

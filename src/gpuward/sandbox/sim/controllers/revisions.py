@@ -7,6 +7,7 @@ old revision with a new number, and pods carry the hash as label `controller-rev
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -29,11 +30,17 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 def template_hash(template: Object, collisions: int = 0) -> str:
     """Return a short hash of a pod template that is safe in names and labels."""
+    value = _fnv1a(_encoder.encode(template) + (str(collisions).encode() if collisions else b""))
+    return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(value))
+
+
+@lru_cache(maxsize=256)
+def _fnv1a(data: bytes) -> int:
+    """Return the 32-bit hash, kept since a fleet meets the same few templates again and again."""
     value = 0x811C9DC5
-    data = _encoder.encode(template) + (str(collisions).encode() if collisions else b"")
     for byte in data:
         value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
-    return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(value))
+    return value
 
 
 def current_revision(store: Store, daemonset: Object) -> tuple[Object, int]:
