@@ -66,7 +66,7 @@ def _message(plan: Plan) -> str:
     held: dict[Reason, list[str]] = defaultdict(list)
     for name, hold in sorted(plan.holds.items()):
         held[hold.reason].append(name)
-    parts = [_held(reason, held[reason]) for reason in Reason if held[reason]]
+    parts = [_held(reason, held[reason]) for reason in Reason if reason in held]
     return text + (f"; held: {', '.join(parts)}" if parts else "")
 
 
