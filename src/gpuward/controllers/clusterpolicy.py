@@ -58,18 +58,19 @@ class ClusterPolicyController:
         self._rendered: tuple[tuple[str, int, ClusterFacts], tuple[OperandState, ...], tuple[Prepared, ...]] | None = None
         self._said = ""
         self._statuses = StatusWriter("ClusterPolicy")
+        self._plan: Plan | None = None
+        """What the upgrade controller decided last, if it ever knew a node."""
         self._now = 0.0
 
-    def follow(self, plan: Plan) -> bool:
-        """Let the status say how the driver upgrade stands under a plan; tell whether that is news."""
-        before = self._statuses.rollout
-        if plan.nodes or before is not None:
-            self._statuses.rollout = rollout_of(plan)
-        return self._statuses.rollout != before
+    def follow(self, plan: Plan) -> None:
+        """Let the status say how the driver upgrade stands under a plan, from the next pass on."""
+        if plan.nodes or self._plan is not None:
+            self._plan = plan
 
     def decide(self, snapshot: Snapshot, now: float) -> Reconciliation:
         """Return the writes that the active policy needs, and the status of every policy."""
         self._now, self._statuses.wake_at = now, None
+        self._statuses.rollout = rollout_of(self._plan) if self._plan is not None else None
         active = self._reader.read(snapshot)
         ignored = [action for view in snapshot.policies[1:] if (action := _ignore(view)) is not None]
         if active.view is None:

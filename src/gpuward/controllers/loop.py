@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -12,11 +12,22 @@ from gpuward.model.actions import Action
 from gpuward.model.snapshot import Snapshot
 from gpuward.ports import Clock, Executor, Observer, Outcome
 
-SHORTEST_GAP: Final = 0.005
-"""Seconds between two passes at least, where every moment counts."""
-LEISURELY_GAP: Final = 0.1
-"""The same, where nothing waits for the decision."""
-LONGEST_GAP: Final = 0.2
+
+class Pace(NamedTuple):
+    """Bound how often a loop passes: changes that come together are decided on together."""
+
+    gap: float
+    """Seconds between two passes at least."""
+    rest: float
+    """Seconds of rest for each second of deciding, which leave the processor to others; requests are no work of ours."""
+    longest: float
+    """Seconds of rest at most."""
+
+
+PROMPT: Final = Pace(0.005, 1.0, 0.2)
+"""Where every moment counts."""
+LEISURELY: Final = Pace(0.1, 19.0, 1.0)
+"""Where nothing waits for the decision."""
 STANDBY: Final = 0.25
 """Seconds between two looks whether this process leads now; nothing else wakes one that does not, and a look costs no request."""
 
@@ -59,15 +70,17 @@ class Loop(Generic[D]):
     """Run a controller. Nothing is kept between two passes but how long to wait after failures."""
 
     def __init__(self, controller: Controller[D], observer: Observer, executor: Executor, clock: Clock, *,
-                 acting: Callable[[], bool] = lambda: True, gap: float = SHORTEST_GAP) -> None:
+                 acting: Callable[[], bool] = lambda: True, pace: Pace = PROMPT) -> None:
         self.controller = controller
         self.observer = observer
         self.executor = executor
         self.clock = clock
         self.acting = acting
         """Whether this process leads; one that does not looks on."""
-        self.gap = gap
+        self.pace = pace
         self.passes = 0
+        self._busy = 0.0
+        """Seconds that the last pass decided and told."""
         self._failures = Failures()
         self._crashes = 0
         self._log = structlog.get_logger(source=controller.name)
@@ -78,11 +91,8 @@ class Loop(Generic[D]):
             if not self.acting():
                 await self.clock.sleep(STANDBY)
                 continue
-            begun = self.clock.now()
             wake_at = await self.once()
-            # Changes that come together are decided on together; a slow pass leaves the others more room.
-            gap = max(self.gap, min(self.clock.now() - begun, LONGEST_GAP))
-            await self.clock.sleep(gap)
+            await self.clock.sleep(max(self.pace.gap, min(self._busy * self.pace.rest, self.pace.longest)))
             await self.observer.changed(None if wake_at is None else max(0.0, wake_at - self.clock.now()))
 
     async def once(self) -> float | None:
@@ -100,6 +110,7 @@ class Loop(Generic[D]):
     async def _pass(self, now: float) -> float | None:
         snapshot = self.observer.observe()
         decision = self.controller.decide(snapshot, now)
+        self._busy = self.clock.now() - now
         outcomes = await self.executor.execute(self._failures.due(decision.actions, now))
         self.passes += 1
         ended = self.clock.now()
@@ -111,4 +122,5 @@ class Loop(Generic[D]):
             action = outcome.action
             self._log.warning("Action failed", action=type(action).__name__, object=action.lane, error=outcome.error)
         self.controller.report(snapshot, decision, outcomes)
+        self._busy += self.clock.now() - ended
         return min((at for at in (decision.wake_at, self._failures.retry_at(ended)) if at is not None), default=None)

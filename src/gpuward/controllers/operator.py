@@ -17,7 +17,7 @@ from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.holds import HoldEvents
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.labels import LabelController
-from gpuward.controllers.loop import LEISURELY_GAP, Loop
+from gpuward.controllers.loop import LEISURELY, Loop
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.nvidiadriver import NVIDIADriverController
 from gpuward.controllers.policies import PolicyReader
@@ -91,11 +91,11 @@ class Operator:
             return acting() and known()
 
         self._loops: list[Loop[Any]] = [
-            Loop(policies, watcher, self.executor, clock, acting=leads, gap=LEISURELY_GAP),
-            Loop(drivers, self.cluster.watcher(), self.executor, clock, acting=leads, gap=LEISURELY_GAP),
-            Loop(LabelController(self.drivers), self.cluster.watcher(), self.executor, clock, acting=leads, gap=LEISURELY_GAP),
-            Loop(rollouts, self.cluster.watcher(), self.executor, clock, acting=leads, gap=LEISURELY_GAP),
-            Loop(self.upgrade, self.cluster.watcher(), self.executor, clock, acting=leads),
+            Loop(policies, watcher, self.executor, clock, acting=leads, pace=LEISURELY),
+            Loop(drivers, self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
+            Loop(LabelController(self.drivers), self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
+            Loop(rollouts, self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
+            Loop(self.upgrade, self.cluster.watcher(counts=False), self.executor, clock, acting=leads),
         ]
         self._log = structlog.get_logger(source="setup")
         self.alive = False
@@ -156,9 +156,9 @@ def _known(ledger: LeaseLedger | None) -> bool:
 
 
 def _tell(policies: ClusterPolicyController, watcher: Watcher, _: Snapshot, plan: Plan) -> None:
-    """Wake the loop that writes the policy's status when a plan has news for it."""
-    if policies.follow(plan):
-        watcher.wake()
+    """Let the loop that writes the policy's status look at a plan."""
+    policies.follow(plan)
+    watcher.wake()
 
 
 class Events:

@@ -47,13 +47,14 @@ class StatusWriter:
 def waiting_states(states: Iterable[OperandState], snapshot: Snapshot) -> dict[str, str]:
     """Return what the states that are not ready wait for: the first of their DaemonSets that is not ready."""
     daemonsets = {ds.name: ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace}
-    pods = [pod for pods in snapshot.pods.values() for pod in pods if pod.namespace == snapshot.namespace]
     waiting: dict[str, str] = {}
     for state in states:
         for obj in state.objects:
             if obj["kind"] != "DaemonSet" or state.name in waiting:
                 continue
             name = obj["metadata"]["name"]
+            # Not a list: most DaemonSets need no look at their pods.
+            pods = (pod for pods in snapshot.pods.values() for pod in pods if pod.namespace == snapshot.namespace)
             if why := waits_for(daemonsets.get(name), pods, snapshot.revisions):
                 waiting[state.name] = f"{name}: {why}"
     return waiting

@@ -99,6 +99,8 @@ class Cluster:
         self._random = random
         self._report = report
         self._wakes: list[asyncio.Event] = []
+        self._counting: list[asyncio.Event] = []
+        """Those that a change of a DaemonSet's counts of pods alone wakes too."""
         self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
         self._followed: dict[GVR, tuple[Selection, Cache[Any, Any]]] = {}
@@ -110,7 +112,7 @@ class Cluster:
         self.budgets.subscribe(self._try_refused_soon)
         self.claims.subscribe(self._note_claims)
         for cache in self._caches():
-            cache.subscribe(self._wake)
+            cache.subscribe(self._wake if cache is not self.daemonsets else self._wake_for_daemonsets)
 
     # Following.
 
@@ -336,10 +338,12 @@ class Cluster:
 
     # Waking.
 
-    def watcher(self) -> Watcher:
-        """Return an Observer for one loop."""
+    def watcher(self, *, counts: bool = True) -> Watcher:
+        """Return an Observer for one loop; without `counts` it sleeps on when a DaemonSet only counts other numbers of pods."""
         wake = asyncio.Event()
         self._wakes.append(wake)
+        if counts:
+            self._counting.append(wake)
         return Watcher(self.observe, wake)
 
     def touch(self) -> None:
@@ -350,6 +354,14 @@ class Cluster:
 
     def _wake(self, changes: list[Change[Any, Any]]) -> None:
         self.touch()
+
+    def _wake_for_daemonsets(self, changes: list[Change[Place, DaemonSetView]]) -> None:
+        if not all(_counts_only(change) for change in changes):
+            self.touch()
+            return
+        self._snapshot = None
+        for wake in self._counting:
+            wake.set()
 
     # Settling.
 
@@ -381,6 +393,16 @@ class Cluster:
             cache.settle(key, None, mark)
         else:
             cache.settle(key, answer.body, mark)
+
+
+def _counts_only(change: Change[Place, DaemonSetView]) -> bool:
+    """Tell whether a DaemonSet's status counts other numbers of pods than before, and nothing else is new."""
+    _, old, new = change
+    if old is None or new is None:
+        return False
+    same = msgspec.structs.replace(old, version=new.version, desired=new.desired, updated=new.updated, available=new.available,
+                                   unavailable=new.unavailable, misscheduled=new.misscheduled)
+    return bool(same == new)
 
 
 def _oldest_first(cache: Cache[str, PolicyView]) -> tuple[PolicyView, ...]:

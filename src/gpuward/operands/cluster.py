@@ -24,7 +24,7 @@ def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: st
     With the image of the running driver in `driver_image`, its operating system stays as long as any GPU node has it: a node that
     comes or goes must not replace the driver of all the others.
     """
-    gpu_nodes = _one_of_each(sorted((node for node in nodes if node.gpu_present), key=lambda node: node.name))
+    gpu_nodes = _one_of_each(node for node in nodes if node.gpu_present)
     tags = [tag for node in gpu_nodes if (tag := os_tag(node))]
     return ClusterFacts(
         namespace=namespace,
@@ -39,12 +39,14 @@ def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: st
 
 
 def _one_of_each(nodes: Iterable[NodeView]) -> list[NodeView]:
-    """Return the first node of each kind: most nodes of a large fleet are alike, and alike they tell the same."""
+    """Return the first node of each kind by name: most nodes of a large fleet are alike, and alike they tell the same."""
     kinds: dict[tuple[str | None, ...], NodeView] = {}
     for node in nodes:
         label = node.labels.get
-        kinds.setdefault((node.runtime, label(names.NFD_OS_ID), label(names.NFD_OS_VERSION), label(names.NFD_KERNEL)), node)
-    return list(kinds.values())
+        kind = (node.runtime, label(names.NFD_OS_ID), label(names.NFD_OS_VERSION), label(names.NFD_KERNEL))
+        if node.name <= kinds.setdefault(kind, node).name:
+            kinds[kind] = node
+    return sorted(kinds.values(), key=lambda node: node.name)
 
 
 def os_tag(node: NodeView) -> str:

@@ -23,7 +23,7 @@ from gpuward.upgrade import emptying, finishing, queueing, replacing  # noqa: F4
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import FLEET_GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of
-from gpuward.upgrade.gathering import concerns, gather
+from gpuward.upgrade.gathering import concerns
 from gpuward.upgrade.judging import Judged, Memory, judge
 from gpuward.upgrade.ledger import MOST_GRANTS, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.queueing import admission
@@ -43,28 +43,24 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     memory = memory or Memory()
     step = _advance if policy.auto_upgrade else _finish_only
     granted = open_grants(snapshot)
-    nodes = [_judged(node, snapshot, policy, now, step, memory) for node in gather(snapshot, policy, memory, granted)]
+    nodes = memory.judge_all(snapshot, policy, now, lambda node: step(node, policy, now), granted)
     fleet = fleet_of((node.standing for node in nodes), snapshot.unsettled | granted, now)
     if policy.auto_upgrade:
-        fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress))
+        under_way = (node.before for node in nodes if node.standing.in_progress)
+        fleet = fleet.under(snapshot.budgets, under_way, memory.coverage)
         admitted = _admit(nodes, fleet, snapshot, policy, now, granted)
-        under_way = bool(admitted.started or admitted.held or fleet.in_progress)
-        return _plan(nodes, admitted, policy, grant(snapshot, admitted.wanted, under_way))
-    withdrawn = {node.before.node.name: withdraw(node.path) for node in nodes if _to_withdraw(node, snapshot, granted)}
-    return _plan(nodes, _Admission(fleet, withdrawn), policy, _labels_to_drop(snapshot, policy, nodes))
+        goes_on = bool(admitted.started or admitted.held or fleet.in_progress)
+        return _plan(nodes, admitted, policy, grant(snapshot, admitted.wanted, goes_on))
+    return _plan(nodes, _Admission(fleet, _withdrawn(nodes, snapshot, granted)), policy, _labels_to_drop(snapshot, policy, nodes))
 
 
-def _to_withdraw(node: Judged, snapshot: Snapshot, granted: frozenset[str]) -> bool:
-    """Tell whether a node was granted and is not going to be started, and nothing that is done about it says so."""
-    return node.before.node.name in granted - snapshot.unsettled and node.quiet and (not node.waits or node.hold is not None)
-
-
-def _judged(
-    node: NodeFacts, snapshot: Snapshot, policy: UpgradePolicy, now: float, step: Advance, memory: Memory
-) -> Judged:
-    if node.node.name in snapshot.unsettled:
-        return judge(node, Path(node), policy)
-    return memory.judged(node, lambda: step(node, policy, now), policy, now)
+def _withdrawn(nodes: Iterable[Judged], snapshot: Snapshot, granted: frozenset[str]) -> dict[str, Path]:
+    """Return the nodes that were granted and are not going to be started, where nothing that is done about them says so."""
+    known = granted - snapshot.unsettled
+    return {
+        node.before.node.name: withdraw(node.path) for node in nodes
+        if node.before.node.name in known and node.quiet and (not node.waits or node.hold is not None)
+    } if known else {}
 
 
 def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
@@ -101,7 +97,7 @@ def _admit(
 
     Where a ledger is kept, a node starts in the pass after the one in which it was granted, whatever the fleet does by then.
     """
-    started = {node.before.node.name: withdraw(node.path) for node in nodes if _to_withdraw(node, snapshot, granted)}
+    started = _withdrawn(nodes, snapshot, granted)
     held: dict[str, tuple[Hold, int]] = {}
     wanted: list[NodeView] = []
     place = 0
@@ -109,7 +105,7 @@ def _admit(
     for judged in sorted(waiting, key=lambda judged: (judged.before.node.name not in granted, judged.turn)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         if hold is None and name not in granted:
-            hold = next((held_by for gate in FLEET_GATES if (held_by := gate(node, fleet, policy)) is not None), None)
+            hold = _held_by_the_fleet(node, fleet, policy)
         if hold is not None:
             place += judged.hold is None
             held[name] = (hold, place if judged.hold is None else 0)
@@ -121,6 +117,14 @@ def _admit(
             wanted.append(judged.before.node)
         fleet = fleet.admitted(node)
     return _Admission(fleet, started, held, wanted)
+
+
+def _held_by_the_fleet(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    for gate in FLEET_GATES:
+        hold = gate(node, fleet, policy)
+        if hold is not None:
+            return hold
+    return None
 
 
 def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
@@ -171,12 +175,10 @@ def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy,
     for node in nodes:
         name = node.before.node.name
         path = admission.started.get(name, node.path)
-        if name in admission.held:
-            statuses[name] = node.held(*admission.held[name])
-        elif path is not node.path:
-            statuses[name] = judge(node.before, path, policy).shown
+        if (held := admission.held.get(name)) is not None:
+            statuses[name] = node.held(*held)
         else:
-            statuses[name] = node.shown
+            statuses[name] = node.shown if path is node.path else judge(node.before, path, policy).shown
         if not node.quiet or path is not node.path:
             actions += actions_of(path, node.before)
         if path.retry_at is not None:

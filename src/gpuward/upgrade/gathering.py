@@ -38,7 +38,7 @@ class _Target(msgspec.Struct, frozen=True):
 _UNSETTLED = _Target()
 
 
-class _Common:
+class Common:
     """Hold what the facts of all nodes depend on."""
 
     def __init__(self, snapshot: Snapshot, policy: UpgradePolicy, doubtful: Set[str]) -> None:
@@ -51,7 +51,7 @@ class _Common:
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.targets = _targets(snapshot, self.daemonsets)
 
-    def same_as(self, other: _Common) -> bool:
+    def same_as(self, other: Common) -> bool:
         """Tell whether a node's facts cannot differ for any of this."""
         return (
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
@@ -64,10 +64,10 @@ class Gathered:
     """Keep facts from one gathering to the next. It changes nothing about them but the time that they take."""
 
     def __init__(self) -> None:
-        self._common: _Common | None = None
+        self._common: Common | None = None
         self._facts: dict[str, tuple[NodeView, Sequence[PodView], bool, NodeFacts | None]] = {}
 
-    def prepare(self, common: _Common) -> None:
+    def prepare(self, common: Common) -> None:
         """Forget everything if it may be out of date, and nodes that are gone in any case."""
         if self._common is None or not common.same_as(self._common):
             self._facts = {}
@@ -75,7 +75,7 @@ class Gathered:
             self._facts = {name: facts for name, facts in self._facts.items() if name in common.snapshot.nodes}
         self._common = common
 
-    def facts_of(self, node: NodeView, pods: Sequence[PodView], common: _Common) -> NodeFacts | None:
+    def facts_of(self, node: NodeView, pods: Sequence[PodView], common: Common) -> NodeFacts | None:
         """Return a node's facts, those from before if it is the same node with the same pods."""
         known, doubtful = self._facts.get(node.name), node.name in common.doubtful
         same = known is not None and known[0] is node and known[1] is pods and known[2] == doubtful
@@ -93,13 +93,13 @@ def gather(
     the doubtful ones, which a write on its way may start.
     """
     memory = memory or Gathered()
-    common = _Common(snapshot, policy, doubtful)
+    common = Common(snapshot, policy, doubtful)
     memory.prepare(common)
     found = (memory.facts_of(snapshot.nodes[name], snapshot.pods.get(name, ()), common) for name in sorted(snapshot.nodes))
     return [facts for facts in found if facts is not None]
 
 
-def _same_refusals(facts: NodeFacts | None, pods: Sequence[PodView], common: _Common) -> bool:
+def _same_refusals(facts: NodeFacts | None, pods: Sequence[PodView], common: Common) -> bool:
     refusals = common.snapshot.refusals
     return facts is None or not (refusals or facts.refusals) or facts.refusals == _refused(pods, refusals)
 
@@ -149,7 +149,7 @@ def _agree(ds: DaemonSetView, revision: RevisionView) -> bool:
     return ds.settled and ds.config_digest == revision.config_digest
 
 
-def _node_facts(node: NodeView, on_node: Sequence[PodView], common: _Common) -> NodeFacts | None:
+def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> NodeFacts | None:
     snapshot, policy = common.snapshot, common.policy
     if not concerns(policy, node):
         return None
@@ -197,7 +197,7 @@ def is_driver_pod(pod: PodView, namespace: str) -> bool:
     return pod.orphan or (pod.owner is not None and pod.owner.kind == "DaemonSet")
 
 
-def _drives_for(pod: PodView, common: _Common) -> bool:
+def _drives_for(pod: PodView, common: Common) -> bool:
     """Tell whether a driver pod is a matter of the policy; a pod of another policy's DaemonSet that still lives is not."""
     if not is_driver_pod(pod, common.snapshot.namespace):
         return False
@@ -211,7 +211,7 @@ def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
     return min(drivers, key=lambda pod: (pod.deleting, pod.orphan, -pod.created, pod.ref), default=None)
 
 
-def _daemonset_of(driver: PodView | None, node: NodeView, common: _Common) -> str:
+def _daemonset_of(driver: PodView | None, node: NodeView, common: Common) -> str:
     """Return the uid of the DaemonSet that a node's driver pod is of or, without one, of a DaemonSet that selects the node."""
     daemonsets = common.daemonsets
     if driver is not None and driver.owner is not None and driver.owner.uid in daemonsets:

@@ -5,17 +5,21 @@ Most nodes of a large fleet are the same from one pass to the next. Keeping chan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
+from math import inf
+from typing import NamedTuple
 
 import msgspec
 
 from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
+from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import NOBODY, NODE_GATES
-from gpuward.upgrade.gates.fleet import Standing, standing
-from gpuward.upgrade.gathering import Gathered
+from gpuward.upgrade.gates.fleet import Coverage, Standing, standing
+from gpuward.upgrade.gathering import Common, Gathered
 from gpuward.upgrade.queueing import Turn, turn
 from gpuward.upgrade.walk import Path
 
@@ -63,26 +67,75 @@ def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
     )
 
 
+class _Kept(NamedTuple):
+    """Hold what a node with these pods came to."""
+
+    node: NodeView
+    pods: Sequence[PodView]
+    until: float
+    """When time alone may change it."""
+    judged: Judged | None
+    """None for a node that is not managed."""
+
+
 class Memory(Gathered):
     """Keep facts, and what they came to, from one pass to the next."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._judged: dict[str, Judged] = {}
+        self._kept: dict[str, _Kept] = {}
         self._latest = 0.0
+        self.coverage = Coverage()
 
-    def judged(self, node: NodeFacts, decision: Callable[[], Path], policy: UpgradePolicy, now: float) -> Judged:
-        """Return what a node comes to: as before if its facts are the same ones and its time has not come."""
+    def prepare(self, common: Common) -> None:
+        """Forget everything if it may be out of date, and nodes that are gone in any case."""
+        before = self._facts
+        super().prepare(common)
+        if self._facts is not before:
+            self._kept = {name: kept for name, kept in self._kept.items() if name in self._facts}
+
+    def judge_all(
+        self, snapshot: Snapshot, policy: UpgradePolicy, now: float, decision: Callable[[NodeFacts], Path],
+        granted: Set[str] = frozenset(),
+    ) -> list[Judged]:
+        """Return what every managed node comes to, by name: as before where neither node, pods nor time changed anything."""
+        common = Common(snapshot, policy, granted)
+        self.prepare(common)
         if now < self._latest:  # the clock was set back, and the times of what is kept are of another one
-            self._judged.clear()
+            self._kept.clear()
         self._latest = now
-        name = node.node.name
-        known = self._judged.get(name)
-        if known is not None and known.before is node and (known.path.retry_at is None or now < known.path.retry_at):
-            return known
-        judged = judge(node, decision(), policy)
-        if judged.quiet:
-            self._judged[name] = judged
+        found: list[Judged] = []
+        known, nobody = self._kept.get, tuple[PodView, ...]()
+        # What was refused, granted or is not known is no part of a node or its pods.
+        refused, doubtful = bool(snapshot.refusals), granted | snapshot.unsettled
+        for name in sorted(snapshot.nodes):
+            node, pods = snapshot.nodes[name], snapshot.pods.get(name, nobody)
+            kept = known(name)
+            known_well = kept is not None and kept.node is node and kept.pods is pods and now < kept.until
+            if kept is None or not known_well or refused or name in doubtful:
+                judged = self._judged(node, pods, common, now, decision)
+            else:
+                judged = kept.judged
+            if judged is not None:
+                found.append(judged)
+        return found
+
+    def _judged(
+        self, node: NodeView, pods: Sequence[PodView], common: Common, now: float, decision: Callable[[NodeFacts], Path]
+    ) -> Judged | None:
+        facts = self.facts_of(node, pods, common)
+        if facts is None:
+            self._kept[node.name] = _Kept(node, pods, inf, None)
+            return None
+        if node.name in common.snapshot.unsettled:
+            return judge(facts, Path(facts), common.policy)
+        kept = self._kept.get(node.name)
+        if kept is not None and kept.judged is not None and kept.judged.before is facts and now < kept.until:
+            return kept.judged
+        judged = judge(facts, decision(facts), common.policy)
+        if judged.quiet and not facts.refusals and node.name not in common.doubtful:
+            until = inf if judged.path.retry_at is None else judged.path.retry_at
+            self._kept[node.name] = _Kept(node, pods, until, judged)
         else:
-            self._judged.pop(name, None)
+            self._kept.pop(node.name, None)
         return judged

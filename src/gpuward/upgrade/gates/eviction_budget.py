@@ -16,7 +16,7 @@ def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     if not fleet.budgets or not node.leaving.pods or node.restart_only:
         return None
     for pod in node.leaving.pods:
-        budgets = tuple(fleet.budgets_of(pod))
+        budgets = fleet.budgets_of(pod)
         if len(budgets) > 1 and not policy.rollout.kill_at_deadline:
             why = f"disruption budgets {', '.join(str(budget.ref) for budget in budgets)} cover it, and the API allows for one"
             return Hold(Reason.PROTECTED_PODS, {"pod": str(pod.ref), "why": why, "pods": 1}, node.record.since)

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
 from gpuward.model.budgets import BudgetView
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.selectors import Requirement
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
 
 Candidate = NodeFacts
+
+MOST_KNOWN: Final = 200_000
+"""Pods whose budgets are remembered at once."""
+
+
+class Coverage:
+    """Remember which budgets cover which pods, for as long as the budgets' selectors stay the same."""
+
+    def __init__(self) -> None:
+        self._selectors: tuple[tuple[Ref, tuple[Requirement, ...]], ...] = ()
+        self._places: dict[str, tuple[PodView, tuple[int, ...]]] = {}
+
+    def refresh(self, budgets: Iterable[BudgetView]) -> None:
+        """Forget everything if these budgets cover other pods than those before."""
+        selectors = tuple((budget.ref, budget.selector) for budget in budgets)
+        if selectors != self._selectors or len(self._places) > MOST_KNOWN:
+            self._selectors, self._places = selectors, {}
+
+    def of(self, pod: PodView, budgets: Sequence[BudgetView]) -> tuple[BudgetView, ...]:
+        """Return those of its namespace's budgets that cover a pod."""
+        known = self._places.get(pod.uid)
+        if known is None or known[0] is not pod:
+            known = self._places[pod.uid] = (pod, tuple(place for place, budget in enumerate(budgets) if budget.covers(pod)))
+        return tuple(budgets[place] for place in known[1])
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -31,6 +57,7 @@ class Fleet(msgspec.Struct, frozen=True):
     """Disruption budgets by namespace."""
     claims: Mapping[Ref, int] = {}
     """How many pods of nodes under way still have to go under each budget."""
+    coverage: Coverage = msgspec.field(default_factory=Coverage)
 
     def admitted(self, node: NodeFacts) -> Fleet:
         """Return the fleet with one more node under way."""
@@ -42,18 +69,21 @@ class Fleet(msgspec.Struct, frozen=True):
             claims=self.claims if node.restart_only else Counter(self.claims) + self._claims_of([node]),
         )
 
-    def under(self, budgets: Iterable[BudgetView], nodes: Iterable[NodeFacts]) -> Fleet:
+    def under(self, budgets: Sequence[BudgetView], nodes: Iterable[NodeFacts], coverage: Coverage | None = None) -> Fleet:
         """Return the fleet with disruption budgets, and with what its nodes under way claim of them."""
+        coverage = coverage or Coverage()
+        coverage.refresh(budgets)
         by_namespace: dict[str, tuple[BudgetView, ...]] = {}
         for budget in budgets:
             by_namespace[budget.namespace] = (*by_namespace.get(budget.namespace, ()), budget)
-        known = msgspec.structs.replace(self, budgets=by_namespace)
+        known = msgspec.structs.replace(self, budgets=by_namespace, coverage=coverage)
         emptied = [node for node in nodes if node.node.name in self.in_progress and not node.restart_only]
         return msgspec.structs.replace(known, claims=known._claims_of(emptied))
 
-    def budgets_of(self, pod: PodView) -> Iterable[BudgetView]:
+    def budgets_of(self, pod: PodView) -> Sequence[BudgetView]:
         """Return the budgets that protect a pod: none where the eviction API lets it go in any case."""
-        return (budget for budget in self.budgets.get(pod.namespace, ()) if not pod.evicted_freely and budget.covers(pod))
+        budgets = self.budgets.get(pod.namespace)
+        return () if not budgets or pod.evicted_freely else self.coverage.of(pod, budgets)
 
     def _claims_of(self, nodes: Iterable[NodeFacts]) -> Counter[Ref]:
         going = (pod for node in nodes for pod in node.leaving.pods)
