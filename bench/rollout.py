@@ -211,7 +211,7 @@ def _counted(asked: list[dict[str, Any]]) -> dict[str, int]:
 
 
 @click.command()
-@click.option("--case", "cases", multiple=True, help="nodes:parallel:driver-seconds:validator-seconds[:nodes to wait for]; may be repeated.")
+@click.option("--case", "cases", multiple=True, help="As above; may be repeated.")
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the results as JSON.")
 def main(cases: tuple[str, ...], output: Path | None) -> None:
     """Measure rollouts on a real control plane beside their floor."""
@@ -235,7 +235,8 @@ def _row(result: Result) -> list[str]:
         f"{writes:.1f}", f"{result.count('create', resource='events'):.1f}", f"{result.count('get', 'list'):.1f}",
     ]
     return [
-        f"{case.first} of {case.nodes}" if case.first else str(case.nodes), str(case.parallel or "no limit"), f"{case.driver_seconds:g}+{case.validator_seconds:g}",
+        f"{case.first} of {case.nodes}" if case.first else str(case.nodes), str(case.parallel or "no limit"),
+        f"{case.driver_seconds:g}+{case.validator_seconds:g}",
         f"{result.seconds:.1f}", f"{result.floor_seconds:.1f}", f"{result.ratio:.2f}", *per_node,
         f"{result.cpu_seconds:.1f}", f"{result.peak_mb:.0f}", str(result.most_cordoned),
     ]

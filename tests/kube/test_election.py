@@ -258,7 +258,19 @@ async def test_a_deleted_lease_is_made_anew(server: LeaseServer) -> None:
     server.lease = None
     await asyncio.sleep(6)
     assert server.holder == "only"
-    assert only.heard == [True]
+    assert only.heard == [True, False, True]  # somebody else may have led meanwhile
+
+
+@virtual
+async def test_who_slept_while_another_led_and_left_begins_anew(server: LeaseServer) -> None:
+    sleeper = Member(server, "sleeper")
+    await asyncio.sleep(10)
+    assert server.lease is not None
+    released = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": "later", "leaseTransitions": 2}
+    server.store({**server.lease, "spec": {**server.spec, **released}})
+    await asyncio.sleep(3)
+    assert server.holder == "sleeper"
+    assert sleeper.heard == [True, False, True]
 
 
 @virtual

@@ -53,6 +53,6 @@ def test_a_change_that_the_operator_does_not_see_is_no_case_of_its_own() -> None
     store, events = Store(lambda: 0.0), list[Event]()
     store.create("nodes", {"metadata": {"name": "gpu-1"}})
     store.subscribe(events.append)
-    store.modify("nodes", None, "gpu-1", lambda node: node["metadata"].setdefault("managedFields", []).append({"manager": "kubelet"}))
+    store.patch_status("nodes", None, "gpu-1", lambda node: node["status"].update(images=[{"names": ["driver"]}]))
     store.modify("nodes", None, "gpu-1", lambda node: node["metadata"].setdefault("labels", {}).update(a="b"))
     assert [changes_a_view(event) for event in events] == [False, True]

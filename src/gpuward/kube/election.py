@@ -133,6 +133,8 @@ class Elector:
             step = next_step(self._candidate.identity, self._seen, asyncio.get_running_loop().time())
             if step is Step.WAIT:
                 return False
+            if step is not Step.RENEW:
+                self._lead(False)  # one that slept while others led and left begins anew: what it knows is of another time
             try:
                 await self._claim(step)
             except errors.Conflict:
