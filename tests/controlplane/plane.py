@@ -74,10 +74,10 @@ class Plane:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
 
-    def kubectl(self, *words: str, given: str | None = None) -> str:
+    def kubectl(self, *words: str, given: str | None = None, patience: float = PATIENCE) -> str:
         """Run kubectl as the administrator and return its output; it must succeed."""
         done = subprocess.run(["kubectl", "--cache-dir", str(self.state / "cache"), *words], env=self.environment, input=given,
-                              capture_output=True, text=True, timeout=PATIENCE, check=False)
+                              capture_output=True, text=True, timeout=patience, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -128,9 +128,10 @@ class Plane:
         leases = LEASES.path("kube-node-lease")
         processes.restart(self.state, "kwok", lambda: self.kubectl("delete", "--raw", leases))
 
-    def policy_ready(self) -> None:
+    def policy_ready(self, patience: float = PATIENCE) -> None:
         """Wait until the ClusterPolicy says that the stack is ready."""
-        self.kubectl("wait", "clusterpolicy/cluster-policy", "--for=jsonpath={.status.state}=ready", f"--timeout={PATIENCE:.0f}s")
+        self.kubectl("wait", "clusterpolicy/cluster-policy", "--for=jsonpath={.status.state}=ready", f"--timeout={patience:.0f}s",
+                     patience=patience + 10.0)
 
     def change_policy(self, **driver: Any) -> None:
         """Change fields of the policy's driver."""
