@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 RELABELS = tuple(str(state) for state in State if state)
-UNDER_WAY = sorted(IN_PROGRESS - {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
+UNDER_WAY = (
+    *sorted(IN_PROGRESS - {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED}), *[State.CORDON_REQUIRED] * 2,
+)
+"""States of a node under way; the first is drawn more often, as our own upgrades never rest in it."""
 GARBAGE_RECORDS = ("{", "null", '{"state":"nonsense","since":"yesterday"}', "[]", '{"state":"upgrade-done"}', "ü" * 50,
                    '{"state":"cordon-required","since":"0001-01-01T00:00:00Z","cordon":"gpuward"}')
 

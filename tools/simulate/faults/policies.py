@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gpuward import names
+from gpuward.model.states import State
 from tools.simulate.faults.kinds import End, kind
 from tools.simulate.people import DAEMONSETS, POLICIES
 from tools.simulate.policies import BROKEN_LIMIT, BROKEN_SETTINGS, VERSIONS, is_broken, rollout_policy, upgrade_policy
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tools.simulate.world import World
 
 Object = dict[str, Any]
+
+BEING_EMPTIED = (State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED)
 
 
 def _random(world: World, fault: Fault) -> Random:
@@ -33,6 +36,29 @@ def roll_back(world: World, fault: Fault) -> None:
     """Ask for the driver version before, while nodes are on their way to the new one if there are any."""
     if world.former_driver:
         world.set_driver_version(world.former_driver)
+
+
+@kind("keep-cordon-and-roll-back", weight=4, lasts=(20.0, 300.0))
+def keep_cordon_and_roll_back(world: World, fault: Fault) -> End:
+    """Claim the cordon of a node that is being emptied, as NVIDIA's operator notes one that was there before, and roll back."""
+    claimed: list[str] = []
+
+    def look(times: int) -> None:
+        if node := world.pick(world.nodes_in(*BEING_EMPTIED), fault):
+            note = {names.INITIALLY_UNSCHEDULABLE: "true"}
+            world.change_node(node, lambda obj: obj["metadata"].setdefault("annotations", {}).update(note))
+            claimed.append(node)
+            roll_back(world, fault)
+        elif times:
+            world.later(1.0, lambda: look(times - 1))
+
+    look(20)
+
+    def end() -> None:
+        for node in claimed:
+            world.cordon(node, False)
+
+    return end
 
 
 @kind("driver-off", weight=0.5, lasts=(5.0, 120.0))
