@@ -48,7 +48,7 @@ GOES_ON = 15.0
 """Seconds after the end of a leader within which the other one makes its first write."""
 UNANSWERED = 30.0
 """Seconds after which a request without an answer is given up."""
-SILENCE = {("--leader-elect",): 6.0, (): 90.0}
+SILENCE = {("--leader-elect",): 6.0, (): 150.0}
 """Seconds after which watches that are silent for ever are given up: when a renewal of the Lease has failed and the next one
 has not, or else because a bookmark has not come."""
 FLOWS = "flowcontrol.apiserver.k8s.io"

@@ -38,17 +38,17 @@ def upgrade_policy(random: Random) -> Object:
         "podDeletion": {"force": random.random() < 0.5, "deleteEmptyDir": random.random() < 0.5,
                         "timeoutSeconds": random.choice((30, 60, 300, 0))},
     }
-    if random.random() < 0.35:
+    if random.random() < 0.5:
         policy["drain"] = {"enable": True, "force": random.random() < 0.5, "deleteEmptyDir": random.random() < 0.5,
                            "timeoutSeconds": random.choice((60, 300))}
-    if random.random() < 0.25:
+    if random.random() < 0.4:
         policy["waitForCompletion"] = {"podSelector": "app=training", "timeoutSeconds": random.choice((0, 60, 600))}
     return policy
 
 
 def rollout_policy(random: Random) -> Object:
     """Draw a valid spec of a RolloutPolicy."""
-    spec: Object = {"failureBudget": {"nodes": random.choice((0, 1, 3)), "percent": random.choice((0, 10, 50))},
+    spec: Object = {"failureBudget": {"nodes": random.choice((0, 0, 1, 3)), "percent": random.choice((0, 0, 10, 50))},
                     "retries": random.choice((0, 1, 3, 5)), "retryBackoff": random.choice(("10s", "1m")),
                     "discoveryGrace": random.choice(("30s", "10m")),
                     "deviceHolders": random.choice(("Hold", "Evict", "Ignore")), "killAtDeadline": random.random() < 0.3}

@@ -18,7 +18,7 @@ from gpuward.kube.resources import LEASES
 from gpuward.model.actions import PatchNode
 from gpuward.model.plan import Plan, Reason
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.states import TRANSITIONS, State
+from gpuward.model.states import TRANSITIONS, State, parse_state
 from gpuward.ports import Outcome
 from gpuward.sandbox.messages import Answer, Request, Stream
 from gpuward.sandbox.store import Event
@@ -202,7 +202,9 @@ class Watch:
             action = outcome.action
             if not isinstance(action, PatchNode) or not action.entered:
                 continue
-            state = State(action.expect_labels.get(names.UPGRADE_STATE) or "")
+            state = parse_state(action.expect_labels.get(names.UPGRADE_STATE))
+            if state is None:
+                continue  # somebody's garbage, which is on no way
             for entered in action.entered:
                 if entered not in TRANSITIONS[state] and entered is not State.UNKNOWN:
                     self.breach("every move is in the table", f"{state} -> {entered}", action.node.name)

@@ -63,9 +63,9 @@ class Timing:
 
     watch: float = 300.0
     """How long the server is asked to keep a watch, give or take a fifth."""
-    silence: float = 90.0
-    """How long a watch may say nothing. kube-apiserver sends a bookmark about every 60 s. Where requests find sooner that
-    connections are dead, the transport ends their watches sooner."""
+    silence: float = 150.0
+    """How long a watch may say nothing. kube-apiserver sends a bookmark about every 60 s, and leaves one out when it is busy.
+    Where requests find sooner that connections are dead, the transport ends their watches sooner."""
     first_denied: float = 0.5
     """How long to wait after a refusal for lack of a right or of the resource: an API server that has just been started refuses
     so until it has read its roles and CRDs."""

@@ -35,10 +35,14 @@ def release(node: NodeFacts) -> Move | None:
 
 
 def leftovers(node: NodeFacts) -> dict[str, str | None]:
-    """Return the removal of what an upgrade that was broken off left on a node that has none under way."""
-    if node.node.record is None or node.unschedulable:
+    """Return the removal of what an upgrade that was broken off left on a node that has none under way.
+
+    As long as the node is cordoned, the note that its cordon was there before is no leftover.
+    """
+    if node.node.record is None:
         return {}
-    return _removal(node, names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.INITIALLY_UNSCHEDULABLE)
+    cordon = () if node.unschedulable else (names.INITIALLY_UNSCHEDULABLE,)
+    return _removal(node, names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, *cordon)
 
 
 def _removal(node: NodeFacts, *keys: str) -> dict[str, str | None]:

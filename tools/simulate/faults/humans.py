@@ -165,6 +165,22 @@ def operands_off(world: World, fault: Fault) -> End | None:
     return lambda: _label(world, node, names.DEPLOY_OPERANDS, None)
 
 
+@kind("taint", weight=2, lasts=(20.0, 300.0))
+def taint(world: World, fault: Fault) -> End | None:
+    """Taint a node, best one that failed, so that its driver pod goes and none comes; send it into the queue meanwhile."""
+    node = world.pick(world.nodes_in(State.FAILED, State.VALIDATION_REQUIRED) or world.gpu_nodes(), fault)
+    if node is None:
+        return None
+    mark = {"key": "example.com/repair", "effect": "NoExecute"}
+    world.change_node(node, lambda obj: obj["spec"].setdefault("taints", []).append(mark))
+    world.later(fault.seconds / 2, lambda: _label(world, node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED))
+
+    def end(obj: Object) -> None:
+        obj["spec"]["taints"] = [one for one in obj["spec"].get("taints", ()) if one != mark]
+
+    return lambda: world.change_node(node, end)
+
+
 def _state(world: World, fault: Fault) -> str:
     return world.scenario.random(f"{fault.at}/{fault.kind}").choice(RELABELS)
 
