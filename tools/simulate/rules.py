@@ -49,7 +49,8 @@ def moves_are_legal(change: NodeChange, world: World) -> str | None:
     if change.after.label == change.before.label or after is None:
         return None
     if before is None:
-        return None if after is State.UNKNOWN and not change.after.wanted else f"{change.before.label!r} -> {after}"
+        left = not (change.after.wanted and world.has_driver_daemonset(change.writer.known["daemonsets"]))
+        return None if after is State.UNKNOWN and left else f"{change.before.label!r} -> {after}"
     reached, edge = {before}, {before}
     while edge:
         edge = {to for state in edge for to in TRANSITIONS[state]} - reached

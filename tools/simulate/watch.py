@@ -72,6 +72,8 @@ class Watch:
         self._refused: dict[tuple[str, str], float] = {}
         self._overwritten: set[str] = set()
         self._digests: list[tuple[int, str]] = []
+        self.driver_daemonsets: dict[str, int] = {}
+        """The version at which each driver DaemonSet was made, by its uid."""
         self._bound: dict[str, int] = {}
         self._deletions: dict[tuple[str, str], deque[float]] = {}
 
@@ -132,6 +134,7 @@ class Watch:
         elif event.resource_key == str(LEASES):
             self.ledger.changed(event.obj, writer, self.world)
         elif event.resource_key == "daemonsets.apps" and _is_driver(event.obj):
+            self.driver_daemonsets.setdefault(event.obj["metadata"]["uid"], event.version)
             self._digests.append((event.version, rules.digest_of(event.obj["spec"]["template"]["spec"])))
 
     def record_was_overwritten(self, node: str) -> None:

@@ -320,6 +320,12 @@ class World(people.People):
         return any((pod["metadata"].get("labels") or {}).get("app") == names.DRIVER_APP
                    and 0 < self.watch.bound_at(pod) <= version for pod in self.sandbox.store.lookup("pods", "node", node))
 
+    def has_driver_daemonset(self, version: int) -> bool:
+        """Tell whether a driver DaemonSet that there was at a version is still there and stays."""
+        staying = (ds["metadata"]["uid"] for ds in self.sandbox.store.list("daemonsets.apps")
+                   if not ds["metadata"].get("deletionTimestamp"))
+        return any(self.watch.driver_daemonsets.get(uid, version + 1) <= version for uid in staying)
+
     def add_gpu_node(self, name: str) -> None:
         """Add a node with GPUs."""
         self.sandbox.add_node(gpu_node(name, "A100"))
