@@ -112,6 +112,10 @@ class World(people.People):
         for process in self.processes:
             process.transport.latency = seconds
 
+    def slow_down(self, process: Process, seconds: float) -> None:
+        """Let the requests of one process take long to arrive, as from a machine that is too busy to keep the Lease."""
+        process.transport.latency = max(process.transport.latency, seconds)
+
     def usual_latency(self) -> None:
         """Let requests take no longer than usual."""
         self.latency = self.scenario.latency

@@ -27,8 +27,9 @@ def away(world: World, fault: Fault) -> End:
 
 @kind("two-operators", weight=3, lasts=(1.0, 15.0))
 def two_operators(world: World, fault: Fault) -> End:
-    """Start another operator, which is elected, while the old one still believes that it leads."""
+    """Start another operator, which is elected, while the old one still believes that it leads; its writes may come late."""
     old = world.leader
+    world.slow_down(old, 5.0 * fault.level)
     world.begin_operator()
     return lambda: world.kill(old)
 
@@ -41,6 +42,7 @@ def handover(world: World, fault: Fault) -> End:
     def end() -> None:
         if new.runs:
             old = world.leader
+            world.slow_down(old, 5.0 * fault.pick)
             world.elect(new)
             world.later(15.0 * fault.level, lambda: world.kill(old))
 
