@@ -124,6 +124,23 @@ def test_a_heartbeat_of_a_node_wakes_nobody_and_a_cordon_does() -> None:
     follow(play)
 
 
+def test_a_daemonset_that_counts_other_pods_wakes_only_loops_that_count() -> None:
+    async def play(scene: Following) -> None:
+        scene.sandbox.apply(daemonset())
+        await asyncio.sleep(1)
+        all_of_it, no_counts = scene.cluster.watcher(), scene.cluster.watcher(counts=False)
+        before = all_of_it.observe()
+        no_counts.observe()
+        scene.store.patch_status("daemonsets.apps", NAMESPACE, "d", lambda obj: obj["status"].update(numberUnavailable=1))
+        assert not await no_counts.changed(1.0)
+        assert await all_of_it.changed(0.1)
+        assert no_counts.observe() is not before, "who looks for another reason sees the counts"
+        scene.store.modify("daemonsets.apps", NAMESPACE, "d", lambda obj: obj["metadata"].update(labels={"a": "b"}))
+        assert await no_counts.changed(1.0)
+
+    follow(play)
+
+
 def test_every_loop_is_woken_for_itself() -> None:
     async def play(scene: Following) -> None:
         one, two = scene.cluster.watcher(), scene.cluster.watcher()

@@ -22,7 +22,7 @@ from gpuward.kube.client import Client, Selection
 from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
 from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
-from gpuward.kube.watcher import Watcher
+from gpuward.kube.watcher import Sleepers, Watcher, only_counts
 from gpuward.model.budgets import BudgetView
 from gpuward.model.snapshot import Applied, Refusal, Snapshot
 from gpuward.model.views import ClaimView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
@@ -98,9 +98,7 @@ class Cluster:
         """The last one, while nothing has changed since."""
         self._random = random
         self._report = report
-        self._wakes: list[asyncio.Event] = []
-        self._counting: list[asyncio.Event] = []
-        """Those that a change of a DaemonSet's counts of pods alone wakes too."""
+        self._sleepers = Sleepers()
         self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
         self._followed: dict[GVR, tuple[Selection, Cache[Any, Any]]] = {}
@@ -340,28 +338,19 @@ class Cluster:
 
     def watcher(self, *, counts: bool = True) -> Watcher:
         """Return an Observer for one loop; without `counts` it sleeps on when a DaemonSet only counts other numbers of pods."""
-        wake = asyncio.Event()
-        self._wakes.append(wake)
-        if counts:
-            self._counting.append(wake)
-        return Watcher(self.observe, wake)
+        return Watcher(self.observe, self._sleepers.bed(counts=counts))
 
     def touch(self) -> None:
         """Wake everybody: something changed that no watch shows, such as a refused eviction."""
         self._snapshot = None
-        for wake in self._wakes:
-            wake.set()
+        self._sleepers.wake()
 
     def _wake(self, changes: list[Change[Any, Any]]) -> None:
         self.touch()
 
     def _wake_for_daemonsets(self, changes: list[Change[Place, DaemonSetView]]) -> None:
-        if not all(_counts_only(change) for change in changes):
-            self.touch()
-            return
         self._snapshot = None
-        for wake in self._counting:
-            wake.set()
+        self._sleepers.wake(counts_only=all(only_counts(change.old, change.new) for change in changes))
 
     # Settling.
 
@@ -393,16 +382,6 @@ class Cluster:
             cache.settle(key, None, mark)
         else:
             cache.settle(key, answer.body, mark)
-
-
-def _counts_only(change: Change[Place, DaemonSetView]) -> bool:
-    """Tell whether a DaemonSet's status counts other numbers of pods than before, and nothing else is new."""
-    _, old, new = change
-    if old is None or new is None:
-        return False
-    same = msgspec.structs.replace(old, version=new.version, desired=new.desired, updated=new.updated, available=new.available,
-                                   unavailable=new.unavailable, misscheduled=new.misscheduled)
-    return bool(same == new)
 
 
 def _oldest_first(cache: Cache[str, PolicyView]) -> tuple[PolicyView, ...]:

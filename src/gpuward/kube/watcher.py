@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import DaemonSetView
 
 
 class Watcher:
@@ -32,3 +35,33 @@ class Watcher:
         except TimeoutError:
             return False
         return True
+
+
+class Sleepers:
+    """Know what wakes each loop."""
+
+    def __init__(self) -> None:
+        self._all: list[asyncio.Event] = []
+        self._counting: list[asyncio.Event] = []
+
+    def bed(self, *, counts: bool) -> asyncio.Event:
+        """Return what wakes one more loop; without `counts` no change does that is one of a DaemonSet's counts alone."""
+        wake = asyncio.Event()
+        self._all.append(wake)
+        if counts:
+            self._counting.append(wake)
+        return wake
+
+    def wake(self, *, counts_only: bool = False) -> None:
+        """Wake all loops that a change concerns."""
+        for wake in self._counting if counts_only else self._all:
+            wake.set()
+
+
+def only_counts(old: DaemonSetView | None, new: DaemonSetView | None) -> bool:
+    """Tell whether a DaemonSet's status counts other numbers of pods than before, and nothing else is new."""
+    if old is None or new is None:
+        return False
+    same = msgspec.structs.replace(old, version=new.version, desired=new.desired, updated=new.updated, available=new.available,
+                                   unavailable=new.unavailable, misscheduled=new.misscheduled)
+    return bool(same == new)
