@@ -131,8 +131,7 @@ def test_the_network_fails(plane: Plane, lasting: LastingWatch, version: str, be
     check_end(plane, lasting, version, before)
 
 
-@pytest.mark.parametrize("flags", [("--leader-elect",),
-                                   pytest.param((), marks=pytest.mark.skipif(not FULL, reason="takes minutes"))])
+@pytest.mark.parametrize("flags", [("--leader-elect",), ()])
 def test_connections_die_silently(plane: Plane, lasting: LastingWatch, version: str, before: dict[str, str],
                                   flags: tuple[str, ...], record_property: Measure) -> None:
     """Those that are open when it begins; new ones are fine."""
