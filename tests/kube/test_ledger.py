@@ -83,3 +83,17 @@ async def test_garbage_in_the_annotation_grants_nothing_and_is_written_over(scen
     assert cluster.observe().grants == {}
     await ledger.change({"gpu-1": "s1"}, ())
     assert cluster.observe().grants == {"gpu-1": "s1"}
+
+
+@virtual
+async def test_a_stop_in_the_moment_in_which_leading_ends_is_not_lost(scene: Scene) -> None:
+    for turns in range(5):
+        ledger = LeaseLedger(scene.client, Cluster(scene.client, "default", random=Random(1)), Candidate("a", "default"))
+        task = asyncio.create_task(ledger.run(lambda: False))
+        await asyncio.sleep(0.5)
+        ledger.forget()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=60)
+        assert task.cancelled(), turns

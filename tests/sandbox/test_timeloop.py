@@ -37,7 +37,8 @@ def test_timers_fire_in_the_order_of_their_time_whatever_the_order_of_their_maki
 def test_timeouts_obey_virtual_time() -> None:
     async def main() -> float:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), 90)
+            async with asyncio.timeout(90):
+                await asyncio.Event().wait()
         return LoopClock().now()
 
     assert run_virtual(main, start=1000.0) == 1090.0

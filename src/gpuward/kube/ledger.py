@@ -61,7 +61,8 @@ class LeaseLedger:
                     await self._read()
             if not self.known:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._turned.wait(), RETRY)
+                    async with asyncio.timeout(RETRY):
+                        await self._turned.wait()
 
     async def _read(self) -> None:
         """Learn the ledger first and then the cluster: an earlier leader's writes that a list does not show are in it."""
