@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 
 import msgspec
+import pytest
 from tools.simulate import coverage
 from tools.simulate.faults import KINDS
 from tools.simulate.scenario import Fault, Ranges, Scenario, draw
@@ -15,6 +16,7 @@ from tools.simulate.shrink import shrink
 from tools.simulate.watch import Violation
 from tools.simulate.world import Result, play
 
+from gpuward.kube.ledger import LeaseLedger
 from gpuward.upgrade.gates import GATES
 
 SMALL = Ranges((3, 4), (5, 6))
@@ -36,6 +38,29 @@ def test_the_same_seed_is_the_same_run_whatever_the_process() -> None:
 
 def test_some_runs_keep_every_rule() -> None:
     assert [play(draw(seed, SMALL)).violation for seed in (1, 4, 6)] == [None, None, None]
+
+
+def relieved_between_grant_and_start() -> Scenario:
+    """Another operator comes to lead when a waiting node is granted and not started yet, and this node is to be left alone."""
+    faults = (Fault(100.0, "change-driver", 0.0, 0.5, 0.5), Fault(103.0, "relieved-at-grant", 200.0, 1.0, 0.1))
+    one_by_one = {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": "100%"}
+    return msgspec.structs.replace(draw(1), nodes=4, seconds=300.0, latency=0.004, upgrade=one_by_one, rollout=None,
+                                   workloads=("inference",), faults=faults)
+
+
+def test_a_leader_that_knows_nothing_of_what_was_granted_before_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert play(relieved_between_grant_and_start()).violation is None
+    read = LeaseLedger._read
+
+    async def forgetful(ledger: LeaseLedger) -> None:
+        await read(ledger)
+        if ledger.known:
+            ledger._cluster.granted({})
+
+    monkeypatch.setattr(LeaseLedger, "_read", forgetful)
+    found = play(relieved_between_grant_and_start()).violation
+    assert found is not None
+    assert found.rule == "who starts is in the ledger"
 
 
 def broken(scenario: Scenario, needed: Iterable[str]) -> Result:

@@ -9,7 +9,9 @@ granted under other terms since, the widest of them count: whoever granted it co
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,6 +54,8 @@ class Ledger:
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
         self._terms: list[Terms] = []
+        self.awaited: list[Callable[[Sequence[str]], None]] = []
+        """What the next grant sets off, before its writer hears of it."""
 
     def changed(self, lease: Object, writer: Process | None, world: World) -> None:
         """Take a change of the Lease; what is new in it is granted under what its writer knows now."""
@@ -60,6 +64,9 @@ class Ledger:
         new = {node: text for node, text in held.items() if node not in known}
         if new and writer is not None:
             self._terms.append(_terms(writer, world))
+            awaited, self.awaited = self.awaited, []
+            for act in awaited:
+                asyncio.get_running_loop().call_soon(act, sorted(new))
         self._grants = known | {node: Grant(text, len(self._terms) - 1) for node, text in new.items()}
 
     def terms(self, node: str, before: Sight) -> list[Terms]:

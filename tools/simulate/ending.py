@@ -60,8 +60,9 @@ def heal(world: World) -> None:
     world.lags.clear()
     world.usual_latency()
     world.sandbox.faults.clear()
-    for process in world.running()[:-1]:
-        world.kill(process)
+    for process in world.running():
+        if process is not world.leader:
+            world.kill(process)
     world.begin_operator_if_none()
     for name in world.gpu_nodes():
         world.recover(name)

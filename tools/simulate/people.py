@@ -65,6 +65,17 @@ class People:
         if self.sandbox.store.find("nodes", None, name) is not None:
             self.sandbox.store.modify("nodes", None, name, change)
 
+    def label(self, name: str, key: str, value: str | None) -> None:
+        """Set a label of a node, or take it away."""
+
+        def change(node: Object) -> None:
+            labels = node["metadata"].setdefault("labels", {})
+            labels.pop(key, None)
+            if value is not None:
+                labels[key] = str(value)
+
+        self.change_node(name, change)
+
     def cordon(self, name: str, wanted: bool) -> None:
         """Make a node unschedulable, or schedulable."""
 

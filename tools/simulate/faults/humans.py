@@ -24,16 +24,6 @@ GARBAGE_RECORDS = ("{", "null", '{"state":"nonsense","since":"yesterday"}', "[]"
                    '{"state":"cordon-required","since":"0001-01-01T00:00:00Z","cordon":"gpuward"}')
 
 
-def _label(world: World, node: str, key: str, value: str | None) -> None:
-    def change(obj: Object) -> None:
-        labels = obj["metadata"].setdefault("labels", {})
-        labels.pop(key, None)
-        if value is not None:
-            labels[key] = str(value)
-
-    world.change_node(node, change)
-
-
 def _annotate(world: World, node: str, key: str, value: str) -> None:
     world.change_node(node, lambda obj: obj["metadata"].setdefault("annotations", {}).update({key: value}))
 
@@ -60,7 +50,7 @@ def uncordon(world: World, fault: Fault) -> None:
 def relabel(world: World, fault: Fault) -> None:
     """Set a node's state by hand."""
     if node := world.some_node(fault):
-        _label(world, node, names.UPGRADE_STATE, RELABELS[int(fault.level * len(RELABELS))])
+        world.label(node, names.UPGRADE_STATE, RELABELS[int(fault.level * len(RELABELS))])
 
 
 @kind("relabel-required", weight=2)
@@ -68,7 +58,7 @@ def relabel_required(world: World, fault: Fault) -> None:
     """Ask for a node's upgrade by its label, as NVIDIA's page tells people to do after a failure."""
     failed = [node for node in world.gpu_nodes() if world.state_label(node) == State.FAILED]
     if node := world.pick(failed or world.gpu_nodes(), fault):
-        _label(world, node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
+        world.label(node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
 
 
 @kind("relabel-garbage", weight=1, lasts=(5.0, 600.0))
@@ -77,11 +67,11 @@ def relabel_garbage(world: World, fault: Fault) -> End | None:
     node = world.some_node(fault)
     if node is None:
         return None
-    _label(world, node, names.UPGRADE_STATE, "upgrade-please")
+    world.label(node, names.UPGRADE_STATE, "upgrade-please")
 
     def end() -> None:
         if world.state_label(node) == "upgrade-please":
-            _label(world, node, names.UPGRADE_STATE, None)
+            world.label(node, names.UPGRADE_STATE, None)
 
     return end
 
@@ -90,7 +80,7 @@ def relabel_garbage(world: World, fault: Fault) -> End | None:
 def unlabel(world: World, fault: Fault) -> None:
     """Take a node's state away."""
     if node := world.some_node(fault):
-        _label(world, node, names.UPGRADE_STATE, None)
+        world.label(node, names.UPGRADE_STATE, None)
 
 
 @kind("skip", weight=2, lasts=(20.0, 900.0))
@@ -99,8 +89,8 @@ def skip(world: World, fault: Fault) -> End | None:
     node = world.some_node(fault)
     if node is None:
         return None
-    _label(world, node, names.UPGRADE_SKIP, "true")
-    return lambda: _label(world, node, names.UPGRADE_SKIP, None)
+    world.label(node, names.UPGRADE_SKIP, "true")
+    return lambda: world.label(node, names.UPGRADE_SKIP, None)
 
 
 @kind("request-upgrade", weight=2)
@@ -159,10 +149,10 @@ def operands_off(world: World, fault: Fault) -> End | None:
     node = world.pick(rare or world.gpu_nodes(), fault)
     if node is None:
         return None
-    _label(world, node, names.DEPLOY_OPERANDS, "false")
+    world.label(node, names.DEPLOY_OPERANDS, "false")
     if fault.level > 0.4:
-        world.later(fault.seconds / 2, lambda: _label(world, node, names.UPGRADE_STATE, _state(world, fault)))
-    return lambda: _label(world, node, names.DEPLOY_OPERANDS, None)
+        world.later(fault.seconds / 2, lambda: world.label(node, names.UPGRADE_STATE, _state(world, fault)))
+    return lambda: world.label(node, names.DEPLOY_OPERANDS, None)
 
 
 @kind("taint", weight=2, lasts=(20.0, 300.0))
@@ -173,7 +163,7 @@ def taint(world: World, fault: Fault) -> End | None:
         return None
     mark = {"key": "example.com/repair", "effect": "NoExecute"}
     world.change_node(node, lambda obj: obj["spec"].setdefault("taints", []).append(mark))
-    world.later(fault.seconds / 2, lambda: _label(world, node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED))
+    world.later(fault.seconds / 2, lambda: world.label(node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED))
 
     def end(obj: Object) -> None:
         obj["spec"]["taints"] = [one for one in obj["spec"].get("taints", ()) if one != mark]

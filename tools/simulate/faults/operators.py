@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from gpuward import names
 from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:
@@ -47,6 +49,29 @@ def handover(world: World, fault: Fault) -> End:
             world.later(15.0 * fault.level, lambda: world.kill(old))
 
     return end
+
+
+@kind("relieved-at-grant", weight=4, lasts=(30.0, 400.0))
+def relieved_at_grant(world: World, fault: Fault) -> End:
+    """Let another operator be elected in the moment in which the old one's grant is in the ledger and its patch is still to come.
+
+    Half the time somebody asks at once that a granted node be left alone, so that the new leader would choose another one.
+    """
+    new = world.begin_standby()
+
+    def elect(granted: Sequence[str] = ()) -> None:
+        if not new.runs or new.leads:
+            return
+        old = world.leader
+        world.slow_down(old, 1.0 + 5.0 * fault.pick)
+        world.elect(new)
+        world.later(5.0 + 15.0 * fault.level, lambda: world.kill(old))
+        if granted and fault.level < 0.5:
+            world.label(granted[0], names.UPGRADE_SKIP, "true")
+            world.later(60.0, lambda: world.label(granted[0], names.UPGRADE_SKIP, None))
+
+    world.watch.ledger.awaited.append(elect)
+    return elect
 
 
 @kind("clock-jump", weight=1)
