@@ -25,6 +25,12 @@ def test_every_program_has_a_command_line(place: Place) -> None:
     assert all(line[0] == str(place.bin / name) for name, line in lines.items())
 
 
+def test_controllers_are_patient_with_more_nodes_than_two_cores_carry(place: Place) -> None:
+    usual, patient = (command_lines(place, nodes)["kube-controller-manager"] for nodes in (500, 501))
+    assert set(patient) - set(usual) == {"--node-monitor-grace-period=600s",
+                                         "--feature-gates=StaleControllerConsistencyDaemonSet=false"}
+
+
 def test_nothing_listens_beyond_the_loopback_interface(place: Place) -> None:
     flags = [flag for line in command_lines(place).values() for flag in line]
     addresses = [flag for flag in flags if re.match(r"--[a-z-]*(listen|bind|advertise)", flag)]
@@ -46,7 +52,7 @@ def test_the_delays_are_those_asked_for(place: Place) -> None:
     stages = {stage["metadata"]["name"]: stage for stage in yaml.safe_load_all((place.run / "stages.yaml").read_text())}
     choice = stages["pod-ready"]["spec"]["delay"]["durationFrom"]["expressionFrom"]
     assert '{"nvidia-driver-daemonset": "20s", "nvidia-operator-validator": "5.5s"}' in choice
-    assert set(stages) == {"node-initialize", "node-heartbeat", "pod-ready", "pod-complete", "pod-delete"}
+    assert set(stages) == {"node-initialize", "node-heartbeat", "pod-ready", "pod-ready-again", "pod-complete", "pod-delete"}
 
 
 def test_every_user_has_a_context_and_a_token_that_nobody_else_can_read(place: Place) -> None:

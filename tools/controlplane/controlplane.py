@@ -85,7 +85,7 @@ def up(bin_dir: Path, run: Path, nodes: int, delays: Delays, ports: Callable[[],
 def _start(place: Place, nodes: int, delays: Delays) -> None:
     write_files(place, HERE / "stages.yaml", delays)
     (place.run / "ports.json").write_text(json.dumps(asdict(place.ports)))
-    lines = command_lines(place)
+    lines = command_lines(place, nodes)
     server = Server(place.kubeconfig)
     for name in ("etcd", "kube-apiserver"):
         processes.start(place.run, name, lines.pop(name))

@@ -45,6 +45,10 @@ _LOOPBACK: Final = "127.0.0.1"
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _AUDIT: Final = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
                  "rules": [{"level": "Metadata"}]}
+CROWD: Final = 500
+"""Nodes for which two cores are enough; with more, heartbeats come late, and so do the controllers' caches."""
+_PATIENCE: Final = ["--node-monitor-grace-period=600s", "--feature-gates=StaleControllerConsistencyDaemonSet=false"]
+"""With that gate the DaemonSet controller rests up to 1000 s each time its cache is behind its own writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +147,12 @@ def new_key() -> str:
     return "\n".join(["-----BEGIN EC PRIVATE KEY-----", *lines, "-----END EC PRIVATE KEY-----", ""])
 
 
-def command_lines(place: Place) -> dict[str, list[str]]:
-    """Return from each program's name to its command line, in the order in which they start."""
+def command_lines(place: Place, nodes: int = 0) -> dict[str, list[str]]:
+    """Return from each program's name to its command line, in the order in which they start, for a fleet of so many nodes."""
     flags = {
         "etcd": _etcd(place),
         "kube-apiserver": _apiserver(place),
-        "kube-controller-manager": _controller_manager(place),
+        "kube-controller-manager": _controller_manager(place) + (_PATIENCE if nodes > CROWD else []),
         "kube-scheduler": [f"--config={place.run / 'scheduler.json'}", "--secure-port=0"],
         "kwok": [f"--kubeconfig={place.run / 'kwok.kubeconfig'}", f"--config={place.run / 'stages.yaml'}",
                  "--manage-all-nodes=true", "--node-lease-duration-seconds=40", "--cidr=10.244.0.0/16"],
