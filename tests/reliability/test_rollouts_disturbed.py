@@ -16,8 +16,8 @@ import pytest
 from tests.reliability.cases import Report
 
 ALL = os.environ.get("GPUWARD_RELIABILITY") == "1"
-LAGS = ("--lags", "1,2,3,4,5,6,7,8,9,10,11,12,16,24,32")
-SAMPLES = {"cut": ("--every", "37"), "stale": (*LAGS, "--every", "137"), "unseen": ("--every", "53")}
+LAGS = ("--lags", "1-32")
+SAMPLES = {"cut": ("--every", "37"), "stale": (*LAGS, "--every", "293"), "unseen": ("--every", "53")}
 EVERYTHING = {"cut": (), "stale": LAGS, "unseen": ()}
 ENOUGH = ("--pictures", "1")
 """With all cases, each ends at the first rest after its disturbance if all is well there. Those of a sample go on to the end."""

@@ -171,7 +171,7 @@ class Story:
         still = self.clock.now() - self._moved
         refused = still > REFUSAL_LIMIT and (await self._why()).startswith("ReconcileFailed")
         if refused or still > STALL_LIMIT:
-            raise DemoFailed(f"no node has moved for {int(still)} s: {await self._why()}")
+            raise DemoFailed(f"no node has moved for {int(still)} s by the sandbox's clock: {await self._why()}")
         await asyncio.sleep(1.0)
 
     def _all_done(self) -> bool:
