@@ -28,6 +28,7 @@ class Pods:
         self._client = client
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
         self._moved = asyncio.Condition()
+        self.listed = asyncio.Event()
 
     async def follow(self) -> None:
         """Keep the pods up to date, until cancelled."""
@@ -37,6 +38,7 @@ class Pods:
             version = page.version
             for item in page.items or ():
                 self._take(json.loads(bytes(item)))
+        self.listed.set()
         while True:
             with contextlib.suppress(errors.Unreachable):
                 async for event in self._client.watch(selection, version, server_seconds=600, idle_seconds=600):
@@ -87,7 +89,10 @@ class Floor:
     async def run(self) -> float:
         """Send everything; return the seconds that it took."""
         following = asyncio.create_task(self._pods.follow())
-        await asyncio.sleep(1.0)
+        listed = asyncio.create_task(self._pods.listed.wait())
+        await asyncio.wait((following, listed), return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            following.result()
         loop = asyncio.get_running_loop()
         begun = loop.time()
         await asyncio.gather(*(self._required(node) for node in self._nodes))

@@ -161,6 +161,7 @@ def _measure(plane: Plane, case: Case) -> Result:
             seconds, cordoned = asyncio.run(_roll_out(plane, case))
         cpu = usage.cpu_seconds() - cpu
         peak = usage.peak_mb()
+    click.echo(f"{case.measured} of {case.nodes} nodes upgraded in {seconds:.1f} s; the floor follows", err=True)
     change = {"spec": {"template": {"metadata": {"annotations": {"bench": "floor"}}}}}
     plane.kubectl("patch", "daemonset", names.DRIVER_APP, "-n", names.DEFAULT_NAMESPACE, "--type=merge", "-p", json.dumps(change))
     floor = asyncio.run(_floor(plane, case))
