@@ -102,6 +102,13 @@ def slow(world: World, fault: Fault) -> End:
     return world.usual_latency
 
 
+@kind("api-timeout", weight=1, lasts=(10.0, 90.0))
+def timeout(world: World, fault: Fault) -> End:
+    """Take longer for every answer than the operator waits: half the time the server acts before that."""
+    world.latency = 40.0 + 40.0 * fault.level
+    return world.usual_latency
+
+
 @kind("watch-broken", weight=3)
 def watch_broken(world: World, fault: Fault) -> None:
     """Cut every open watch."""
