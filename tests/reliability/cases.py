@@ -71,7 +71,11 @@ class Enumeration(ABC):
         self.began = 0.0
         """When this case was disturbed."""
         self.notes: Counter[str] = Counter()
-        self._seen = 0
+        self.edited = False
+        """Whether the policy that this process is shown was replaced meanwhile. For a while it does what that asks for; at last
+        all must be as in the undisturbed run, but for the pods that were evicted."""
+        self._differs: list[str] = []
+        self._right = 0
         self._wrong: list[str] = []
 
     @abstractmethod
@@ -88,7 +92,6 @@ class Enumeration(ABC):
         if self.choice.only:
             self.scene.tell()
         self.began = self.scene.clock.now()
-        self._seen = len(self.scene.pictures)
         return True
 
     async def play(self) -> None:
@@ -116,17 +119,23 @@ class Enumeration(ABC):
         lost = self.oracle.in_flight(self.began)
         later = self.oracle.pictures[-1]["events"] if self.outdated else ()
         found = differences(self.scene.pictures[number], self.oracle.pictures[number], lost, later)
-        self._wrong += [text for text in found if not (self.outdated and any(field in text for field in RETRACTED))]
+        wrong = [text for text in found if not (self.outdated and any(field in text for field in RETRACTED))]
+        if self.edited:
+            self._differs = [text for text in wrong if "/evicted/" not in text]
+            self.notes["differs after an edit"] += bool(wrong)
+        else:
+            self._wrong += wrong
+        self._right += not (self._differs or self._wrong)
         told = self.scene.pictures[number]["events"]
         self.notes["events lost"] = max(self.notes["events lost"], len(set(self.oracle.pictures[number]["events"]) - set(told)))
-        if self._wrong or number + 1 - self._seen >= self.choice.pictures:
+        if self._wrong or self._right >= self.choice.pictures:
             self._end()
 
     def _end(self) -> None:
         self.notes["evictions asked for again"] = self.scene.asked_again
         if self.scene.asked_again and not self.outdated:
             self._wrong.append(f"{self.scene.asked_again} evictions were asked for again")
-        self.branches.end([*self._wrong, *self.scene.verdict()], dict(self.notes))
+        self.branches.end([*self._wrong, *self._differs, *self.scene.verdict()], dict(self.notes))
 
 
 class Cut(Enumeration):
@@ -158,9 +167,14 @@ class Stale(Enumeration):
             return  # nothing has happened that the new process could see, or could not see
         self._before = (versions, now)
         for lag in self.choice.lags:
-            if lag <= versions and self.begins(f"stale {moment}, {lag} changes ago"):
+            if lag > versions:
+                return
+            version = self.followed.ago(lag)
+            edited = self.followed.edited_since(version)
+            if self.begins(f"stale {moment}, {lag} changes ago" + (", before an edit" if edited else "")):
+                self.edited = edited
                 self.scene.kill()
-                self.scene.reads = OldCache(self.scene, self.followed.ago(lag))
+                self.scene.reads = OldCache(self.scene, version)
                 return
 
 
