@@ -141,6 +141,8 @@ class Fleet:
                         begun.add(node.name)
                     if len(done) >= self._nodes:
                         break
+            if len(done) < self._nodes:
+                await asyncio.sleep(0.1)
         return asyncio.get_running_loop().time()
 
 
