@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 from gpuward.sandbox.store import Event, Store
-from tests.reliability.past import Past, changes_a_view
+from tests.reliability.past import Followed, Past, changes_a_view
 from tests.reliability.picture import differences, plain
+from tests.reliability.scene import Scene
 
 
 def picture(**changed: object) -> dict[str, Any]:
@@ -56,3 +59,20 @@ def test_a_change_that_the_operator_does_not_see_is_no_case_of_its_own() -> None
     store.patch_status("nodes", None, "gpu-1", lambda node: node["status"].update(images=[{"names": ["driver"]}]))
     store.modify("nodes", None, "gpu-1", lambda node: node["metadata"].setdefault("labels", {}).update(a="b"))
     assert [changes_a_view(event) for event in events] == [False, True]
+
+
+def test_only_an_edit_of_what_the_policy_asks_for_makes_an_old_view_one_from_before_an_edit() -> None:
+    noted: list[Callable[[Event], None]] = []
+    followed = Followed(cast(Scene, SimpleNamespace(sandbox=SimpleNamespace(store=SimpleNamespace(subscribe=noted.append)))))
+    before = {"metadata": {"name": "p"}, "spec": {"paused": False}}
+    annotated = {**before, "metadata": {"name": "p", "annotations": {"a": "b"}}}
+    edited = {**annotated, "spec": {"paused": True}}
+    noted[0](policy_changed(5, before, annotated))
+    assert not followed.edited_since(4)
+    noted[0](policy_changed(6, annotated, edited))
+    assert followed.edited_since(5)
+    assert not followed.edited_since(6)
+
+
+def policy_changed(version: int, old: dict[str, Any], new: dict[str, Any]) -> Event:
+    return Event(type="MODIFIED", resource_key="clusterpolicies.nvidia.com", obj=new, version=version, old=old)
