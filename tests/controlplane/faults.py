@@ -31,20 +31,14 @@ class LastingWatch(NodeWatch):
     One that comes back may have forgotten what was between: then all nodes are taken as they are.
     """
 
-    _ended = False
+    def _refused(self, status: dict[str, Any]) -> None:
+        """Leave it at that: all nodes are listed anew."""
 
-    def __exit__(self, *error: object) -> None:
-        self._ended = True
-        super().__exit__(*error)
-
-    def _follow(self) -> None:
-        while True:
-            super()._follow()
-            if self._ended:
-                return
-            self._kubectl.communicate()
-            eventually("the API server answers", lambda: self._ended or serves(self._plane))
-            self._kubectl = self.open()
+    def _go_on(self) -> None:
+        eventually("the API server answers", lambda: self._closed or serves(self._plane))
+        if not self._closed:
+            self.list()
+        super()._go_on()
 
 
 class Account:

@@ -204,31 +204,43 @@ class Sight:
 
 
 class NodeWatch:
-    """Keep every state of all nodes that the API server showed, in its own order, from a thread of its own."""
+    """Keep every state of all nodes that the API server showed, in its own order, from a thread of its own.
+
+    A server with too much to do ends watches that fall behind; they go on from where they were.
+    """
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
         self._now: dict[str, Sight] = {}
+        self._version = ""
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._closed = False
+        self.failure = ""
+        """Why nothing more is seen, though somebody still looks."""
         self.moments: list[dict[str, Sight]] = []
         """All nodes, after each change of one."""
 
     def __enter__(self) -> Self:
-        self._kubectl = self.open()
+        self.list()
+        self._kubectl = self._open()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kubectl.terminate()
+        with self._changed:
+            self._closed = True
+            self._kubectl.terminate()
         self._thread.join(PATIENCE)
-        self._kubectl.communicate()
 
-    def open(self) -> subprocess.Popen[bytes]:
-        """Take all nodes as they are, and watch them from there."""
+    def list(self) -> None:
+        """Take all nodes as they are, to watch them from there."""
         listed = json.loads(self._plane.kubectl("get", "--raw", "/api/v1/nodes"))
         self.take(*listed["items"])
-        path = f"/api/v1/nodes?watch=true&resourceVersion={listed['metadata']['resourceVersion']}"
+        self._version = listed["metadata"]["resourceVersion"]
+
+    def _open(self) -> subprocess.Popen[bytes]:
+        path = f"/api/v1/nodes?watch=true&allowWatchBookmarks=true&resourceVersion={self._version}"
         return subprocess.Popen(["kubectl", "get", "--raw", path], env=self._plane.environment, stdout=subprocess.PIPE)
 
     def take(self, *nodes: dict[str, Any]) -> None:
@@ -241,7 +253,9 @@ class NodeWatch:
     def wait_for(self, what: str, holds: Callable[[dict[str, Sight]], bool]) -> None:
         """Wait until something holds for the nodes as last shown."""
         with self._changed:
-            assert self._changed.wait_for(lambda: holds(self._now), PATIENCE), f"{what}: {self._now}"
+            held = self._changed.wait_for(lambda: bool(self.failure) or holds(self._now), PATIENCE)
+            assert not self.failure
+            assert held, f"{what}: {self._now}"
 
     def wait_for_rollout(self) -> None:
         """Wait until an upgrade of every node has begun and ended."""
@@ -256,9 +270,35 @@ class NodeWatch:
         return {name for moment in self.moments for name, sight in moment.items() if sight.state != "upgrade-done"}
 
     def _follow(self) -> None:
-        assert self._kubectl.stdout is not None
-        for line in self._kubectl.stdout:
-            self.take(json.loads(line)["object"])
+        try:
+            while not self._closed:
+                self._see(self._kubectl)
+                self._kubectl.communicate()
+                self._go_on()
+        except Exception as error:  # whatever it is, those who wait have to hear of it
+            with self._changed:
+                self.failure = f"the watch of the nodes failed: {type(error).__name__}: {error}"
+                self._changed.notify_all()
+
+    def _see(self, kubectl: subprocess.Popen[bytes]) -> None:
+        assert kubectl.stdout is not None
+        for line in kubectl.stdout:
+            event = json.loads(line)
+            if event["type"] == "ERROR":
+                self._refused(event["object"])
+                return
+            if event["type"] != "BOOKMARK":
+                self.take(event["object"])
+            self._version = event["object"]["metadata"]["resourceVersion"]
+
+    def _refused(self, status: dict[str, Any]) -> None:
+        raise AssertionError(status)
+
+    def _go_on(self) -> None:
+        """Watch on after the stream ended, unless nobody wants it any more."""
+        with self._changed:
+            if not self._closed:
+                self._kubectl = self._open()
 
 
 def eventually(what: str, holds: Callable[[], bool]) -> None:

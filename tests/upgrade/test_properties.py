@@ -16,7 +16,7 @@ from gpuward.model.actions import Action, DeletePod, EvictPod, PatchNode
 from gpuward.model.budgets import BudgetView
 from gpuward.model.plan import Plan, Reason
 from gpuward.model.policy import Drain, UpgradePolicy
-from gpuward.model.record import CordonOwner
+from gpuward.model.record import CordonOwner, Record
 from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State, check_transition
@@ -396,7 +396,23 @@ records = st.builds(
     started=st.sampled_from([0.0, build.ADMITTED, build.NOW + 1e6]),
     forced=st.booleans(),
     target=st.sampled_from(["", "550", "560"]),
+    paused=st.sampled_from([0.0, build.NOW - 9]),
 )
+
+
+@examples(300)
+@given(
+    state=st.sampled_from(State), remembers=records, cordoned=st.booleans(), driver=st.sampled_from(["550", "560"]),
+    policy=st.sampled_from([build.policy(), build.PAUSED]), has_gpu_pod=st.booleans(),
+)
+def test_a_cordon_of_ours_that_is_gone_is_remembered_no_more(
+    state: State, remembers: Record, cordoned: bool, driver: str, policy: UpgradePolicy, has_gpu_pod: bool
+) -> None:
+    pods = [build.driver_pod(driver=driver), build.validator(), *([build.gpu_pod()] if has_gpu_pod else [])]
+    snapshot = build.cluster([build.node(state=state, remembers=remembers, cordoned=cordoned)], pods)
+    end = world.apply(snapshot, decide(snapshot, policy, build.NOW).actions).nodes["n0"]
+    ours = end.record is not None and end.record.cordon is CordonOwner.GPUWARD
+    assert end.unschedulable or not ours
 
 
 @pytest.mark.weakness(28)

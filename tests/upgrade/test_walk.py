@@ -14,7 +14,7 @@ from gpuward.upgrade.decide import decide
 from gpuward.upgrade.step import STEPS, Move, Rest, step
 from gpuward.upgrade.walk import Path, actions_of, begin, take, walk
 from tests import build
-from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
+from tests.build import ADMITTED, NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade.one import ask, facts
 
 OLD = driver_pod()
@@ -125,6 +125,22 @@ def test_a_cordon_of_ours_that_was_lifted_is_forgotten_so_that_the_next_one_is_t
     answer = ask(lifted, NEW, validator(created=NOW, ready=False))
     assert answer.record == record(state)
     assert answer.patch.labels == {}
+    assert answer.patch.unschedulable is None
+
+
+@pytest.mark.parametrize("paused", [0.0, NOW - 5])
+@pytest.mark.parametrize("state", [State.FAILED, State.POD_DELETION_REQUIRED, State.POD_RESTART_REQUIRED])
+def test_a_cordon_of_ours_that_was_lifted_in_a_pause_is_forgotten_too(state: State, paused: float) -> None:
+    lifted = node(state=state, remembers=record(state, ours=True, paused=paused))
+    forgotten = [action.annotations[names.UPGRADE_RECORD] for action in ask(lifted, OLD, policy=PAUSED).plan.actions
+                 if isinstance(action, PatchNode) and names.UPGRADE_RECORD in action.annotations]
+    assert [decode_record(text or "").cordon for text in forgotten] == [None]
+
+
+def test_a_cordon_made_in_a_pause_after_ours_was_lifted_stays_after_it() -> None:
+    theirs = node(state=State.UNCORDON_REQUIRED, remembers=record(State.UNCORDON_REQUIRED, paused=NOW - 5), cordoned=True)
+    answer = ask(theirs, NEW, FRESH)
+    assert answer.entered == ["upgrade-done"]
     assert answer.patch.unschedulable is None
 
 

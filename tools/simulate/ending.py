@@ -133,7 +133,8 @@ def left_behind(world: World, name: str) -> str | None:
     # Nobody can tell whose cordon it is once the memory of it is gone; it is left to people then.
     if state is State.DONE and cordoned and not world.watch.is_overwritten(name):
         return "a cordon of ours"
-    if state is State.DONE and not world.watch.is_overwritten(name):
+    # People may write that a node is done of which nothing is remembered.
+    if state is State.DONE and names.UPGRADE_RECORD in annotations and not world.watch.is_overwritten(name):
         record = decode_record(annotations[names.UPGRADE_RECORD])
         if record.cordon is CordonOwner.GPUWARD or record.failure is not None or record.state is not State.DONE:
             return f"its record: {annotations[names.UPGRADE_RECORD]}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from gpuward import names
-from gpuward.model.record import Record, decode_record
+from gpuward.model.record import CordonOwner, Record, decode_record
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Sight(msgspec.Struct, frozen=True):
     cordoned_at: int = 0
     """The version of the change that made it unschedulable."""
     cordoned_by: str | None = None
+    """Who made it so, or took it over: a cordon in mid-upgrade of which nothing is remembered was made by NVIDIA's operator."""
     ready: bool = False
     skipped: bool = False
     wanted: bool = False
@@ -98,7 +99,7 @@ def _seen(node: Object, version: int, writer: str | None, before: Sight | None, 
     conditions = node.get("status", {}).get("conditions") or ()
     cordoned = bool(node["spec"].get("unschedulable"))
     known = before is not None and before.exists and before.cordoned and cordoned
-    return Sight(
+    sight = Sight(
         version=version,
         writer=writer,
         exists=exists,
@@ -112,6 +113,15 @@ def _seen(node: Object, version: int, writer: str | None, before: Sight | None, 
         record=annotations.get(names.UPGRADE_RECORD, ""),
         uid=node["metadata"]["uid"],
     )
+    if known and writer is not None and before is not None and _takes_over(before, sight):
+        return msgspec.structs.replace(sight, cordoned_by=writer)
+    return sight
+
+
+def _takes_over(before: Sight, after: Sight) -> bool:
+    """Tell whether a write of the operator's follows a label of which nothing was remembered, and makes the cordon its own."""
+    record = after.memory()
+    return before.in_progress and before.memory() is None and record is not None and record.cordon is CordonOwner.GPUWARD
 
 
 class History:
@@ -150,15 +160,16 @@ class History:
         return sights[index - 1] if index else None
 
     def view(self, node: str, process: Process) -> Sight | None:
-        """Return what a process must know of a node: what its watch had shown when it decided, and what it wrote itself since.
+        """Return what a process must know of a node: what its watch had shown when it decided, what it wrote itself since, and
+        what it read to learn what became of a write.
 
         What others changed in between may be in the answers to those writes, but an answer may be lost or on its way: it is held
         to what both say.
         """
-        shown = process.known["nodes"]
+        shown, read = process.known["nodes"], process.read.get(node, 0)
         seen = self.at(node, shown)
         for sight in self._nodes.get(node, []) if seen is not None else ():
-            if seen is not None and sight.version > shown and sight.writer == process.name:
+            if seen is not None and sight.version > shown and (sight.writer == process.name or sight.version == read):
                 ours = sight.cordoned_by == process.name if sight.cordoned else False
                 cordoned = ours or (sight.cordoned and seen.cordoned)
                 seen = msgspec.structs.replace(seen, label=sight.label, record=sight.record, cordoned=cordoned,

@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gpuward import names
 from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tools.simulate.world import World
+
+_NODE = "/api/v1/nodes/"
 
 
 class Known(dict[str, int]):
@@ -56,6 +60,8 @@ class Process:
         """Whether the process believes that it leads. It may be the last one to hear that it does not."""
         self.jumped_at = 0.0
         self.known = Known()
+        self.read: dict[str, int] = {}
+        """The version of each node that was read alone, to learn what became of a write."""
         self.looks: list[int] = []
         """The versions of the nodes at which this process has looked."""
         self.writes = 0
@@ -125,6 +131,8 @@ class Process:
             return self._watching(request, served())
         self.world.watch.asked(self, request)
         answer = self.world.disturbed(request, served)
+        if request.method == "GET" and request.path.startswith(_NODE) and isinstance(answer, Answer) and answer.status == 200:
+            self.read[request.path.removeprefix(_NODE)] = int(msgspec.json.decode(answer.body)["metadata"]["resourceVersion"])
         self.world.watch.told(self, request, answer)
         return answer
 

@@ -59,13 +59,15 @@ def moves_are_legal(change: NodeChange, world: World) -> str | None:
 
 
 def the_record_names_the_label(change: NodeChange, world: World) -> str | None:
-    """Write label and record together, so that each write tells the same story."""
+    """Write label and record together, so that each write tells the same story. A label of people's may wait to be followed."""
     same = change.after.label == change.before.label and change.after.record == change.before.record
     if same or not change.after.label or change.after.state is None:
         return None
     if world.watch.is_overwritten(change.node):
         return None
-    record = change.after.memory()
+    record, remembered = change.after.memory(), change.before.memory()
+    if record and remembered and change.after.label == change.before.label and record.state == remembered.state:
+        return None
     if record is None or record.state != change.after.state:
         return f"label {change.after.label!r}, record {change.after.record}"
     return None

@@ -27,7 +27,7 @@ from gpuward.upgrade.gathering import concerns
 from gpuward.upgrade.judging import Judged, Memory, judge
 from gpuward.upgrade.ledger import MOST_GRANTS, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.queueing import admission
-from gpuward.upgrade.walk import Path, actions_of, begin, pause, take, walk
+from gpuward.upgrade.walk import Path, actions_of, begin, pause, remember, take, walk
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
@@ -137,7 +137,7 @@ def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.left:
         return _held_on_error(node, lambda: walk(begin(node, now), policy, now))
     if state not in IN_PROGRESS:
-        return Path(node)
+        return remember(node)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = _held_on_error(node, lambda: walk(begin(node, now), policy, now, within=_GENTLE))
         waits = path.hold is None and path.node.state in IN_PROGRESS

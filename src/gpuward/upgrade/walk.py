@@ -45,16 +45,13 @@ class Path(msgspec.Struct, frozen=True):
 def begin(node: NodeFacts, now: float) -> Path:
     """Start a path; a label that somebody else set is taken over into the record, and its clocks start now.
 
-    After a pause the clocks of the node's state go on from where they stood. A cordon of ours that somebody lifted is forgotten:
-    one that turns up later is theirs.
+    After a pause the clocks of the node's state go on from where they stood.
     """
     if node.record.paused and not node.by_hand:
         return _resumed(node, max(0.0, now - node.record.paused))
     followed = node.state in IN_PROGRESS or node.state in (State.UPGRADE_REQUIRED, State.FAILED)
     if not followed or (node.node.record is not None and not node.by_hand):
-        if node.unschedulable or node.record.cordon is not CordonOwner.GPUWARD:
-            return Path(node)
-        return Path(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None)), adopted=True)
+        return remember(node)
     owner = _owner_found(node)
     record = msgspec.structs.replace(
         node.record,
@@ -74,13 +71,21 @@ def begin(node: NodeFacts, now: float) -> Path:
     return Path(_changed(node, memory, record=record), annotations=memory, adopted=True)
 
 
+def remember(node: NodeFacts) -> Path:
+    """Start a path; a cordon of ours that somebody lifted is forgotten, so that one that turns up later is theirs."""
+    if node.unschedulable or node.record.cordon is not CordonOwner.GPUWARD:
+        return Path(node)
+    return Path(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None)), adopted=True)
+
+
 def _is_mere_restart(node: NodeFacts) -> bool:
     """Tell whether a node that is taken over may have been on the way that leaves workloads where they are."""
     return node.state is State.POD_RESTART_REQUIRED and not node.by_hand and (node.restart_only or node.in_step)
 
 
 def _resumed(node: NodeFacts, stood: float) -> Path:
-    record = msgspec.structs.replace(node.record, since=node.record.since + stood, paused=0.0)
+    known = remember(node).node.record
+    record = msgspec.structs.replace(known, since=known.since + stood, paused=0.0)
     jobs = {} if node.jobs_since is None else {names.WAIT_FOR_JOBS_SINCE: str(int(node.jobs_since + stood))}
     return Path(_changed(node, jobs, record=record), annotations={**jobs}, adopted=True)
 
@@ -90,10 +95,11 @@ def pause(node: NodeFacts, hold: Hold, now: float) -> Path:
 
     A node that gpuward does not remember, or that somebody relabelled, has no clock yet.
     """
+    path = msgspec.structs.replace(remember(node), hold=hold)
     if node.record.paused or node.node.record is None or node.by_hand:
-        return Path(node, hold=hold)
-    record = msgspec.structs.replace(node.record, paused=now)
-    return Path(msgspec.structs.replace(node, record=record), hold=hold, adopted=True)
+        return path
+    record = msgspec.structs.replace(path.node.record, paused=now)
+    return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
 
 
 def _owner_found(node: NodeFacts) -> CordonOwner | None:
