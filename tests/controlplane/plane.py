@@ -243,6 +243,11 @@ class NodeWatch:
         path = f"/api/v1/nodes?watch=true&allowWatchBookmarks=true&resourceVersion={self._version}"
         return subprocess.Popen(["kubectl", "get", "--raw", path], env=self._plane.environment, stdout=subprocess.PIPE)
 
+    def end_stream(self) -> None:
+        """End the stream that is followed now, as a server does that has too much to do."""
+        with self._changed:
+            self._kubectl.terminate()
+
     def take(self, *nodes: dict[str, Any]) -> None:
         """Keep what nodes are like now."""
         with self._changed:
@@ -283,6 +288,8 @@ class NodeWatch:
     def _see(self, kubectl: subprocess.Popen[bytes]) -> None:
         assert kubectl.stdout is not None
         for line in kubectl.stdout:
+            if not line.endswith(b"\n"):
+                return  # it was cut off, and comes again
             event = json.loads(line)
             if event["type"] == "ERROR":
                 self._refused(event["object"])
