@@ -8,7 +8,7 @@ import pytest
 from gpuward import names
 from gpuward.errors import IllegalTransition
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode
-from gpuward.model.record import CordonOwner, decode_record
+from gpuward.model.record import CordonOwner, Record, decode_record
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.step import STEPS, Move, Rest, step
@@ -142,6 +142,17 @@ def test_a_cordon_made_in_a_pause_after_ours_was_lifted_stays_after_it() -> None
     answer = ask(theirs, NEW, FRESH)
     assert answer.entered == ["upgrade-done"]
     assert answer.patch.unschedulable is None
+
+
+@pytest.mark.parametrize("remembers", [
+    record(State.UPGRADE_REQUIRED, forced=True),
+    record(State.FAILED, failed=State.WAIT_FOR_JOBS_REQUIRED, pods=(NEW.uid,)),
+])
+def test_a_node_that_people_call_done_is_remembered_as_done(remembers: Record) -> None:
+    answer = ask(node(state=State.DONE, remembers=remembers), NEW, FRESH)
+    assert (answer.state, answer.entered, answer.patch.labels) == (State.DONE, [], {})
+    assert answer.record == record(State.DONE, since=NOW, pods=remembers.pods)
+    assert ask(node(state=State.DONE, remembers=answer.record), NEW, FRESH).plan.actions == ()
 
 
 def test_a_step_sees_the_annotations_that_an_earlier_one_changed() -> None:

@@ -136,7 +136,7 @@ def walk(path: Path, policy: UpgradePolicy, now: float, within: frozenset[State]
             return take(path, released, now)
         step = STEPS[path.node.state](path.node, policy, now)
         if not isinstance(step, Move):
-            return _stop(path, step)
+            return _stop(path, step, now)
         if step.to not in within:
             return path
         path = take(path, step, now)
@@ -176,9 +176,10 @@ def take(path: Path, move: Move, now: float) -> Path:
     )
 
 
-def _stop(path: Path, step: Step) -> Path:
+def _stop(path: Path, step: Step, now: float) -> Path:
     if isinstance(step, Move):
         return path
+    path = _believed(path, now)
     if isinstance(step, Rest):
         return msgspec.structs.replace(path, annotations={**path.annotations, **step.annotations})
     node, annotations = path.node, {**path.annotations, **step.annotations}
@@ -195,6 +196,15 @@ def _stop(path: Path, step: Step) -> Path:
         hold=step.hold,
         retry_at=step.retry_at,
     )
+
+
+def _believed(path: Path, now: float) -> Path:
+    """Take people's word for it that a node is done, about which there is nothing to do: what was remembered is over."""
+    if path.node.state is not State.DONE or not path.node.by_hand:
+        return path
+    before = path.node.record
+    record = Record(State.DONE, since=now, started=before.started, pods=before.pods, target=before.target)
+    return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
 
 
 def actions_of(path: Path, before: NodeFacts) -> tuple[Action, ...]:
