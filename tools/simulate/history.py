@@ -161,15 +161,15 @@ class History:
 
     def view(self, node: str, process: Process) -> Sight | None:
         """Return what a process must know of a node: what its watch had shown when it decided, what it wrote itself since, and
-        what it read to learn what became of a write.
+        what answers about the node told.
 
         What others changed in between may be in the answers to those writes, but an answer may be lost or on its way: it is held
         to what both say.
         """
-        shown, read = process.known["nodes"], process.read.get(node, 0)
+        shown = process.known["nodes"]
         seen = self.at(node, shown)
         for sight in self._nodes.get(node, []) if seen is not None else ():
-            if seen is not None and sight.version > shown and (sight.writer == process.name or sight.version == read):
+            if seen is not None and sight.version > shown and (sight.writer == process.name or sight.version in process.answered):
                 ours = sight.cordoned_by == process.name if sight.cordoned else False
                 cordoned = ours or (sight.cordoned and seen.cordoned)
                 seen = msgspec.structs.replace(seen, label=sight.label, record=sight.record, cordoned=cordoned,
@@ -189,12 +189,13 @@ class History:
 
     def policies(self, process: Process) -> list[Object]:
         """Return the ClusterPolicy as a process may have known it when it decided: as its watch showed it, or as an answer to a
-        write of its own did, which may be newer.
+        request of its own did, which may be newer.
         """
         shown, asked = process.known["policies"], process.known["store"]
         watched = [policy for version, _, policy in self._policies if version <= shown]
-        written = [policy for version, writer, policy in self._policies if shown < version <= asked and writer == process.name]
-        return watched[-1:] + written
+        answered = [policy for version, writer, policy in self._policies
+                    if shown < version <= asked and (writer == process.name or version in process.answered)]
+        return watched[-1:] + answered
 
     def settings(self, process: Process) -> list[Object]:
         """Return the RolloutPolicy's spec as a process may have known it when it decided: as its watch showed it, or newer by an

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tools.simulate.world import World
 
-_NODE = "/api/v1/nodes/"
+_NODES, _POLICIES = "/api/v1/nodes/", "/apis/nvidia.com/v1/clusterpolicies/"
 
 
 class Known(dict[str, int]):
@@ -60,8 +60,9 @@ class Process:
         """Whether the process believes that it leads. It may be the last one to hear that it does not."""
         self.jumped_at = 0.0
         self.known = Known()
-        self.read: dict[str, int] = {}
-        """The version of each node that was read alone, to learn what became of a write."""
+        self.answered: set[int] = set()
+        """The versions of nodes and policies in answers about them alone: also a write that changed nothing, and a read to learn
+        what became of a write, tell what they are like."""
         self.looks: list[int] = []
         """The versions of the nodes at which this process has looked."""
         self.writes = 0
@@ -131,10 +132,13 @@ class Process:
             return self._watching(request, served())
         self.world.watch.asked(self, request)
         answer = self.world.disturbed(request, served)
-        if request.method == "GET" and request.path.startswith(_NODE) and isinstance(answer, Answer) and answer.status == 200:
-            self.read[request.path.removeprefix(_NODE)] = int(msgspec.json.decode(answer.body)["metadata"]["resourceVersion"])
+        self._learn(request, answer)
         self.world.watch.told(self, request, answer)
         return answer
+
+    def _learn(self, request: Request, answer: Answer | Stream) -> None:
+        if request.path.startswith((_NODES, _POLICIES)) and isinstance(answer, Answer) and answer.status == 200:
+            self.answered.add(int(msgspec.json.decode(answer.body)["metadata"]["resourceVersion"]))
 
     def _watching(self, request: Request, stream: Answer | Stream) -> Answer | Stream:
         """Let trouble keep a watch from being opened; a stream that nobody reads must not stay open."""
