@@ -96,7 +96,9 @@ def _slots(policy: UpgradePolicy) -> float:
 
 def _may_be_managed(node: str, granter: Process, world: World) -> bool:
     view = world.watch.history.view(node, granter)
-    return view is not None and view.exists and (view.wanted or bool(view.label) or bool(view.record))
+    if view is None or not view.exists:
+        return False
+    return view.wanted or bool(view.label or view.record) or world.has_driver_pod(node, granter.known["pods"])
 
 
 # The rules.
