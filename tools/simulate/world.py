@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from random import Random
 from typing import Any, Final
@@ -321,8 +321,8 @@ class World(people.People):
 
     def has_driver_pod(self, node: str, version: int) -> bool:
         """Tell whether a node has had a driver pod since before a version, and still has it."""
-        return any((pod["metadata"].get("labels") or {}).get("app") == names.DRIVER_APP
-                   and 0 < self.watch.bound_at(pod) <= version for pod in self.sandbox.store.lookup("pods", "node", node))
+        return any(_holds_driver(pod["metadata"].get("labels") or {}) and 0 < self.watch.bound_at(pod) <= version
+                   for pod in self.sandbox.store.lookup("pods", "node", node))
 
     def has_driver_daemonset(self, version: int) -> bool:
         """Tell whether a driver DaemonSet that there was at a version is still there and stays."""
@@ -333,6 +333,11 @@ class World(people.People):
     def add_gpu_node(self, name: str) -> None:
         """Add a node with GPUs."""
         self.sandbox.add_node(gpu_node(name, "A100"))
+
+
+def _holds_driver(labels: Mapping[str, str]) -> bool:
+    """Tell whether a pod is a driver pod, also one that no ClusterPolicy's DaemonSet made."""
+    return labels.get("app") == names.DRIVER_APP or labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
 
 
 @cache
