@@ -104,9 +104,10 @@ def rollout_policy(plane: Plane, **spec: Any) -> None:
 
 
 def start_rollout(plane: Plane, version: str, **policy: Any) -> None:
-    """Change the driver's version under an upgrade policy without limits, but for what is said."""
-    limits = {"autoUpgrade": True, "maxParallelUpgrades": 0, "maxUnavailable": "100%"}
-    plane.change_policy(version=version, upgradePolicy={**limits, **policy})
+    """Change the driver's version under an upgrade policy without limits, but for what is said, whatever was before."""
+    usual = {"autoUpgrade": True, "maxParallelUpgrades": 0, "maxUnavailable": "100%", "podDeletion": {"timeoutSeconds": 300},
+             "waitForCompletion": {"podSelector": "", "timeoutSeconds": 0}}
+    plane.change_policy(version=version, upgradePolicy={**usual, **policy})
 
 
 def reasons(plane: Plane) -> dict[str, str]:

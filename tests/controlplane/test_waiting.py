@@ -214,6 +214,7 @@ def test_a_driver_that_never_gets_ready(installed: Plane, watch: NodeWatch, tena
     assert "FailureBudget" in installed.gpuward("status", "-o", "json")
     assert "2 failed nodes no longer count" in installed.gpuward("resume")
     watch.wait_for("another one begins", lambda now: any(sight.state == "pod-restart-required" for sight in now.values()))
+    rollout_policy(installed, failureBudget={"nodes": 1, "percent": 0}, retries=0)
     start_rollout(installed, "580.82.07")
     wait_for_rest(watch)
     assert not any(sight.unschedulable for sight in watch.moments[-1].values())
