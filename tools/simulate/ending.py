@@ -128,7 +128,8 @@ def left_behind(world: World, name: str) -> str | None:
     cordoned = sight is not None and sight.cordoned and sight.cordoned_by is not None
     # That a cordon was there before may be said for as long as it is there.
     clocks = [key for key in CLOCKS if key != names.INITIALLY_UNSCHEDULABLE or cordoned or not node["spec"].get("unschedulable")]
-    if stray := [key for key in clocks if key in annotations]:
+    # Without our memory of the upgrade they are taken for those of somebody else's.
+    if (stray := [key for key in clocks if key in annotations]) and not world.watch.is_overwritten(name):
         return f"annotations of an upgrade on a node that is {state or 'unlabelled'}: {', '.join(stray)}"
     # Nobody can tell whose cordon it is once the memory of it is gone; it is left to people then.
     if state is State.DONE and cordoned and not world.watch.is_overwritten(name):
