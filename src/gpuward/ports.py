@@ -24,6 +24,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Whether a look showed that nothing had to be written."""
     called_off: bool = False
     """Whether the last look before it showed that it is not wanted now, or this process does not lead any more: no failure."""
+    wait: float = 0.0
+    """Seconds after which it may be tried again, where the API server refused it for its own load; 0 where that is not known."""
 
 
 class Clock(Protocol):

@@ -45,6 +45,18 @@ def test_each_failure_in_a_row_lengthens_the_rest_and_a_success_ends_it() -> Non
     assert failures.retry_at(103.0) == 103.5
 
 
+def test_a_server_that_has_too_much_to_do_says_when_to_come_again() -> None:
+    failures = Failures()
+    busy = Outcome(action("a"), error="busy", wait=1.0)
+    for now in (100.0, 101.0, 102.0):
+        failures.take([busy], now)
+        assert failures.retry_at(now) == now + 1.0
+    failures.take([failed("a")], 103.0)
+    assert failures.retry_at(103.0) == 103.5
+    failures.take([Outcome(action("a"), error="busy", wait=3600.0)], 104.0)
+    assert failures.retry_at(104.0) == 104.0 + LAST_RETRY
+
+
 def test_people_are_told_once_of_each_error_however_many_objects_it_hits() -> None:
     failures = Failures()
     assert failures.take([failed("a"), failed("b"), failed("c", "never")], 1.0) == [failed("a"), failed("c", "never")]

@@ -58,8 +58,10 @@ class Failures:
         self._lanes = {lane: trouble for lane, trouble in before.items() if lane not in tried}
         news = []
         for lane, outcome in failed.items():
-            count = before[lane].count + 1 if lane in before else 1
-            self._lanes[lane] = _Trouble(count, now + retry_after(count), outcome.error)
+            # A server that has too much to do says itself when to come again: that is no failure of what was asked.
+            count = (before[lane].count if lane in before else 0) + (not outcome.wait)
+            rest = min(outcome.wait, LAST_RETRY) or retry_after(count)
+            self._lanes[lane] = _Trouble(count, now + rest, outcome.error)
             if outcome.error not in told:
                 told.add(outcome.error)
                 news.append(outcome)

@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from gpuward.errors import GpuwardError
+from gpuward.errors import GpuwardError, TooManyRequests
 from gpuward.execute import nodes, objects, pods
+from gpuward.execute.throttle import Throttle
 from gpuward.execute.world import CalledOff, World
 from gpuward.model.actions import (
     Action,
@@ -35,6 +36,7 @@ class ApiExecutor:
         """Whether this process may write. It is asked before every call: a process that was stopped for a while must not act
         on what it decided while it led."""
         self._room = asyncio.Semaphore(LANES_AT_ONCE)
+        self._throttle = Throttle(world.clock)
 
     async def execute(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         """Perform the actions of each lane in order and return an outcome for each, in the order given.
@@ -51,7 +53,7 @@ class ApiExecutor:
     async def _lane(self, actions: Sequence[Action], numbers: list[int], outcomes: dict[int, Outcome]) -> None:
         failed = False
         evictions: list[int] = []
-        async with self._room:
+        async with self._room, self._throttle.turn():
             for number in numbers:
                 action = actions[number]
                 if failed:
@@ -65,12 +67,18 @@ class ApiExecutor:
             outcomes.update(zip(evictions, ended, strict=True))
 
     async def _perform(self, action: Action) -> Outcome:
+        if not isinstance(action, EvictPod) and (left := self._throttle.left()):
+            return Outcome(action, error=self._throttle.message, wait=left)
         try:
             if not self.acting():
                 raise CalledOff("this process does not lead any more")
             wrote = await self._call(action)
         except CalledOff as error:
             return Outcome(action, error=str(error), called_off=True)
+        except TooManyRequests as error:
+            # A refused eviction says more of its pod's budget than of the server, and is repeated by rules of its own.
+            wait = 0.0 if isinstance(action, EvictPod) else self._throttle.refused(error)
+            return Outcome(action, error=str(error), wait=wait)
         except GpuwardError as error:
             return Outcome(action, error=str(error))
         except Exception as error:  # a bug in one action must not end the passes that are about other objects
