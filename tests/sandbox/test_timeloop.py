@@ -34,6 +34,18 @@ def test_timers_fire_in_the_order_of_their_time_whatever_the_order_of_their_maki
     assert order == [1, 2, 40, 300, 86400 * 3]
 
 
+def test_the_shortest_sleep_moves_time() -> None:
+    async def main() -> int:
+        clock, sleeps = LoopClock(), 0
+        until = clock.now() + 3e-7
+        while clock.now() < until and sleeps < 10:
+            await asyncio.sleep(until - clock.now())
+            sleeps += 1
+        return sleeps
+
+    assert run_virtual(main) == 1
+
+
 def test_timeouts_obey_virtual_time() -> None:
     async def main() -> float:
         with pytest.raises(TimeoutError):

@@ -106,8 +106,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return real.select(None)
         if timeout is None:
             raise VirtualDeadlock(f"nothing is ready and no timer is set, so nothing can happen; {self._tasks()}")
-        # Rounding keeps whole seconds whole, so that timestamps cut to seconds do not fall one short.
-        self._now = round(self._now + timeout, 6)
+        # Rounding keeps whole seconds whole, so that timestamps cut to seconds do not fall one short. Time moves all the same:
+        # who sleeps until a time that is less than that away must not wake before it, again and again.
+        self._now = max(round(self._now + timeout, 6), round(self._now + _RESOLUTION, 6))
         self._turns = 0
         return []
 
