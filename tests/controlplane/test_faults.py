@@ -181,17 +181,19 @@ def test_the_api_server_is_overloaded(plane: Plane, lasting: LastingWatch, versi
     """API priority and fairness answers the operator 429 for some seconds, and then lets few requests through at a time."""
     restart_api_server(plane, "--enable-priority-and-fairness=true", "--max-requests-inflight=40",
                        "--max-mutating-requests-inflight=20")
-    plane.kubectl("apply", "-f", "-", given=json.dumps(share(1)))
-    plane.kubectl("apply", "-f", "-", given=json.dumps(FLOW))
-    with plane.audited() as requests, plane.operator():
-        roll(plane, version)
-        wait_for_first(lasting, 2)
-        plane.kubectl("apply", "-f", "-", given=json.dumps(share(0)))
-        time.sleep(5)
+    try:
         plane.kubectl("apply", "-f", "-", given=json.dumps(share(1)))
-        lasting.wait_for_rollout()
-    restart_api_server(plane, "--enable-priority-and-fairness=false", "--max-requests-inflight=2000",
-                       "--max-mutating-requests-inflight=1000")
+        plane.kubectl("apply", "-f", "-", given=json.dumps(FLOW))
+        with plane.audited() as requests, plane.operator():
+            roll(plane, version)
+            wait_for_first(lasting, 2)
+            plane.kubectl("apply", "-f", "-", given=json.dumps(share(0)))
+            time.sleep(5)
+            plane.kubectl("apply", "-f", "-", given=json.dumps(share(1)))
+            lasting.wait_for_rollout()
+    finally:
+        restart_api_server(plane, "--enable-priority-and-fairness=false", "--max-requests-inflight=2000",
+                           "--max-mutating-requests-inflight=1000")
     check_end(plane, lasting, version, before)
     refused = [entry for entry in requests if entry["user"]["username"] == OPERATOR and entry["responseStatus"]["code"] == 429
                and entry["objectRef"].get("subresource") != "eviction"]
