@@ -133,7 +133,8 @@ def test_fast_time_goes_at_the_pace_of_the_wall_clock_once_it_has_caught_up() ->
         await asyncio.sleep(1.5)
         return time.time() - loop.time()
 
-    assert abs(run_at_speed(main, 1000, start=time.time() - 1)) < 0.01
+    behind = run_at_speed(main, 1000, start=time.time() - 1)
+    assert -0.01 < behind < 0.4, "at another pace than par it would be half a second ahead; a busy machine is behind"
 
 
 def test_sockets_work_in_fast_time() -> None:
