@@ -67,19 +67,16 @@ class SetClock:
     def now(self) -> float:
         return self.time
 
-    async def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
-
 
 def test_the_server_says_how_long_within_reason() -> None:
     clock = SetClock()
-    throttle = Throttle(clock)
+    throttle = Throttle(clock.now)
     assert [throttle.refused(busy(seconds)) for seconds in (None, 3, 3600)] == [PAUSE, 3.0, LONGEST]
 
 
 def test_a_clock_that_is_set_back_prolongs_nothing() -> None:
     clock = SetClock()
-    throttle = Throttle(clock)
+    throttle = Throttle(clock.now)
     throttle.refused(busy(5))
     assert throttle.left() == 5.0
     clock.time -= 300.0
@@ -107,7 +104,7 @@ def most_at_once(throttle: Throttle) -> int:
 
 def test_turns_are_taken_one_by_one_for_a_while_after_a_refusal() -> None:
     clock = SetClock()
-    throttle = Throttle(clock)
+    throttle = Throttle(clock.now)
     assert most_at_once(throttle) == 5
     throttle.refused(busy(1))
     clock.time += 1.0 + CAREFUL - 0.1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
 from gpuward.model.plan import Reason
-from gpuward.model.record import CordonOwner, decode_record, format_time
+from gpuward.model.record import CordonOwner, Record, decode_record, format_time
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from tools.simulate.people import DEPLOYMENTS
 from tools.simulate.policies import BROKEN_LIMIT
@@ -128,18 +129,28 @@ def left_behind(world: World, name: str) -> str | None:
     cordoned = sight is not None and sight.cordoned and sight.cordoned_by is not None
     # That a cordon was there before may be said for as long as it is there.
     clocks = [key for key in CLOCKS if key != names.INITIALLY_UNSCHEDULABLE or cordoned or not node["spec"].get("unschedulable")]
-    # Without our memory of the upgrade they are taken for those of somebody else's.
-    if (stray := [key for key in clocks if key in annotations]) and not world.watch.is_overwritten(name):
+    # Where our memory of the upgrade was overwritten, they are taken for those of somebody else's.
+    forgotten = sight is not None and sight.memory() is None and world.watch.is_overwritten(name)
+    if (stray := [key for key in clocks if key in annotations]) and not forgotten:
         return f"annotations of an upgrade on a node that is {state or 'unlabelled'}: {', '.join(stray)}"
     # Nobody can tell whose cordon it is once the memory of it is gone; it is left to people then.
     if state is State.DONE and cordoned and not world.watch.is_overwritten(name):
         return "a cordon of ours"
-    # People may write that a node is done of which nothing is remembered.
-    if state is State.DONE and names.UPGRADE_RECORD in annotations and not world.watch.is_overwritten(name):
-        record = decode_record(annotations[names.UPGRADE_RECORD])
+    if state is State.DONE and not world.watch.is_overwritten(name):
+        text = annotations.get(names.UPGRADE_RECORD)
+        if text is None and not _called_done_by_people(world, name):
+            return "no record"
+        record = Record(State.DONE) if text is None else decode_record(text)
         if record.cordon is CordonOwner.GPUWARD or record.failure is not None or record.state is not State.DONE:
-            return f"its record: {annotations[names.UPGRADE_RECORD]}"
+            return f"its record: {text}"
     return _out_of_date(world, name) if state is State.DONE and world.upgrade_spec().get("autoUpgrade") else None
+
+
+def _called_done_by_people(world: World, name: str) -> bool:
+    """Tell whether somebody else than the operator wrote that a node is done, of which nothing need be remembered then."""
+    sights = world.watch.history.cordons(name, world.sandbox.store.version)
+    done = list(takewhile(lambda sight: sight.state is State.DONE, sights))
+    return bool(done) and done[-1].writer is None
 
 
 def _out_of_date(world: World, name: str) -> str | None:

@@ -36,7 +36,7 @@ class ApiExecutor:
         """Whether this process may write. It is asked before every call: a process that was stopped for a while must not act
         on what it decided while it led."""
         self._room = asyncio.Semaphore(LANES_AT_ONCE)
-        self._throttle = Throttle(world.clock)
+        self._throttle = Throttle(world.clock.now)
 
     async def execute(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         """Perform the actions of each lane in order and return an outcome for each, in the order given.

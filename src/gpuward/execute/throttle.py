@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
 from gpuward.errors import TooManyRequests
-from gpuward.ports import Clock
 
 PAUSE: Final = 1.0
 """Seconds for which nothing is asked after such a refusal, where the server does not say how long."""
@@ -20,8 +19,8 @@ CAREFUL: Final = 10.0
 class Throttle:
     """Remember how long the API server asked to be left alone. Belongs to one event loop."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
         self._until = 0.0
         self._asked = 0.0
         self._one = asyncio.Lock()
@@ -31,19 +30,19 @@ class Throttle:
     def refused(self, error: TooManyRequests) -> float:
         """Take a refusal; return for how many seconds to ask nothing."""
         self._asked = min(error.retry_after or PAUSE, LONGEST)
-        self._until = self._clock.now() + self._asked
+        self._until = self._now() + self._asked
         self.message = str(error)
         return self._asked
 
     def left(self) -> float:
         """Return for how many more seconds nothing is asked; a time that was set on another clock is over."""
-        left = self._until - self._clock.now()
+        left = self._until - self._now()
         return left if 0.0 < left <= self._asked else 0.0
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None, None]:
         """Wait for one's turn for as long as one after the other is enough for the server."""
-        if -CAREFUL < self._until - self._clock.now() <= self._asked:
+        if -CAREFUL < self._until - self._now() <= self._asked:
             async with self._one:
                 yield
         else:
