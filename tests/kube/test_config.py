@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pwd
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,19 @@ def test_no_kubeconfig_at_all(tmp_path: Path) -> None:
         find_access(environ={"KUBECONFIG": str(tmp_path / "gone")})
     with pytest.raises(KubeconfigError, match="Is a directory"):
         find_access(str(tmp_path), environ={})
+
+
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def getpwuid(uid: int) -> pwd.struct_passwd:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", getpwuid)
+    monkeypatch.delenv("HOME")
+    account = service_account(tmp_path / "account")
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    assert find_access(environ=environ, service_account=account).server == "https://10.0.0.1:443"
+    with pytest.raises(KubeconfigError, match=r"~/\.kube/config does not exist"):
+        find_access(environ={})
 
 
 def service_account(folder: Path, token: str = "pod-token") -> Path:

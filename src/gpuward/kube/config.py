@@ -36,7 +36,6 @@ def find_access(
     with file, field and fix, when nothing usable is configured.
     """
     environ = os.environ if environ is None else environ
-    home = Path(environ.get("HOME", "~")).expanduser()
     if kubeconfig:
         return from_files([Path(kubeconfig)], context, skip_missing=False)
     listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
@@ -44,7 +43,8 @@ def find_access(
         return from_files(listed, context, skip_missing=True)
     if context is None and environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ, service_account)
-    default = home / ".kube" / "config"
+    home = environ.get("HOME") or os.path.expanduser("~")  # Path.expanduser raises for a user without a home
+    default = Path(home) / ".kube" / "config"
     if not default.exists():
         raise KubeconfigError(
             f"no kubeconfig: KUBECONFIG is not set, {default} does not exist and this is not a pod:"
