@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tools.simulate.world import World
 
+_RECORD = names.UPGRADE_RECORD.replace("/", "~1").encode()
+"""What a patch of a node names that writes down what is to be remembered."""
 _NODES, _POLICIES = "/api/v1/nodes/", "/apis/nvidia.com/v1/clusterpolicies/"
 
 
@@ -65,6 +67,8 @@ class Process:
         what became of a write, tell what they are like."""
         self.looks: list[int] = []
         """The versions of the nodes at which this process has looked."""
+        self.failed: dict[str, list[int]] = {}
+        """By node the versions of the nodes at which it decided on what it could not write down."""
         self.writes = 0
         self.request: Request | None = None
         """The request that the server is carrying out now."""
@@ -87,10 +91,11 @@ class Process:
         self.runs = False
         self.task.cancel()
 
-    def saw(self, first: int, second: int) -> bool:
-        """Tell whether this process looked at the nodes between two versions, the second one excluded."""
+    def could_note(self, node: str, first: int, second: int) -> bool:
+        """Tell whether it looked between two versions, the second one excluded, and could write down what it saw."""
         at = bisect_left(self.looks, first)
-        return at < len(self.looks) and self.looks[at] < second
+        looked = at < len(self.looks) and self.looks[at] < second
+        return looked and not any(first <= version < second for version in self.failed.get(node, ()))
 
     def shown(self) -> Known:
         """Return up to which version the caches show each resource now."""
@@ -131,7 +136,13 @@ class Process:
         if request.query.get("watch") == "true":
             return self._watching(request, served())
         self.world.watch.asked(self, request)
-        answer = self.world.disturbed(request, served)
+        noted = False
+        try:
+            answer = self.world.disturbed(request, served)
+            noted = isinstance(answer, Answer) and answer.status == 200
+        finally:
+            if not noted and _RECORD in request.body:
+                self.failed.setdefault(request.path.removeprefix(_NODES), []).append(self.known["nodes"])
         self._learn(request, answer)
         self.world.watch.told(self, request, answer)
         return answer

@@ -89,7 +89,8 @@ def foreign_cordons_stay(change: NodeChange, world: World) -> str | None:
     since = lifted.version if lifted is not None else 0
     free = next((sight for sight in reversed(list(change.history.cordons(change.node, at - 1)))
                  if sight.version > since and not sight.cordoned), None)
-    if lifted is not None and lifted.cordoned_by is not None and free is not None and not change.writer.saw(free.version, at):
+    ours = lifted is not None and lifted.cordoned_by is not None
+    if ours and free is not None and not change.writer.could_note(change.node, free.version, at):
         return None  # nobody could tell that the cordon of ours had gone in between
     return f"somebody else made it at version {at}, known were {change.writer.known['nodes']}"
 
