@@ -68,7 +68,7 @@ class Process:
         self.looks: list[int] = []
         """The versions of the nodes at which this process has looked."""
         self.failed: dict[str, list[int]] = {}
-        """By node the versions of the nodes at which it decided on what it could not write down."""
+        """By node the versions of the nodes at which it decided on what the server failed to take; conflicts are no failures."""
         self.writes = 0
         self.request: Request | None = None
         """The request that the server is carrying out now."""
@@ -136,12 +136,12 @@ class Process:
         if request.query.get("watch") == "true":
             return self._watching(request, served())
         self.world.watch.asked(self, request)
-        noted = False
+        taken = False
         try:
             answer = self.world.disturbed(request, served)
-            noted = isinstance(answer, Answer) and answer.status == 200
+            taken = isinstance(answer, Answer) and answer.status < 500 and answer.status != 429
         finally:
-            if not noted and _RECORD in request.body:
+            if not taken and _RECORD in request.body:
                 self.failed.setdefault(request.path.removeprefix(_NODES), []).append(self.known["nodes"])
         self._learn(request, answer)
         self.world.watch.told(self, request, answer)
