@@ -7,6 +7,7 @@ import pytest
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.kube.stats import RequestKey
+from gpuward.model.record import decode_record
 from gpuward.model.states import State
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, blind_to_budgets, on_stage, policy
 
@@ -114,7 +115,9 @@ async def test_a_policy_deleted_in_mid_rollout_ends_it_without_a_crash(stage: St
     assert stage.pods(names.DRIVER_APP) == []
     assert stage.state("gpu-1") == "", "nothing is left behind"
     assert stage.cordons() == []
-    assert names.UPGRADE_RECORD not in stage.node("gpu-1")["metadata"]["annotations"]
+    kept = decode_record(stage.node("gpu-1")["metadata"]["annotations"][names.UPGRADE_RECORD])
+    assert (kept.state, kept.forced, kept.cordon) == (State.UNKNOWN, True, None), "but that its driver was not validated"
+    assert names.UPGRADE_RECORD not in stage.node("gpu-2")["metadata"]["annotations"]
     await stage.user.create(resources.CLUSTER_POLICIES, policy(upgrade=ONE))
     await stage.upgraded(OLD)
     assert stage.cordons() == []

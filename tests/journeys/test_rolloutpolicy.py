@@ -74,11 +74,11 @@ async def test_a_rollout_pauses_at_its_failure_budget_and_goes_on_when_it_is_res
 async def test_more_room_in_the_budget_lets_a_paused_rollout_go_on_too(stage: Stage) -> None:
     await stage.installed()
     await apply(stage, failureBudget={"nodes": 0, "percent": 0}, retries=0)
-    break_drivers(stage, "gpu-1")
+    break_drivers(stage, "gpu-2")
     await stage.upgrade_to(NEW)
-    await stage.until(lambda: stage.hold("gpu-2") == "FailureBudget", within=7200)
+    await stage.until(lambda: stage.hold("gpu-3") == "FailureBudget", within=7200)
     await edit(stage, failureBudget={"nodes": 1})
-    await stage.until(lambda: [stage.driver(node) for node in ("gpu-2", "gpu-3")] == [NEW, NEW], within=3600)
+    await stage.until(lambda: [stage.driver(node) for node in ("gpu-1", "gpu-3")] == [NEW, NEW], within=3600)
 
 
 @on_stage(gpu_nodes=3, upgrade=ONE)

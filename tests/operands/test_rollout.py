@@ -14,15 +14,20 @@ WAITING, DONE, FAILED = State.UPGRADE_REQUIRED, State.DONE, State.FAILED
 READY = judged([], has_nfd_labels=True, has_gpu_nodes=True)
 
 
+LOADED = (None, Reason.METADATA_BEHIND)
+"""What is said of done nodes that are up to date."""
+
+
 def plan(*nodes: tuple[State, Reason | None], auto: bool = True, labels: tuple[str, ...] = ()) -> Plan:
     """Build a plan about n0, n1, ...; their labels are those of the states unless said."""
     statuses = {
-        f"n{number}": NodeStatus(state, 0.0, Hold(reason) if reason else None, labels[number] if labels else str(state))
+        f"n{number}": NodeStatus(state, 0.0, Hold(reason) if reason else None, labels[number] if labels else str(state),
+                                 up_to_date=state is DONE and reason in LOADED)
         for number, (state, reason) in enumerate(nodes)
     }
     states = [state for state, _ in nodes]
     counts = Counts(len(states), sum(state in IN_PROGRESS for state in states), states.count(DONE), states.count(FAILED),
-                    pending=states.count(WAITING))
+                    pending=states.count(WAITING), up_to_date=sum(status.up_to_date for status in statuses.values()))
     return Plan(nodes=statuses, counts=counts, auto_upgrade=auto)
 
 
@@ -33,6 +38,11 @@ def plan(*nodes: tuple[State, Reason | None], auto: bool = True, labels: tuple[s
     (plan((DONE, None), (WAITING, Reason.PARALLEL_LIMIT), labels=("uncordon-required", "upgrade-required")), "Progressing"),
     (plan((DONE, None), (WAITING, Reason.PROTECTED_PODS)), "Blocked"),
     (plan((State.UNKNOWN, Reason.TEMPLATE_SETTLING)), "Progressing"),
+    (plan((DONE, None), (DONE, Reason.DRIVER_FAILING)), "DriversNotReady"),
+    (plan((DONE, None), (DONE, Reason.VALIDATOR_STARTING)), "DriversNotReady"),
+    (plan((DONE, None), (State.UNKNOWN, Reason.DRIVER_POD_MISSING)), "DriversNotReady"),
+    (plan((DONE, None), (WAITING, Reason.SKIPPED)), "Blocked"),
+    (plan((FAILED, Reason.FAILED), (WAITING, Reason.NEW_DRIVER_FAILS)), "NewDriverFails"),
     (plan((WAITING, Reason.FAILURE_BUDGET), (State.DRAIN_REQUIRED, Reason.EVICTING)), "FailureBudgetExceeded"),
     (plan((DONE, None), (FAILED, Reason.FAILED)), "NodesFailed"),
     (plan((FAILED, Reason.FAILED), (State.CORDON_REQUIRED, None)), "Progressing"),
@@ -50,6 +60,12 @@ def test_the_message_counts_and_names_the_held_nodes_by_reason() -> None:
     assert rollout_of(plan((State.CORDON_REQUIRED, None), *held)).message == (
         "0 of 7 nodes up to date, 1 in progress, 6 pending, 0 failed; "
         "held: 4 ProtectedPods (n3, n4, n5 and 1 more), 2 ParallelLimit")
+
+
+def test_the_message_tells_done_nodes_whose_driver_is_not_ready_from_those_that_are_up_to_date() -> None:
+    fleet = plan((DONE, None), (DONE, Reason.DRIVER_FAILING), (DONE, Reason.DRIVER_FAILING))
+    assert rollout_of(fleet).message == (
+        "1 of 3 nodes up to date, 0 in progress, 0 pending, 0 failed, 2 not ready; held: 2 DriverFailing (n1, n2)")
 
 
 def test_the_condition_stands_beside_nvidias_and_leaves_them_alone() -> None:

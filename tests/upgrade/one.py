@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gpuward import names
 from gpuward.model.actions import Action, DeletePod, EvictPod, PatchNode
 from gpuward.model.plan import Hold, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.record import Record, decode_record
+from gpuward.model.record import Failure, Record, decode_record
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
@@ -61,6 +63,12 @@ class Answer(NamedTuple):
         text = self.patch.annotations[names.UPGRADE_RECORD]
         assert text is not None
         return decode_record(text)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Return the failure that the patch makes us remember, whatever the driver pod was and when the attempt had begun."""
+        failure = self.record.failure
+        return failure and msgspec.structs.replace(failure, driver="", begun=0.0)
 
     @property
     def annotations(self) -> dict[str, str | None]:

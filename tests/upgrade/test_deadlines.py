@@ -36,7 +36,7 @@ def within(deadlines: Mapping[State, float], **rest: object) -> UpgradePolicy:
     [
         ([STARTING], "waits for driver pod driver-560-n0 to get ready"),
         ([msgspec.structs.replace(STARTING, waiting="ImagePullBackOff")],
-         "waits for driver pod driver-560-n0 to get ready (ImagePullBackOff)"),
+         "waits for driver pod driver-560-n0, which does not start: ImagePullBackOff"),
         ([], "waits for the DaemonSet to make a driver pod on this node"),
         ([driver_pod(deleting=True)], "waits for driver pod driver-550-n0 to stop"),
         ([OLD], "waits for driver pod driver-550-n0 to stop"),
@@ -50,7 +50,7 @@ def test_a_driver_has_half_an_hour_to_come_and_then_its_node_fails_and_says_what
     before = ask(under_way(RESTART), *pods, now=ADMITTED + 1799.9)
     assert (before.state, before.hold.until, before.plan.wake_at) == (RESTART, ADMITTED + 1800, ADMITTED + 1800)
     answer = ask(under_way(RESTART), *pods, now=ADMITTED + 1800)
-    assert answer.record.failure == Failure(RESTART, f"still {told}, after 1800 s", ADMITTED + 1800)
+    assert answer.failure == Failure(RESTART, f"still {told}, after 1800 s", ADMITTED + 1800)
     assert answer.patch.unschedulable is (False if OLD in pods else None), "it serves on where its driver still runs"
     assert answer.deleted == []
 

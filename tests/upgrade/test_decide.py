@@ -13,6 +13,7 @@ from gpuward.model.record import Record
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import PodView
 from gpuward.upgrade.decide import decide
+from gpuward.upgrade.explain import sentence
 from tests import build
 from tests.build import NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade import world
@@ -161,7 +162,7 @@ def test_a_node_set_to_failed_by_hand_stays_so() -> None:
     view = node(state=State.FAILED, remembers=record(State.DONE, target="540"))
     end = world.rollout(build.cluster([view], [OLD, validator()]), policy())
     assert end.plan.nodes["n0"].state is State.FAILED
-    assert build.hold_of(end.plan).args == {"cause": "whoever set the label did not say why", "step": "an unknown step"}
+    assert sentence(build.hold_of(end.plan)) == "failed in an unknown step: whoever set the label did not say why"
 
 
 @pytest.mark.parametrize("remembered", sorted(IN_PROGRESS))
@@ -323,7 +324,7 @@ def test_the_counts_are_those_of_the_metrics() -> None:
     states = {0: State.DONE, 1: State.FAILED, 2: State.CORDON_REQUIRED, 3: State.UPGRADE_REQUIRED, 4: State.UPGRADE_REQUIRED}
     snapshot = build.fleet(6, states=states, cordoned=[1, 2], gpu_pods={2: 1}, not_ready=[5])
     plan = decide(snapshot, policy(parallel=1, unavailable=4), NOW)
-    assert plan.counts == Counts(total=6, in_progress=1, done=1, failed=1, available=0, pending=3, unavailable=3)
+    assert plan.counts == Counts(total=6, in_progress=1, done=1, failed=1, available=0, pending=3, unavailable=3, up_to_date=1)
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ def managed(snapshot: Snapshot) -> list[str]:
         (node(), [driver_pod(orphan=True)], True),
         (node(), [], False),
         (node(), [validator(), build.gpu_pod()], False),
-        (node(state=State.DONE), [], False),
-        (node(state=State.UPGRADE_REQUIRED), [], False),
+        (node(state=State.DONE), [], True),
+        (node(state=State.UPGRADE_REQUIRED), [], True),
         (build.under_way(State.POD_RESTART_REQUIRED), [], True),
         (build.under_way(State.FAILED), [], True),
         (node(remembers=record(State.POD_RESTART_REQUIRED, ours=True), cordoned=True), [], True),
-        (node(remembers=record(State.POD_RESTART_REQUIRED, ours=True)), [], False),
+        (node(remembers=record(State.UNKNOWN, forced=True)), [], False),
         (node(), [msgspec.structs.replace(driver_pod(), namespace="default")], False),
         (node(), [msgspec.structs.replace(driver_pod(), owner=build.gpu_pod().owner)], False),
     ],
@@ -41,7 +41,8 @@ def managed(snapshot: Snapshot) -> list[str]:
 def test_a_node_is_managed_with_a_driver_pod_an_upgrade_under_way_or_our_cordon(
     view: NodeView, pods: list[PodView], yes: bool
 ) -> None:
-    assert managed(build.cluster([view], pods)) == (["n0"] if yes else [])
+    assert managed(build.cluster([view], pods, selects={"gpu": "elsewhere"})) == (["n0"] if yes else [])
+    assert managed(build.cluster([view], pods)) == ["n0"], "a DaemonSet that selects a node owes it a driver"
 
 
 def test_managed_nodes_come_by_name() -> None:

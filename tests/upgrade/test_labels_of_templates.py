@@ -23,16 +23,16 @@ ALIKE = ["550", "560"]
 @pytest.mark.weakness(15)
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.DONE])
 def test_a_driver_pod_that_lacks_only_labels_runs_on_and_that_is_said(state: State) -> None:
-    answer = ask(node(state=state), OLD, gpu_pod(), alike=ALIKE)
+    answer = ask(node(state=state), OLD, validator(), gpu_pod(), alike=ALIKE)
     assert (answer.state, answer.reason) == (State.DONE, Reason.METADATA_BEHIND)
     assert (answer.evicted, answer.deleted) == ([], [])
-    settled = ask(node(state=State.DONE, remembers=record(State.DONE)), OLD, alike=ALIKE)
+    settled = ask(node(state=State.DONE, remembers=record(State.DONE)), OLD, validator(), alike=ALIKE)
     assert (settled.plan.actions, settled.plan.wake_at) == ((), None)
 
 
-def test_of_a_driver_pod_that_is_not_ready_or_of_another_kind_nothing_is_said() -> None:
-    assert ask(node(state=State.DONE), driver_pod(ready=False), alike=ALIKE).reason is None
-    assert ask(node(state=State.DONE), NEW, alike=ALIKE).reason is None
+def test_it_is_not_said_of_a_driver_pod_that_is_not_ready_or_of_another_kind() -> None:
+    assert ask(node(state=State.DONE), driver_pod(ready=False), validator(), alike=ALIKE).reason is Reason.DRIVER_STARTING
+    assert ask(node(state=State.DONE), NEW, FRESH, alike=ALIKE).reason is None
     other = ask(node(state=State.DONE), driver_pod(driver="540"), alike=ALIKE, policy=policy(unavailable=0))
     assert other.entered == ["upgrade-required"]
 

@@ -10,11 +10,12 @@ import pytest
 from gpuward import names
 from gpuward.model.plan import Reason
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from tests import build
-from tests.build import NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way
+from tests.build import NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade import world
 from tests.upgrade.one import Answer, ask
 
@@ -29,13 +30,26 @@ def left(view: NodeView, *pods: PodView, **rest: Any) -> Answer:
     return ask(view, *pods, selects=ELSEWHERE, **rest)
 
 
+UNVALIDATED = (State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, State.FAILED)
+"""States in which a driver may have been replaced that no validator has seen."""
+
+
+def kept(answer: Answer) -> dict[str, str | None]:
+    """Return what becomes of our memory of a node: nothing is left of it, but that its driver was not validated."""
+    text = answer.patch.annotations[names.UPGRADE_RECORD]
+    if text is not None:
+        assert (answer.record.state, answer.record.forced, answer.record.cordon) == (State.UNKNOWN, True, None)
+    return {names.UPGRADE_RECORD: text}
+
+
 @pytest.mark.weakness(16)
 @pytest.mark.parametrize("rules", [policy(), PAUSED], ids=["on", "off"])
 @pytest.mark.parametrize("state", EVERY)
 def test_it_loses_label_memory_and_our_cordon_in_whatever_state(state: State, rules: UpgradePolicy) -> None:
     answer = left(under_way(state, annotations=CLOCKS), gpu_pod(), policy=rules)
     assert answer.patch.labels == {names.UPGRADE_STATE: None}
-    assert answer.patch.annotations == {names.UPGRADE_RECORD: None, **dict.fromkeys(CLOCKS)}
+    assert answer.patch.annotations == {**kept(answer), **dict.fromkeys(CLOCKS)}
+    assert (kept(answer)[names.UPGRADE_RECORD] is not None) is (state in UNVALIDATED)
     assert answer.patch.unschedulable is False
     assert (answer.evicted, answer.deleted) == ([], [])
 
@@ -45,7 +59,7 @@ def test_it_loses_label_memory_and_our_cordon_in_whatever_state(state: State, ru
 def test_a_foreign_cordon_stays_and_its_memory_goes(state: State, rules: UpgradePolicy) -> None:
     answer = left(under_way(state, foreign=True), policy=rules)
     assert answer.patch.unschedulable is None
-    assert answer.patch.annotations == {names.UPGRADE_RECORD: None, names.INITIALLY_UNSCHEDULABLE: None}
+    assert answer.patch.annotations == {**kept(answer), names.INITIALLY_UNSCHEDULABLE: None}
 
 
 def test_what_others_put_on_it_stays() -> None:
@@ -91,12 +105,35 @@ def test_it_takes_no_slot_and_counts_for_no_percentage() -> None:
     assert plan.counts.total == 1
 
 
-def test_a_node_that_comes_back_starts_anew() -> None:
-    snapshot = build.cluster([under_way(State.POD_RESTART_REQUIRED)], selects=ELSEWHERE)
+def returned(state: State) -> Snapshot:
+    """Let a node leave the fleet in a state, its validator pod staying, and come back."""
+    snapshot = build.cluster([under_way(state)], [validator()], selects=ELSEWHERE)
     gone = world.apply(snapshot, decide(snapshot, policy(), NOW).actions)
-    back = msgspec.structs.replace(gone, daemonsets=(build.daemonset(),))
-    end = world.rollout(back, policy())
+    return msgspec.structs.replace(gone, daemonsets=(build.daemonset(),))
+
+
+def test_a_node_that_comes_back_starts_anew() -> None:
+    assert world.rollout(returned(State.POD_DELETION_REQUIRED), policy()).entered("n0") == ["upgrade-done"]
+
+
+@pytest.mark.parametrize("state", UNVALIDATED)
+def test_a_node_that_comes_back_unvalidated_is_done_only_once_a_validator_has_seen_its_driver(state: State) -> None:
+    end = world.rollout(returned(state), policy(), now=NOW + 60)
     assert end.entered("n0") == ["upgrade-done"]
+    snapshot = next(snapshot for snapshot, plan in end.history if plan.nodes["n0"].state is State.DONE)
+    driver, = (pod for pod in snapshot.pods["n0"] if pod.labels["app"] == names.DRIVER_APP)
+    confirmed, = (pod for pod in snapshot.pods["n0"] if pod.labels["app"] == names.VALIDATOR_APP)
+    assert driver.ready
+    assert confirmed.ready
+    assert confirmed.created >= driver.created
+
+
+@pytest.mark.parametrize("state", UNVALIDATED)
+def test_a_node_that_comes_back_unvalidated_says_what_it_waits_for(state: State) -> None:
+    end = world.rollout(returned(state), policy(), now=NOW + 60, broken=["n0"])
+    assert end.plan.nodes["n0"].state is State.UNKNOWN
+    assert build.hold_of(end.plan).reason is Reason.DRIVER_FAILING
+    assert (end.plan.counts.total, end.plan.counts.up_to_date) == (1, 0)
 
 
 def test_a_node_that_leaves_in_a_pause_and_lost_its_label_before_keeps_no_memory() -> None:

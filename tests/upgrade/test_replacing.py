@@ -90,7 +90,7 @@ def test_a_node_whose_driver_failed_stays_cordoned() -> None:
     answer = ask(RESTARTING, driver_pod(driver="560", ready=False, restarts=11))
     assert answer.patch.unschedulable is None
     assert answer.record.cordon is CordonOwner.GPUWARD
-    assert answer.record.failure == Failure(RESTART, "driver pod driver-560-n0 restarted 11 times", NOW)
+    assert answer.failure == Failure(RESTART, "driver pod driver-560-n0 restarted 11 times", NOW)
 
 
 def test_a_driver_out_of_step_is_replaced_however_often_it_restarted() -> None:
@@ -215,7 +215,7 @@ def test_validation_fails_after_ten_minutes_and_the_node_stays_cordoned(pods: li
     assert ask(VALIDATING, *pods, now=ADMITTED + 599.9).plan.wake_at == ADMITTED + 600
     answer = ask(under_way(VALIDATION, annotations={names.VALIDATION_SINCE: "17"}), *pods, now=ADMITTED + 600)
     assert answer.entered == ["upgrade-failed"]
-    assert answer.record.failure == Failure(VALIDATION, cause, ADMITTED + 600)
+    assert answer.failure == Failure(VALIDATION, cause, ADMITTED + 600)
     assert answer.patch.unschedulable is None
     assert answer.annotations == {names.VALIDATION_SINCE: None}
 
@@ -233,7 +233,7 @@ def failed(in_step: State = RESTART, **rest: Any) -> NodeView:
 def test_a_failed_node_says_in_which_step_and_why() -> None:
     answer = ask(failed(), OLD, policy=ONCE)
     assert answer.plan.actions == ()
-    assert (answer.reason, answer.hold.args) == (Reason.FAILED, {"cause": "it broke", "step": RESTART})
+    assert (answer.reason, answer.hold.args) == (Reason.FAILED, {"cause": "it broke", "step": RESTART, "now": ""})
 
 
 @pytest.mark.weakness(1)

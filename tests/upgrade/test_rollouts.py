@@ -70,7 +70,7 @@ def test_a_failed_node_is_named_where_it_uses_up_what_may_be_out() -> None:
 
 
 def test_a_fixed_driver_repairs_what_failed() -> None:
-    failed = world.rollout(build.fleet(2), policy(), broken=["n0", "n1"])
+    failed = world.rollout(build.fleet(2), policy(parallel=2), broken=["n0", "n1"])
     assert {view.upgrade_label for view in failed.end.nodes.values()} == {"upgrade-failed"}
     end = world.rollout(world.retarget(failed.end, "570"), policy(), now=NOW + 1000)
     assert {view.upgrade_label for view in end.end.nodes.values()} == {"upgrade-done"}

@@ -100,7 +100,7 @@ def test_driver_pods_of_several_nodes_go_in_one_pass_each_right_after_its_own_pa
 def test_the_whole_upgrade_is_forgotten_when_it_is_done() -> None:
     view = under_way(State.VALIDATION_REQUIRED, forced=True, failed=State.POD_RESTART_REQUIRED)
     end = ask(view, NEW, FRESH).record
-    assert end == record(State.DONE, since=NOW)
+    assert end == record(State.DONE, since=NOW, pods=tuple(sorted((NEW.uid, FRESH.uid))))
 
 
 def test_a_request_does_not_outlive_its_upgrade() -> None:

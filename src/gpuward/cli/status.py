@@ -17,6 +17,7 @@ from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.view import console, node_rows, node_table
 from gpuward.model.record import format_time
+from gpuward.operands.rollout import progress
 from gpuward.ports import Observer
 from gpuward.upgrade.explain import sentence
 
@@ -97,8 +98,7 @@ def _headline(picture: Picture) -> str:
     if active.problems:
         return f"ClusterPolicy {active.view.name} cannot be followed: {active.problems[0]}"
     mode = "" if plan.auto_upgrade else " (automatic upgrades are off)"
-    return (f"ClusterPolicy {active.view.name}: {counts.done} of {counts.total} nodes done, {counts.in_progress} in progress, "
-            f"{counts.pending} pending, {counts.failed} failed{mode}")
+    return f"ClusterPolicy {active.view.name}: {progress(counts)}{mode}"
 
 
 def as_json(picture: Picture, leader: Leader) -> dict[str, Any]:
@@ -112,12 +112,13 @@ def as_json(picture: Picture, leader: Leader) -> dict[str, Any]:
         "counts": {
             "total": plan.counts.total, "inProgress": plan.counts.in_progress, "done": plan.counts.done,
             "failed": plan.counts.failed, "pending": plan.counts.pending, "available": plan.counts.available,
-            "unavailable": plan.counts.unavailable,
+            "unavailable": plan.counts.unavailable, "upToDate": plan.counts.up_to_date,
         },
         "nodes": [
             {
                 "name": name,
                 "state": status.label or None,
+                "upToDate": status.up_to_date,
                 "since": format_time(status.since) if status.since else None,
                 "reason": str(status.hold.reason) if status.hold else None,
                 "message": sentence(status.hold) if status.hold else None,

@@ -13,12 +13,12 @@ from gpuward import names
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
 from gpuward.model.plan import NodeStatus, Plan, Reason
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.states import State
 from gpuward.upgrade.explain import sentence
 
 OF_THE_FLEET: Final = frozenset({
-    Reason.PAUSED, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.TEMPLATE_SETTLING, Reason.PARALLEL_LIMIT,
-    Reason.UNAVAILABLE_LIMIT,
+    Reason.PAUSED, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS, Reason.TEMPLATE_SETTLING,
+    Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT,
 })
 """Reasons that hold many nodes for one and the same cause."""
 IN_PASSING: Final = frozenset({
@@ -28,7 +28,7 @@ IN_PASSING: Final = frozenset({
 """Reasons that every node has for a while."""
 TO_LOOK_AT: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
-    Reason.TWO_DRIVER_PODS, Reason.UNDECIDED,
+    Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.UNDECIDED,
 })
 """Reasons that do not end without a person."""
 
@@ -68,6 +68,6 @@ def own_reason(status: NodeStatus) -> tuple[State | None, Reason] | None:
     """Return the state and the reason of a node that is held for a reason of its own; None for any other."""
     if status.hold is None or status.hold.reason in OF_THE_FLEET | IN_PASSING:
         return None
-    if status.hold.reason is Reason.DRIVER_POD_MISSING and status.state in IN_PROGRESS:
-        return None  # between the old driver pod and the new one
+    if status.hold.reason is Reason.DRIVER_POD_MISSING and status.state is not State.UPGRADE_REQUIRED:
+        return None  # between the old driver pod and the new one, or before the first
     return status.state, status.hold.reason

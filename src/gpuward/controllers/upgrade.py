@@ -25,7 +25,7 @@ from gpuward.upgrade.gathering import is_driver_pod
 
 SKIPPING: Final = frozenset({
     Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.PROTECTED_PODS, Reason.HELD_DEVICES,
-    Reason.BUDGET_BLOCKS, Reason.RETRY_LATER, Reason.TWO_DRIVER_PODS,
+    Reason.BUDGET_BLOCKS, Reason.RETRY_LATER, Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING,
     Reason.UNKNOWN_STATE, Reason.MAINTENANCE, Reason.FAILED, Reason.UNDECIDED,
 })
 """Reasons for which a node is passed over while others go on: worth one warning each time they begin."""

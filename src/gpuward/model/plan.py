@@ -21,8 +21,10 @@ class Reason(StrEnum):
     NODE_GONE = "NodeGone"
     NODE_NOT_READY = "NodeNotReady"
     DRIVER_POD_MISSING = "DriverPodMissing"
+    DRIVER_ORPHANED = "DriverOrphaned"
     TEMPLATE_SETTLING = "TemplateSettling"
     FAILURE_BUDGET = "FailureBudget"
+    NEW_DRIVER_FAILS = "NewDriverFails"
     HELD_DEVICES = "HeldDevices"
     PROTECTED_PODS = "ProtectedPods"
     BUDGET_BLOCKS = "BudgetBlocks"
@@ -36,6 +38,7 @@ class Reason(StrEnum):
     KILLING = "Killing"
     DRIVER_STOPPING = "DriverStopping"
     DRIVER_STARTING = "DriverStarting"
+    DRIVER_FAILING = "DriverFailing"
     VALIDATOR_MISSING = "ValidatorMissing"
     VALIDATOR_STARTING = "ValidatorStarting"
     VALIDATOR_REPLACING = "ValidatorReplacing"
@@ -69,6 +72,8 @@ class Counts(msgspec.Struct, frozen=True):
     """Nodes that could start now if they wanted to."""
     pending: int = 0
     unavailable: int = 0
+    up_to_date: int = 0
+    """Nodes on which the target driver is loaded and validated, whatever their label says."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -80,6 +85,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     label: str = ""
     turn: int = 0
     """The node's place among those that only wait for others, from 1; 0 for one that something else holds."""
+    up_to_date: bool = False
+    """Whether the target driver is loaded on the node and validated, and nothing is under way there."""
 
 
 class Plan(msgspec.Struct, frozen=True):

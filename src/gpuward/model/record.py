@@ -33,6 +33,10 @@ class Failure(msgspec.Struct, frozen=True):
     attempts: int = 1
     first: float = 0.0
     """When the first of several attempts failed; 0 where there was only one."""
+    driver: str = ""
+    """The uid of the driver pod that the node had then; empty where that is not known."""
+    begun: float = 0.0
+    """When the first attempt that failed had begun; 0 where that is not known."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -45,8 +49,8 @@ class Record(msgspec.Struct, frozen=True):
     started: float = 0.0
     """When the node was last admitted."""
     pods: tuple[str, ...] | None = None
-    """The uids of the driver and validator pods that the node had then: others have come since. None where that is not known, and
-    `started` has to do, although our clock and the one that pods are dated by need not agree."""
+    """The uids of the driver and validator pods that the node had then, or when it was done: others have come since. None where
+    that is not known, and `started` has to do, although our clock and the one that pods are dated by need not agree."""
     target: str = ""
     """Revision hash of the driver DaemonSet that the node was last sent to."""
     cordon: CordonOwner | None = None
@@ -71,6 +75,8 @@ class _StoredFailure(msgspec.Struct, frozen=True):
     at: _Moment
     attempts: Annotated[int, msgspec.Meta(ge=1)] = 1
     first: _Moment | None = None
+    driver: str = ""
+    begun: _Moment | None = None
 
 
 class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,7 +114,8 @@ def encode_record(record: Record) -> str:
 
 def _stored(failure: Failure) -> dict[str, Any]:
     stored = {"state": failure.state, "cause": failure.cause, "at": format_time(failure.at), "attempts": failure.attempts}
-    return stored | ({"first": format_time(failure.first)} if failure.first else {})
+    times = {key: format_time(at) for key, at in (("first", failure.first), ("begun", failure.begun)) if at}
+    return stored | times | ({"driver": failure.driver} if failure.driver else {})
 
 
 def decode_record(text: str) -> Record:
@@ -138,8 +145,8 @@ def decode_record(text: str) -> Record:
 
 
 def _failure(stored: _StoredFailure) -> Failure:
-    first = _seconds(stored.first) if stored.first else 0.0
-    return Failure(stored.state, stored.cause, _seconds(stored.at), stored.attempts, first)
+    first, begun = (_seconds(moment) if moment else 0.0 for moment in (stored.first, stored.begun))
+    return Failure(stored.state, stored.cause, _seconds(stored.at), stored.attempts, first, stored.driver, begun)
 
 
 def _seconds(moment: datetime) -> float:

@@ -92,6 +92,8 @@ class PodView(msgspec.Struct, frozen=True):
     """The largest restart count among the containers, init containers included, that are not ready."""
     waiting: str = ""
     """Why the pod does not run: the first waiting container's reason, such as ImagePullBackOff, or the scheduler's."""
+    turned: float = 0.0
+    """When it last became ready, or ceased to be; 0 where its conditions do not say."""
     created: float = 0.0
     deleting: bool = False
     uses_gpu: bool = False

@@ -6,19 +6,21 @@ from collections import Counter, defaultdict
 
 import msgspec
 
-from gpuward.model.plan import Plan, Reason
+from gpuward.model.plan import Counts, Plan, Reason
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 
 CONDITION = "DriverUpgrade"
 MOST_NODES = 3
 """Nodes named for each reason."""
-_COMMON = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.FAILURE_BUDGET, Reason.PAUSED, Reason.INVALID_POLICY,
-                     Reason.TEMPLATE_SETTLING})
+_COMMON = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
+                     Reason.PAUSED, Reason.INVALID_POLICY, Reason.TEMPLATE_SETTLING})
 """Reasons that tell nothing about single nodes, which are only counted."""
+_AT_REST = frozenset({State.UNKNOWN, State.DONE, State.FAILED})
+"""States of nodes that are neither under way nor wait to be."""
 
 
 class Rollout(msgspec.Struct, frozen=True):
-    """Hold the condition: True while every managed node is up to date."""
+    """Hold the condition: True while on every managed node the target driver is loaded and validated."""
 
     status: str
     reason: str
@@ -37,14 +39,27 @@ def rollout_of(plan: Plan) -> Rollout:
         reason = "Paused"
     elif reasons[Reason.FAILURE_BUDGET]:
         reason = "FailureBudgetExceeded"
+    elif reasons[Reason.NEW_DRIVER_FAILS]:
+        reason = "NewDriverFails"
     elif _under_way(plan):
         reason = "Progressing"
-    elif counts.pending or counts.done + counts.failed < counts.total:
-        waiting = counts.total - counts.done - counts.failed
-        reason = "Blocked" if _held_back(plan) >= waiting else "Progressing"
+    elif waiting := [status for status in plan.nodes.values() if status.state not in _AT_REST]:
+        held = (status.hold is not None and status.hold.reason is not Reason.TEMPLATE_SETTLING for status in waiting)
+        reason = "Blocked" if all(held) else "Progressing"
+    elif counts.failed:
+        reason = "NodesFailed"
+    elif counts.up_to_date == counts.total:
+        reason = "UpToDate"
     else:
-        reason = "NodesFailed" if counts.failed else "UpToDate"
+        reason = "Progressing" if reasons[Reason.TEMPLATE_SETTLING] else "DriversNotReady"
     return Rollout("True" if reason == "UpToDate" else "False", reason, _message(plan))
+
+
+def progress(counts: Counts) -> str:
+    """Say how many nodes have the driver that they should have, and where the others stand."""
+    rest = counts.total - counts.up_to_date - counts.in_progress - counts.pending - counts.failed
+    text = f"{counts.up_to_date} of {counts.total} nodes up to date, {counts.in_progress} in progress"
+    return f"{text}, {counts.pending} pending, {counts.failed} failed" + (f", {rest} not ready" if rest > 0 else "")
 
 
 def _under_way(plan: Plan) -> bool:
@@ -52,17 +67,9 @@ def _under_way(plan: Plan) -> bool:
     return any(status.state in IN_PROGRESS or parse_state(status.label) in IN_PROGRESS for status in plan.nodes.values())
 
 
-def _held_back(plan: Plan) -> int:
-    """Count the nodes that are neither done nor failed and wait for more than a controller of Kubernetes."""
-    settled = (State.DONE, State.FAILED)
-    return sum(status.state not in settled and status.hold is not None and status.hold.reason is not Reason.TEMPLATE_SETTLING
-               for status in plan.nodes.values())
-
-
 def _message(plan: Plan) -> str:
     counts = plan.counts
-    text = (f"{counts.done} of {counts.total} nodes up to date, {counts.in_progress} in progress, {counts.pending} pending, "
-            f"{counts.failed} failed")
+    text = progress(counts)
     held: dict[Reason, list[str]] = defaultdict(list)
     for name, hold in sorted(plan.holds.items()):
         held[hold.reason].append(name)

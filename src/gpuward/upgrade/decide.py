@@ -19,7 +19,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
-from gpuward.upgrade import emptying, finishing, queueing, replacing  # noqa: F401  importing the steps registers them
+from gpuward.upgrade import emptying, finishing, queueing, replacing, resting  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import FLEET_GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of
@@ -27,10 +27,13 @@ from gpuward.upgrade.gathering import concerns
 from gpuward.upgrade.judging import Judged, Memory, judge
 from gpuward.upgrade.ledger import MOST_GRANTS, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.queueing import admission
+from gpuward.upgrade.resting import unfinished
 from gpuward.upgrade.walk import Path, actions_of, begin, pause, remember, take, walk
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
+
+_AT_REST = frozenset({State.UNKNOWN, State.DONE})
 
 Advance = Callable[[NodeFacts, UpgradePolicy, float], Path]
 
@@ -137,7 +140,7 @@ def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.left:
         return _held_on_error(node, lambda: walk(begin(node, now), policy, now))
     if state not in IN_PROGRESS:
-        return remember(node)
+        return msgspec.structs.replace(remember(node), hold=unfinished(node) if state in _AT_REST else None)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = _held_on_error(node, lambda: walk(begin(node, now), policy, now, within=_GENTLE))
         waits = path.hold is None and path.node.state in IN_PROGRESS
@@ -188,12 +191,12 @@ def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy,
         actions=(*actions, *more),
         nodes=statuses,
         wake_at=min(wakes, default=None),
-        counts=_count(states, admission, policy),
+        counts=_count(states, admission, policy, sum(status.up_to_date for status in statuses.values())),
         auto_upgrade=policy.auto_upgrade,
     )
 
 
-def _count(states: Mapping[State, int], admission: _Admission, policy: UpgradePolicy) -> Counts:
+def _count(states: Mapping[State, int], admission: _Admission, policy: UpgradePolicy, up_to_date: int) -> Counts:
     """Count for the metrics; nodes that are to be skipped do not wait for anything."""
     fleet = admission.fleet
     skipped = sum(hold.reason is Reason.SKIPPED for hold, _ in admission.held.values())
@@ -208,4 +211,5 @@ def _count(states: Mapping[State, int], admission: _Admission, policy: UpgradePo
         available=max(0, free),
         pending=states.get(State.UPGRADE_REQUIRED, 0) - skipped,
         unavailable=len(fleet.unavailable),
+        up_to_date=up_to_date,
     )

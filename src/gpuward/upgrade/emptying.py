@@ -129,10 +129,10 @@ def fail(node: NodeFacts, cause: str, now: float, events: tuple[EventText, ...] 
 
 
 def _failure(node: NodeFacts, cause: str, now: float) -> Failure:
-    before = node.record.failure
+    before, driver = node.record.failure, node.driver.uid if node.driver else ""
     if before is None:
-        return Failure(node.state, cause[:CAUSE_LENGTH], now)
-    return Failure(node.state, cause[:CAUSE_LENGTH], now, before.attempts + 1, before.first or before.at)
+        return Failure(node.state, cause[:CAUSE_LENGTH], now, driver=driver, begun=node.record.started)
+    return Failure(node.state, cause[:CAUSE_LENGTH], now, before.attempts + 1, before.first or before.at, driver, before.begun)
 
 
 class _Eviction(msgspec.Struct, frozen=True):

@@ -11,9 +11,13 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODE_GONE: "the node is being deleted",
     Reason.NODE_NOT_READY: "the node is not Ready",
     Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
+    Reason.DRIVER_ORPHANED: "driver pod {pod} belongs to no DaemonSet: another one takes its place when the node is upgraded, or "
+    "when somebody deletes it",
     Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
     "see `gpuward explain`, then `gpuward resume`",
+    Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and on node {node} it is in trouble: {why}; "
+    "see `gpuward explain {node}`, then correct the driver or let it go on by `gpuward resume`",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
     Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants {desired} healthy pods, "
@@ -28,11 +32,12 @@ SENTENCES: dict[Reason, str] = {
     Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all){refused}",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
+    Reason.DRIVER_FAILING: "waits for driver pod {pod}, which does not start: {trouble}",
     Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",
     Reason.VALIDATOR_STARTING: "waits for pod {pod} to confirm the new driver{waiting}",
     Reason.VALIDATOR_REPLACING: "replaces validator pod {pod}, which saw the old driver",
-    Reason.FAILED: "failed in {step}: {cause}",
-    Reason.RETRY_LATER: "failed in {step}: {cause}; it is tried again by itself (retry {retry} of {retries})",
+    Reason.FAILED: "failed in {step}: {cause}{now}",
+    Reason.RETRY_LATER: "failed in {step}: {cause}{now}; it is tried again by itself (retry {retry} of {retries})",
     Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",
     Reason.TWO_DRIVER_PODS: "{pods} driver pods run on this node",
     Reason.UNDECIDED: "gpuward could not decide about this node, which is a bug in gpuward: {error}",

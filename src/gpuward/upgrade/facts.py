@@ -17,6 +17,9 @@ RESTARTS_TOLERATED = 10
 """NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
 
 
+_ON_ITS_WAY = frozenset({"", "PodInitializing", "ContainerCreating"})
+"""What a container that waits says while nothing is wrong."""
+
 _DIGITS = 15
 """More than any time in seconds has, and fewer than a float loses."""
 
@@ -72,6 +75,35 @@ class NodeFacts(msgspec.Struct, frozen=True):
         return self.driver is not None and self.in_step and self.driver.ready and not self.driver.deleting
 
     @property
+    def loaded(self) -> bool:
+        """Tell whether a driver serves the node, the target or an older one."""
+        return self.driver is not None and self.driver.ready and not self.driver.deleting
+
+    @property
+    def up_to_date(self) -> bool:
+        """Tell whether the target driver is loaded and validated. A validator pod that stood beside another driver pod when the
+        node was done has not seen one that came since.
+        """
+        validators = self.live_validators
+        if not self.driver_ready or not validators or not all(pod.ready for pod in validators):
+            return False
+        return not (self.replaced and self.older_validators)
+
+    @property
+    def replaced(self) -> bool:
+        """Tell whether the driver pod is another one than when the node was last known."""
+        return self.driver is not None and self.record.pods is not None and self.driver.uid not in self.record.pods
+
+    @property
+    def trouble(self) -> str:
+        """Say what is wrong with a driver pod that does not get ready, empty while nothing seems to be."""
+        pod = self.driver
+        if pod is None or pod.ready or pod.deleting:
+            return ""
+        restarts = f"{pod.restarts} restart{'s' if pod.restarts > 1 else ''}" if pod.restarts else ""
+        return ", ".join(filter(None, ("" if pod.waiting in _ON_ITS_WAY else pod.waiting, restarts)))
+
+    @property
     def safe_load(self) -> bool:
         """Tell whether a driver pod waits for leave to load its modules."""
         return bool(self.node.annotations.get(names.SAFE_LOAD))
@@ -108,7 +140,15 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     @property
     def restart_only(self) -> bool:
-        """Tell whether the new template would install the very same driver, so that nothing needs to leave the node."""
+        """Tell whether the new template would install the very driver that is loaded, so that nothing needs to leave the node.
+
+        What is loaded beside a driver pod that is not ready nobody knows, unless its node was admitted while it was.
+        """
+        return self.same_driver and (self.loaded or self.only_restarted)
+
+    @property
+    def same_driver(self) -> bool:
+        """Tell whether the driver pod was made to install the driver that the new template would."""
         if self.driver is None or self.driver.orphan or not self.target or self.record.forced or self.asked_by_hand:
             return False
         digest = self.driver.config_digest
@@ -132,10 +172,16 @@ class NodeFacts(msgspec.Struct, frozen=True):
     @property
     def stale_validators(self) -> tuple[PodView, ...]:
         """Return the validator pods that cannot have seen the driver that runs now."""
+        older = self.older_validators
+        return tuple(pod for pod in self.validators if pod in older or (self.record.forced and self.was_there(pod)))
+
+    @property
+    def older_validators(self) -> tuple[PodView, ...]:
+        """Return the validator pods that were made before the driver pod."""
         if self.driver is None:
             return self.validators
         born = int(self.driver.created)
-        return tuple(pod for pod in self.validators if pod.created < born or (self.record.forced and self.was_there(pod)))
+        return tuple(pod for pod in self.validators if pod.created < born)
 
     @property
     def live_validators(self) -> tuple[PodView, ...]:
@@ -179,6 +225,16 @@ class NodeFacts(msgspec.Struct, frozen=True):
         return reached in IN_PROGRESS and reached not in UNDISTURBED
 
     @property
+    def is_remembered(self) -> bool:
+        """Tell whether all that is kept of a node is that it left the fleet before its driver was validated."""
+        return left_unvalidated(self.record)
+
+    @property
     def interrupted(self) -> bool:
         """Tell whether an earlier upgrade has left something that only a new one puts right."""
         return self.stranded or self.unvouched
+
+
+def left_unvalidated(record: Record) -> bool:
+    """Tell whether a record only remembers that a node left the fleet before its driver was validated."""
+    return record.state is State.UNKNOWN and record.forced and record.cordon is None

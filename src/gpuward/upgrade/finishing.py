@@ -24,14 +24,17 @@ def finish(node: NodeFacts) -> Move:
 
 
 def release(node: NodeFacts) -> Move | None:
-    """Return the move that leaves nothing behind on a node that has no driver of ours any more, and is to have none."""
+    """Return the move that leaves nothing behind on a node that has no driver of ours any more, and is to have none; but that a
+    driver was not validated there, which has to be made good if the node ever has one again.
+    """
     if not node.left or node.state in (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED):
         return None
-    if node.state is State.UNKNOWN and node.node.record is None:
+    if node.state is State.UNKNOWN and (node.node.record is None or node.is_remembered):
         return None
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)
-    return Move(State.UNKNOWN, uncordon=ours, annotations=_removal(node, *clocks))
+    unvalidated = node.unvouched and node.state is not State.UNCORDON_REQUIRED
+    return Move(State.UNKNOWN, uncordon=ours, annotations=_removal(node, *clocks), forced=unvalidated)
 
 
 def leftovers(node: NodeFacts) -> dict[str, str | None]:

@@ -13,7 +13,7 @@ from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
-from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 
 
@@ -89,8 +89,8 @@ class Gathered:
 def gather(
     snapshot: Snapshot, policy: UpgradePolicy, memory: Gathered | None = None, doubtful: Set[str] = frozenset()
 ) -> list[NodeFacts]:
-    """Return the facts of every managed node, by name: a node with a driver pod, an upgrade under way or a cordon of ours, and
-    the doubtful ones, which a write on its way may start.
+    """Return the facts of every managed node, by name: a node that is to have a driver pod or has one, an upgrade under way or a
+    cordon of ours, and the doubtful ones, which a write on its way may start.
     """
     memory = memory or Gathered()
     common = Common(snapshot, policy, doubtful)
@@ -159,9 +159,10 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
     record = node.record or Record(state=state)
     stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
     wanted = any(selector.items() <= node.labels.items() for selector in common.selectors) or _is_expected(node, policy)
-    leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or node.record is not None)
+    known = node.record is not None and not left_unvalidated(record)
+    leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or known)
     busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful
-    if not drivers and not busy:
+    if not drivers and not busy and not wanted:
         return None
     driver = _the_driver(drivers)
     target = common.targets.get(_daemonset_of(driver, node, common), _UNSETTLED).of(driver)

@@ -24,6 +24,7 @@ from gpuward.upgrade.queueing import Turn, turn
 from gpuward.upgrade.walk import Path
 
 NO_TURN: Turn = (0, 0, 0, 0.0, "")
+_AT_REST = frozenset({State.UNKNOWN, State.DONE})
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -46,7 +47,7 @@ class Judged(msgspec.Struct, frozen=True):
     def held(self, hold: Hold, turn: int) -> NodeStatus:
         """Return the node as people see it, held in its place of the queue."""
         shown = self.shown
-        return NodeStatus(shown.state, shown.since, hold, shown.label, turn)
+        return NodeStatus(shown.state, shown.since, hold, shown.label, turn, shown.up_to_date)
 
 
 def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
@@ -61,7 +62,9 @@ def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
         standing=standing(before, node, policy),
         turn=turn(node) if waits else NO_TURN,
         hold=hold,
-        shown=NodeStatus(state, node.record.since, path.hold, node.node.upgrade_label),
+        shown=NodeStatus(
+            state, node.record.since, path.hold, node.node.upgrade_label, up_to_date=state in _AT_REST and node.up_to_date
+        ),
         waits=waits,
         quiet=not (path.entered or path.adopted or path.annotations or path.actions),
     )

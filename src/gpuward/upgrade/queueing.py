@@ -14,13 +14,20 @@ from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 
 @step(State.UPGRADE_REQUIRED)
 def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
-    """Send a node back whose driver is in step again: the target was rolled back before its turn came.
+    """Send a node back whose driver is in step again: the target was rolled back before its turn came, or somebody replaced the
+    driver pod and the new driver is loaded.
 
-    Not one that failed and got another driver pod since: that driver has to be validated.
+    Not one whose new driver pod does not get ready, as under a GPU pod, which has to leave first. Nor one that failed and got
+    another driver pod since: that driver has to be validated.
     """
-    if node.in_step and not node.needed and not node.interrupted:
+    if node.in_step and not node.needed and not node.interrupted and not _is_stuck(node):
         return Move(State.DONE, annotations=leftovers(node))
     return Rest()
+
+
+def _is_stuck(node: NodeFacts) -> bool:
+    """Tell whether a driver pod that came while the node waited is not ready."""
+    return node.replaced and not node.driver_ready
 
 
 @step(State.NODE_MAINTENANCE_REQUIRED)
@@ -47,7 +54,7 @@ def admission(node: NodeFacts) -> Move:
     return Move(
         State.CORDON_REQUIRED,
         annotations=requested,
-        forced=node.requested or node.interrupted,
+        forced=node.requested or node.interrupted or (node.in_step and _is_stuck(node)),
         started=True,
         target=node.target,
         forget=node.retargeted,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from gpuward import names
@@ -11,18 +9,15 @@ from gpuward.model.actions import DeletePod
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import State
-from gpuward.model.views import PodView
 from gpuward.upgrade.emptying import fail
 from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.facts import RESTARTS_TOLERATED, NodeFacts
-from gpuward.upgrade.finishing import finish, leftovers
-from gpuward.upgrade.step import Move, Rest, Step, Wait, step
+from gpuward.upgrade.finishing import finish
+from gpuward.upgrade.step import Move, Step, Wait, step
+from gpuward.upgrade.waits import driver_starting, unconfirmed
 
 RETURNS_TOLERATED = 5
 """How often a node is emptied anew because pods that use its GPUs came back, before that counts as a failure."""
-
-UNTOLD = {"cause": "whoever set the label did not say why", "step": "an unknown step"}
-"""What is known of a failure that gpuward did not see."""
 
 
 @step(State.POD_RESTART_REQUIRED)
@@ -41,7 +36,7 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if until is not None and now >= until and node.node.upgrade_label == node.state:
         return fail(node, f"still {sentence(hold)}, after {int(until - node.record.since)} s", now)
     hold = msgspec.structs.replace(hold, until=until)
-    if hold.reason is Reason.DRIVER_STARTING:
+    if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING):
         return Wait(hold, annotations=_without_safe_load(node), retry_at=until)
     return Wait(hold, actions=_replacement(node), recordon=bool(_replacement(node)) and not node.unschedulable, retry_at=until)
 
@@ -59,7 +54,7 @@ def _awaited(node: NodeFacts) -> Hold:
         return Hold(Reason.TEMPLATE_SETTLING, {}, since)
     if not node.in_step or _wants_fresh_pod(node):
         return Hold(Reason.DRIVER_STOPPING, {"pod": driver.name}, since)
-    return Hold(Reason.DRIVER_STARTING, _pod(driver), since)
+    return driver_starting(node, driver, since)
 
 
 def _deadline(node: NodeFacts, policy: UpgradePolicy) -> float | None:
@@ -107,62 +102,9 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if node.validated:
         return finish(node)
     stale = [pod for pod in node.stale_validators if not pod.deleting]
-    hold = _unconfirmed(node, stale)
+    hold = unconfirmed(node, stale, node.record.since)
     until = _deadline(node, policy)
     if until is not None and now >= until and node.node.upgrade_label == node.state:
         return fail(node, f"still {sentence(hold)}, after {int(until - node.record.since)} s", now)
     deletions = tuple(DeletePod(pod.ref, node.node.name, why="it validated an earlier driver") for pod in stale)
     return Wait(msgspec.structs.replace(hold, until=until), actions=deletions, annotations=safe_load, retry_at=until)
-
-
-def _unconfirmed(node: NodeFacts, stale: Sequence[PodView]) -> Hold:
-    """Say what has to come before the driver counts as validated."""
-    since = node.record.since
-    if not node.driver_ready and node.driver is not None:
-        return Hold(Reason.DRIVER_STARTING, _pod(node.driver), since)
-    if stale:
-        return Hold(Reason.VALIDATOR_REPLACING, {"pod": stale[0].name}, since)
-    if not node.live_validators:
-        return Hold(Reason.VALIDATOR_MISSING, {}, since)
-    return Hold(Reason.VALIDATOR_STARTING, _pod(next(pod for pod in node.live_validators if not pod.ready)), since)
-
-
-def _pod(pod: PodView) -> dict[str, object]:
-    restarts = f"{pod.restarts} restarts" if pod.restarts else ""
-    what = ", ".join(filter(None, (pod.waiting, restarts)))
-    return {"pod": pod.name, "waiting": f" ({what})" if what else ""}
-
-
-@step(State.FAILED)
-def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
-    """Try again some times, ever later; and at once when the target changes or the driver is seen ready and freshly validated."""
-    if node.retargeted and not node.by_hand:
-        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
-    if node.validated:
-        return Move(State.VALIDATION_REQUIRED)
-    failure, retries = node.record.failure, policy.rollout.retries
-    if failure is None:
-        return Wait(Hold(Reason.FAILED, UNTOLD, node.record.since))
-    args: dict[str, object] = {"cause": failure.cause, "step": failure.state}
-    if failure.attempts > retries:
-        return Wait(Hold(Reason.FAILED, args, node.record.since))
-    until = failure.at + policy.rollout.retry_backoff * 2.0 ** min(failure.attempts - 1, 10)
-    if now >= until:
-        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
-    args |= {"retry": failure.attempts, "retries": retries}
-    return Wait(Hold(Reason.RETRY_LATER, args, node.record.since, until), retry_at=until)
-
-
-@step(State.UNKNOWN)
-@step(State.DONE)
-def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
-    """Mark the node once its driver is out of step; otherwise leave a finished node alone."""
-    if node.asked or node.interrupted:
-        return Move(State.UPGRADE_REQUIRED, forced=node.requested or node.interrupted)
-    if not node.target and node.driver is not None and not node.driver.orphan:
-        return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since))
-    if node.state is State.UNKNOWN:
-        return Move(State.DONE, annotations=leftovers(node))
-    if node.driver_ready and node.driver is not None and node.driver.revision != node.target:
-        return Wait(Hold(Reason.METADATA_BEHIND, {}, node.record.since), annotations=leftovers(node))
-    return Rest(leftovers(node))

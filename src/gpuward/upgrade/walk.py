@@ -80,7 +80,7 @@ def remember(node: NodeFacts) -> Path:
 
 def _is_mere_restart(node: NodeFacts) -> bool:
     """Tell whether a node that is taken over may have been on the way that leaves workloads where they are."""
-    return node.state is State.POD_RESTART_REQUIRED and not node.by_hand and (node.restart_only or node.in_step)
+    return node.state is State.POD_RESTART_REQUIRED and not node.by_hand and (node.same_driver or node.in_step)
 
 
 def _resumed(node: NodeFacts, stood: float) -> Path:
@@ -158,11 +158,11 @@ def take(path: Path, move: Move, now: float) -> Path:
         state=move.to,
         since=now,
         started=now if move.started else node.record.started,
-        pods=node.pods_there if move.started else node.record.pods,
+        pods=_pods_known(node, move),
         target=move.target or node.record.target,
         cordon=None if ended or not cordoned else move.cordon or node.record.cordon,
-        forced=not ended and (move.forced or (node.record.forced and node.state not in _AT_REST)),
-        failure=move.failure or (None if ended or move.forget else node.record.failure),
+        forced=move.forced or (not ended and node.record.forced and node.state not in _AT_REST),
+        failure=move.failure or (None if move.forget or (ended and not move.forced) else node.record.failure),
         restart=move.restart or (node.record.restart if move.to in _RESTARTING else ""),
         returns=0 if ended or move.started else node.record.returns + move.returned,
     )
@@ -174,6 +174,15 @@ def take(path: Path, move: Move, now: float) -> Path:
         annotations={**path.annotations, **move.annotations},
         events=(*path.events, *move.events, *([EventText(ENTERED + move.to)] if move.to else [])),
     )
+
+
+def _pods_known(node: NodeFacts, move: Move) -> tuple[str, ...] | None:
+    """Return the pods by which later ones are told apart: those of a node that is admitted, that is done and validated, that
+    leaves the fleet, or that begins to wait and of which none are known.
+    """
+    done = move.to is State.DONE and (node.validated or node.record.pods is None)
+    begins = node.state in _AT_REST and node.record.pods is None
+    return node.pods_there if move.started or done or begins or move.to is State.UNKNOWN else node.record.pods
 
 
 def _stop(path: Path, step: Step, now: float) -> Path:
@@ -220,7 +229,7 @@ def _patch(path: Path, before: NodeFacts) -> PatchNode | None:
     if not path.entered and not path.adopted and not annotations and not turned:
         return None
     label = str(path.node.state) if path.node.state is not State.UNKNOWN else None
-    forgotten = bool(path.entered) and label is None
+    forgotten = bool(path.entered) and label is None and not path.node.record.forced
     record = {names.UPGRADE_RECORD: None if forgotten else encode_record(path.node.record)}
     return PatchNode(
         node=node.ref,

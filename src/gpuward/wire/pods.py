@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 import msgspec
 
@@ -27,10 +28,11 @@ class _ContainerStatus(msgspec.Struct, rename="camel"):
     state: _ContainerState = msgspec.field(default_factory=_ContainerState)
 
 
-class _Condition(msgspec.Struct):
+class _Condition(msgspec.Struct, rename="camel"):
     type: str
     status: str
     reason: str = ""
+    last_transition_time: datetime | None = None
 
 
 class _ClaimStatus(msgspec.Struct, rename="camel"):
@@ -76,6 +78,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         ready=status.phase == "Running" and bool(statuses) and all(one.ready for one in statuses),
         restarts=max((one.restart_count for one in every if not one.ready), default=0),
         waiting=_waiting(status, every),
+        turned=_turned(status),
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
         uses_gpu=spec.uses_gpu,
@@ -94,6 +97,11 @@ def _waiting(status: _Status, containers: list[_ContainerStatus]) -> str:
         if one.state.waiting and not one.ready:
             return one.state.waiting.reason
     return next((one.reason for one in status.conditions or () if one.type == "PodScheduled" and one.status == "False"), "")
+
+
+def _turned(status: _Status) -> float:
+    found = next((one.last_transition_time for one in status.conditions or () if one.type == "Ready"), None)
+    return found.timestamp() if found is not None else 0.0
 
 
 def _is_paused(meta: WireMeta, spec: WirePodSpec) -> bool:

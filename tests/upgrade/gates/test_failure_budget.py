@@ -126,10 +126,12 @@ def test_a_broken_driver_stops_after_as_many_nodes_as_may_fail_and_one() -> None
     one_by_one = msgspec.structs.replace(budget(1), max_parallel_upgrades=1)
     end = world.rollout(build.fleet(6), one_by_one, broken=everywhere)
     states = [view.state for view in end.end.nodes.values()]
-    assert states == [FAILED, FAILED, QUEUED, QUEUED, QUEUED, QUEUED]
+    assert states == [FAILED, QUEUED, QUEUED, QUEUED, QUEUED, QUEUED]
+    assert build.hold_of(end.plan, "n1").reason is Reason.NEW_DRIVER_FAILS
     resumed = msgspec.structs.replace(one_by_one, rollout=msgspec.structs.replace(one_by_one.rollout, resumed_at=end.now))
     on = world.rollout(end.end, resumed, now=end.now + 1, broken=everywhere)
-    assert [view.state for view in on.end.nodes.values()].count(FAILED) == 4
+    assert [view.state for view in on.end.nodes.values()].count(FAILED) == 3
+    assert build.hold_of(on.plan, "n5").reason is Reason.FAILURE_BUDGET
 
 
 def test_a_gpu_pod_on_a_paused_node_stays() -> None:

@@ -13,6 +13,7 @@ from gpuward.upgrade.gates.held_devices import held_devices
 from gpuward.upgrade.gates.invalid_policy import invalid_policy
 from gpuward.upgrade.gates.max_parallel import max_parallel
 from gpuward.upgrade.gates.max_unavailable import max_unavailable
+from gpuward.upgrade.gates.new_driver_fails import new_driver_fails
 from gpuward.upgrade.gates.node_gone import node_gone
 from gpuward.upgrade.gates.not_ready import not_ready
 from gpuward.upgrade.gates.protected_pods import protected_pods
@@ -35,6 +36,7 @@ NODE_GATES: tuple[Gate, ...] = (
 
 FLEET_GATES: tuple[Gate, ...] = (
     failure_budget,
+    new_driver_fails,
     eviction_budget,
     max_unavailable,
     max_parallel,

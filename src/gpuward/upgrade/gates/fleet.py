@@ -13,11 +13,21 @@ from gpuward.model.budgets import BudgetView
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.selectors import Requirement
-from gpuward.model.states import IN_PROGRESS
+from gpuward.model.states import IN_PROGRESS, UNDISTURBED
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
 
 Candidate = NodeFacts
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Say on which node a driver is in trouble, since when the node was tried with it, and what is wrong."""
+
+    target: str
+    """The revision hash of the driver."""
+    node: str
+    since: float
+    why: str
 
 MOST_KNOWN: Final = 200_000
 """Pods whose budgets are remembered at once."""
@@ -53,6 +63,8 @@ class Fleet(msgspec.Struct, frozen=True):
     now: float = 0.0
     failed: frozenset[str] = frozenset()
     """Nodes that failed in this rollout since it was last resumed, and did not succeed since."""
+    troubles: Mapping[str, Trouble] = {}
+    """The first trouble with each driver that has not been validated on any node yet, by its revision hash."""
     budgets: Mapping[str, tuple[BudgetView, ...]] = {}
     """Disruption budgets by namespace."""
     claims: Mapping[Ref, int] = {}
@@ -114,6 +126,9 @@ class Standing(msgspec.Struct, frozen=True):
     in_progress: bool = False
     unavailable: bool = False
     failed: bool = False
+    proven: str = ""
+    """The revision hash of the driver that is loaded and validated on the node, if it is the one that it should have."""
+    trouble: Trouble | None = None
 
 
 def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Standing:
@@ -125,9 +140,22 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
     return Standing(
         name,
         in_progress=in_progress,
-        unavailable=in_progress or not before.node.ready or any(node.unschedulable for node in sides),
+        unavailable=in_progress or not before.node.ready or not before.loaded or any(node.unschedulable for node in sides),
         failed=any(_failed(node, policy.rollout.resumed_at) for node in sides),
+        proven=before.target if before.up_to_date else "",
+        trouble=_trouble(after),
     )
+
+
+def _trouble(node: NodeFacts) -> Trouble | None:
+    """Return what is wrong with the driver that the node got, or should have got when it failed."""
+    failure, driver = node.record.failure, node.driver
+    if failure is not None and failure.state not in UNDISTURBED and not node.retargeted:
+        return Trouble(node.target, node.node.name, failure.begun or failure.first or failure.at, failure.cause)
+    if driver is None or not node.in_step or not node.trouble:
+        return None
+    since = node.record.started if node.state in IN_PROGRESS else driver.created
+    return Trouble(node.target, node.node.name, since, node.trouble)
 
 
 def _failed(node: NodeFacts, forgiven: float) -> bool:
@@ -146,4 +174,14 @@ def fleet_of(standings: Iterable[Standing], unsettled: frozenset[str], now: floa
         unavailable=in_progress | {node.name for node in known if node.unavailable},
         now=now,
         failed=frozenset(node.name for node in known if node.failed),
+        troubles=_troubles(known),
     )
+
+
+def _troubles(standings: Iterable[Standing]) -> dict[str, Trouble]:
+    standings = tuple(standings)
+    found = sorted((each.trouble for each in standings if each.trouble is not None), key=lambda one: (one.since, one.node))
+    if not found:
+        return {}
+    proven = {each.proven for each in standings}
+    return {trouble.target: trouble for trouble in reversed(found) if trouble.target and trouble.target not in proven}

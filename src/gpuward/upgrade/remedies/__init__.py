@@ -27,9 +27,14 @@ MOST_PAIRS = 10
 """Pairs of fixes that are tried; each try decides about the whole fleet."""
 MOST_STEPS = 31
 """By how much a limit is raised at most: far down the queue of a large fleet a node just waits for its turn."""
-_POD_IN_THE_WAY = frozenset({Reason.PROTECTED_PODS, Reason.HELD_DEVICES})
 TURN = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
 """Reasons of nodes that wait for others to be done."""
+_ALIKE = {
+    "a pod": frozenset({Reason.PROTECTED_PODS, Reason.HELD_DEVICES}),
+    "its turn": TURN,
+    "failures": frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS}),
+}
+"""Reasons that are as good as the same: to wait for another one of them is no progress."""
 
 
 class Remedy(msgspec.Struct, frozen=True):
@@ -127,7 +132,7 @@ def helps(before: Plan, after: Plan, name: str) -> bool:
 
 def _waits_for(hold: Hold) -> tuple[object, ...]:
     """Return what a node waits for: the same pod in its way, or its turn, for another reason is no progress."""
-    reason = "a pod" if hold.reason in _POD_IN_THE_WAY else "its turn" if hold.reason in TURN else hold.reason
+    reason = next((name for name, reasons in _ALIKE.items() if hold.reason in reasons), hold.reason)
     return reason, hold.args.get("pod"), hold.args.get("budget")
 
 

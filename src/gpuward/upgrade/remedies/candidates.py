@@ -13,7 +13,7 @@ from gpuward import names
 from gpuward.model.plan import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.remedies import fixes
-from gpuward.upgrade.remedies.driver_pod import make_driver_pod
+from gpuward.upgrade.remedies.driver_pod import make_driver_pod, mend_driver_pod, mend_validator_pod
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.pods import (
     end_pods,
@@ -65,6 +65,10 @@ def _forgive(question: Question) -> Iterator[Candidate]:
         return fixes.change_rollout(case, do, {"failureBudget": {"nodes": nodes}}, changed)
 
     yield Dial(rollout.failure_budget.nodes + 1, total, allow)
+
+
+def _go_on(question: Question) -> Iterator[Candidate]:
+    yield fixes.resume(question.case, question.now)
 
 
 def _try_again(question: Question) -> Iterator[Candidate]:
@@ -119,6 +123,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.PAUSED: _unpause,
     Reason.NODE_NOT_READY: _become_ready,
     Reason.FAILURE_BUDGET: _forgive,
+    Reason.NEW_DRIVER_FAILS: _go_on,
     Reason.HELD_DEVICES: free_devices,
     Reason.PROTECTED_PODS: unprotect,
     Reason.BUDGET_BLOCKS: unblock,
@@ -126,6 +131,8 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.UNAVAILABLE_LIMIT: _more_unavailable,
     Reason.PARALLEL_LIMIT: _more_parallel,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
+    Reason.DRIVER_FAILING: mend_driver_pod,
+    Reason.VALIDATOR_STARTING: mend_validator_pod,
     Reason.JOBS_RUNNING: finish_jobs,
     Reason.EVICTING: end_pods,
     Reason.KILLING: end_pods,

@@ -1,4 +1,6 @@
-"""What might help a node that has no driver pod: that a DaemonSet makes the one that it owes it, and that it finds its place."""
+"""What might help a node without a driver pod, or with one that does not get ready: that a DaemonSet makes the pod that it owes
+the node, that the pod finds its place, and that it starts.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ from functools import partial
 import msgspec
 
 from gpuward import names
+from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import DaemonSetView, Owner, PodView
 from gpuward.upgrade.gathering import drives, is_driver_pod
-from gpuward.upgrade.remedies.fixes import Case, Fix
+from gpuward.upgrade.remedies.fixes import Case, Fix, request_upgrade
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 
 replace = msgspec.structs.replace
@@ -32,6 +35,36 @@ def make_driver_pod(question: Question) -> Iterator[Candidate]:
         do = (f"let the scheduler place the driver pods that have no node (kubectl describe pod {homeless.name} -n "
               f"{homeless.namespace} says what one of them lacks)")
     yield Fix(do, partial(_with, pod=_made(ds, question)))
+
+
+def mend_driver_pod(question: Question) -> Iterator[Candidate]:
+    """Get a driver pod to start that does not: what it lacks stands in its events and its log."""
+    driver = question.node.driver
+    if driver is None:
+        return
+    yield _mended(driver, f"mend what keeps driver pod {driver.name} from starting")
+    if not question.node.leaving.empty and question.node.state not in IN_PROGRESS:
+        do = "ask for an upgrade of this node: pods use its GPUs, and no driver can be replaced under them"
+        yield request_upgrade(question.view, do)
+
+
+def mend_validator_pod(question: Question) -> Iterator[Candidate]:
+    """Get a validator pod ready that takes longer than it should."""
+    pod = next((pod for pod in question.node.live_validators if not pod.ready), None)
+    if pod is not None and question.now >= question.hold.since + SOON:
+        yield _mended(pod, f"mend what validator pod {pod.name} misses")
+
+
+def _mended(pod: PodView, do: str) -> Fix:
+    shown = (f"{do} (kubectl describe pod {pod.name} -n {pod.namespace} and kubectl logs {pod.name} -n {pod.namespace} "
+             "--all-containers say what is wrong)")
+    return Fix(shown, partial(_with_ready, pod=pod))
+
+
+def _with_ready(case: Case, pod: PodView) -> Case:
+    on_node = case.snapshot.pods.get(pod.node, ())
+    ready = tuple(replace(each, ready=True, waiting="", restarts=0) if each.ref == pod.ref else each for each in on_node)
+    return replace(case, snapshot=replace(case.snapshot, pods={**case.snapshot.pods, pod.node: ready}))
 
 
 def _made(ds: DaemonSetView, question: Question) -> PodView:

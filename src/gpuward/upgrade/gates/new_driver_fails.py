@@ -1,0 +1,21 @@
+"""Gate: a new driver that has yet to run on its first node, and is in trouble wherever it was tried."""
+
+from __future__ import annotations
+
+from gpuward.model.plan import Hold, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.upgrade.gates.fleet import Candidate, Fleet
+
+
+def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while the driver that it would get is in trouble on another one and runs on none, until a person lets it go on.
+
+    Nodes that failed themselves, or that somebody asked for by hand, are tried all the same.
+    """
+    trouble = fleet.troubles.get(node.target)
+    if trouble is None or trouble.node == node.node.name or trouble.since <= policy.rollout.resumed_at:
+        return None
+    failed_itself = node.record.failure is not None and not node.retargeted
+    if failed_itself or node.record.forced or node.requested or node.in_step:
+        return None
+    return Hold(Reason.NEW_DRIVER_FAILS, {"node": trouble.node, "why": trouble.why}, trouble.since)

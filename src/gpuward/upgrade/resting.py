@@ -1,0 +1,97 @@
+"""The steps of a node that is not under way: new or done, where its driver has to be what it should be, or failed."""
+
+from __future__ import annotations
+
+from gpuward.model.actions import DeletePod
+from gpuward.model.plan import Hold, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import Failure
+from gpuward.model.states import State
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.finishing import leftovers
+from gpuward.upgrade.step import Move, Rest, Step, Wait, step
+from gpuward.upgrade.waits import driver_starting, unconfirmed
+
+UNTOLD = {"cause": "whoever set the label did not say why", "step": "an unknown step", "now": ""}
+"""What is known of a failure that gpuward did not see."""
+
+
+@step(State.UNKNOWN)
+@step(State.DONE)
+def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
+    """Mark the node once its driver is out of step; otherwise say what keeps the node from being up to date, if anything does."""
+    if node.left:
+        return Rest()
+    if node.asked or node.interrupted:
+        return Move(State.UPGRADE_REQUIRED, forced=node.requested or node.interrupted)
+    if not node.target and node.driver is not None and not node.driver.orphan:
+        return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since))
+    if node.state is State.UNKNOWN and node.driver is not None and (node.up_to_date or not node.is_remembered):
+        return Move(State.DONE, annotations=leftovers(node))
+    hold = unfinished(node)
+    if hold is not None:
+        older = node.older_validators if hold.reason is Reason.VALIDATOR_REPLACING else ()
+        actions = [DeletePod(pod.ref, node.node.name, why="it validated an earlier driver") for pod in older if not pod.deleting]
+        return Wait(hold, actions=tuple(actions), annotations=leftovers(node))
+    if node.driver_ready and node.driver is not None and node.driver.revision != node.target:
+        return Wait(Hold(Reason.METADATA_BEHIND, {}, node.record.since), annotations=leftovers(node))
+    return Rest(leftovers(node))
+
+
+def unfinished(node: NodeFacts) -> Hold | None:
+    """Say what keeps a node from being up to date about which nothing has to be done; None if it is."""
+    driver = node.driver
+    if driver is None:
+        return Hold(Reason.DRIVER_POD_MISSING, {}, node.record.since or node.node.created)
+    if node.up_to_date:
+        return None
+    if driver.orphan:
+        return Hold(Reason.DRIVER_ORPHANED, {"pod": driver.name}, node.record.since or driver.created)
+    if driver.deleting:
+        return Hold(Reason.DRIVER_STOPPING, {"pod": driver.name}, node.record.since)
+    if not driver.ready:
+        return driver_starting(node, driver, driver.turned or driver.created)
+    unready = (pod.turned or pod.created for pod in node.live_validators if not pod.ready)
+    stale = [pod for pod in node.older_validators if node.replaced]
+    return unconfirmed(node, stale, next(unready, driver.turned or driver.created))
+
+
+@step(State.FAILED)
+def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
+    """Try again some times, ever later; and at once when the target changes, or a driver is ready that was not when it failed."""
+    if node.retargeted and not node.by_hand:
+        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
+    failure, retries = node.record.failure, policy.rollout.retries
+    if node.validated or (failure is not None and _is_mended(node, failure)):
+        return Move(State.VALIDATION_REQUIRED)
+    if failure is None:
+        return Wait(Hold(Reason.FAILED, UNTOLD, node.record.since))
+    args: dict[str, object] = {"cause": failure.cause, "step": failure.state}
+    if failure.attempts > retries:
+        return Wait(Hold(Reason.FAILED, args | {"now": _since_then(node, failure)}, node.record.since))
+    until = failure.at + policy.rollout.retry_backoff * 2.0 ** min(failure.attempts - 1, 10)
+    if now >= until:
+        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
+    args |= {"retry": failure.attempts, "retries": retries, "now": _since_then(node, failure)}
+    return Wait(Hold(Reason.RETRY_LATER, args, node.record.since, until), retry_at=until)
+
+
+def _is_mended(node: NodeFacts, failure: Failure) -> bool:
+    """Tell whether the node has a driver that only needs to be validated: one that came after the failure and is ready, or the
+    same one that did not get ready then.
+    """
+    if not node.driver_ready or node.driver is None:
+        return False
+    return failure.state is State.POD_RESTART_REQUIRED or failure.driver not in ("", node.driver.uid)
+
+
+def _since_then(node: NodeFacts, failure: Failure) -> str:
+    """Say what became of the driver pod since the failure, if it is another one."""
+    driver = node.driver
+    if driver is None:
+        return "; it has no driver pod now"
+    if not failure.driver or failure.driver == driver.uid:
+        return ""
+    how = "ready" if driver.ready else f"not ready: {node.trouble}" if node.trouble else "not ready"
+    return f"; its driver pod is {driver.name} now, {how}"
+

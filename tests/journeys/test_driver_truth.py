@@ -1,0 +1,162 @@
+"""Drivers that are not there, whatever the labels say: what people read of them is what is loaded on the machines."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward import names
+from gpuward.cli.resume import resume_rollout
+from gpuward.kube import resources
+from gpuward.model.states import State
+from gpuward.sandbox.sim.faults import Fault, FaultKind
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+
+ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
+ALL = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
+VALIDATOR = "nvidia-operator-validator"
+
+
+def rollout(stage: Stage) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition that people wait for."""
+    found = [one for one in stage.policy_status()["conditions"] if one["type"] == "DriverUpgrade"]
+    return found[0]["status"], found[0]["reason"], found[0]["message"]
+
+
+async def replace_driver_pod(stage: Stage, node: str) -> None:
+    """Delete a driver pod, as a person would."""
+    await stage.user.delete(resources.PODS, stage.driver_pod(node)["metadata"]["name"], names.DEFAULT_NAMESPACE)
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_driver_pod_that_somebody_deletes_in_the_queue_makes_no_node_done(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("train", 3)
+    await stage.label("gpu-1", names.UPGRADE_SKIP, "true")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.UPGRADE_REQUIRED)
+    await replace_driver_pod(stage, "gpu-1")
+    await stage.rest(60)
+    await stage.label("gpu-1", names.UPGRADE_SKIP, None)
+    await stage.until(lambda: stage.finished() and rollout(stage)[:2] == ("True", "UpToDate"))
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_an_idle_node_of_the_queue_whose_driver_pod_somebody_replaces_is_done_without_a_disturbance(stage: Stage) -> None:
+    await stage.installed()
+    await stage.label("gpu-1", names.UPGRADE_SKIP, "true")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.UPGRADE_REQUIRED)
+    old = {pod["metadata"]["uid"] for pod in stage.pods(VALIDATOR, "gpu-1")}
+    await replace_driver_pod(stage, "gpu-1")
+    await stage.until(lambda: stage.state("gpu-1") == State.DONE and rollout(stage)[1] == "UpToDate")
+    assert stage.driver("gpu-1") == NEW
+    assert State.CORDON_REQUIRED not in stage.entered("gpu-1")
+    assert not old & {pod["metadata"]["uid"] for pod in stage.pods(VALIDATOR, "gpu-1")}, "the new driver was validated anew"
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL)
+async def test_a_driver_that_somebody_replaces_on_a_done_node_is_validated_anew(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.upgraded()
+    old = {pod["metadata"]["uid"] for pod in stage.pods(VALIDATOR, "gpu-1")}
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1", pod=f"{VALIDATOR}*"))
+    await replace_driver_pod(stage, "gpu-1")
+    await stage.rest(300)
+    assert not old & {pod["metadata"]["uid"] for pod in stage.pods(VALIDATOR, "gpu-1")}
+    assert (stage.state("gpu-1"), stage.hold("gpu-1")) == (State.DONE, "ValidatorStarting")
+    assert rollout(stage)[:2] == ("False", "DriversNotReady")
+    stage.sandbox.faults.clear()
+    await stage.until(lambda: rollout(stage)[:2] == ("True", "UpToDate"))
+
+
+@pytest.mark.parametrize("kind", [FaultKind.DRIVER_CRASH, FaultKind.IMAGE_PULL])
+def test_drivers_that_never_get_ready_are_in_the_headline_and_have_a_reason(kind: FaultKind) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ONE)
+    async def scenario(stage: Stage) -> None:
+        for node in ("gpu-1", "gpu-2"):
+            stage.sandbox.faults.add(Fault(kind, node=node, image=f"*{OLD}*"))
+        await stage.until(lambda: stage.driver("gpu-3") == OLD, within=900)
+        await stage.rest(300)
+        status, reason, message = rollout(stage)
+        assert (status, reason) == ("False", "DriversNotReady")
+        assert message.startswith("1 of 3 nodes up to date")
+        assert "2 DriverFailing (gpu-1, gpu-2)" in message
+        assert [stage.hold(f"gpu-{number}") for number in (1, 2, 3)] == ["DriverFailing", "DriverFailing", ""]
+        assert any("DriverFailing" in text for text in stage.events("gpu-1", "Warning"))
+        stage.sandbox.faults.clear()
+        await stage.until(lambda: rollout(stage)[:2] == ("True", "UpToDate"), within=1800)
+        assert stage.drivers() == [OLD]
+
+    scenario()
+
+
+@on_stage(gpu_nodes=4, upgrade=ONE)
+async def test_a_missing_image_costs_one_node_and_not_the_failure_budget(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("train", 4)
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-4") == "NewDriverFails", within=900)
+    await stage.rest(6 * 3600)
+    lost = [node for node in stage.states() if stage.driver(node) != OLD]
+    assert len(lost) == 1, stage.states()
+    assert rollout(stage)[1] == "NewDriverFails"
+    stage.sandbox.faults.clear()
+    await stage.upgrade_to("595.91.09")
+    await stage.upgraded("595.91.09")
+
+
+@on_stage(gpu_nodes=4, upgrade=ONE)
+async def test_a_person_may_let_a_rollout_go_on_whose_first_node_is_in_trouble(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-1", image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "NewDriverFails", within=900)
+    await stage.rest(60)
+    assert [stage.driver(f"gpu-{number}") for number in (2, 3, 4)] == [OLD] * 3
+    await resume_rollout(stage.user, stage.clock.now())
+    await stage.until(lambda: [stage.driver(f"gpu-{number}") for number in (2, 3, 4)] == [NEW] * 3, within=7200)
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_failed_node_whose_driver_pod_is_replaced_by_hand_is_validated_and_serves_again(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-1", image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "Failed", within=6 * 3600)
+    stage.sandbox.faults.clear()
+    await replace_driver_pod(stage, "gpu-1")
+    await stage.upgraded()
+    assert stage.cordons() == []
+    assert stage.drivers() == [NEW]
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL)
+async def test_a_failure_is_not_forgotten_by_a_node_that_leaves_the_fleet_and_comes_back(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1", pod=f"{VALIDATOR}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "Failed", within=6 * 3600)
+    await stage.label("gpu-1", names.DEPLOY_DRIVER, "false")
+    await stage.rest(60)
+    await stage.label("gpu-1", names.DEPLOY_DRIVER, "true")
+    await stage.rest(1800)
+    assert stage.state("gpu-1") != State.DONE
+    assert stage.hold("gpu-1") == "ValidatorStarting"
+    assert rollout(stage)[:2] == ("False", "DriversNotReady")
+    stage.sandbox.faults.clear()
+    await stage.until(lambda: stage.state("gpu-1") == State.DONE and rollout(stage)[1] == "UpToDate")
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_node_that_has_no_driver_pod_is_in_the_totals(stage: Stage) -> None:
+    await stage.installed()
+    taint = [{"key": "kept", "value": "for-others", "effect": "NoExecute"}]
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"spec": {"taints": taint}})
+    await stage.until(lambda: not stage.pods(names.DRIVER_APP, "gpu-1"))
+    await stage.rest(120)
+    status, reason, message = rollout(stage)
+    assert (status, reason) == ("False", "DriversNotReady")
+    assert message.startswith("1 of 2 nodes up to date")
+    assert stage.hold("gpu-1") == "DriverPodMissing"
