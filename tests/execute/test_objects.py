@@ -103,6 +103,53 @@ def test_a_service_keeps_the_address_that_it_was_given() -> None:
     on_a_bench(play)
 
 
+def account(*owners: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ServiceAccount", **rest,
+            "metadata": {"name": "a", "namespace": NAMESPACE, **({"ownerReferences": list(owners)} if owners else {})}}
+
+
+def test_an_account_gets_its_new_owner_and_keeps_what_others_gave_it() -> None:
+    async def play(bench: Bench) -> None:
+        other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
+        secrets = [{"name": "theirs"}]
+        made = bench.sandbox.apply(account({**OWNER[0], "uid": "dead"}, other, secrets=secrets))["metadata"]
+        await asyncio.sleep(0)
+        seen = Ref(NAMESPACE, "a", made["uid"])
+        for _ in range(2):
+            action = ApplyObject("ServiceAccount", seen, account(*OWNER), "hash", made["resourceVersion"], verify=True)
+            (outcome,) = await bench.execute(action)
+            assert outcome.error == ""
+        now = stored(bench, "serviceaccounts", "a")
+        assert (now["metadata"]["ownerReferences"], now["secrets"]) == ([*OWNER, other], secrets)
+        assert count(bench, "update", "serviceaccounts", 200) == 1
+
+    on_a_bench(play)
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+def test_an_account_of_somebody_else_is_left_alone_and_known(version: str) -> None:
+    async def play(bench: Bench) -> None:
+        made = bench.sandbox.apply(account(secrets=[{"name": "theirs"}]))["metadata"]
+        action = ApplyObject("ServiceAccount", Ref(NAMESPACE, "a", made["uid"]), account(*OWNER), "hash", version)
+        (outcome,) = await bench.execute(action)
+        assert outcome.error == ""
+        assert "ownerReferences" not in stored(bench, "serviceaccounts", "a")["metadata"]
+        assert bench.cluster.observe().owned["ServiceAccount", NAMESPACE, "a"].owner_uid == ""
+
+    on_a_bench(play)
+
+
+def test_an_object_on_its_way_out_keeps_its_finalizers() -> None:
+    async def play(bench: Bench) -> None:
+        body = config_map(a="1")
+        bench.sandbox.apply({**body, "metadata": {**body["metadata"], "finalizers": ["example.com/held"]}})
+        bench.sandbox.store.delete("configmaps", NAMESPACE, "settings")
+        await bench.execute(apply(config_map(a="2")))
+        assert stored(bench, "configmaps", "settings")["metadata"]["finalizers"] == ["example.com/held"]
+
+    on_a_bench(play)
+
+
 def test_a_deleted_object_is_forgotten_and_one_that_has_gone_is_no_failure() -> None:
     async def play(bench: Bench) -> None:
         await bench.execute(apply(config_map(a="1")))

@@ -87,9 +87,40 @@ def test_after_a_restart_what_is_there_is_looked_at_once(kind: str) -> None:
     assert action.verify, "somebody may have edited it while nobody watched"
 
 
-def test_an_account_that_is_somebody_elses_is_left_alone_once_that_is_known() -> None:
-    key = ("ServiceAccount", "ns", "a")
-    assert changes([state(obj("ServiceAccount"))], OWNER, Snapshot("ns", applied={key: Applied("h", "5", 0)})) == ()
+@pytest.mark.parametrize("known", [True, False])
+def test_an_account_of_somebody_else_is_left_alone(known: bool) -> None:
+    theirs = applied("ServiceAccount", owner_uid="")[0]
+    snapshot = theirs if known else msgspec.structs.replace(theirs, applied={})
+    assert changes([state(obj("ServiceAccount"))], OWNER, snapshot) == ()
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "DaemonSet", "ServiceAccount"])
+def test_what_was_made_and_is_gone_is_made_again(kind: str) -> None:
+    snapshot = msgspec.structs.replace(applied(kind)[0], owned={})
+    (action,) = changes([state(obj(kind))], OWNER, snapshot)
+    assert isinstance(action, ApplyObject)
+    assert action.version == ""
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "DaemonSet", "ServiceAccount"])
+@pytest.mark.parametrize("known", [True, False])
+def test_what_has_an_owner_that_is_gone_gets_its_new_one(kind: str, known: bool) -> None:
+    snapshot = applied(kind)[0]
+    (action,) = changes([state(obj(kind))], Ref("", "cluster-policy", "new-uid"),
+                        snapshot if known else msgspec.structs.replace(snapshot, applied={}))
+    assert isinstance(action, ApplyObject)
+    assert (action.version, action.ref.uid) == ("5", "uid")
+    assert action.body["metadata"]["ownerReferences"][0]["uid"] == "new-uid"
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "DaemonSet", "ServiceAccount"])
+def test_what_is_on_its_way_out_is_left_alone_and_waited_for(kind: str) -> None:
+    going = applied(kind, deleting=True)[0]
+    assert changes([state(obj(kind, data={"x": "1"}))], OWNER, going) == ()
+    assert changes([state(absent=(ObjectRef("v1", kind, "ns", "a"),))], OWNER, going) == ()
+    user = obj("DaemonSet", "user", spec={"template": {"spec": {"serviceAccountName": "a"}}})
+    made = changes([state(obj("ServiceAccount"), user)], OWNER, applied("ServiceAccount", deleting=True)[0])
+    assert made == (), "its pods would not be let in"
 
 
 def test_only_what_is_there_is_deleted() -> None:

@@ -10,7 +10,7 @@ import structlog
 from gpuward import names
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.policies import ActivePolicy, PolicyReader, remember
-from gpuward.controllers.statuses import StatusWriter, waiting_states
+from gpuward.controllers.statuses import StatusWriter, lacking, waiting_states
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.errors import PolicyError
@@ -72,9 +72,10 @@ class ClusterPolicyController:
         self._now, self._statuses.wake_at = now, None
         self._statuses.rollout = rollout_of(self._plan) if self._plan is not None else None
         active = self._reader.read(snapshot)
-        ignored = [action for view in snapshot.policies[1:] if (action := _ignore(view)) is not None]
         if active.view is None:
             return Reconciliation()
+        others = [view for view in snapshot.policies if not view.deleting and view.uid != active.view.uid]
+        ignored = [action for view in others if (action := _ignore(view)) is not None]
         if active.valid is None:
             verdict = invalid(active.problems)
             actions = [*ignored, *self._statuses.write(active.view, verdict, snapshot.namespace, now)]
@@ -106,7 +107,7 @@ class ClusterPolicyController:
             if not (outcome.error or outcome.dropped or outcome.idle or isinstance(action, PatchStatus)):
                 self._log.info(type(action).__name__, object=action.lane, why=action.why)
         verdict = decision.verdict
-        if verdict is None and snapshot.policies:
+        if verdict is None and not all(view.deleting for view in snapshot.policies):
             return
         gpu_nodes = sum(node.gpu_present for node in snapshot.nodes.values())
         self._metrics.reconciled(verdict, gpu_nodes=gpu_nodes, has_nfd_labels=has_nfd_labels(snapshot), now=self._now)
@@ -191,7 +192,8 @@ def _judge(policy: ClusterPolicy, states: Sequence[OperandState], waiting: Mappi
         for kind in sorted({obj["kind"] for obj in state.objects} & {kind for kind, why in snapshot.unlisted.items() if why}):
             return failed(state.name, f"{kind} objects cannot be listed: {snapshot.unlisted[kind]}")
     return judged(waiting, has_nfd_labels=has_nfd_labels(snapshot), has_gpu_nodes=facts.has_gpu_nodes,
-                  upgrading=left and any(map(is_upgrading, snapshot.nodes.values())))
+                  upgrading=left and any(map(is_upgrading, snapshot.nodes.values())),
+                  lacking=lacking(states, snapshot))
 
 
 def is_upgrading(node: NodeView) -> bool:

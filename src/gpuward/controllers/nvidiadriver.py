@@ -16,7 +16,7 @@ from gpuward.controllers.clusterpolicy import awaits_labels
 from gpuward.controllers.drivers import ActiveDriver, DriverReader, Drivers
 from gpuward.controllers.policies import remember
 from gpuward.controllers.rollouts import annotation
-from gpuward.controllers.statuses import StatusWriter, waiting_states
+from gpuward.controllers.statuses import StatusWriter, lacking, waiting_states
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.snapshot import Snapshot
@@ -93,7 +93,8 @@ class NVIDIADriverController:
             if waits:
                 waiting[name] = "; ".join(waits.values())
             error = made.state.error
-            found[name] = verdicts.judged(waits) if error is None else verdicts.failed(made.state.name, error)
+            lacks = lacking([made.state], snapshot)
+            found[name] = verdicts.judged(waits, lacks) if error is None else verdicts.failed(made.state.name, error)
         return self._told(drivers, found, waiting, self._changes(drivers, rendered, snapshot), snapshot, now)
 
     def report(self, snapshot: Snapshot, decision: Driving, outcomes: Sequence[Outcome]) -> None:
@@ -178,11 +179,10 @@ def _stale(each: ActiveDriver, made: Rendered, snapshot: Snapshot) -> list[Actio
         return []
     wanted = {obj.key for prepared in made.prepared for obj in prepared.objects} | {
         ("ConfigMap", snapshot.namespace, STARTUP_PROBE)}
-    going = {("DaemonSet", ds.namespace, ds.name) for ds in snapshot.daemonsets if ds.deleting}
     return [
         DeleteObject(owned.kind, Ref(owned.namespace, owned.name, owned.uid), why=f"no node pool of {each.view.name} wants it")
         for key, owned in sorted(snapshot.owned.items())
-        if owned.owner_uid == each.view.uid and key not in wanted and key not in going
+        if owned.owner_uid == each.view.uid and key not in wanted and not owned.deleting
     ]
 
 

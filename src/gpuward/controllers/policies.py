@@ -48,11 +48,11 @@ class PolicyReader:
         self._rollouts = RolloutReader()
 
     def read(self, snapshot: Snapshot) -> ActivePolicy:
-        """Return the policy in force: the oldest ClusterPolicy. The others are ignored."""
+        """Return the policy in force: the oldest ClusterPolicy that is not being deleted. The others are ignored."""
         rollout = self._rollouts.read(snapshot)
-        if not snapshot.policies:
+        view = next((each for each in snapshot.policies if not each.deleting), None)
+        if view is None:
             return ActivePolicy(rollout=rollout)
-        view = snapshot.policies[0]
         last, resumed = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
         key = (view.uid, view.generation, last, resumed, rollout.key)
         if self._last is None or self._last[0] != key:

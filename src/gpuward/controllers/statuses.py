@@ -8,9 +8,10 @@ from typing import Final
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
+from gpuward.operands.changes import is_missing
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.rollout import Rollout
-from gpuward.operands.state import OperandState
+from gpuward.operands.state import OperandState, ref_of
 from gpuward.operands.status import Verdict, differs_in_words_only, status_of
 
 WORDS_EVERY: Final = 30.0
@@ -45,10 +46,14 @@ class StatusWriter:
 
 
 def waiting_states(states: Iterable[OperandState], snapshot: Snapshot) -> dict[str, str]:
-    """Return what the states that are not ready wait for: the first of their DaemonSets that is not ready."""
+    """Return what the states that are not ready wait for: the first of their objects that is missing, or of their DaemonSets that
+    is not ready.
+    """
     daemonsets = {ds.name: ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace}
     waiting: dict[str, str] = {}
     for state in states:
+        if missing := missing_objects([state], snapshot):
+            waiting[state.name] = f"{missing[0]} is missing"
         for obj in state.objects:
             if obj["kind"] != "DaemonSet" or state.name in waiting:
                 continue
@@ -58,3 +63,17 @@ def waiting_states(states: Iterable[OperandState], snapshot: Snapshot) -> dict[s
             if why := waits_for(daemonsets.get(name), pods, snapshot.revisions):
                 waiting[state.name] = f"{name}: {why}"
     return waiting
+
+
+def missing_objects(states: Iterable[OperandState], snapshot: Snapshot) -> list[str]:
+    """Return the objects, DaemonSets aside, that states want and that are not there: without some of them no pod can start."""
+    found = (obj for state in states for obj in state.objects if obj["kind"] != "DaemonSet")
+    return [str(ref) for ref in map(ref_of, found) if is_missing((ref.kind, ref.namespace, ref.name), snapshot)]
+
+
+def lacking(states: Iterable[OperandState], snapshot: Snapshot) -> list[str]:
+    """Return what is missing of states that have been made before: while one is being made, something always is."""
+    there = {ds.name for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace}
+    made = [state for state in states if any(obj["kind"] == "DaemonSet" and obj["metadata"]["name"] in there
+                                             for obj in state.objects)]
+    return missing_objects(made, snapshot)

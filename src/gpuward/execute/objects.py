@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpuward import errors
+from gpuward import errors, names
 from gpuward.execute.contains import contains
 from gpuward.execute.world import World, settle_after
 from gpuward.kube import resources
@@ -52,6 +52,8 @@ async def _create(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
 
 
 async def _replace(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
+    if action.kind == "ServiceAccount":
+        return await _take_over(world, gvr, action)
     if action.verify or action.kind == "Service":
         return await _replace_read(world, gvr, action)
     return _Applied(await world.cluster.client.replace(gvr, _at(action.body, action.version, {})))
@@ -61,9 +63,28 @@ async def _replace_read(world: World, gvr: GVR, action: ApplyObject) -> _Applied
     """Read the object and replace it at the version read, unless all that is wanted is there already."""
     found = await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace)
     live = found.object()
-    if contains(live, action.body):
+    if live["metadata"].get("deletionTimestamp") or contains(live, action.body):  # written anew it would lose its finalizers
         return _Applied(found, wrote=False)
     return _Applied(await world.cluster.client.replace(gvr, _at(action.body, live["metadata"]["resourceVersion"], live)))
+
+
+async def _take_over(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
+    """Give a service account whose owner is another custom resource of ours its new one, and leave all else in it alone."""
+    found = await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace)
+    live = found.object()
+    owners = live["metadata"].get("ownerReferences") or []
+    if live["metadata"]["uid"] != action.ref.uid or not any(map(_is_ours, owners)):
+        return _Applied(found, wrote=False)
+    others = [owner for owner in owners if not _is_ours(owner)]
+    wanted = [*action.body["metadata"]["ownerReferences"], *others]
+    if owners == wanted:
+        return _Applied(found, wrote=False)
+    metadata = {**live["metadata"], "ownerReferences": wanted}
+    return _Applied(await world.cluster.client.replace(gvr, {**live, "metadata": metadata}))
+
+
+def _is_ours(owner: Mapping[str, Any]) -> bool:
+    return bool(owner.get("controller")) and owner["kind"] in names.OWNER_KINDS
 
 
 def _at(body: Mapping[str, Any], version: str, live: Mapping[str, Any]) -> dict[str, Any]:

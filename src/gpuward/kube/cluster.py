@@ -324,9 +324,8 @@ class Cluster:
         }
         for ds in self.daemonsets.values():
             if ds.owner is not None and ds.owner.kind in names.OWNER_KINDS:
-                views["DaemonSet", ds.namespace, ds.name] = OwnedView(
-                    "DaemonSet", ds.namespace, ds.name, ds.uid, ds.version, ds.generation, ds.owner.uid, ds.applied_hash
-                )
+                views["DaemonSet", ds.namespace, ds.name] = OwnedView("DaemonSet", ds.namespace, ds.name, ds.uid, ds.version,
+                    ds.generation, ds.owner.uid, ds.applied_hash, ds.deleting)
         return views
 
     def _unsettled(self) -> frozenset[str]:
@@ -394,4 +393,4 @@ def _owned_cache(kind: str) -> Cache[Place, OwnedView]:
 
 def _owned(raw: bytes, kind: str) -> OwnedView | None:
     view = owned_view(raw, kind)
-    return view if view.owner_uid else None
+    return view if view.owner_uid or kind == "ServiceAccount" else None  # somebody else's account is left alone

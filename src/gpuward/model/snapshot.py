@@ -35,7 +35,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     daemonsets: tuple[DaemonSetView, ...] = ()
     revisions: tuple[RevisionView, ...] = ()
     policies: tuple[PolicyView, ...] = ()
-    """Every ClusterPolicy, the active one first: the oldest, and by name where two are equally old."""
+    """Every ClusterPolicy, the oldest first, and by name where two are equally old. In force is the first that is not being
+    deleted.
+    """
     rollout_policies: tuple[PolicyView, ...] = ()
     """Every RolloutPolicy, the active one first, as with ClusterPolicies; none where they are not installed."""
     drivers: tuple[PolicyView, ...] = ()
@@ -43,7 +45,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     budgets: tuple[BudgetView, ...] = ()
     """Disruption budgets; none where they may not be listed, and then only evictions tell."""
     owned: Mapping[tuple[str, str, str], OwnedView] = {}
-    """Objects that a ClusterPolicy or an NVIDIADriver owns, by kind, namespace and name."""
+    """Objects that a ClusterPolicy or an NVIDIADriver owns, and every service account, by kind, namespace and name."""
     applied: Mapping[tuple[str, str, str], Applied] = {}
     """What the API server last answered when gpuward wrote them; lost in a restart, which costs one read of each."""
     refusals: Mapping[str, Refusal] = {}

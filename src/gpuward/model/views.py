@@ -196,7 +196,7 @@ class ClaimView(msgspec.Struct, frozen=True):
 
 
 class OwnedView(msgspec.Struct, frozen=True):
-    """See of any object that a ClusterPolicy owns that it is there, and which version of it."""
+    """See of any object that the operator makes that it is there, and which version of it."""
 
     kind: str
     namespace: str
@@ -205,7 +205,9 @@ class OwnedView(msgspec.Struct, frozen=True):
     version: str = ""
     generation: int = 0
     owner_uid: str = ""
+    """The ClusterPolicy or NVIDIADriver that controls it; it may be gone. Empty for an object of somebody else's."""
     applied_hash: str = ""
+    deleting: bool = False
 
 
 class PolicyView(msgspec.Struct, frozen=True):

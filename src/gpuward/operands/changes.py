@@ -23,6 +23,8 @@ class Wanted(msgspec.Struct, frozen=True):
     body: Json
     digest: str
     needs: tuple[Key, ...]
+    owner: str
+    """The owner's uid."""
 
     @property
     def key(self) -> Key:
@@ -52,31 +54,36 @@ def _wanted(obj: Json, owner: Ref, kind: OwnerKind) -> Wanted:
     digest = applied_hash(body)
     ref = ref_of(obj)
     stored = with_applied_hash(body) if ref.kind == "DaemonSet" else body
-    return Wanted(Ref(ref.namespace, ref.name), stored, digest, tuple(_needs(obj)))
+    return Wanted(Ref(ref.namespace, ref.name), stored, digest, tuple(_needs(obj)), owner.uid)
 
 
 def changes(states: Iterable[Prepared], snapshot: Snapshot) -> tuple[Action, ...]:
     """Return what to apply and to delete, in the order of the states.
 
     An object is left alone while it is the version that came of applying the same thing. What is there but of unknown origin,
-    as after a restart, is read and replaced only if it differs. An object that is not there is not deleted. One that needs
-    another which is about to be made comes in a later pass.
+    as after a restart, is read and replaced only if it differs. An object that is not there is not deleted. One that is on its
+    way out is made again once it is gone. One that needs another which is about to be made comes in a later pass.
     """
     states = tuple(states)
-    to_come = {obj.key for state in states for obj in state.objects if _is_new(obj.key, snapshot)}
+    to_come = {obj.key for state in states for obj in state.objects if is_missing(obj.key, snapshot)}
     actions: list[Action] = []
     for state in states:
         ready = [obj for obj in state.objects if to_come.isdisjoint(obj.needs)]
         actions += (action for obj in ready if (action := _apply(obj, snapshot, state.state)) is not None)
         for ref in state.absent:
-            if (have := snapshot.owned.get((ref.kind, ref.namespace, ref.name))) is not None:
+            have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))
+            if have is not None and have.owner_uid and not have.deleting:
                 gone = Ref(ref.namespace, ref.name, have.uid)
                 actions.append(DeleteObject(ref.kind, gone, why=f"{state.state} does not want it"))
     return tuple(actions)
 
 
-def _is_new(key: Key, snapshot: Snapshot) -> bool:
-    return key not in snapshot.owned and key not in snapshot.applied
+def is_missing(key: Key, snapshot: Snapshot) -> bool:
+    """Tell whether an object is not there, or not for long. One of a kind that is not known now is where it was made last."""
+    have = snapshot.owned.get(key)
+    if have is None:
+        return key[0] not in snapshot.unlisted or key not in snapshot.applied
+    return have.deleting
 
 
 def _needs(obj: Json) -> Iterable[Key]:
@@ -99,20 +106,21 @@ def _apply(wanted: Wanted, snapshot: Snapshot, state: str) -> ApplyObject | None
     if kind in snapshot.unlisted:
         return None
     have, last = snapshot.owned.get(wanted.key), snapshot.applied.get(wanted.key)
-    if have is None and last is not None and kind == "ServiceAccount":
-        return None  # it was there already, and is somebody else's
     if have is None:
         return ApplyObject(kind, ref, wanted.body, digest, why=f"{state} wants it")
-    if _is_as_applied(have, last, digest):
+    if have.deleting or _is_as_applied(have, last, wanted):
         return None
     target = Ref(ref.namespace, ref.name, have.uid)
     unknown = last is None or last.hash == digest
     return ApplyObject(kind, target, wanted.body, digest, have.version, verify=unknown, why=f"{state} wants it otherwise")
 
 
-def _is_as_applied(have: OwnedView, last: Applied | None, digest: str) -> bool:
+def _is_as_applied(have: OwnedView, last: Applied | None, wanted: Wanted) -> bool:
+    digest = wanted.digest
     if have.kind == "ServiceAccount":
-        return True  # others add their secrets to it, so it is made once and then left alone
+        # Others add their secrets to it, so it is made once and then left alone, as one is that somebody else made. With an owner
+        # that is gone, or goes, it would go too, under the pods that use it: it gets its new owner, as everything else does.
+        return have.owner_uid in ("", wanted.owner)
     if have.kind == "DaemonSet":
         known = last is not None and last.generation == have.generation
         return known and have.applied_hash == digest  # whoever edits a template by hand leaves our hash on it

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from gpuward.errors import PolicyError
-from gpuward.operands.status import Verdict
+from gpuward.operands.status import Verdict, missing
 
 NOT_READY: Final = "notReady"
 DISABLED: Final = Verdict("disabled", "Reconciled", "useNvidiaDriverCRD is not enabled in ClusterPolicy", ready=False)
@@ -30,6 +32,8 @@ def failed(state: str, problem: object) -> Verdict:
     return Verdict(NOT_READY, "ReconcileFailed", f"Error syncing state {state}: {problem}", ready=False)
 
 
-def judged(waiting: Mapping[str, str]) -> Verdict:
-    """Return the verdict on one whose DaemonSets may wait for something."""
+def judged(waiting: Mapping[str, str], lacking: Sequence[str] = ()) -> Verdict:
+    """Return the verdict on one whose DaemonSets may wait for something, and which may lack objects that it had."""
+    if lacking:
+        return msgspec.structs.replace(WAITING, message=f"{WAITING.message}; {missing(lacking)}")
     return WAITING if waiting else READY

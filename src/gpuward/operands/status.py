@@ -20,6 +20,10 @@ UPGRADING_MESSAGE = (
 )
 
 
+MOST_NAMED = 3
+"""Objects that a message names."""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """Hold the state, and the condition that is True: its type, its reason and its message."""
 
@@ -39,20 +43,29 @@ def failed(state: str, problem: object) -> Verdict:
     return Verdict("notReady", "ReconcileFailed", f"Failed to reconcile {state}: {problem}", ready=False)
 
 
-def judged(unready: Iterable[str], *, has_nfd_labels: bool, has_gpu_nodes: bool, upgrading: bool = False) -> Verdict:
+def judged(unready: Iterable[str], *, has_nfd_labels: bool, has_gpu_nodes: bool, upgrading: bool = False,
+           lacking: Sequence[str] = ()) -> Verdict:
     """Return the verdict on states of which some are not ready; `upgrading` is for nodes that NVIDIADrivers own.
 
     The message names the states only, as NVIDIA's does: with what each waits for it would change, and be written, all the time.
+    But it names objects that are `lacking`, since whoever deleted them, or keeps them from being made, has to know.
     """
     waiting = " ".join(unready)
     if waiting or upgrading:
         message = f"ClusterPolicy is not ready; states not ready: [{waiting}]" + (f"; {UPGRADING_MESSAGE}" if upgrading else "")
+        message += f"; {missing(lacking)}" if lacking else ""
         return Verdict("notReady", "OperandNotReady", message, ready=False)
     if not has_nfd_labels:
         return Verdict("ready", "NFDLabelsMissing", NO_NFD_MESSAGE, ready=True)
     if not has_gpu_nodes:
         return Verdict("ready", "NoGPUNodes", NO_GPU_MESSAGE, ready=True)
     return Verdict("ready", "Reconciled", READY_MESSAGE, ready=True)
+
+
+def missing(objects: Sequence[str]) -> str:
+    """Say which objects are missing."""
+    more = f" and {len(objects) - MOST_NAMED} more" if len(objects) > MOST_NAMED else ""
+    return f"missing: {', '.join(objects[:MOST_NAMED])}{more}"
 
 
 def differs_in_words_only(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> bool:

@@ -138,4 +138,5 @@ def owned_view(raw: bytes | msgspec.Raw, kind: str) -> OwnedView:
         generation=meta.generation,
         owner_uid=owner.uid if owner and owner.kind in names.OWNER_KINDS else "",
         applied_hash=(meta.annotations or {}).get(names.APPLIED_HASH, ""),
+        deleting=meta.deletion_timestamp is not None,
     )
