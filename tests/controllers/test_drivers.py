@@ -9,7 +9,8 @@ import pytest
 
 from gpuward import names
 from gpuward.controllers.drivers import DriverReader, Drivers
-from gpuward.controllers.policies import PolicyReader, remember
+from gpuward.controllers.keeping import KeptClaim, remember
+from gpuward.controllers.policies import PolicyReader
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PolicyView
@@ -80,7 +81,8 @@ def test_while_the_cluster_policy_is_invalid_drivers_are_whose_they_were(owners:
 
 
 def test_an_invalid_one_starts_nothing_and_goes_on_under_what_it_was() -> None:
-    before = {names.VALID_UPGRADE_POLICY: remember(UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=5, driver="a"))}
+    valid = UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=5, driver="a")
+    before = {names.VALID_UPGRADE_POLICY: remember(valid, claim=KeptClaim())}
     found = read(driver("a", upgradePolicy={"maxUnavailable": "few"}, annotations=before), driver("b"))
     broken, fine, _ = found.upgrades
     assert (broken.driver, broken.admit, broken.max_parallel_upgrades) == ("a", False, 5)

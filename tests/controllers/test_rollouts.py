@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.controllers.policies import ActivePolicy, PolicyReader, remember
+from gpuward.controllers.keeping import remember
+from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import FailureBudget, RolloutSettings
 from gpuward.model.snapshot import Snapshot

@@ -8,13 +8,15 @@ import msgspec
 import structlog
 
 from gpuward import names
+from gpuward.controllers.keeping import remember
 from gpuward.controllers.metrics import Metrics
-from gpuward.controllers.policies import ActivePolicy, PolicyReader, remember
+from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.controllers.statuses import StatusWriter, lacking, waiting_states
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.errors import PolicyError
 from gpuward.labels.discovery import has_gpu
+from gpuward.labels.policy import label_settings
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
@@ -172,10 +174,11 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
 
 
 def _remember(active: ActivePolicy) -> list[Action]:
-    """Keep the valid upgrade policy on the object: an invalid edit must not change it for nodes in progress."""
+    """Keep valid settings on the object: an invalid edit must not change them for nodes in progress, nor for nodes that join."""
     assert active.view is not None
+    assert active.policy is not None
     annotations = active.view.body.get("metadata", {}).get("annotations") or {}
-    text = remember(active.upgrades)
+    text = remember(active.upgrades, labels=label_settings(active.policy))
     if annotations.get(names.VALID_UPGRADE_POLICY) == text:
         return []
     return [PatchAnnotations("ClusterPolicy", active.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]

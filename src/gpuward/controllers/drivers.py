@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuward import names
-from gpuward.controllers.policies import ActivePolicy, PolicyReader, kept
+from gpuward.controllers.keeping import Kept, kept
+from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.controllers.rollouts import ActiveRollout, annotation, governed, resumed_at
 from gpuward.crd import decode, validate
 from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
@@ -166,11 +167,16 @@ def _moving(owners: Mapping[str, Owner], snapshot: Snapshot) -> frozenset[str]:
 
 
 def _are_in_force(policy: ActivePolicy, snapshot: Snapshot) -> bool:
-    """Tell whether drivers are those of NVIDIADrivers. While the ClusterPolicy is invalid it goes by whose drivers there are."""
+    """Tell whether drivers are those of NVIDIADrivers.
+
+    While the ClusterPolicy is invalid it goes by what the last valid one said and, if that is unknown, by whose drivers there are.
+    """
     if policy.view is None:
         return bool(snapshot.drivers)
     if policy.valid is not None:
         return policy.valid.spec.driver.is_left_to_nvidia_drivers
+    if policy.last_labels is not None:
+        return policy.last_labels.left_to_drivers
     owners = {ds.owner.kind for ds in snapshot.daemonsets if ds.owner is not None and _is_driver(ds.labels)}
     return "NVIDIADriver" in owners and "ClusterPolicy" not in owners
 
@@ -187,7 +193,7 @@ def _read(view: PolicyView, rollout: ActiveRollout) -> ActiveDriver:
         problems = validate.nvidia_driver(driver)
     last = kept(view.body)
     if driver is None or problems:
-        upgrades = msgspec.structs.replace(last, admit=False)
+        upgrades = msgspec.structs.replace(last.upgrades, admit=False)
     else:
         upgrades = upgrade_policy(driver.spec.upgrade_policy, NVIDIA_DRIVER_FIELD)
     resumed, problem = 0.0, None
@@ -195,13 +201,22 @@ def _read(view: PolicyView, rollout: ActiveRollout) -> ActiveDriver:
         resumed = resumed_at(annotation(view.body, names.RESUMED_AT))
     except PolicyError as error:
         problem = error
-    upgrades = msgspec.structs.replace(governed(upgrades, rollout, last.rollout, resumed), driver=view.name)
-    return ActiveDriver(view, driver, tuple(problems), _claim(view, driver, problems, upgrades), upgrades, problem)
+    upgrades = msgspec.structs.replace(governed(upgrades, rollout, last.upgrades.rollout, resumed), driver=view.name)
+    return ActiveDriver(view, driver, tuple(problems), _claim(view, driver, problems, last), upgrades, problem)
 
 
-def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: list[PolicyError], upgrades: UpgradePolicy) -> Claim:
-    """Return the claim on nodes: it holds although something else about the NVIDIADriver cannot be followed."""
+def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: list[PolicyError], last: Kept) -> Claim:
+    """Return the claim on nodes: while the NVIDIADriver cannot be followed, the last one that could be.
+
+    One that never could be takes no node, and keeps those that it has. Where an earlier gpuward remembered a valid version, but no
+    claim, that of the spec holds.
+    """
+    if driver is not None and not problems:
+        return Claim(view.name, driver.spec.node_selector, driver.spec.default, driver.spec.upgrade_policy.auto_upgrade)
+    auto = last.upgrades.auto_upgrade
+    if last.claim is not None:
+        return Claim(view.name, last.claim.selector, last.claim.default, auto)
     misplaced = any(problem.field.startswith((_SELECTOR_FIELD, "metadata.name")) for problem in problems)
-    if driver is None or misplaced:
-        return Claim(view.name, auto_upgrade=upgrades.auto_upgrade, valid=False)
-    return Claim(view.name, driver.spec.node_selector, driver.spec.default, upgrades.auto_upgrade)
+    if last.version != 1 or driver is None or misplaced:
+        return Claim(view.name, auto_upgrade=auto, valid=False)
+    return Claim(view.name, driver.spec.node_selector, driver.spec.default, auto)

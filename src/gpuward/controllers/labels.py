@@ -10,7 +10,7 @@ import structlog
 from gpuward.controllers.drivers import DriverReader
 from gpuward.labels.decide import Labelling, decide_labels
 from gpuward.labels.discovery import Kept
-from gpuward.labels.policy import label_policy
+from gpuward.labels.policy import label_policy, remembered_policy
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import Action
 from gpuward.model.snapshot import Snapshot
@@ -37,7 +37,7 @@ class Labels(msgspec.Struct, frozen=True):
 
 
 class LabelController:
-    """Label nodes. Without a valid ClusterPolicy the labels stay as they are."""
+    """Label nodes: under an invalid ClusterPolicy as under the last valid one, and without any not at all."""
 
     name = "controllers.NodeLabeling"
 
@@ -51,9 +51,14 @@ class LabelController:
         """Return a patch for each node whose labels differ from what they should be."""
         drivers = self._reader.read(snapshot)
         active = drivers.policy
-        if active.valid is None or (drivers.in_force and not drivers.known):
+        if drivers.in_force and not drivers.known:
             return Labels()
-        policy = label_policy(active.valid, drivers.claims, settings=active.upgrades.rollout)
+        if active.valid is not None:
+            policy = label_policy(active.valid, drivers.claims, settings=active.upgrades.rollout)
+        elif active.last_labels is not None:
+            policy = remembered_policy(active.last_labels, drivers.claims, settings=active.upgrades.rollout)
+        else:
+            return Labels()
         return Labels(decide_labels(snapshot, policy, now, self._settled))
 
     def report(self, snapshot: Snapshot, decision: Labels, outcomes: Sequence[Outcome]) -> None:

@@ -14,7 +14,7 @@ import structlog
 from gpuward import names
 from gpuward.controllers.clusterpolicy import awaits_labels
 from gpuward.controllers.drivers import ActiveDriver, DriverReader, Drivers
-from gpuward.controllers.policies import remember
+from gpuward.controllers.keeping import KeptClaim, remember
 from gpuward.controllers.rollouts import annotation
 from gpuward.controllers.statuses import StatusWriter, lacking, waiting_states
 from gpuward.controllers.surroundings import Surroundings
@@ -187,8 +187,8 @@ def _stale(each: ActiveDriver, made: Rendered, snapshot: Snapshot) -> list[Actio
 
 
 def _remember(each: ActiveDriver) -> list[Action]:
-    """Keep the valid upgrade policy on the object: an invalid edit must not change it for nodes in progress."""
-    text = remember(each.upgrades)
+    """Keep valid settings on the object: an invalid edit must not change them for nodes in progress, nor for nodes that join."""
+    text = remember(each.upgrades, claim=KeptClaim(each.claim.selector, each.claim.default))
     if each.problems or annotation(each.view.body, names.VALID_UPGRADE_POLICY) == text:
         return []
     return [PatchAnnotations(KIND, each.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from gpuward import names
+from gpuward.controllers.keeping import kept
 from gpuward.controllers.rollouts import ActiveRollout, RolloutReader, annotation, governed, resumed_at
 from gpuward.crd import decode, validate
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.crd.conversion import upgrade_policy
 from gpuward.errors import PolicyError
+from gpuward.labels.policy import LabelSettings
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 
@@ -30,6 +28,8 @@ class ActivePolicy(msgspec.Struct, frozen=True):
     problems: tuple[PolicyError, ...] = ()
     upgrades: UpgradePolicy = UpgradePolicy()
     rollout: ActiveRollout = ActiveRollout()
+    last_labels: LabelSettings | None = None
+    """What the last valid version said about node labels, while the policy in force cannot be followed."""
     resume_problem: PolicyError | None = None
     """Why the annotation that resumes a rollout says nothing; failures count as if it were not there."""
 
@@ -77,7 +77,7 @@ def _governed(active: ActivePolicy, rollout: ActiveRollout) -> ActivePolicy:
         resumed = resumed_at(annotation(body, names.RESUMED_AT))
     except PolicyError as error:
         problem = error
-    upgrades = governed(active.upgrades, rollout, kept(body).rollout, resumed)
+    upgrades = governed(active.upgrades, rollout, kept(body).upgrades.rollout, resumed)
     return msgspec.structs.replace(active, upgrades=upgrades, rollout=rollout, resume_problem=problem)
 
 
@@ -91,28 +91,16 @@ def _typed(view: PolicyView) -> _Typed:
 def _active(view: PolicyView, typed: _Typed) -> ActivePolicy:
     policy, problems = typed
     if policy is None or problems:
-        return ActivePolicy(view, policy, problems, msgspec.structs.replace(kept(view.body), admit=False))
+        last = kept(view.body)
+        return ActivePolicy(view, policy, problems, msgspec.structs.replace(last.upgrades, admit=False), last_labels=last.labels)
     return ActivePolicy(view, policy, (), _upgrades(policy))
 
 
 def _upgrades(policy: ClusterPolicy) -> UpgradePolicy:
-    """Return the upgrade policy; drivers of sandbox nodes, and those of NVIDIADriver objects, are not upgraded by it."""
+    """Return the upgrade policy; drivers of NVIDIADriver objects are not upgraded by it."""
     spec = policy.spec
     upgrades = upgrade_policy(spec.driver.upgrade_policy)
-    if spec.sandbox_workloads.is_enabled or spec.driver.use_nvidia_driver_crd:
+    if spec.driver.use_nvidia_driver_crd:
         return msgspec.structs.replace(upgrades, auto_upgrade=False)
     return upgrades
 
-
-def remember(upgrades: UpgradePolicy) -> str:
-    """Return the annotation in which a valid upgrade policy outlives an invalid edit of ClusterPolicy or RolloutPolicy."""
-    settings = msgspec.structs.replace(upgrades.rollout, resumed_at=RolloutSettings().resumed_at)
-    return msgspec.json.encode(msgspec.structs.replace(upgrades, admit=True, invalid="", rollout=settings)).decode()
-
-
-def kept(body: Mapping[str, Any]) -> UpgradePolicy:
-    """Return the last valid upgrade policy, or where none is remembered one under which nodes in progress can finish."""
-    try:
-        return msgspec.json.decode(annotation(body, names.VALID_UPGRADE_POLICY), type=UpgradePolicy)
-    except msgspec.MsgspecError:
-        return UpgradePolicy(auto_upgrade=True)

@@ -147,7 +147,8 @@ def _driver(node: NodeView, labels: Mapping[str, str | None], policy: LabelPolic
         switched = policy.driver_upgrades and at_rest and any(_is_of_other_mode(pod, policy) for pod in pods)
         return {names.UPGRADE_STATE: str(State.UPGRADE_REQUIRED)} if switched else {}
     there = {key: value for key, value in labels.items() if value is not None}
-    owner = owner_of(node.name, there, policy.claims)
+    stays = policy.owners_stay and bool(node.labels.get(names.DRIVER_OWNER))
+    owner = None if stays else owner_of(node.name, there, policy.claims)
     wanted: dict[str, str | None] = {}
     if isinstance(owner, str) and owner != node.labels.get(names.DRIVER_OWNER, ""):
         wanted[names.DRIVER_OWNER] = owner or None

@@ -39,6 +39,16 @@ KNOWN = _CONTAINER | _PASSTHROUGH | _VGPU | _SANDBOX_PLUGINS | {MIG_MANAGER}
 """Every operand label that the operator sets; other `nvidia.com/gpu.deploy.*` labels are never touched."""
 
 
+class LabelSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Hold what a ClusterPolicy says about labels, as it is remembered: what cannot be followed anyway is left out."""
+
+    driver_upgrades: bool = False
+    default_mig_config: str = ""
+    precompiled: bool = False
+    left_to_drivers: bool = False
+    """Whether drivers are left to NVIDIADrivers."""
+
+
 class LabelPolicy(msgspec.Struct, frozen=True):
     """Hold what the labels of a node depend on, besides the node."""
 
@@ -52,6 +62,8 @@ class LabelPolicy(msgspec.Struct, frozen=True):
     """Whether the ClusterPolicy's drivers are precompiled."""
     claims: tuple[Claim, ...] | None = None
     """What NVIDIADrivers say about nodes; None where drivers are the ClusterPolicy's."""
+    owners_stay: bool = False
+    """Whether no node goes from one NVIDIADriver to another, because what they are under cannot be followed now."""
     discovery_grace: float = _DEFAULTS.discovery_grace
     """Seconds for which a node keeps its operands though discovery says that it has no GPU."""
 
@@ -88,5 +100,25 @@ def label_policy(
         default_mig_config=mig.config.default if mig.is_enabled and mig.config is not None else "",
         precompiled=spec.driver.is_precompiled,
         claims=tuple(claims) if spec.driver.is_left_to_nvidia_drivers else None,
+        discovery_grace=settings.discovery_grace,
+    )
+
+
+def label_settings(policy: ClusterPolicy) -> LabelSettings:
+    """Return what is remembered of a ClusterPolicy for the time in which it cannot be followed."""
+    found = label_policy(policy)
+    return LabelSettings(found.driver_upgrades, found.default_mig_config, found.precompiled, found.claims is not None)
+
+
+def remembered_policy(
+    last: LabelSettings, claims: Iterable[Claim] = (), settings: RolloutSettings = _DEFAULTS
+) -> LabelPolicy:
+    """Return what node labels depend on while the ClusterPolicy cannot be followed: nodes that join get theirs all the same."""
+    return LabelPolicy(
+        driver_upgrades=last.driver_upgrades,
+        default_mig_config=last.default_mig_config,
+        precompiled=last.precompiled,
+        claims=tuple(claims) if last.left_to_drivers else None,
+        owners_stay=True,
         discovery_grace=settings.discovery_grace,
     )
