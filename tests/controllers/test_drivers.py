@@ -60,8 +60,14 @@ def test_without_the_switch_the_policy_is_the_cluster_policy_s() -> None:
 
 def test_without_a_cluster_policy_they_are_in_force_if_there_are_any() -> None:
     reader = DriverReader(PolicyReader())
-    assert in_force(reader.read(Snapshot("ns", drivers=(driver("a"),)))) == [("a", True, False), UNOWNED]
+    found = reader.read(Snapshot("ns", drivers=(driver("a"),)))
+    assert in_force(found) == [("a", False, False), UNOWNED], "nothing is upgraded, whatever they say"
+    assert {policy.absent for policy in found.upgrades} == {"there is no ClusterPolicy"}
     assert in_force(reader.read(Snapshot("ns"))) == [("", False, False)]
+    ending = msgspec.structs.replace(cluster_policy(**LEFT), deleting=True)
+    found = read(driver("a"), policy=ending)
+    assert in_force(found) == [("a", False, False), UNOWNED]
+    assert {policy.absent for policy in found.upgrades} == {"ClusterPolicy p is being deleted"}
 
 
 def test_one_that_is_being_deleted_counts_no_more() -> None:

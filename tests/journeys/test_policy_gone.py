@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 from gpuward import names
+from gpuward.cli.look import Picture
+from gpuward.cli.status import _headline
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.sandbox.sim.faults import Fault, FaultKind
 from gpuward.sandbox.store import Event
-from tests.journeys.stage import OLD, POLICY, Stage, on_stage, policy
-from tests.journeys.test_nvidiadriver import make, nvidia_driver
+from gpuward.upgrade.explain import sentence
+from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, blind_to_budgets, on_stage, policy
+from tests.journeys.test_nvidiadriver import condition, label_pools, make, nvidia_driver, set_driver
 
 SPACE = names.DEFAULT_NAMESPACE
 FINALIZER = "example.com/held"
@@ -89,3 +93,144 @@ async def test_another_policy_takes_over_from_one_that_is_being_deleted(stage: S
     assert {obj["metadata"]["ownerReferences"][0]["name"] for obj in owned} == {"second"}
     assert stage.policy_status("second")["state"] == "ready"
     assert stage.drivers() == [OLD]
+
+
+# In mid-rollout.
+
+
+def said(stage: Stage) -> str:
+    """Return the first line of `gpuward status`."""
+    operator = stage.operator
+    snapshot = operator.cluster.observe()
+    return _headline(Picture(snapshot, operator.drivers.read(snapshot), operator.plan, stage.clock.now()))
+
+
+async def with_drivers(stage: Stage, **upgrade: object) -> None:
+    """Leave drivers to two NVIDIADrivers, and wait until they run."""
+    await label_pools(stage, a="gpu-1 gpu-2")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a", upgrade), nvidia_driver("default", upgrade, default=True))
+    await stage.installed()
+
+
+async def upgrade_drivers(stage: Stage) -> None:
+    for name in ("a", "default"):
+        await set_driver(stage, name, {"version": NEW})
+
+
+def leaving_policy() -> Object:
+    body = policy()
+    body["spec"]["driver"] |= {"useNvidiaDriverCRD": True, "version": NEW}
+    return body
+
+
+ALL = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
+
+
+@on_stage(gpu_nodes=3, interfere=blind_to_budgets)
+async def test_nodes_that_are_being_emptied_get_their_cordons_back(stage: Stage) -> None:
+    await with_drivers(stage, **ALL)
+    for node in ("gpu-1", "gpu-3"):
+        await stage.deploy(node, node=node, max_unavailable=0)
+    await stage.cordon("gpu-2")
+    await upgrade_drivers(stage)
+    await stage.until(lambda: stage.hold("gpu-1") == stage.hold("gpu-3") == "EvictionRefused")
+    await stage.until(lambda: stage.state("gpu-2") == State.DONE)
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.until(lambda: stage.cordons() == ["gpu-2"], 30)
+    assert stage.state("gpu-1") == stage.state("gpu-3") == State.UPGRADE_REQUIRED
+    evictions = stage.client.stats.total("create", "pods/eviction")
+    workloads = {pod["metadata"]["uid"] for pod in stage.workload_pods()}
+    for node in ("gpu-1", "gpu-3"):
+        stage.set_budget(node, 1)
+    await stage.rest(900)
+    assert stage.client.stats.total("create", "pods/eviction") == evictions
+    assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == workloads
+    assert [stage.driver(node) for node in ("gpu-1", "gpu-2", "gpu-3")] == [OLD, NEW, OLD]
+    assert stage.cordons() == ["gpu-2"], "people cordoned it"
+    assert stage.hold("gpu-1") == stage.hold("gpu-3") == "NoPolicy"
+    assert said(stage).startswith("no ClusterPolicy: no driver is upgraded until one is in force; ")
+    assert "2 pending" in said(stage)
+    assert condition(stage, "a")[:2] == ("notReady", "NoClusterPolicy")
+    assert "there is no ClusterPolicy: drivers run on" in condition(stage, "default")[2]
+    await stage.user.create(resources.CLUSTER_POLICIES, leaving_policy())
+    await stage.upgraded()
+    assert stage.cordons() == ["gpu-2"]
+    await stage.until(lambda: condition(stage, "a")[0] == condition(stage, "default")[0] == "ready")
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_whose_driver_is_being_replaced_gets_the_new_one_and_is_validated_later(stage: Stage) -> None:
+    await with_drivers(stage)
+    await set_driver(stage, "a", {"version": NEW})
+    await stage.until(lambda: State.POD_RESTART_REQUIRED in (stage.state("gpu-1"), stage.state("gpu-2")))
+    first, other = ("gpu-1", "gpu-2") if stage.state("gpu-1") == State.POD_RESTART_REQUIRED else ("gpu-2", "gpu-1")
+    await stage.until(lambda: stage.driver(first) != OLD)
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.until(lambda: stage.driver(first) == NEW and not stage.cordoned(first))
+    await stage.rest(1800)
+    assert (stage.state(first), stage.hold(first)) == (State.VALIDATION_REQUIRED, "NoPolicy")
+    assert "is validated then" in sentence(stage.operator.plan.holds[first])
+    assert (stage.driver(other), stage.cordons()) == (OLD, [])
+    await stage.restart_operator()
+    await stage.rest(60)
+    assert (stage.state(first), stage.cordons()) == (State.VALIDATION_REQUIRED, [])
+    await stage.user.create(resources.CLUSTER_POLICIES, leaving_policy())
+    await stage.until(lambda: stage.all_are(State.DONE) and stage.driver(other) == NEW)
+    assert State.FAILED not in stage.entered(first)
+    assert stage.cordons() == []
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_whose_new_driver_never_gets_ready_stays_cordoned_and_says_so(stage: Stage) -> None:
+    await with_drivers(stage)
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_NEVER_READY, image=f"*{NEW}*"))
+    await set_driver(stage, "a", {"version": NEW})
+    await stage.until(lambda: any(stage.driver(node) != OLD for node in ("gpu-1", "gpu-2")))
+    first = next(node for node in ("gpu-1", "gpu-2") if stage.driver(node) != OLD)
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.rest(7200)
+    assert stage.cordons() == [first], "it has no driver"
+    assert stage.hold(first) == "NoPolicy"
+    assert "stays cordoned until its new driver is ready" in sentence(stage.operator.plan.holds[first])
+    assert sum(stage.driver(node) == OLD for node in stage.states()) == 2
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL, interfere=blind_to_budgets)
+async def test_a_policy_that_is_held_in_its_deletion_in_mid_rollout_gives_its_cordons_back(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "EvictionRefused")
+    await hold(stage, resources.CLUSTER_POLICIES, POLICY, [FINALIZER])
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.until(lambda: not stage.cordoned("gpu-1"), 30)
+    workloads = {pod["metadata"]["uid"] for pod in stage.workload_pods()}
+    stage.set_budget("inference", 1)
+    await stage.rest(900)
+    assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == workloads
+    assert (stage.driver("gpu-1"), stage.hold("gpu-1")) == (OLD, "NoPolicy")
+    assert said(stage).startswith(f"ClusterPolicy {POLICY} is being deleted: no driver is upgraded until one is in force")
+    second = policy("second", ALL)
+    second["spec"]["driver"]["version"] = NEW
+    await stage.user.create(resources.CLUSTER_POLICIES, second)
+    await stage.upgraded()
+    assert stage.cordons() == []
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL, interfere=blind_to_budgets)
+async def test_a_policy_that_leaves_its_daemonsets_behind_gives_its_cordons_back(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "EvictionRefused" and stage.state("gpu-2") == State.DONE)
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY, propagation="Orphan")
+    await stage.rest(300)
+    assert stage.cordons() == []
+    assert [stage.driver(node) for node in ("gpu-1", "gpu-2")] == [OLD, NEW]
+    assert len(stage.workload_pods()) == 1
+    stage.set_budget("inference", 1)
+    again = policy(upgrade=ALL)
+    again["spec"]["driver"]["version"] = NEW
+    await stage.user.create(resources.CLUSTER_POLICIES, again)
+    await stage.upgraded()

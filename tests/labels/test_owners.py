@@ -110,3 +110,8 @@ def test_a_driver_that_was_left_behind_is_upgraded(state: str, claim: Claim, wan
 def test_a_driver_that_has_its_daemon_set_is_not() -> None:
     owned = msgspec.structs.replace(driver_pod(), labels=IS_DRIVER)
     assert STATE not in changes({"pool": "a"}, A, pods=(owned,))[0]
+
+
+def test_a_node_with_an_owner_keeps_it_while_owners_stay() -> None:
+    assert changes({"pool": "a", OWNER: "b"}, A, owners_stay=True)[0] == {}
+    assert changes({"pool": "a"}, A, owners_stay=True)[0] == {OWNER: "a"}

@@ -40,6 +40,11 @@ def left(state: State) -> Answer:
     return ask(node(state=state, remembers=record(state, ours=True), cordoned=True), selects={"gpu": "here"})
 
 
+def alone(view: NodeView) -> Answer:
+    """Ask about a node while no ClusterPolicy is in force."""
+    return ask(view, OLD, policy=policy(auto_upgrade=False, absent="there is no ClusterPolicy"))
+
+
 SCENARIOS: dict[Edge, Callable[[], Answer]] = {
     (UNKNOWN, QUEUED): lambda: ask(node(), OLD, policy=policy(unavailable=0)),
     (UNKNOWN, DONE): lambda: ask(node(), NEW),
@@ -67,6 +72,7 @@ SCENARIOS: dict[Edge, Callable[[], Answer]] = {
     (FAILED, VALIDATION): lambda: ask(under_way(FAILED, failed=RESTART), NEW, FRESH),
     **{(state, UNCORDON): partial(rolled_back, under_way(state)) for state in sorted(UNDISTURBED)},
     **{(state, DONE): partial(rolled_back, under_way(state, foreign=True)) for state in sorted(UNDISTURBED)},
+    **{(state, QUEUED): partial(alone, under_way(state)) for state in sorted({*UNDISTURBED, RESTART})},
     **{(state, UNKNOWN): partial(left, state) for state in State if state is not UNKNOWN and state not in MAINTENANCE},
 }
 

@@ -58,8 +58,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     node = snapshot.nodes[name]
     bare = Explanation(node, picture.now, _policy(picture.active, upgrades))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
-    if facts is None or picture.active.view is None:
-        why = why_unmanaged(node, snapshot) if picture.active.view else "there is no ClusterPolicy"
+    if facts is None:
+        why = why_unmanaged(node, snapshot) if picture.active.view else picture.active.upgrades.absent
         return msgspec.structs.replace(bare, unmanaged=why)
     return msgspec.structs.replace(
         bare,
@@ -75,7 +75,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
 
 def _policy(active: ActivePolicy, upgrades: UpgradePolicy) -> str:
     if active.view is None:
-        return "there is no ClusterPolicy"
+        return active.upgrades.absent
     if active.problems:
         return f"ClusterPolicy {active.view.name} cannot be followed: {active.problems[0]}"
     name = f"NVIDIADriver {upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"

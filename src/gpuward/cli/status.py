@@ -93,12 +93,18 @@ class _Status:
 def _headline(picture: Picture) -> str:
     active, plan = picture.active, picture.plan
     counts = plan.counts
+    if active.view is None and not plan.nodes:
+        return f"{_none(picture)}: nothing is managed"
     if active.view is None:
-        return "no ClusterPolicy: nothing is managed"
+        return f"{_none(picture)}: no driver is upgraded until one is in force; {progress(counts)}"
     if active.problems:
         return f"ClusterPolicy {active.view.name} cannot be followed: {active.problems[0]}"
     mode = "" if plan.auto_upgrade else " (automatic upgrades are off)"
     return f"ClusterPolicy {active.view.name}: {progress(counts)}{mode}"
+
+
+def _none(picture: Picture) -> str:
+    return "no ClusterPolicy" if not picture.snapshot.policies else picture.active.upgrades.absent
 
 
 def as_json(picture: Picture, leader: Leader) -> dict[str, Any]:
@@ -106,7 +112,7 @@ def as_json(picture: Picture, leader: Leader) -> dict[str, Any]:
     active, plan = picture.active, picture.plan
     return {
         "clusterPolicy": active.view.name if active.view else None,
-        "problems": [str(problem) for problem in active.problems],
+        "problems": [str(problem) for problem in active.problems] + ([active.upgrades.absent] if active.upgrades.absent else []),
         "operator": leader.as_json(),
         "autoUpgrade": plan.auto_upgrade,
         "counts": {

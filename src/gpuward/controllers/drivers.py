@@ -85,7 +85,7 @@ class Drivers(msgspec.Struct, frozen=True):
         return next(found, self.policy.upgrades)
 
     def _upgrades(self, driver: ActiveDriver) -> UpgradePolicy:
-        """Start nothing where a conflict leaves open whose nodes are whose, or where the ClusterPolicy is invalid.
+        """Start nothing where a conflict leaves open whose nodes are whose, or where the ClusterPolicy is invalid or gone.
 
         Whoever resumes the ClusterPolicy's rollout resumes those of all NVIDIADrivers.
         """
@@ -94,6 +94,8 @@ class Drivers(msgspec.Struct, frozen=True):
         upgrades = msgspec.structs.replace(driver.upgrades, rollout=msgspec.structs.replace(rollout, resumed_at=resumed))
         if self.policy.problems and self.policy.view is not None:
             upgrades = msgspec.structs.replace(upgrades, admit=False, invalid=f"ClusterPolicy {self.policy.view.name}")
+        if absent := self.policy.upgrades.absent:
+            upgrades = msgspec.structs.replace(upgrades, auto_upgrade=False, absent=absent)
         if driver.view.name in self.conflicts:
             upgrades = msgspec.structs.replace(upgrades, admit=False)
         return upgrades
@@ -169,7 +171,7 @@ def _moving(owners: Mapping[str, Owner], snapshot: Snapshot) -> frozenset[str]:
 def _are_in_force(policy: ActivePolicy, snapshot: Snapshot) -> bool:
     """Tell whether drivers are those of NVIDIADrivers.
 
-    While the ClusterPolicy is invalid it goes by what the last valid one said and, if that is unknown, by whose drivers there are.
+    While the ClusterPolicy is invalid it goes by what the last valid one said and, if that is unknown, by whose drivers run.
     """
     if policy.view is None:
         return bool(snapshot.drivers)
@@ -208,8 +210,8 @@ def _read(view: PolicyView, rollout: ActiveRollout) -> ActiveDriver:
 def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: list[PolicyError], last: Kept) -> Claim:
     """Return the claim on nodes: while the NVIDIADriver cannot be followed, the last one that could be.
 
-    One that never could be takes no node, and keeps those that it has. Where an earlier gpuward remembered a valid version, but no
-    claim, that of the spec holds.
+    One that never could be takes no node, and keeps those that it has. Where an earlier gpuward remembered that it could,
+    but no claim, that of the spec holds.
     """
     if driver is not None and not problems:
         return Claim(view.name, driver.spec.node_selector, driver.spec.default, driver.spec.upgrade_policy.auto_upgrade)

@@ -17,7 +17,8 @@ from gpuward.model.states import State
 from gpuward.upgrade.explain import sentence
 
 OF_THE_FLEET: Final = frozenset({
-    Reason.PAUSED, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS, Reason.TEMPLATE_SETTLING,
+    Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
+    Reason.TEMPLATE_SETTLING,
     Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT,
 })
 """Reasons that hold many nodes for one and the same cause."""

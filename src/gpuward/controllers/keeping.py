@@ -57,7 +57,8 @@ class _Rest(msgspec.Struct, frozen=True):
 def remember(upgrades: UpgradePolicy, *, labels: LabelSettings | None = None, claim: KeptClaim | None = None) -> str:
     """Return the annotation in which valid settings outlive an invalid edit of their custom resource or of the RolloutPolicy."""
     settings = msgspec.structs.replace(upgrades.rollout, resumed_at=RolloutSettings().resumed_at)
-    stored = msgspec.to_builtins(msgspec.structs.replace(upgrades, admit=True, invalid="", rollout=settings), str_keys=True)
+    valid = msgspec.structs.replace(upgrades, admit=True, invalid="", absent="", rollout=settings)
+    stored = msgspec.to_builtins(valid, str_keys=True)
     rest = {key: one for key, one in (("labels", labels), ("claim", claim)) if one is not None}
     return msgspec.json.encode(stored | {"version": VERSION} | rest).decode()
 

@@ -36,6 +36,9 @@ KIND: Final = "NVIDIADriver"
 _Key = tuple[str, int, tuple[Pool, ...], ClusterFacts, str]
 
 
+_FINE: Final = (verdicts.READY, verdicts.WAITING)
+
+
 class Rendered(msgspec.Struct, frozen=True):
     """Hold what one NVIDIADriver makes."""
 
@@ -95,6 +98,8 @@ class NVIDIADriverController:
             error = made.state.error
             lacks = lacking([made.state], snapshot)
             found[name] = verdicts.judged(waits, lacks) if error is None else verdicts.failed(made.state.name, error)
+        if policy.view is None:
+            found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name] in _FINE}
         return self._told(drivers, found, waiting, self._changes(drivers, rendered, snapshot), snapshot, now)
 
     def report(self, snapshot: Snapshot, decision: Driving, outcomes: Sequence[Outcome]) -> None:

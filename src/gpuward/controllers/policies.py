@@ -52,7 +52,7 @@ class PolicyReader:
         rollout = self._rollouts.read(snapshot)
         view = next((each for each in snapshot.policies if not each.deleting), None)
         if view is None:
-            return ActivePolicy(rollout=rollout)
+            return ActivePolicy(rollout=rollout, upgrades=UpgradePolicy(absent=_absent(snapshot)))
         last, resumed = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
         key = (view.uid, view.generation, last, resumed, rollout.key)
         if self._last is None or self._last[0] != key:
@@ -67,6 +67,12 @@ class PolicyReader:
         if self._typed is None or self._typed[0] != key:
             self._typed = (key, _typed(view))
         return self._typed[1]
+
+
+def _absent(snapshot: Snapshot) -> str:
+    """Say why no ClusterPolicy is in force."""
+    ending = next(iter(snapshot.policies), None)
+    return f"ClusterPolicy {ending.name} is being deleted" if ending is not None else "there is no ClusterPolicy"
 
 
 def _governed(active: ActivePolicy, rollout: ActiveRollout) -> ActivePolicy:

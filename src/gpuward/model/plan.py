@@ -17,6 +17,7 @@ class Reason(StrEnum):
     # Gates of admission.
     SKIPPED = "Skipped"
     PAUSED = "Paused"
+    NO_POLICY = "NoPolicy"
     INVALID_POLICY = "InvalidPolicy"
     NODE_GONE = "NodeGone"
     NODE_NOT_READY = "NodeNotReady"

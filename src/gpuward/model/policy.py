@@ -66,6 +66,8 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     """False while the policy that people wrote is invalid: nodes in progress finish under this one, no other starts."""
     invalid: str = ""
     """What cannot be followed then, if it is not the policy itself: such as `RolloutPolicy default`."""
+    absent: str = ""
+    """Why no ClusterPolicy is in force, if none is: then nothing is started or evicted, whatever an NVIDIADriver says."""
     driver: str = ""
     """The NVIDIADriver whose nodes this is about; empty for the ClusterPolicy."""
     unowned: bool = False

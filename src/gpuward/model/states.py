@@ -6,12 +6,12 @@ ever written. A node walks the main route
     unknown/upgrade-done -> upgrade-required -> cordon-required -> wait-for-jobs-required -> pod-deletion-required
         [-> drain-required] -> pod-restart-required -> validation-required -> uncordon-required -> upgrade-done
 
-with six ways off it: a restart that changes nothing about the driver goes from upgrade-required straight to
+with seven ways off it: a restart that changes nothing about the driver goes from upgrade-required straight to
 pod-restart-required; a target that was rolled back sends an undisturbed node straight to uncordon-required or upgrade-done;
 a GPU pod that turns up just before the driver is replaced sends the node back to pod-deletion-required; a node that somebody
 set to uncordon-required by hand is validated first; every step that can go wrong leads to upgrade-failed, from where it is
-tried again; and a node that no driver DaemonSet selects any more loses its state. `TRANSITIONS` holds all of it; anything
-else is a bug and raises.
+tried again; a node whose driver has yet to be replaced goes back to upgrade-required when its ClusterPolicy goes away; and a
+node that no driver DaemonSet selects any more loses its state. `TRANSITIONS` holds all of it; anything else is a bug and raises.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.UPGRADE_REQUIRED: frozenset(
         {State.CORDON_REQUIRED, State.POD_RESTART_REQUIRED, State.DONE, State.UNKNOWN}
     ),
-    State.CORDON_REQUIRED: frozenset({State.WAIT_FOR_JOBS_REQUIRED, State.UNKNOWN}) | _UNDISTURBED,
-    State.WAIT_FOR_JOBS_REQUIRED: frozenset({State.POD_DELETION_REQUIRED, State.UNKNOWN}) | _UNDISTURBED,
+    State.CORDON_REQUIRED: frozenset({State.WAIT_FOR_JOBS_REQUIRED, State.UPGRADE_REQUIRED, State.UNKNOWN}) | _UNDISTURBED,
+    State.WAIT_FOR_JOBS_REQUIRED: frozenset({State.POD_DELETION_REQUIRED, State.UPGRADE_REQUIRED, State.UNKNOWN}) | _UNDISTURBED,
     State.POD_DELETION_REQUIRED: frozenset(
-        {State.POD_RESTART_REQUIRED, State.DRAIN_REQUIRED, State.FAILED, State.UNKNOWN}
+        {State.POD_RESTART_REQUIRED, State.DRAIN_REQUIRED, State.UPGRADE_REQUIRED, State.FAILED, State.UNKNOWN}
     ) | _UNDISTURBED,
-    State.DRAIN_REQUIRED: frozenset({State.POD_RESTART_REQUIRED, State.FAILED, State.UNKNOWN}) | _UNDISTURBED,
+    State.DRAIN_REQUIRED: frozenset(
+        {State.POD_RESTART_REQUIRED, State.UPGRADE_REQUIRED, State.FAILED, State.UNKNOWN}
+    ) | _UNDISTURBED,
     State.POD_RESTART_REQUIRED: frozenset(
-        {State.VALIDATION_REQUIRED, State.POD_DELETION_REQUIRED, State.FAILED, State.UNKNOWN}
+        {State.VALIDATION_REQUIRED, State.POD_DELETION_REQUIRED, State.UPGRADE_REQUIRED, State.FAILED, State.UNKNOWN}
     ),
     State.VALIDATION_REQUIRED: frozenset(
         {State.UNCORDON_REQUIRED, State.DONE, State.POD_RESTART_REQUIRED, State.FAILED, State.UNKNOWN}

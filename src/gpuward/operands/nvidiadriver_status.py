@@ -37,3 +37,9 @@ def judged(waiting: Mapping[str, str], lacking: Sequence[str] = ()) -> Verdict:
     if lacking:
         return msgspec.structs.replace(WAITING, message=f"{WAITING.message}; {missing(lacking)}")
     return WAITING if waiting else READY
+
+
+def alone(why: str) -> Verdict:
+    """Return the verdict on one that is under no ClusterPolicy."""
+    message = f"{why}: drivers run on, and none is upgraded until one is in force"
+    return Verdict(NOT_READY, "NoClusterPolicy", message, ready=False)

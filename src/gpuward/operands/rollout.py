@@ -13,7 +13,7 @@ CONDITION = "DriverUpgrade"
 MOST_NODES = 3
 """Nodes named for each reason."""
 _COMMON = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
-                     Reason.PAUSED, Reason.INVALID_POLICY, Reason.TEMPLATE_SETTLING})
+                     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.TEMPLATE_SETTLING})
 """Reasons that tell nothing about single nodes, which are only counted."""
 _AT_REST = frozenset({State.UNKNOWN, State.DONE, State.FAILED})
 """States of nodes that are neither under way nor wait to be."""

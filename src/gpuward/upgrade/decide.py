@@ -28,6 +28,7 @@ from gpuward.upgrade.judging import Judged, Memory, judge
 from gpuward.upgrade.ledger import MOST_GRANTS, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.queueing import admission
 from gpuward.upgrade.resting import unfinished
+from gpuward.upgrade.standing_down import stand_down
 from gpuward.upgrade.walk import Path, actions_of, begin, pause, remember, take, walk
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
@@ -44,7 +45,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     With a memory, which changes nothing about the plan, nodes that did not change are not thought about again.
     """
     memory = memory or Memory()
-    step = _advance if policy.auto_upgrade else _finish_only
+    step = _advance if policy.auto_upgrade else _stand_by if policy.absent else _finish_only
     granted = open_grants(snapshot)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: step(node, policy, now), granted)
     fleet = fleet_of((node.standing for node in nodes), snapshot.unsettled | granted, now)
@@ -148,8 +149,17 @@ def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     return pause(node, Hold(Reason.PAUSED, {}, node.record.since), now)
 
 
+def _stand_by(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
+    return _held_on_error(node, lambda: stand_down(node, policy, now))
+
+
 def _labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[Judged]) -> tuple[Action, ...]:
-    """Remove the state label, as documented, from every node that is not under way; our record of it stays."""
+    """Remove the state label, as documented, from every node that is not under way; our record of it stays.
+
+    NVIDIADrivers keep their drivers without a ClusterPolicy, so that there is something for the labels to tell.
+    """
+    if policy.absent and policy.driver:
+        return ()
     moved = {node.before.node.name for node in nodes if node.path.entered}
     return tuple(
         PatchNode(

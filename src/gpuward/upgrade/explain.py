@@ -7,6 +7,7 @@ from gpuward.model.plan import Hold, Reason
 SENTENCES: dict[Reason, str] = {
     Reason.SKIPPED: "left alone: the node has the label {label}=true",
     Reason.PAUSED: "upgrades are paused: driver.upgradePolicy.autoUpgrade is false",
+    Reason.NO_POLICY: "{what}: no driver is upgraded until one is in force{then}",
     Reason.INVALID_POLICY: "nothing new starts while {what} is invalid; see its condition",
     Reason.NODE_GONE: "the node is being deleted",
     Reason.NODE_NOT_READY: "the node is not Ready",

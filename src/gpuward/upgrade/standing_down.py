@@ -1,0 +1,115 @@
+"""What becomes of nodes while no ClusterPolicy is in force: nothing is started, nobody is evicted, no driver is deleted.
+
+Without a ClusterPolicy there are no validators, so that no upgrade can be brought to an end. A node whose driver is untouched
+goes back into the queue. One whose driver pod has gone gets its new one from its DaemonSet, and keeps its state: it is validated
+once a ClusterPolicy is in force again. Our cordon is given back as soon as the node has a driver that serves: the old one that
+nobody has touched, or a new one that is ready. A node that failed keeps its cordon: what failed there may be the driver.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.plan import Hold, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import CordonOwner
+from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.resting import UNTOLD, unfinished
+from gpuward.upgrade.step import Move
+from gpuward.upgrade.walk import Path, begin, pause, remember, take, walk
+
+_ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
+_MAINTENANCE: Final = frozenset({State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
+_CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE)
+KEPT: Final = "; the node stays cordoned until its new driver is ready"
+UNSEEN: Final = "; its new driver is ready, and is validated then"
+
+
+def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
+    """Return where a node gets to, and why no further."""
+    if node.left:
+        return walk(begin(node, now), policy, now)
+    if node.state in _MAINTENANCE:
+        return pause(node, Hold(Reason.MAINTENANCE, {}, node.record.since), now)
+    if node.state not in IN_PROGRESS:
+        return _at_rest(node, policy)
+    path = begin(node, now) if node.node.record is None or node.by_hand else remember(node)
+    return _under_way(path, policy, now)
+
+
+def _at_rest(node: NodeFacts, policy: UpgradePolicy) -> Path:
+    path = remember(node)
+    if node.node.state is None:
+        return msgspec.structs.replace(path, hold=Hold(Reason.UNKNOWN_STATE, {"label": node.node.upgrade_label}))
+    if node.state is State.FAILED:
+        failure = node.record.failure
+        args: dict[str, object] = {**UNTOLD} if failure is None else {"cause": failure.cause, "step": failure.state, "now": ""}
+        return msgspec.structs.replace(path, hold=Hold(Reason.FAILED, args, node.record.since))
+    waits = node.state is State.UPGRADE_REQUIRED or node.asked or node.interrupted
+    path = _given_back(path) if _serves(node) else path
+    found = unfinished(node)
+    if waits or (found is not None and node.driver_ready):  # nobody can validate its driver
+        found = _hold(node, policy)
+    return msgspec.structs.replace(path, hold=found)
+
+
+def _under_way(path: Path, policy: UpgradePolicy, now: float) -> Path:
+    node = path.node
+    if node.validated and node.state in (State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED):
+        return walk(path, policy, now, within=_ENDING)
+    if (move := _way_back(node)) is not None:
+        back = take(path, move, now)
+        return msgspec.structs.replace(back, hold=_hold(back.node, policy))
+    if node.state is State.POD_RESTART_REQUIRED and node.driver_ready:
+        since = {names.VALIDATION_SINCE: str(int(now))}
+        path = take(path, Move(State.VALIDATION_REQUIRED, annotations=since), now)
+    hold = _hold(path.node, policy, UNSEEN if _serves(node) else KEPT if node.unschedulable else "")
+    held = pause(path.node, hold, now) if path.node.node.record is not None and not path.entered else path
+    path = msgspec.structs.replace(path, node=held.node, adopted=path.adopted or held.adopted, hold=hold)
+    return _given_back(path) if _serves(node) else path
+
+
+def _way_back(node: NodeFacts) -> Move | None:
+    """Return the way back into the queue of a node whose driver is untouched, or is no more what it should be."""
+    if node.state not in UNDISTURBED and node.state is not State.POD_RESTART_REQUIRED:
+        return None
+    replaced = not _is_untouched(node)
+    stays = replaced and node.state is State.POD_RESTART_REQUIRED and (node.driver_ready or not node.target)
+    if stays or not _serves(node):
+        return None
+    clocks = {key: None for key in _CLOCKS if key in node.node.annotations}
+    return Move(State.UPGRADE_REQUIRED, uncordon=_is_ours(node), forced=replaced, annotations=clocks)
+
+
+def _serves(node: NodeFacts) -> bool:
+    """Tell whether a node has a driver that serves: the one that it had, or another one that is ready."""
+    if node.driver is None or node.driver.deleting or node.driver_pods != 1:
+        return False
+    return node.driver.ready or _is_untouched(node)
+
+
+def _is_untouched(node: NodeFacts) -> bool:
+    """Tell whether the driver pod is the one that the upgrade was to replace."""
+    if node.state in UNDISTURBED:
+        return node.untouched
+    return node.untouched and node.state is State.POD_RESTART_REQUIRED and not (node.in_step or node.record.forced)
+
+
+def _is_ours(node: NodeFacts) -> bool:
+    return node.unschedulable and node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
+
+
+def _given_back(path: Path) -> Path:
+    if not _is_ours(path.node):
+        return path
+    record = msgspec.structs.replace(path.node.record, cordon=None)
+    return msgspec.structs.replace(
+        path, node=msgspec.structs.replace(path.node, unschedulable=False, record=record), adopted=True)
+
+
+def _hold(node: NodeFacts, policy: UpgradePolicy, then: str = "") -> Hold:
+    return Hold(Reason.NO_POLICY, {"what": policy.absent, "then": then}, node.record.since)
