@@ -25,7 +25,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+LONGEST_WAIT: Final = 30.0
+"""Most seconds that any refusal makes us wait: a load balancer's Retry-After is for people with a page open."""
 
 
 class GpuwardError(Exception):
@@ -65,6 +68,14 @@ class ApiError(GpuwardError):
         if reason is not None:
             self.reason = reason
         self.details: dict[str, Any] = details or {}
+
+    @property
+    def retry_after(self) -> float | None:
+        """Return the seconds that the server asked to wait, if it did and a number says so: LONGEST_WAIT at most."""
+        seconds = self.details.get("retryAfterSeconds")
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+            return None
+        return float(min(seconds, LONGEST_WAIT))
 
 
 class BadRequest(ApiError):
@@ -131,12 +142,6 @@ class TooManyRequests(ApiError):
     """Answer 429: a disruption budget or a rate limit says not now."""
 
     status, reason = 429, "TooManyRequests"
-
-    @property
-    def retry_after(self) -> float | None:
-        """Return the seconds that the server asked to wait, if it did."""
-        seconds = self.details.get("retryAfterSeconds")
-        return float(seconds) if seconds else None
 
 
 class ServerError(ApiError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from gpuward.errors import TooManyRequests
-from gpuward.execute.throttle import CAREFUL, LONGEST, PAUSE, Throttle
+from gpuward.errors import LONGEST_WAIT, TooManyRequests
+from gpuward.execute.throttle import CAREFUL, PAUSE, Throttle
 from gpuward.model.actions import PatchNode
 from gpuward.ports import Outcome
 from gpuward.sandbox.messages import Answer, Request, Stream, refusal
@@ -71,7 +71,7 @@ class SetClock:
 def test_the_server_says_how_long_within_reason() -> None:
     clock = SetClock()
     throttle = Throttle(clock.now)
-    assert [throttle.refused(busy(seconds)) for seconds in (None, 3, 3600)] == [PAUSE, 3.0, LONGEST]
+    assert [throttle.refused(busy(seconds)) for seconds in (None, 3, 3600)] == [PAUSE, 3.0, LONGEST_WAIT]
 
 
 def test_a_clock_that_is_set_back_prolongs_nothing() -> None:

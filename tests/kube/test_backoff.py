@@ -28,6 +28,12 @@ def test_many_failures_do_not_overflow() -> None:
     (errors.Unreachable("x"), 0),
     (errors.TooManyRequests("x"), 0),
     (errors.TooManyRequests("x", details={"retryAfterSeconds": 30}), 30),
+    (errors.ServerError("x", details={"retryAfterSeconds": 3600}), errors.LONGEST_WAIT),
+    (errors.ServerError("x", details={"retryAfterSeconds": 10**400}), errors.LONGEST_WAIT),
+    (errors.Forbidden("x", details={"retryAfterSeconds": float("inf")}), errors.LONGEST_WAIT),
+    (errors.ServerError("x", details={"retryAfterSeconds": float("nan")}), 0),
+    (errors.ServerError("x", details={"retryAfterSeconds": True}), 0),
+    (errors.ServerError("x", details={"retryAfterSeconds": [1]}), 0),
     (errors.ServerError("x", details={"retryAfterSeconds": "soon"}), 0),
     (errors.ServerError("x", details={"retryAfterSeconds": -1}), 0),
 ])

@@ -156,13 +156,13 @@ def test_an_event_that_expired_or_may_not_be_patched_is_written_anew() -> None:
 
 @virtual
 async def test_passing_troubles_are_waited_out() -> None:
-    answers = iter([refused(500), refused(429, retryAfterSeconds=40)])
+    answers = iter([refused(500), refused(429, retryAfterSeconds=20)])
 
     async with Scene(lambda asked: next(answers, ok({}, 201))) as scene:
         scene.say("at last")
         await scene.recorder.flush()
         assert len(scene.transport.asked) == 3
-        assert scene.transport.asked[2].at - scene.transport.asked[1].at >= 40
+        assert scene.transport.asked[2].at - scene.transport.asked[1].at >= 20
         assert scene.recorder.dropped == 0
 
 

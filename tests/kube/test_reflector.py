@@ -14,6 +14,7 @@ import pytest
 from gpuward import errors
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.reflector import Reflector, Timing
+from gpuward.kube.refusals import refusal
 from gpuward.kube.resources import PODS
 from gpuward.kube.transport import Response
 from gpuward.sandbox.timeloop import run_virtual
@@ -231,6 +232,28 @@ async def test_the_server_may_ask_for_a_longer_wait() -> None:
     async with Scene(lambda asked: refused(429, "TooManyRequests", retryAfterSeconds=25)) as scene:
         await asyncio.sleep(80)
         assert scene.gaps() == [25.0, 25.0, 25.0]
+
+
+@pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
+@pytest.mark.parametrize("asked", ["3600", "Sun, 22 Nov 2099 10:00:07 GMT", "9" * 5000, "\x1b[2J", "-1", "1e9"])
+def test_a_load_balancer_that_asks_for_an_hour_silences_nobody(status: int, asked: str) -> None:
+    """Neither the list nor the watch: its maintenance page was there for a moment only."""
+    page = Response(status, {"Retry-After": asked, "Date": "Sun, 22 Nov 2026 10:00:00 GMT"}, b"<html>maintenance</html>")
+
+    async def run() -> None:
+        answers = iter([page])
+        async with Scene(lambda _: next(answers, listed(10))) as scene:
+            await asyncio.sleep(errors.LONGEST_WAIT + 1)
+            assert len(scene.transport.watches) == 1
+            scene.transport.refuse_watch = refusal(page)
+            scene.transport.watches[0].end()
+            await asyncio.sleep(1)
+            scene.transport.refuse_watch = None
+            over = asyncio.get_running_loop().time()
+            await asyncio.sleep(errors.LONGEST_WAIT + 1)
+            assert scene.transport.watches[-1].at > over
+
+    run_virtual(run)
 
 
 @pytest.mark.parametrize(("status", "kind"), [(403, errors.Forbidden), (404, errors.NotFound)])

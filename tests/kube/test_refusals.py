@@ -13,6 +13,8 @@ from gpuward.kube.resources import NODES
 from gpuward.kube.transport import Response
 from tests.kube.scripted import ScriptedTransport, refused
 
+DATE = "Sun, 22 Nov 2026 10:00:07 GMT"
+
 
 @pytest.mark.parametrize(("status", "reason", "kind"), [
     (400, "BadRequest", errors.BadRequest),
@@ -47,6 +49,17 @@ def test_each_refusal_has_its_exception(status: int, reason: str, kind: type[err
     (b'{"code": "x"}', {}, '{"code": "x"}', None),
     (b'{"items": []}', {}, '{"items": []}', None),
     (b"", {"Retry-After": "soon"}, "no message", None),
+    (b"", {"Retry-After": "9" * 5000}, "no message", 30.0),
+    (b"", {"Retry-After": "\u0663"}, "no message", None),
+    (b"", {"Retry-After": "-5"}, "no message", None),
+    (b"", {"Retry-After": "3600"}, "no message", 30.0),
+    (b"", {"Retry-After": DATE, "Date": "Sun, 22 Nov 2026 10:00:00 GMT"}, "no message", 7.0),
+    (b"", {"Retry-After": DATE, "Date": "Sun, 22 Nov 2026 09:00:00 GMT"}, "no message", 30.0),
+    (b"", {"Retry-After": DATE, "Date": "Sun, 22 Nov 2026 11:00:00 GMT"}, "no message", None),
+    (b"", {"Retry-After": DATE}, "no message", None),
+    (b"", {"Retry-After": "Sun, 99 Nov 2026 10:00:00 GMT", "Date": DATE}, "no message", None),
+    (b'{"kind":"Status","details":' + b'{"x":' * 5000 + b"1" + b"}" * 5001, {},
+     ('{"kind":"Status","details":' + '{"x":' * 5000)[:256], None),
     (b"\xff" + b"x" * 9999, {}, "\ufffd" + "x" * 255, None),
 ])
 def test_a_refusal_in_any_words(body: bytes, headers: dict[str, str], message: str, seconds: float | None) -> None:

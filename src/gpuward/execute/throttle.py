@@ -11,7 +11,6 @@ from gpuward.errors import TooManyRequests
 
 PAUSE: Final = 1.0
 """Seconds for which nothing is asked after such a refusal, where the server does not say how long."""
-LONGEST: Final = 30.0
 CAREFUL: Final = 10.0
 """Seconds after that in which only one lane goes on at a time: all at once, they would be refused together again and again."""
 
@@ -29,7 +28,7 @@ class Throttle:
 
     def refused(self, error: TooManyRequests) -> float:
         """Take a refusal; return for how many seconds to ask nothing."""
-        self._asked = min(error.retry_after or PAUSE, LONGEST)
+        self._asked = error.retry_after or PAUSE
         self._until = self._now() + self._asked
         self.message = str(error)
         return self._asked

@@ -24,7 +24,7 @@ class Backoff:
         self._failures = 0
 
     def next(self, error: GpuwardError | None = None) -> float:
-        """Return the seconds to wait now: never less than the server asked for in its refusal."""
+        """Return the seconds to wait now: never less than the server asked for, within reason."""
         delay = min(self._longest, self._first * 2.0 ** min(self._failures, 30))
         self._failures += 1
         return max(delay * self._random.uniform(0.5, 1.0), asked_wait(error))
@@ -32,5 +32,4 @@ class Backoff:
 
 def asked_wait(error: GpuwardError | None) -> float:
     """Return the seconds that a refusal asks to wait (retryAfterSeconds, Retry-After), 0 when it does not say."""
-    seconds = error.details.get("retryAfterSeconds") if isinstance(error, ApiError) else None
-    return float(seconds) if isinstance(seconds, int | float) and seconds > 0 else 0.0
+    return (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0

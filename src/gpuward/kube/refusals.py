@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -37,6 +39,12 @@ class Status(msgspec.Struct):
     details: dict[str, Any] | None = None
 
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a body raises that is not what it should be; the last for one that is nested too deeply."""
+
+_DIGITS: Final = 9
+"""More than any wait takes that is meant; Python refuses to read numbers of thousands of digits."""
+
 _status_decoder: Final = msgspec.json.Decoder(Status)
 
 
@@ -47,23 +55,39 @@ def refusal(response: Response) -> errors.ApiError:
     """
     try:
         status = _status_decoder.decode(response.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # a proxy or load balancer answered in its own words
+    except UNREADABLE:  # a proxy or load balancer answered in its own words
         status = Status()
     if status.kind != "Status":
         text = " ".join(response.body[:_SHOWN].decode("utf-8", "replace").split())
         status = Status(message=text or "no message")
     details = dict(status.details or {})
-    wait = response.header("Retry-After")
-    if wait is not None and wait.isdecimal():
-        details.setdefault("retryAfterSeconds", int(wait))
+    if (wait := _asked(response)) is not None:
+        details.setdefault("retryAfterSeconds", wait)
     return from_status(response.status, status.reason, status.message, details)
+
+
+def _asked(response: Response) -> int | None:
+    """Return the seconds in a Retry-After header: a number, or a date beside the answer's own. Anything else says nothing."""
+    wait = (response.header("Retry-After") or "").strip()
+    if wait.isascii() and wait.isdecimal():
+        return int(wait[-_DIGITS:]) if len(wait.lstrip("0")) <= _DIGITS else 10**_DIGITS
+    until, sent = _date(wait), _date(response.header("Date") or "")
+    return max(0, round((until - sent).total_seconds())) if until and sent else None
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        read = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
 
 
 def watch_error(body: bytes) -> errors.ApiError:
     """Return the exception for the object of a watch's ERROR event, which is a Status with its own code."""
     try:
         status = _status_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         status = Status(message="the watch reported an error that is not a Status")
     return from_status(status.code or 500, status.reason, status.message, dict(status.details or {}))
 
