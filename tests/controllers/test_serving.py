@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import aiohttp
 import pytest
@@ -14,13 +15,18 @@ from gpuward.operands.status import Verdict, judged
 
 
 @pytest.mark.parametrize(("text", "address"), [
-    (":8080", ("0.0.0.0", 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:81", ("::1", 81)), ("0", None), ("", None),
+    (":8080", ("", 8080)), ("0.0.0.0:8080", ("", 8080)), ("[::]:8080", ("", 8080)), ("localhost:80", ("localhost", 80)),
+    ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:81", ("::1", 81)), ("[fe80::1%eth0]:81", ("fe80::1%eth0", 81)),
+    ("0", None), ("", None),
 ])
 def test_bind_addresses(text: str, address: tuple[str, int] | None) -> None:
     assert parse_address("--metrics-bind-address", text) == address
 
 
-@pytest.mark.parametrize("text", ["8080", ":", "host", ":70000", ":80a"])
+@pytest.mark.parametrize("text", [
+    "8080", ":", "host", ":70000", ":80a", ":\u00b2", ":" + "0" * 5000, "::1:80", "[::1:80", "::1]:80", "[127.0.0.1]x:80", "-1",
+    "http://localhost:80", "[[::1]]:80", ":-1", ": 80",
+])
 def test_what_is_no_address_is_refused_by_its_flag(text: str) -> None:
     with pytest.raises(InputError, match=r"--metrics-bind-address: .*:8080"):
         parse_address("--metrics-bind-address", text)
@@ -43,6 +49,54 @@ def test_probes_answer_as_things_are() -> None:
             with pytest.raises(InputError, match="choose an address that is free"):
                 async with serve("--health-probe-bind-address", address, routes):
                     pass
+
+    asyncio.run(main())
+
+
+ALL = ("127.0.0.1", "[::1]")
+
+
+@pytest.mark.parametrize(("address", "reached", "silent"), [
+    (":{}", ALL, ()), ("0.0.0.0:{}", ALL, ()), ("[::]:{}", ALL, ()),
+    ("127.0.0.1:{}", ["127.0.0.1"], ["[::1]"]), ("localhost:{}", ["127.0.0.1"], ["[::1]"]),
+    ("[::1]:{}", ["[::1]"], ["127.0.0.1"]),
+])
+def test_a_port_alone_is_served_on_both_families(address: str, reached: list[str], silent: list[str]) -> None:
+    """As Go's net.Listen has it: the kubelet of an IPv6-only cluster asks the probes at an IPv6 address."""
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        async with serve("--health-probe-bind-address", address.format(port), health_routes(lambda: True, lambda: True)):
+            for host in reached:
+                assert await _get(f"{host}:{port}", "/healthz") == (200, "ok")
+            for host in silent:
+                with pytest.raises(aiohttp.ClientConnectorError):
+                    await _get(f"{host}:{port}", "/healthz")
+
+    asyncio.run(main())
+
+
+def test_a_machine_without_ipv6_serves_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+
+    async def main() -> None:
+        async with serve("--health-probe-bind-address", ":0", health_routes(lambda: True, lambda: True)) as address:
+            assert await _get(address.replace("0.0.0.0", "127.0.0.1"), "/readyz") == (200, "ok")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("address", "told"), [
+    ("no-such-host.invalid:80", "the host is not known"), ("192.0.2.1:80", "of this machine: Cannot assign"),
+    ("a" * 70 + ":80", "write"),
+    ("[nonsense]:80", "write an address"), ("a\0b:80", "write an address"),
+])
+def test_what_cannot_be_bound_is_told_in_one_line(address: str, told: str) -> None:
+    async def main() -> None:
+        with pytest.raises(InputError, match=told) as caught:
+            async with serve("--metrics-bind-address", address, []):
+                pass
+        assert "\n" not in str(caught.value)
 
     asyncio.run(main())
 

@@ -89,7 +89,8 @@ def test_a_pod_without_its_service_account(tmp_path: Path, missing: str, told: s
         in_cluster({}, folder)
 
 
-def test_a_kubeconfig_reaches_a_real_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_kubeconfig_reaches_a_real_server(tmp_path: Path, host: str) -> None:
     seen: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -97,7 +98,7 @@ def test_a_kubeconfig_reaches_a_real_server(tmp_path: Path) -> None:
         return answer({"gitVersion": "v1.33.0", "major": "1", "minor": "33"})
 
     async def run() -> str:
-        async with serving(handler, server_tls()) as url:
+        async with serving(handler, server_tls(), host) as url:
             cluster = {"server": url + "/", "certificate-authority-data": CA_DATA, "tls-server-name": "kubernetes.test"}
             access = find_access(str(write(tmp_path / "c", kubeconfig({"token": "abc"}, cluster))), environ={})
             client = Client(AiohttpTransport(access))

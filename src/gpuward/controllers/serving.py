@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import socket
 from collections.abc import Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
@@ -18,8 +21,15 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+ADVICE: Final = "write an address such as :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none"
+NO_IPV6: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+"""What a kernel answers whose IPv6 is switched off."""
+
+
 def parse_address(flag: str, text: str) -> tuple[str, int] | None:
     """Return host and port of a bind address such as `:8080`; `0` switches the server off, as in controller-runtime.
+
+    The host is empty for all addresses, as Go's net.Listen has it: `:8080`, `0.0.0.0:8080` and `[::]:8080` are the same.
 
     Raises:
         InputError: the text is no such address.
@@ -27,9 +37,45 @@ def parse_address(flag: str, text: str) -> tuple[str, int] | None:
     if text in ("", "0"):
         return None
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise InputError(flag, text, "write an address such as :8080 or 127.0.0.1:8080, or 0 for none")
-    return host.strip("[]") or "0.0.0.0", int(port)
+    if not colon or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
+        raise InputError(flag, text, ADVICE)
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    if any(mark in host for mark in "[]/") or (":" in host) != bracketed:
+        raise InputError(flag, text, ADVICE)
+    return "" if host in ("0.0.0.0", "::") else host, int(port)
+
+
+async def listening(flag: str, address: str, host: str, port: int) -> socket.socket:
+    """Return a socket that is bound: to all addresses of both families where the host is empty.
+
+    Raises:
+        InputError: the address cannot be bound.
+    """
+    try:
+        if not host:
+            return _on_all(port)
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # A name may stand for several addresses. Go takes one, of IPv4 first.
+        family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        return socket.create_server(place, family=family)
+    except socket.gaierror as error:
+        raise InputError(flag, address, f"the host is not known ({error.strerror}): {ADVICE}") from error
+    except OSError as error:
+        told = os.strerror(error.errno) if error.errno else str(error)
+        raise InputError(flag, address, f"choose an address that is free, of this machine: {told}") from error
+    except ValueError as error:  # a name that no resolver takes
+        raise InputError(flag, address, ADVICE) from error
+
+
+def _on_all(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in NO_IPV6:
+                raise
+    return socket.create_server(("", port))
 
 
 @asynccontextmanager
@@ -48,12 +94,10 @@ async def serve(flag: str, address: str, routes: list[web.RouteDef]) -> AsyncIte
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        try:
-            await web.TCPSite(runner, *place).start()
-        except OSError as error:
-            raise InputError(flag, address, f"choose an address that is free: {error.strerror or error}") from error
-        host, port = runner.addresses[0][:2]
-        yield f"{host}:{port}"
+        bound = await listening(flag, address, *place)
+        await web.SockSite(runner, bound).start()
+        host, port = bound.getsockname()[:2]
+        yield f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     finally:
         await runner.cleanup()
 
