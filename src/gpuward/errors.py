@@ -18,6 +18,7 @@
     │   ├── TooManyRequests        429  a budget or a rate limit says not now
     │   └── ServerError            5xx
     ├── Unreachable                no answer: refused, reset, timed out; a write may or may not have happened
+    ├── EndedByItself              something ended that runs for as long as the operator does
     ├── IllegalTransition          the upgrade decision took a step that the transition table does not have
     ├── VirtualDeadlock            virtual time stands still: every task waits for something that cannot happen
     └── DemoFailed                 the demo did not reach its goal; the message is the reason
@@ -152,6 +153,10 @@ class ServerError(ApiError):
 
 class Unreachable(GpuwardError):
     """Say that no answer came: refused, reset or timed out. A write may or may not have happened."""
+
+
+class EndedByItself(GpuwardError):
+    """End the process because one of its tasks, or its election, ended: what is left would not do its work."""
 
 
 class IllegalTransition(GpuwardError):

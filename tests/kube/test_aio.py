@@ -103,6 +103,9 @@ class Renewing:
         self.kept = KeptCredentials(authorization=self.fresh)
         return await self.kept.current()
 
+    def apart(self) -> Renewing:
+        return self
+
 
 @pytest.mark.parametrize(("fresh", "expected"), [("Bearer fresh", 200), ("Bearer stale", 401), (None, 401)])
 def test_after_a_401_another_credential_is_tried_once(fresh: str | None, expected: int) -> None:

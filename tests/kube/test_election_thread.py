@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gpuward.errors import KubeconfigError
+from gpuward.errors import EndedByItself, KubeconfigError
 from gpuward.kube.election import Candidate
 from gpuward.kube.election_thread import ElectionThread
 from gpuward.kube.lease import Timing
@@ -59,6 +59,7 @@ def test_it_leads_from_its_own_thread_and_releases_at_the_end() -> None:
         async with asyncio.timeout(10):
             await heard.news.wait()
             assert election.valid()
+            assert election.alive
             assert election.holder == "me"
             assert election.failure is None
             # The event loop of the operator is stuck: the Lease must be renewed all the same.
@@ -86,6 +87,31 @@ def test_what_ends_the_thread_is_told() -> None:
             with pytest.raises(KubeconfigError, match="the file is gone"):
                 await election.ended()
             await election.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("end", "told"), [
+    (SystemExit(3), "the leader election was broken off: SystemExit 3"),
+    (asyncio.CancelledError(), "the leader election ended by itself"),
+    (KeyError("bug"), "bug"),
+])
+def test_however_the_thread_ends_it_is_told_and_seen(end: BaseException, told: str) -> None:
+    """Nobody may believe that this process still stands for election."""
+    def answer(asked: Asked) -> Response:
+        raise end
+
+    async def run() -> None:
+        election = ElectionThread(
+            lambda: ScriptedTransport(answer), Candidate("me", "ns", timing=QUICK), random=Random(1), changed=lambda _: None
+        )
+        election.start()
+        async with asyncio.timeout(10):
+            with pytest.raises((EndedByItself, KeyError), match=told):
+                await election.ended()
+            await election.stop()
+        assert not election.alive
+        assert not election.valid()
 
     asyncio.run(run())
 

@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from gpuward.errors import KubeconfigError, Unreachable
+from gpuward.kube.access import Access
+from gpuward.kube.aio import AiohttpTransport
 from gpuward.kube.credentials import Credential
 from gpuward.kube.plugin import Plugin, PluginCredentials, read_answer, run
+from gpuward.kube.tls import Trust
+from tests.kube.serving import answer, serving
 
 V1 = "client.authentication.k8s.io/v1"
 
@@ -63,6 +68,29 @@ def test_the_answer_is_kept_until_it_expires_or_is_refused(tmp_path: Path) -> No
 
     assert asyncio.run(tokens()) == ["token-1", "token-1", "token-2", "token-3", "token-3"]
     assert (tmp_path / "runs").read_text() == "x" * 3
+
+
+def test_two_event_loops_share_an_access_and_nothing_else(tmp_path: Path) -> None:
+    """The election has an event loop of its own: a lock that both waited for ended one of them for good."""
+    async def handler(request: web.Request) -> web.Response:
+        return answer({}, 401 if request.headers["Authorization"].endswith("-1") else 200)
+
+    async def main() -> None:
+        async with serving(handler) as url:
+            credentials = PluginCredentials(plugin(tmp_path, COUNTING), now=Clock(EXPIRY - 3600))
+            access = Access(url, Trust(), credentials)
+            async with asyncio.timeout(30):
+                statuses = await several(access) + await asyncio.to_thread(lambda: asyncio.run(several(access)))
+        assert statuses == [200] * 6
+
+    async def several(access: Access) -> list[int]:
+        transport = AiohttpTransport(access)
+        try:
+            return [answer.status for answer in await asyncio.gather(*(transport.request("GET", "/") for _ in range(3)))]
+        finally:
+            await transport.close()
+
+    asyncio.run(main())
 
 
 def test_a_renewal_that_brings_the_same_credential_is_none(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 import msgspec
@@ -25,12 +25,13 @@ from gpuward.cli.connect import WallClock, check_access, connected, connection_o
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.durations import parse_duration
-from gpuward.errors import InputError
+from gpuward.errors import GpuwardError, InputError
 from gpuward.kube.access import Access
 from gpuward.kube.aio import AiohttpTransport
 from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate
 from gpuward.kube.election_thread import ElectionThread
+from gpuward.kube.endless import endless
 from gpuward.kube.lease import Timing
 from gpuward.kube.ledger import LeaseLedger
 from gpuward.recorder.recorder import Recorder
@@ -102,19 +103,40 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         stop = _stopped()
         routes = metrics_routes(operator.metrics)
         await stack.enter_async_context(serve("--metrics-bind-address", flags.metrics_bind_address, routes))
-        probes = health_routes(lambda: operator.ready, lambda: operator.alive)
+        probes = health_routes(lambda: operator.ready, lambda: operator.alive and (elector is None or elector.alive))
         await stack.enter_async_context(serve("--health-probe-bind-address", flags.health_probe_bind_address, probes))
         if elector:
             elector.start()
             stack.push_async_callback(elector.stop)
         log.info("Starting", namespace=settings.namespace, server=access.server)
-        work = asyncio.create_task(operator.run())
-        await asyncio.wait([work, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        if not work.cancelled() and (error := work.exception()) is not None:
-            raise error
+        works = [endless("the operator", operator.run)]
+        if elector:
+            works.append(endless("the leader election", elector.ended))
+        try:
+            await _all_until(stop, works)
+        except Exception as error:
+            log.error("Something that must not end has ended: the operator ends with it", error=_told(error))
+            raise
         log.info("Stopped")
+
+
+async def _all_until(stop: asyncio.Event, works: Iterable[Coroutine[Any, Any, NoReturn]]) -> None:
+    """Do endless works until told to stop. Raises what ends one of them."""
+    tasks = [asyncio.create_task(work) for work in works]
+    told = asyncio.create_task(stop.wait())
+    await asyncio.wait([*tasks, told], return_when=asyncio.FIRST_COMPLETED)
+    for task in (*tasks, told):
+        task.cancel()
+    await asyncio.gather(*tasks, told, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+def _told(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, GpuwardError) else f"{type(error).__name__}: {error}"
 
 
 def _folder(flags: Flags) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -30,6 +30,7 @@ from gpuward.execute.world import World
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.election import Candidate
+from gpuward.kube.endless import endless
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
 from gpuward.kube.ledger import LeaseLedger
 from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
@@ -111,23 +112,26 @@ class Operator:
         return self.upgrade.plan
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run until cancelled. Raises what ends any of its tasks, errors.EndedByItself for one that just stops."""
         self.alive = True
         try:
             async with asyncio.TaskGroup() as group:
                 self.cluster.start(group)
-                group.create_task(self.events.run(), name="events")
+                group.create_task(endless("the events", self.events.run), name="events")
                 await self.cluster.synced()
                 self._log.info("Listed the cluster", nodes=len(self.cluster.nodes), pods=len(self.cluster.pods))
-                group.create_task(self.interest.run(self.cluster.watcher()), name="interest")
-                looking = self.surroundings.run(self.cluster.watcher(), self.cluster.touch)
-                group.create_task(looking, name="surroundings")
-                if self.ledger:
-                    group.create_task(self.ledger.run(self._acting), name="ledger")
-                for loop in self._loops:
-                    group.create_task(loop.run(), name=loop.controller.name)
+                for name, work in self._works():
+                    group.create_task(endless(f"the task {name!r}", work), name=name)
         finally:
             self.alive = False
+
+    def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
+        yield "interest", partial(self.interest.run, self.cluster.watcher())
+        yield "surroundings", partial(self.surroundings.run, self.cluster.watcher(), self.cluster.touch)
+        if self.ledger:
+            yield "ledger", partial(self.ledger.run, self._acting)
+        for loop in self._loops:
+            yield loop.controller.name, loop.run
 
     def _must_leave(self, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
         """Return the pods that must be gone before their node's driver is replaced."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -25,6 +25,10 @@ class Access:
     """The namespace that the context or the service account belongs to."""
     origin: str = ""
     """Where this comes from, in words, for messages."""
+
+    def apart(self) -> Access:
+        """Return the same access for another event loop: it shares nothing that changes with this one."""
+        return replace(self, trust=self.trust.apart(), credentials=self.credentials.apart())
 
 
 def checked_server(server: str, origin: str) -> str:

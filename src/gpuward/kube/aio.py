@@ -67,8 +67,8 @@ class Silence:
 class AiohttpTransport:
     """Implement `gpuward.kube.transport.Transport` over HTTP/1.1.
 
-    Belongs to the event loop that first uses it. Opens as many connections as there are requests at a time: whoever
-    sends them bounds them.
+    Belongs to the event loop that first uses it, with credentials of its own. Opens as many connections as there are requests
+    at a time: whoever sends them bounds them.
 
     A connection may stay open and yet carry nothing any more, when a firewall or a proxy has forgotten it. The first to notice
     is a request: where one had no answer in time and a later one has, the server lives, and watches on which nothing has
@@ -77,7 +77,7 @@ class AiohttpTransport:
 
     def __init__(self, access: Access, *, timeout: float = 30.0, connect_timeout: float = 10.0) -> None:
         """Take the default time for a whole exchange and the time for connecting, both in seconds."""
-        self._access = access
+        self._access = access.apart()
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None

@@ -19,6 +19,7 @@ from gpuward.kube import resources
 from gpuward.kube.arrival import absence
 from gpuward.kube.cache import Cache, Change
 from gpuward.kube.client import Client, Selection
+from gpuward.kube.endless import endless
 from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
 from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
@@ -128,7 +129,7 @@ class Cluster:
         self._follow(Selection(resources.RESOURCE_CLAIMS), self.claims)
         for kind, gvr in OWNED_KINDS.items():
             self._follow(Selection(gvr, self.namespace if gvr.namespaced else ""), self.owned[kind])
-        self._tasks[resources.EVENTS] = group.create_task(self._settle_doubts(), name="settle doubts")
+        self._tasks[resources.EVENTS] = group.create_task(endless("settling doubts", self._settle_doubts), name="settle doubts")
 
     def stop(self) -> None:
         """Stop following."""
@@ -191,7 +192,7 @@ class Cluster:
         self._followed[gvr] = selection, cache
         reflector = Reflector(self.client, selection, cache, random=self._random, report=partial(self._reported, gvr))
         reflector.absent = absence(self.client, gvr, cache.synced, self._random)
-        self._tasks[gvr] = self._group.create_task(reflector.run(), name=f"follow {gvr}")
+        self._tasks[gvr] = self._group.create_task(endless(f"following {gvr}", reflector.run), name=f"follow {gvr}")
         self._firsts.append(self._group.create_task(self._listed(cache), name=f"first list of {gvr}"))
 
     async def _listed(self, cache: Cache[Any, Any]) -> None:

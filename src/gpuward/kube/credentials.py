@@ -39,6 +39,10 @@ class Credentials(Protocol):
         """
         ...
 
+    def apart(self) -> Credentials:
+        """Return credentials of the same origin that share nothing that changes with these: for another event loop."""
+        ...
+
 
 class KeptCredentials:
     """Use a token and a client certificate from the kubeconfig or from files; files are read again when they change."""
@@ -64,6 +68,11 @@ class KeptCredentials:
         """Return what the files hold if it differs from what was refused."""
         fresh = self._read(again=True)
         return fresh if fresh != refused else None
+
+    def apart(self) -> KeptCredentials:
+        """Return credentials that read the same files for themselves."""
+        token, chain, key = (source and source.apart() for source in (self._token, self._chain, self._key))
+        return KeptCredentials(authorization=self._authorization, token=token, chain=chain, key=key)
 
     def _read(self, *, again: bool) -> Credential:
         def content(source: Source) -> bytes:

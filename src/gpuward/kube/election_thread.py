@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from gpuward import errors
 from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate, Elector
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from gpuward import errors
     from gpuward.kube.transport import Transport
 
 
@@ -61,6 +61,11 @@ class ElectionThread:
         self._ended = self._home.create_future()
         self._thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """Tell whether the thread runs; without it nobody stands for election any more."""
+        return self._thread.is_alive()
+
     def valid(self) -> bool:
         """Tell whether we lead and have renewed within the deadline; may be asked from any thread."""
         return self._elector is not None and self._elector.valid(time.monotonic())
@@ -76,7 +81,7 @@ class ElectionThread:
         return self._elector.failure if self._elector else None
 
     async def ended(self) -> None:
-        """Wait until the thread ends; raise what ended it, if it was not `stop`."""
+        """Wait until the thread ends; raise what ended it if it was not `stop`, errors.EndedByItself where nothing was raised."""
         if self._ended is not None:
             await asyncio.shield(self._ended)
 
@@ -99,9 +104,14 @@ class ElectionThread:
         problem: Exception | None = None
         try:
             asyncio.run(self._elect())
+            if not self._stopping.is_set():
+                problem = errors.EndedByItself("the leader election ended by itself")
         except Exception as error:  # whatever ends the thread must reach the operator, which cannot see it otherwise
             problem = error
-        self._tell(self._finish, problem)
+        except BaseException as error:  # one that would end the program ends only the thread that it is raised on
+            problem = errors.EndedByItself(f"the leader election was broken off: {type(error).__name__} {error}".rstrip())
+        finally:
+            self._tell(self._finish, problem)
 
     async def _elect(self) -> None:
         self._away = asyncio.get_running_loop()

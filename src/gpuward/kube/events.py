@@ -11,10 +11,12 @@ import zlib
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpuward import errors, names
 from gpuward.kube.backoff import Backoff
+from gpuward.kube.endless import endless
 from gpuward.kube.resources import EVENTS
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ class EventRecorder:
         """Write what is recorded, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for lane, signal in zip(self._lanes, self._signals, strict=True):
-                group.create_task(self._work(lane, signal))
+                group.create_task(endless("the writing of events", partial(self._work, lane, signal)))
 
     async def flush(self) -> None:
         """Wait until all that was recorded so far is written or dropped; `run` must be running."""

@@ -35,6 +35,10 @@ class Inline:
         """Return the value: it cannot change."""
         return self._value
 
+    def apart(self) -> Inline:
+        """Return itself: there is nothing that could be shared wrongly."""
+        return self
+
 
 class InFile:
     """Read a file, and read it again whenever its inode, size or modification time says that it changed.
@@ -68,6 +72,10 @@ class InFile:
         """Return the file's content, whatever its modification time says."""
         self._stamp = None
         return self.read()
+
+    def apart(self) -> InFile:
+        """Return a reader of the same file with a memory of its own."""
+        return InFile(self._path, self._field)
 
 
 Source = Inline | InFile

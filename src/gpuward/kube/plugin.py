@@ -107,6 +107,10 @@ class PluginCredentials:
             fresh = self._kept if self._kept not in (None, refused) else await self._run()
             return fresh if fresh != refused else None
 
+    def apart(self) -> PluginCredentials:
+        """Return credentials that run the plugin for themselves: an asyncio.Lock serves one event loop only."""
+        return PluginCredentials(self._plugin, now=self._now, timeout=self._timeout)
+
     async def _run(self) -> Credential:
         try:
             status = read_answer(await asyncio.to_thread(run, self._plugin, self._timeout), self._plugin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuward.errors import KubeconfigError
@@ -34,6 +34,10 @@ class Trust:
     def read_authority(self) -> bytes:
         """Return the PEM text of the authority, empty when there is none of its own."""
         return self.authority.read() if self.verify and self.authority is not None else b""
+
+    def apart(self) -> Trust:
+        """Return the same trust, with an authority that is read for itself."""
+        return replace(self, authority=self.authority.apart()) if self.authority is not None else self
 
     def context(self, authority: bytes, certificate: Certificate | None) -> ssl.SSLContext:
         """Build a TLS context. Raises errors.KubeconfigError naming the field whose PEM text is unusable."""
