@@ -83,6 +83,55 @@ async def test_who_has_lost_the_lease_starts_nothing(stage: Stage) -> None:
     await stage.upgraded()
 
 
+def fleet_metrics(operator: Operator) -> dict[str, float]:
+    """Return what an operator tells of the fleet: NVIDIA's gauges and ours, without those of the process and its counters."""
+    lines = [line.split() for line in operator.metrics.text().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines
+            if (name.startswith(("gpu_operator_", "gpuward_")) and not name.endswith("_total")) or "gpu_nodes" in name}
+
+
+@on_stage(gpu_nodes=3)
+async def test_only_who_leads_tells_of_the_fleet(stage: Stage) -> None:
+    """A former leader's last figures would be scraped for ever, beside those of the one that leads."""
+    leads = {"first": True, "second": False}
+    settings = Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0)
+    await stage.kill_operator()
+    stage.operator = first = Operator(stage.client, settings, stage.clock, lambda: leads["first"])
+    second = Operator(Client(stage.sandbox.transport()), settings, stage.clock, lambda: leads["second"])
+    stage.begin_operator()
+    work = asyncio.create_task(second.run())
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: fleet_metrics(first).get("gpu_operator_nodes_upgrades_in_progress") == 1.0)
+    assert fleet_metrics(second) == {}
+    leads |= {"first": False, "second": True}
+    assert fleet_metrics(first) == {}
+    assert b"process_cpu_seconds_total" in first.metrics.text()
+    assert b"gpu_operator_reconciliation_total" in first.metrics.text()
+    await stage.upgraded()
+    await stage.rest(60)
+    assert fleet_metrics(first) == {}
+    assert fleet_metrics(second)["gpu_operator_nodes_upgrades_done"] == 3.0
+    assert fleet_metrics(second)["gpu_operator_gpu_nodes_total"] == 3.0
+    work.cancel()
+
+
+@on_stage(gpu_nodes=2)
+async def test_who_leads_again_tells_nothing_of_its_earlier_time(stage: Stage) -> None:
+    await first_leads(stage)
+    await stage.installed()
+    await stage.rest(60)
+    assert fleet_metrics(stage.operator)["gpu_operator_reconciliation_status"] == 1.0
+    await take_lease(stage, "somebody else")
+    stage.operator.turned()
+    await stage.rest(5)
+    assert fleet_metrics(stage.operator) == {}
+    await take_lease(stage, "first")
+    stage.operator.turned()
+    await stage.rest(60)
+    assert fleet_metrics(stage.operator)["gpu_operator_reconciliation_status"] == 1.0
+
+
 @on_stage(gpu_nodes=6, upgrade={"maxUnavailable": "100%", "maxParallelUpgrades": 0})
 async def test_the_ledger_costs_one_write_for_all_that_start_together(stage: Stage) -> None:
     await first_leads(stage)

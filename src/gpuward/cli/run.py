@@ -33,7 +33,6 @@ from gpuward.kube.election import Candidate
 from gpuward.kube.election_thread import ElectionThread
 from gpuward.kube.endless import endless
 from gpuward.kube.lease import Timing
-from gpuward.kube.ledger import LeaseLedger
 from gpuward.recorder.recorder import Recorder
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -94,7 +93,7 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
             log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
                       "--server-side -f -")
         candidate = _candidate(settings, flags) if flags.leader_elect else None
-        elector = _elector(client, access, candidate, lambda: operator.ledger) if candidate else None
+        elector = _elector(client, access, candidate, lambda: operator.turned()) if candidate else None
         operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True, candidate)
         if not flags.no_recorder:
             recorder = Recorder(_folder(flags), version("gpuward"))
@@ -151,13 +150,12 @@ def _candidate(settings: Settings, flags: Flags) -> Candidate:
     return Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, timing)
 
 
-def _elector(client: Client, access: Access, candidate: Candidate, ledger: Callable[[], LeaseLedger | None]) -> ElectionThread:
+def _elector(client: Client, access: Access, candidate: Candidate, turned: Callable[[], None]) -> ElectionThread:
     log = structlog.get_logger(source="leaderelection")
 
     def changed(leading: bool) -> None:
         log.info("Leading" if leading else "No longer leading", lease=f"{candidate.namespace}/{candidate.lease}")
-        if (kept := ledger()) is not None:
-            kept.forget()
+        turned()
 
     def silent(since: float) -> None:
         if isinstance(client.transport, AiohttpTransport):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter as Counts
+from collections.abc import Callable
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 from prometheus_client.gc_collector import GCCollector
@@ -17,36 +19,50 @@ OWN_PREFIX = "gpuward_"
 """Of metrics that NVIDIA's operator does not have."""
 
 
-class Metrics:
-    """Hold the metrics of one operator process."""
+FLEET: Final = {
+    "driver_auto_upgrade_enabled": "Whether automatic driver upgrades are on",
+    "auto_upgrade_enabled": "The same, under the name in NVIDIA's documentation",
+    "nodes_upgrades_in_progress": "Nodes whose driver is being upgraded",
+    "nodes_upgrades_done": "Nodes whose driver is up to date",
+    "nodes_upgrades_failed": "Nodes whose driver upgrade failed",
+    "nodes_upgrades_available": "Upgrades that could start now",
+    "nodes_upgrades_pending": "Nodes that wait for their upgrade to start",
+    "gpu_nodes_total": "Nodes with GPUs",
+    "reconciliation_has_nfd_labels": "Whether node feature discovery labelled nodes",
+    "reconciliation_status": "1: all is well, 0: operands are not ready, -1: no usable policy",
+    "reconciliation_last_success_ts_seconds": "When all was well last, Unix seconds",
+}
+"""The gauges of the fleet, without their prefix."""
 
-    def __init__(self) -> None:
+
+class Metrics:
+    """Hold the metrics of one operator process.
+
+    Its counters and what concerns the process itself are always there. The gauges of the fleet are there while `leads` holds and
+    once they are known: one that looks on does not keep them up to date, and a sum over all replicas would count nodes twice.
+    """
+
+    def __init__(self, leads: Callable[[], bool] = lambda: True) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has not annotated it
+        self._leads = leads
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._auto = [
-            self._gauge("driver_auto_upgrade_enabled", "Whether automatic driver upgrades are on"),
-            self._gauge("auto_upgrade_enabled", "The same, under the name in NVIDIA's documentation"),
-        ]
-        self._in_progress = self._gauge("nodes_upgrades_in_progress", "Nodes whose driver is being upgraded")
-        self._done = self._gauge("nodes_upgrades_done", "Nodes whose driver is up to date")
-        self._failed = self._gauge("nodes_upgrades_failed", "Nodes whose driver upgrade failed")
-        self._available = self._gauge("nodes_upgrades_available", "Upgrades that could start now")
-        self._pending = self._gauge("nodes_upgrades_pending", "Nodes that wait for their upgrade to start")
-        self._held = Gauge(OWN_PREFIX + "driver_upgrade_held_nodes", "Nodes whose driver upgrade waits, by the reason",
-                           ["reason"], registry=self.registry)
         self._failures = Counter(OWN_PREFIX + "driver_upgrade_failures", "Driver upgrades of nodes that failed",
                                  registry=self.registry)
-        self.gpu_nodes = self._gauge("gpu_nodes_total", "Nodes with GPUs")
-        self.has_nfd_labels = self._gauge("reconciliation_has_nfd_labels", "Whether node feature discovery labelled nodes")
-        self.status = self._gauge("reconciliation_status", "1: all is well, 0: operands are not ready, -1: no usable policy")
-        self.last_success = self._gauge("reconciliation_last_success_ts_seconds", "When all was well last, Unix seconds")
-        self._upgrades: tuple[object, ...] = ()
-        """What the upgrade metrics say: most plans say the same as the one before."""
         self.total = Counter(PREFIX + "reconciliation", "Passes over the ClusterPolicy", registry=self.registry)
         self.failed = Counter(PREFIX + "reconciliation_failed", "Passes that found it not ready", registry=self.registry)
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of what is known of the fleet: who leads has changed."""
+        self._fleet = CollectorRegistry()
+        self._gauges: dict[str, Gauge] = {}
+        self._held = Gauge(OWN_PREFIX + "driver_upgrade_held_nodes", "Nodes whose driver upgrade waits, by the reason",
+                           ["reason"], registry=self._fleet)
+        self._upgrades: tuple[object, ...] = ()
+        """What the upgrade metrics say: most plans say the same as the one before."""
 
     def upgrades(self, plan: Plan) -> None:
         """Set the upgrade metrics from a plan."""
@@ -55,13 +71,11 @@ class Metrics:
         if upgrades == self._upgrades:
             return
         self._upgrades = upgrades
-        for gauge in self._auto:
-            gauge.set(plan.auto_upgrade)
-        self._in_progress.set(plan.counts.in_progress)
-        self._done.set(plan.counts.done)
-        self._failed.set(plan.counts.failed)
-        self._available.set(plan.counts.available)
-        self._pending.set(plan.counts.pending)
+        self._set(driver_auto_upgrade_enabled=plan.auto_upgrade, auto_upgrade_enabled=plan.auto_upgrade)
+        counts = plan.counts
+        self._set(nodes_upgrades_in_progress=counts.in_progress, nodes_upgrades_done=counts.done,
+                  nodes_upgrades_failed=counts.failed, nodes_upgrades_available=counts.available,
+                  nodes_upgrades_pending=counts.pending)
         for reason in Reason:
             self._held.labels(str(reason)).set(held[reason])
 
@@ -71,21 +85,24 @@ class Metrics:
 
     def reconciled(self, verdict: Verdict | None, *, gpu_nodes: int, has_nfd_labels: bool, now: float) -> None:
         """Set the metrics of the ClusterPolicy from a pass; `now` in Unix seconds."""
-        self.gpu_nodes.set(gpu_nodes)
-        self.has_nfd_labels.set(has_nfd_labels)
+        self._set(gpu_nodes_total=gpu_nodes, reconciliation_has_nfd_labels=has_nfd_labels)
         if verdict is None:
-            self.status.set(-1)
+            self._set(reconciliation_status=-1)
             return
         self.total.inc()
-        self.status.set(1 if verdict.ready else 0)
+        self._set(reconciliation_status=1 if verdict.ready else 0)
         if not verdict.ready:
             self.failed.inc()
         elif verdict.reason != "NFDLabelsMissing":
-            self.last_success.set(now)
+            self._set(reconciliation_last_success_ts_seconds=now)
 
     def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        """Return the metrics in Prometheus' text format."""
+        fleet = generate_latest(self._fleet) if self._leads() else b""
+        return generate_latest(self.registry) + fleet
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(PREFIX + name, text, registry=self.registry)
+    def _set(self, **values: float) -> None:
+        for name, value in values.items():
+            if name not in self._gauges:
+                self._gauges[name] = Gauge(PREFIX + name, FLEET[name], registry=self._fleet)
+            self._gauges[name].set(value)

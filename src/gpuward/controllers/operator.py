@@ -69,7 +69,8 @@ class Operator:
         candidate: Candidate | None = None,
     ) -> None:
         random = Random(settings.seed)
-        self.metrics = Metrics()
+        self._acting, self._clock = acting, clock
+        self.metrics = Metrics(self._leads)
         self.reader = PolicyReader()
         self.drivers = DriverReader(self.reader)
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
@@ -79,18 +80,13 @@ class Operator:
         self.ledger = LeaseLedger(client, self.cluster, candidate) if candidate else None
         world = World(self.cluster, Events(self.events), clock, self._must_leave, self.ledger)
         self.executor = ApiExecutor(world, acting)
-        self._acting, self._clock = acting, clock
-        known = partial(_known, self.ledger)
         self.upgrade = UpgradeController(self.drivers, self.interest, self.metrics)
         policies = ClusterPolicyController(self.reader, self.surroundings, settings.images, self.metrics)
         drivers = NVIDIADriverController(self.drivers, self.surroundings, settings.images)
         rollouts = RolloutPolicyController(self.reader)
         watcher = self.cluster.watcher()
         self.upgrade.observers += [HoldEvents(self.events).planned, partial(_tell, policies, watcher)]
-
-        def leads() -> bool:
-            return acting() and known()
-
+        leads = self._leads
         self._loops: list[Loop[Any]] = [
             Loop(policies, watcher, self.executor, clock, acting=leads, pace=LEISURELY),
             Loop(drivers, self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
@@ -105,6 +101,12 @@ class Operator:
     def ready(self) -> bool:
         """Tell whether the cluster has been listed."""
         return self.alive and self.cluster.is_synced
+
+    def turned(self) -> None:
+        """Forget what is known for who leads only: that has changed."""
+        self.metrics.forget()
+        if self.ledger is not None:
+            self.ledger.forget()
 
     @property
     def plan(self) -> Plan:
@@ -124,6 +126,9 @@ class Operator:
                     group.create_task(endless(f"the task {name!r}", work), name=name)
         finally:
             self.alive = False
+
+    def _leads(self) -> bool:
+        return self._acting() and (self.ledger is None or self.ledger.known)
 
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
         yield "interest", partial(self.interest.run, self.cluster.watcher())
@@ -153,10 +158,6 @@ class Operator:
             self._log.info("Writing events again")
         else:
             self._log.warning("Cannot write events", error=str(error))
-
-
-def _known(ledger: LeaseLedger | None) -> bool:
-    return ledger is None or ledger.known
 
 
 def _tell(policies: ClusterPolicyController, watcher: Watcher, _: Snapshot, plan: Plan) -> None:
