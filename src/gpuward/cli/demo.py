@@ -16,7 +16,7 @@ import click
 from gpuward.cli.policyfile import default_policy, read_policy
 from gpuward.cli.screen import Screen
 from gpuward.cli.story import Options, Story
-from gpuward.cli.view import console
+from gpuward.cli.terminal import console, say
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.errors import DemoFailed
 from gpuward.sandbox.timeloop import SpeedLoop
@@ -78,8 +78,8 @@ async def _open_doors(story: Story, stack: contextlib.AsyncExitStack) -> None:
     operator = story.operator
     routes = metrics_routes(operator.metrics) + health_routes(lambda: operator.ready, lambda: operator.alive)
     metrics = await stack.enter_async_context(serve("--keep", "127.0.0.1:0", routes))
-    click.echo(f"export KUBECONFIG={kubeconfig}")
-    click.echo(f"metrics: http://{metrics}/metrics")
+    say(f"export KUBECONFIG={kubeconfig}")
+    say(f"metrics: http://{metrics}/metrics")
 
 
 async def _wait_for_interrupt(screen: Screen) -> None:

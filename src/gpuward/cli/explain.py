@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import json
 from typing import Any
 
 import click
 import structlog
-from rich.markup import escape
 from rich.table import Table
 
 from gpuward import names
@@ -17,7 +15,8 @@ from gpuward.cli.connect import connected, connection_options, namespace_option
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look
-from gpuward.cli.view import age, console
+from gpuward.cli.terminal import console, say_json, styled
+from gpuward.cli.view import age
 from gpuward.errors import InputError
 from gpuward.model.record import CordonOwner, format_time
 from gpuward.upgrade.explain import sentence
@@ -56,7 +55,7 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
                 raise unknown_node(name, list(picture.snapshot.nodes))
             found = explained(picture, name, knows_budgets=look.knows_budgets)
             if output == "json":
-                click.echo(json.dumps(as_json(found, leader)))
+                say_json(as_json(found, leader))
             else:
                 show(found, leader)
 
@@ -72,14 +71,14 @@ def show(found: Explanation, leader: Leader) -> None:
     """Print an explanation for people."""
     out = console()
     for title, text in _facts(found, leader):
-        out.print(f"{title:<9} {text}", markup=False, soft_wrap=True)
+        out.print(styled(f"{title:<9} {text}"), soft_wrap=True)
     if found.pods:
         out.print("\nPODS THAT HAVE TO LEAVE", _pods(found), sep="\n")
     for title, lines in (("NOTES", found.notes), ("WHAT WOULD HELP", _remedies(found))):
         if lines:
             out.print(f"\n{title}")
             for line in lines:
-                out.print(f"  {line}", markup=False, soft_wrap=True)
+                out.print(styled(f"  {line}"), soft_wrap=True)
 
 
 def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
@@ -116,7 +115,7 @@ def _pods(found: Explanation) -> Table:
         table.add_column(column, no_wrap=True)
     table.add_column("", overflow="fold")
     for pod in found.pods[:MOST_PODS]:
-        table.add_row(pod.name, pod.owner or "none", str(pod.priority), escape(pod.why or "may be evicted"))
+        table.add_row(*map(styled, (pod.name, pod.owner or "none", pod.priority, pod.why or "may be evicted")))
     if len(found.pods) > MOST_PODS:
         table.add_row(f"and {len(found.pods) - MOST_PODS} more")
     return table

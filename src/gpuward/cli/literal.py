@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Set
 from enum import Enum
 
 import msgspec
 
+from gpuward.errors import InputError
 from gpuward.recording.digest import set_fields
 
 WIDTH = 130
+
+
+def quoted(text: str, quotes: str = '"') -> str:
+    """Return the source of a string, in quotes of one's choice where nothing in it could end them."""
+    return f"{quotes}{text}{quotes}" if text.isprintable() and not set(text) & {'"', "\\"} else ascii(text)
+
+
+def _scalar(value: object) -> str:
+    """Return the source of a value without parts. Raises InputError for one that no gpuward records."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if value is None or isinstance(value, bool | int | float | bytes):
+        return repr(value)
+    raise InputError("FILE", type(value).__name__, "no recording of gpuward's holds such a value: name one that is")
 
 
 class Literals:
@@ -49,8 +67,7 @@ class Literals:
             return f"{type(value).__name__}.{value.name}"
         opening, items, closing = self._items(value)
         if not closing:
-            plain = isinstance(value, str) and value.isprintable() and '"' not in value and "\\" not in value
-            return f'"{value}"' if plain else repr(value)
+            return _scalar(value)
         last = "," if isinstance(value, tuple) and len(items) == 1 else ""
         return opening + ", ".join(key + self._flat(item) for key, item in items) + last + closing
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 import structlog
 
+from gpuward.cli.terminal import as_json, printable
 from gpuward.errors import InputError
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "panic": 50}
@@ -68,13 +68,14 @@ def _stamp(now: Callable[[], float], encode: Callable[[float], Any]) -> Callable
 
 
 def _as_json(_: Any, __: str, event: Event) -> str:
-    return json.dumps(event, default=str)
+    return as_json(event)
 
 
 def _as_text(_: Any, __: str, event: Event) -> str:
     rest = {key: value for key, value in event.items() if key not in ("level", "ts", "logger", "msg")}
-    fields = f"\t{json.dumps(rest, default=str)}" if rest else ""
-    return f"{event['ts']}\t{event['level'].upper()}\t{event.get('logger', '')}\t{event['msg']}{fields}"
+    fields = f"\t{as_json(rest)}" if rest else ""
+    told = printable(event["msg"])
+    return f"{event['ts']}\t{event['level'].upper()}\t{event.get('logger', '')}\t{told}{fields}"
 
 
 class _Writer:

@@ -14,6 +14,7 @@ from gpuward.cli.resume import resume
 from gpuward.cli.run import run
 from gpuward.cli.sandbox import sandbox
 from gpuward.cli.status import status
+from gpuward.cli.terminal import say, say_bug
 from gpuward.errors import ApiError, GpuwardError, Unreachable
 
 
@@ -29,6 +30,7 @@ for command in (demo, run, status, explain, resume, replay, crds, sandbox):
 
 def main() -> None:
     """Run the command line; every expected failure is one line and exit code 1."""
+    sys.excepthook = say_bug
     try:
         commands(standalone_mode=False)
     except click.exceptions.Abort:
@@ -58,5 +60,5 @@ def _fail(error: BaseException) -> None:
         text = f"the API server refused ({error.status} {error.reason}): {text}"
     elif isinstance(error, Unreachable):
         text = f"the API server cannot be reached: {text}"
-    click.echo(f"gpuward: {text}", err=True)
+    say(f"gpuward: {text}", err=True)
     sys.exit(1)

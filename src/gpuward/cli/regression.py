@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuward.cli.literal import Literals
+from gpuward.cli.literal import Literals, quoted
 from gpuward.cli.minimal import Case, Verdict, minimal, verdict
 from gpuward.cli.rerun import Rerun, picture
 from gpuward.errors import InputError
 from gpuward.model.record import format_time
 from gpuward.recording.frame import recorded_actions
 
-_TEST = '''"""What gpuward {version} decided about {names} at {time}, taken from a recording.
-
-Facts that made no difference to it were left out. Say here what the incident was.
-"""
+_TEST = '''{about}
+# Taken from a recording. Facts that made no difference were left out. Say here what the incident was.
 
 {imports}
 
@@ -82,8 +80,8 @@ def _source(again: Rerun, names: tuple[str, ...], case: Case, wanted: Verdict) -
         "holds": literals.text(holds, "    " + "." * 88, indent=4),
     }
     literals.use("gpuward.upgrade.decide", "decide")
+    about = f"What gpuward {again.moment.gpuward} decided about {', '.join(names)} at {format_time(case.now)}."
     moment = format_time(case.now).replace("-", "").replace(":", "").partition(".")[0].lower()
     return _TEST.format(
-        version=again.moment.gpuward, names=", ".join(names), time=format_time(case.now), now=repr(case.now), moment=moment,
-        imports=literals.imports(), **parts,
+        about=quoted(about, '"""'), now=literals.text(case.now, "NOW = "), moment=moment, imports=literals.imports(), **parts,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,8 @@ from gpuward.cli.leader import Leader
 from gpuward.cli.regression import write_test
 from gpuward.cli.rerun import Rerun, described, picture, rerun
 from gpuward.cli.summary import Summary
-from gpuward.cli.view import console, node_rows, node_table
+from gpuward.cli.terminal import console, say, say_json
+from gpuward.cli.view import node_rows, node_table
 from gpuward.errors import InputError
 from gpuward.model.record import format_time
 from gpuward.recorder.reading import Moment, moments
@@ -48,14 +48,14 @@ def replay(file: Path, at: str | None, node: str | None, as_test: Path | None, o
     FILE is a recording of `gpuward run`, or the folder of its flight recorder. With --at or --node the replay stops at one
     decision and explains it as `gpuward explain` does. No cluster is needed, and nothing is changed.
     """
-    seen = _not_empty(file, moments(file, lambda text: click.echo(f"gpuward: {text}", err=True)))
+    seen = _not_empty(file, moments(file, lambda text: say(f"gpuward: {text}", err=True)))
     if at is None and node is None and as_test is None:
         same = _check(seen, output)
     else:
         stop = _stop(seen, _time(at) if at is not None else None, node)
         again = rerun(stop.moment)
         if as_test is not None:
-            click.echo(f"{as_test}: {write_test(again, node, as_test)}")
+            say(f"{as_test}: {write_test(again, node, as_test)}")
         else:
             _explain(again, stop, node, output)
         same = not again.differences
@@ -89,8 +89,12 @@ def _check(seen: Iterable[Moment], output: str) -> bool:
         summary.add(again)
         if output == "text":
             for text in again.differences:
-                click.echo(f"{format_time(moment.at)}  {text}")
-    click.echo(json.dumps(summary.as_json()) if output == "json" else summary.text())
+                say(f"{format_time(moment.at)}  {text}")
+    if output == "json":
+        say_json(summary.as_json())
+    else:
+        for text in summary.lines():
+            say(text)
     return not summary.differences
 
 
@@ -128,18 +132,20 @@ def _explain(again: Rerun, stop: Stop, node: str | None, output: str) -> None:
     moment = again.moment
     leader = Leader(f"gpuward {moment.gpuward}, at {format_time(moment.at)}", moment.at)
     if output == "json":
-        click.echo(json.dumps(_json(again, stop, node, leader)))
+        say_json(_json(again, stop, node, leader))
         return
     for text in again.differences:
-        click.echo(f"{format_time(moment.at)}  {text}")
+        say(f"{format_time(moment.at)}  {text}")
     if node is None:
-        click.echo(f"{format_time(moment.at)}  decided by gpuward {moment.gpuward}\n")
+        say(f"{format_time(moment.at)}  decided by gpuward {moment.gpuward}")
+        say("")
         console().print(node_table(node_rows(picture(again).plan, moment.at)))
     else:
         show(explained(picture(again), node), leader)
     for title, lines in (("WHAT WAS DONE", list(_actions(moment, node))), ("HISTORY", _history(stop))):
         if lines:
-            click.echo("\n".join(["", title, *(f"  {line}" for line in lines)]))
+            for text in ("", title, *(f"  {line}" for line in lines)):
+                say(text)
 
 
 def _actions(moment: Moment, node: str | None) -> Iterator[str]:

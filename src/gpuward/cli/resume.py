@@ -10,6 +10,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.cli.connect import WallClock, connected, connection_options
+from gpuward.cli.terminal import say
 from gpuward.controllers.rollouts import annotation, resumed_at
 from gpuward.errors import GpuwardError, InputError, NotFound, PolicyError
 from gpuward.kube import resources
@@ -49,7 +50,7 @@ def resume(kubeconfig: str | None, context: str | None, driver: str) -> None:
     The nodes that failed stay as they are. Label one upgrade-required to have it tried again.
     """
     done = asyncio.run(_resume(kubeconfig, context, driver))
-    click.echo(f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}")
+    say(f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}")
 
 
 async def _resume(kubeconfig: str | None, context: str | None, driver: str) -> Resumed:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from gpuward.cli.terminal import say
 from gpuward.errors import InputError
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import fleet, operator_place, workloads
@@ -42,7 +43,7 @@ async def _serve(nodes: int, port: int, kubeconfig: str | None) -> None:
         with tempfile.TemporaryDirectory(prefix="gpuward-") as folder:
             file = Path(kubeconfig) if kubeconfig else Path(folder) / "kubeconfig"
             _write(file, text)
-            click.echo(f"export KUBECONFIG={file}")
+            say(f"export KUBECONFIG={file}")
             sys.stdout.flush()
             await ended.wait()
     finally:

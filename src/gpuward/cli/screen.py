@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from gpuward.cli.terminal import styled
 from gpuward.cli.view import age, node_rows, node_table
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
@@ -41,7 +42,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(styled(text), soft_wrap=True)
 
     def planned(self, plan: Plan) -> None:
         """Take notice of a plan; without a terminal each node whose state or reason is new is a line."""

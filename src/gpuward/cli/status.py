@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from typing import Any
 
@@ -15,7 +14,8 @@ from rich.live import Live
 from gpuward.cli.connect import connected, connection_options, namespace_option
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
-from gpuward.cli.view import console, node_rows, node_table
+from gpuward.cli.terminal import console, say_json, styled
+from gpuward.cli.view import node_rows, node_table
 from gpuward.model.record import format_time
 from gpuward.operands.rollout import progress
 from gpuward.ports import Observer
@@ -75,14 +75,14 @@ class _Status:
     async def _print(self) -> None:
         await self._ask()
         if self.output == "json":
-            click.echo(json.dumps(as_json(self.look.picture(self.leader), self.leader)))
+            say_json(as_json(self.look.picture(self.leader), self.leader))
         else:
             self.console.print(*self._table(), sep="\n")
 
     def _table(self) -> tuple[Any, ...]:
         picture = self.look.picture(self.leader)
         now = max(self.leader.now + time.monotonic() - self._asked, picture.now)
-        return _headline(picture), self.leader.message, node_table(node_rows(picture.plan, now))
+        return styled(_headline(picture)), styled(self.leader.message), node_table(node_rows(picture.plan, now))
 
     async def _ask(self) -> None:
         if time.monotonic() >= self._asked + LEASE_EVERY:

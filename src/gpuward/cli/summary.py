@@ -41,7 +41,7 @@ class Summary:
         if again.differences:
             self.differences.append((moment.at, again.differences))
 
-    def text(self) -> str:
+    def lines(self) -> list[str]:
         """Return the summary for people."""
         here = version("gpuward")
         rows = [
@@ -53,7 +53,7 @@ class Summary:
             ("GPUWARD", f"recorded by {', '.join(self.versions)}, replayed by {here}"),
             ("RESULT", self._result(here)),
         ]
-        return "\n".join(f"{title:<10}{text}" for title, text in rows)
+        return [f"{title:<10}{text}" for title, text in rows]
 
     def _result(self, here: str) -> str:
         if not self.differences:

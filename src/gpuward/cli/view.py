@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 
+from gpuward.cli.terminal import styled
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.explain import sentence
 
-WIDE = 250
-"""Columns of a table that goes to a file or another program."""
 COLOURS: dict[State | None, str] = {
     State.DONE: "green",
     State.FAILED: "bold red",
@@ -53,12 +51,6 @@ def _row(name: str, status: NodeStatus, now: float) -> Row:
     return Row(name, label, age(now - status.since) if status.since else "", reason, colour, urgency)
 
 
-def console() -> Console:
-    """Return a console that does not fold lines where nobody looks at a terminal."""
-    shown = Console(highlight=False)
-    return shown if shown.is_terminal else Console(highlight=False, width=WIDE)
-
-
 def node_table(rows: Sequence[Row], most: int | None = None) -> Table:
     """Return the table; beyond `most` rows the rest is counted in the caption."""
     shown = rows if most is None or len(rows) <= most else rows[:most]
@@ -69,7 +61,7 @@ def node_table(rows: Sequence[Row], most: int | None = None) -> Table:
         table.add_column(column, no_wrap=True)
     table.add_column("WAITS FOR", overflow="fold")
     for row in shown:
-        table.add_row(row.node, f"[{row.colour}]{row.state}[/]", row.since, row.reason.replace("[", "\\["))
+        table.add_row(styled(row.node), styled(row.state, row.colour), styled(row.since), styled(row.reason))
     return table
 
 

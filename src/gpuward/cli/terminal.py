@@ -1,0 +1,66 @@
+"""What goes to a terminal. All text passes `printable` here, as much of it comes from a cluster or from a recording.
+
+A tenant who may create pods chooses names, annotations and messages; a recording's author chooses everything. With control
+characters in them they could rewrite what the screen shows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+WIDE = 250
+"""Columns of a table that goes to a file or another program."""
+
+
+def printable(text: object) -> str:
+    """Return text without anything that a terminal obeys instead of showing: such characters are shown as Python escapes.
+
+    They are the control characters (line ends too), C1, overrides of the writing direction, what has no width, separators of
+    lines, and halves of surrogate pairs, which cannot be written at all.
+    """
+    shown = str(text)
+    return shown if shown.isprintable() else "".join(map(_visible, shown))
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print one line."""
+    click.echo(printable(text), err=err)
+
+
+def say_json(data: Any) -> None:
+    """Print data for programs."""
+    click.echo(as_json(data))
+
+
+def as_json(data: Any) -> str:
+    """Return exact JSON without anything that a terminal obeys: it has escapes of its own, which Python leaves out for DEL."""
+    return json.dumps(data, default=str).replace("\x7f", "\\u007f")
+
+
+def styled(text: object, style: str = "") -> Text:
+    """Return text for rich, which neither it nor the terminal takes for markup."""
+    return Text(printable(text), style=style)
+
+
+def console() -> Console:
+    """Return a console that does not fold lines where nobody looks at a terminal. Give it `styled` texts only."""
+    shown = Console(highlight=False, markup=False, emoji=False)
+    return shown if shown.is_terminal else Console(highlight=False, markup=False, emoji=False, width=WIDE)
+
+
+def say_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an error that nobody expected; it may quote what a cluster said."""
+    for line in "".join(traceback.format_exception(kind, error, trace)).splitlines():
+        print(printable(line), file=sys.stderr)
