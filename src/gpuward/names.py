@@ -39,6 +39,7 @@ GPU_PRESENT: Final = "nvidia.com/gpu.present"
 DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
 DEPLOY_OPERANDS: Final = DEPLOY_PREFIX + "operands"
 DEPLOY_DRIVER: Final = DEPLOY_PREFIX + "driver"
+DEPLOY_TOOLKIT: Final = DEPLOY_PREFIX + "container-toolkit"
 WORKLOAD_CONFIG: Final = "nvidia.com/gpu.workload.config"
 MIG_CAPABLE: Final = "nvidia.com/mig.capable"
 MIG_CONFIG: Final = "nvidia.com/mig.config"
@@ -95,5 +96,9 @@ DRA_DRIVER: Final = "gpu.nvidia.com"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 NO_DEVICES: Final = ("", "none", "void")
 """Values of it that give a container no GPU. (`none` gives it the driver's libraries, which hold nothing.)"""
+TOOLKIT_APP: Final = "nvidia-container-toolkit-daemonset"
+SET_AS_DEFAULT: Final = ("NVIDIA_RUNTIME_SET_AS_DEFAULT", "CONTAINERD_SET_AS_DEFAULT", "DOCKER_SET_AS_DEFAULT")
+"""The toolkit's variables for whether NVIDIA's runtime becomes a node's default one, which alone heeds VISIBLE_DEVICES of any
+container. The first that is there counts; without one it becomes that."""
 DRIVER_ROOT: Final = "/run/nvidia/driver"
 MIRROR_POD: Final = "kubernetes.io/config.mirror"

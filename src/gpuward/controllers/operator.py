@@ -40,6 +40,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PodView, Ref
 from gpuward.ports import Clock
 from gpuward.upgrade.leaving import pods_to_leave
+from gpuward.upgrade.variable import heeds_variable, spares_default_runtime
 
 NOT_INSTALLED = {
     ROLLOUT_POLICIES: "gpuward's own settings have their defaults",
@@ -141,8 +142,10 @@ class Operator:
     def _must_leave(self, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
         """Return the pods that must be gone before their node's driver is replaced."""
         snapshot = self.cluster.observe()
-        policy = self.drivers.read(snapshot).upgrades_of(snapshot.nodes.get(pods[0].node) if pods else None)
-        leaving = pods_to_leave(pods, policy, self.cluster.namespace)
+        node = snapshot.nodes.get(pods[0].node) if pods else None
+        policy = self.drivers.read(snapshot).upgrades_of(node)
+        variable = heeds_variable(node, spares_default_runtime(snapshot))
+        leaving = pods_to_leave(pods, policy, self.cluster.namespace, variable=variable)
         return (*leaving.pods, *(blocked.pod for blocked in leaving.blocked))
 
     def _report(self, resource: GVR, error: GpuwardError | None) -> None:

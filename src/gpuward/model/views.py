@@ -111,6 +111,11 @@ class PodView(msgspec.Struct, frozen=True):
     """The driver pod's DRIVER_CONFIG_DIGEST."""
 
     @property
+    def holds_by_variable(self) -> bool:
+        """Tell whether nothing but an environment variable says that it holds the driver: not every node heeds that."""
+        return self.holds.startswith(f"{names.VISIBLE_DEVICES}=")
+
+    @property
     def ref(self) -> Ref:
         """Return the pod's reference."""
         return Ref(self.namespace, self.name, self.uid)
@@ -156,6 +161,8 @@ class DaemonSetView(msgspec.Struct, frozen=True):
     node_selector: Mapping[str, str] = {}
     """The template's node selector."""
     deleting: bool = False
+    spares_default_runtime: bool = False
+    """Of the container toolkit's: whether it leaves the nodes' default container runtime as it is."""
 
     @property
     def ref(self) -> Ref:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward import names
 from gpuward.operands import images, rbac, scripts, toolkit_runtime
 from gpuward.operands.common import set_env, set_envs, set_host_network, set_image, set_pod_resources
 from gpuward.operands.common_daemonset import Frame, daemon_set, ref
@@ -23,7 +24,7 @@ from gpuward.operands.state import ObjectRef
 
 NAME = "state-container-toolkit"
 ACCOUNT = "nvidia-container-toolkit"
-DAEMON_SET = "nvidia-container-toolkit-daemonset"
+DAEMON_SET = names.TOOLKIT_APP
 CONTAINER = "nvidia-container-toolkit-ctr"
 ENTRYPOINT = "nvidia-container-toolkit-entrypoint"
 CRIO_HOOKS_DIR = "/usr/share/containers/oci/hooks.d"

@@ -15,6 +15,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
+from gpuward.upgrade.variable import heeds_variable, spares_default_runtime
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -50,12 +51,13 @@ class Common:
         self.daemonsets = {ds.uid: ds.name for ds in driving}
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.targets = _targets(snapshot, self.daemonsets)
+        self.spared = spares_default_runtime(snapshot)
 
     def same_as(self, other: Common) -> bool:
         """Tell whether a node's facts cannot differ for any of this."""
         return (
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
-            and self.selectors == other.selectors
+            and self.selectors == other.selectors and self.spared == other.spared
             and self.snapshot.namespace == other.snapshot.namespace
         )
 
@@ -165,6 +167,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
     if not drivers and not busy and not wanted:
         return None
     driver = _the_driver(drivers)
+    variable = heeds_variable(node, common.spared)
     target = common.targets.get(_daemonset_of(driver, node, common), _UNSETTLED).of(driver)
     return NodeFacts(
         node=node,
@@ -177,8 +180,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         same=target.same,
         wanted=wanted,
         validators=tuple(p for p in pods if p.namespace == snapshot.namespace and _app(p) == names.VALIDATOR_APP),
-        leaving=pods_to_leave(pods, policy, snapshot.namespace),
-        draining=pods_to_drain(pods, policy, snapshot.namespace) if policy.drain.enable else Leaving(),
+        leaving=pods_to_leave(pods, policy, snapshot.namespace, variable=variable),
+        draining=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else Leaving(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),
         refusals=_refused(pods, snapshot.refusals),
         unschedulable=node.unschedulable,

@@ -44,10 +44,15 @@ class Leaving(msgspec.Struct, frozen=True):
         return not self.pods and not self.blocked
 
 
-def pods_to_leave(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str) -> Leaving:
-    """Return the pods that have to go before the driver is replaced: those that use a GPU, and those that hold the driver."""
+def pods_to_leave(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str, *, variable: bool = True) -> Leaving:
+    """Return the pods that have to go before the driver is replaced: those that use a GPU, and those that hold the driver.
+
+    `variable` tells whether the node heeds NVIDIA_VISIBLE_DEVICES in any container: else that alone holds nothing, and whoever
+    may create pods could hold every upgrade by it.
+    """
     holders = policy.rollout.device_holders
-    users = [pod for pod in pods if not _ours(pod, namespace) and _uses_driver(pod, holders, namespace)]
+    users = [pod for pod in pods if not _ours(pod, namespace) and (variable or pod.uses_gpu or not pod.holds_by_variable)
+             and _uses_driver(pod, holders, namespace)]
     held = [Blocked(pod, HOLDS.format(how=pod.holds), pod.holds) for pod in users if _only_holds(pod, holders)]
     rest = _sorted_out((pod for pod in users if not _only_holds(pod, holders)), policy.pod_deletion)
     return Leaving(rest.pods, (*rest.blocked, *held))
@@ -74,14 +79,14 @@ def _sorted_out(pods: Iterable[PodView], rules: PodDeletion | Drain) -> Leaving:
     return Leaving(tuple(going), tuple(blocked))
 
 
-def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str) -> Leaving:
+def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str, *, variable: bool = True) -> Leaving:
     """Return the pods that a drain takes and, besides, every GPU pod: a drain may pass over one that still holds the driver.
 
     A pod may go if the rules of the drain or those of the pod deletion permit it.
     """
     pods = tuple(pods)
     drained = _sorted_out((pod for pod in pods if not _ours(pod, namespace) and _drained(pod, policy.drain)), policy.drain)
-    users = pods_to_leave(pods, policy, namespace)
+    users = pods_to_leave(pods, policy, namespace, variable=variable)
     going = {pod.ref: pod for pod in (*drained.pods, *users.pods)}
     blocked = {held.pod.ref: held for held in (*users.blocked, *drained.blocked) if held.pod.ref not in going}
     return Leaving(tuple(going.values()), tuple(blocked.values()))

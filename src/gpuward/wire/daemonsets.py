@@ -94,6 +94,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         config_digest=ds.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST),
         image=next((container.image for container in ds.spec.template.spec.containers), ""),
         node_selector=ds.spec.template.spec.node_selector or {},
+        spares_default_runtime=ds.spec.template.spec.spares_default_runtime,
         deleting=meta.deletion_timestamp is not None,
     )
 

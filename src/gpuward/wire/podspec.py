@@ -12,6 +12,10 @@ _LONGEST_VALUE = 64
 """Characters of a variable's value that are kept to explain a hold."""
 
 
+_NO = ("0", "f", "F", "false", "FALSE", "False")
+"""What Go reads as false."""
+
+
 class _Env(msgspec.Struct):
     name: str
     value: str = ""
@@ -22,8 +26,13 @@ class _Resources(msgspec.Struct):
     requests: dict[str, str | int] | None = None
 
 
+class _SecurityContext(msgspec.Struct):
+    privileged: bool | None = None
+
+
 class _Container(msgspec.Struct, rename="camel"):
     name: str = ""
+    security_context: _SecurityContext | None = None
     image: str = ""
     env: list[_Env] | None = None
     resources: _Resources = msgspec.field(default_factory=_Resources)
@@ -45,6 +54,11 @@ class _Container(msgspec.Struct, rename="camel"):
             if variable.name == names.VISIBLE_DEVICES and variable.value not in names.NO_DEVICES:
                 return variable.value
         return ""
+
+    @property
+    def privileged(self) -> bool:
+        """Tell whether the container has all devices of the host, whatever runtime starts it."""
+        return self.security_context is not None and self.security_context.privileged is True
 
 
 class _HostPath(msgspec.Struct):
@@ -85,6 +99,12 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
         return ""
 
     @property
+    def spares_default_runtime(self) -> bool:
+        """Tell whether this is the toolkit's template and leaves a node's default runtime as it is."""
+        given = {variable.name: variable.value for container in self.containers for variable in container.env or ()}
+        return next((given[name] in _NO for name in names.SET_AS_DEFAULT if name in given), False)
+
+    @property
     def uses_gpu(self) -> bool:
         """Tell whether a regular container asks for a GPU; NVIDIA's filter looks at no others."""
         return any(container.gpu for container in self.containers)
@@ -97,6 +117,8 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     def hold(self, ended: Collection[str]) -> str:
         """Return by what the pod holds the driver though no regular container asks for a GPU, or nothing.
 
+        The variable comes last, as it alone counts on some nodes only; a privileged container has the devices on all of them.
+
         `ended` are the init containers that have run: what they asked for is free again.
         """
         if self.runtime_class_name == "nvidia" or self.runtime_class_name.startswith("nvidia-"):
@@ -105,10 +127,13 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
             if volume.host_path is not None and _is_drivers(volume.host_path.path):
                 return f"hostPath {volume.host_path.path}"
         starting = [one for one in self.init_containers or () if one.restart_policy == "Always" or one.name not in ended]
-        for container in (*starting, *self.containers, *(self.ephemeral_containers or ())):
-            if devices := container.visible_devices:
-                return f"{names.VISIBLE_DEVICES}={devices[:_LONGEST_VALUE]}"
-        return next((f"init container {one.name} asks for {one.gpu}" for one in starting if one.gpu), "")
+        if asking := next((one for one in starting if one.gpu), None):
+            return f"init container {asking.name} asks for {asking.gpu}"
+        naming = [one for one in (*starting, *self.containers, *(self.ephemeral_containers or ())) if one.visible_devices]
+        for container in sorted(naming, key=lambda one: not one.privileged):
+            given = f"{names.VISIBLE_DEVICES}={container.visible_devices[:_LONGEST_VALUE]}"
+            return f"privileged, {given}" if container.privileged else given
+        return ""
 
 
 def _is_drivers(path: str) -> bool:
