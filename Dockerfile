@@ -1,13 +1,16 @@
 # gpuward from its lock file, without what only development needs.
-FROM docker.io/library/python:3.13-slim AS build
-RUN pip install --no-cache-dir uv
+# Pin the base image to what you have checked: docker build --build-arg BASE=docker.io/library/python:3.13-slim@sha256:...
+ARG BASE=docker.io/library/python:3.13-slim
+FROM ${BASE} AS build
+ARG UV_VERSION=0.13.9
+RUN pip install --no-cache-dir "uv==${UV_VERSION}"
 WORKDIR /app
 COPY pyproject.toml uv.lock README.md LICENSE ./
 COPY src src
 COPY examples examples
 RUN uv sync --locked --no-dev --no-editable
 
-FROM docker.io/library/python:3.13-slim
+FROM ${BASE}
 COPY --from=build /app/.venv /app/.venv
 USER 65532:65532
 ENTRYPOINT ["/app/.venv/bin/gpuward"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpuward import names
 from gpuward.cli.policyfile import default_policy
 from gpuward.cli.story import Options, Story
 from gpuward.crd import decode
@@ -44,15 +45,53 @@ def objects(kind: str) -> list[dict[str, Any]]:
     return [obj for obj in shipped() if obj["kind"] == kind]
 
 
-def granted(kind: str) -> set[Right]:
-    """Return what the operands' roles of a kind grant, with everything switched on."""
+def operands() -> list[dict[str, Any]]:
+    """Return the objects of the operands, with everything switched on."""
     policy = yaml.safe_load(yaml.safe_dump(default_policy()))
     policy["spec"]["dcgm"]["enabled"] = policy["spec"]["nodeStatusExporter"]["enabled"] = True
     policy["spec"]["dcgmExporter"]["enablePodLabels"] = True
     facts = ClusterFacts(namespace="gpu-operator", os_tag="ubuntu22.04", has_gpu_nodes=True, has_service_monitor_crd=True)
     states = render(decode.cluster_policy(policy), facts, IMAGES)
     assert not [state.error for state in states if state.error]
-    return set(rights(obj for state in states for obj in state.objects if obj["kind"] == kind))
+    return [obj for state in states for obj in state.objects]
+
+
+def granted(kind: str) -> set[Right]:
+    """Return what the operands' roles of a kind grant."""
+    return set(rights(obj for obj in operands() if obj["kind"] == kind))
+
+
+def named(resource: str, *verbs: str) -> list[list[str]]:
+    """Return the names that rules about a resource with exactly these verbs are for."""
+    return [rule.get("resourceNames", []) for role in (*objects("ClusterRole"), *objects("Role")) for rule in role["rules"]
+            if rule["resources"] == [resource] and set(rule["verbs"]) == set(verbs)]
+
+
+@pytest.mark.parametrize(("resource", "kind"), [("services", "Service"), ("servicemonitors", "ServiceMonitor")])
+def test_rights_to_objects_with_fixed_names_are_for_these_names(resource: str, kind: str) -> None:
+    made = sorted(obj["metadata"]["name"] for obj in operands() if obj["kind"] == kind)
+    assert named(resource, "get", "update", "delete") == [made]
+    assert named(resource, "list", "watch", "create") == [[]], "such rights cannot be for names"
+
+
+def test_the_election_and_the_ledger_need_one_lease() -> None:
+    assert named("leases", "get", "update", "patch") == [[names.LEADER_LEASE]]
+    assert named("leases", "create") == [[]]
+    assert named("customresourcedefinitions", "get") == [["servicemonitors.monitoring.coreos.com"]]
+
+
+def test_the_operators_pod_keeps_to_the_restricted_profile() -> None:
+    """Of Kubernetes' Pod Security Standards, though its namespace has to permit the drivers' pods far more."""
+    (deployment,) = objects("Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True, "runAsUser": 65532,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    assert all(set(volume) <= {"name", "emptyDir", "configMap", "secret", "projected"} for volume in pod["volumes"])
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
 
 
 @cache

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -88,6 +89,41 @@ def test_each_process_goes_on_with_the_ring(tmp_path: Path) -> None:
     record(tmp_path, passing(0))
     record(tmp_path, passing(1))
     assert [moment.at for moment in read(tmp_path)] == [build.NOW, build.NOW + 1]
+
+
+def give_away(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 4711, -1)
+
+
+@pytest.mark.parametrize(("prepare", "told"), [
+    (lambda folder: folder.symlink_to(folder.parent), "is a link or a file"),
+    (lambda folder: folder.mkdir(mode=0o755), "is open to others (mode 755)"),
+    (give_away, "belongs to user 4711"),
+], ids=["link", "open", "foreign"])
+def test_a_folder_that_somebody_else_prepared_is_refused(
+    tmp_path: Path, warnings: list[str], prepare: Callable[[Path], object], told: str
+) -> None:
+    """In a shared /tmp others may have been there first: nothing is written, and nothing of theirs removed."""
+    if told.startswith("belongs") and os.geteuid() != 0:
+        pytest.skip("only root may give a folder away")
+    folder = tmp_path / "gpuward-recorder-0"
+    prepare(folder)
+    recorder = Recorder(folder, "1.2.3", private=True)
+    recorder.note(passing(0))
+    recorder.close()
+    (warning,) = warnings
+    assert told in warning
+    assert not list(tmp_path.rglob(PATTERN))
+
+
+def test_a_folder_of_ones_own_is_used_again(tmp_path: Path, warnings: list[str]) -> None:
+    for _ in range(2):
+        recorder = Recorder(tmp_path / "state" / "recorder", "1.2.3", private=True)
+        recorder.note(passing(0))
+        recorder.close()
+    assert warnings == []
+    assert len(list(tmp_path.rglob(PATTERN))) == 2
 
 
 def test_a_folder_that_cannot_be_made_costs_one_warning(tmp_path: Path, warnings: list[str]) -> None:

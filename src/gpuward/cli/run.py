@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -69,7 +69,7 @@ def go_bool(name: str, text: str) -> Callable[[F], F]:
 @click.option("--zap-time-encoding", default="epoch", show_default=True, help="epoch, millis, nano, iso8601, rfc3339 ...")
 @click.option("--zap-encoder", type=click.Choice(["json", "console"]), default="json", show_default=True, help="Log format.")
 @go_bool("--zap-devel", "Log for people: text, and debug lines too.")
-@click.option("--recorder-dir", default="", help="Where `gpuward replay` finds what was decided: 32 MiB; by default in $TMPDIR.")
+@click.option("--recorder-dir", default="", help="Where `gpuward replay` finds decisions, 32 MiB; by default in your home.")
 @click.option("--no-recorder", is_flag=True, help="Record nothing for `gpuward replay`.")
 def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
     """Run the operator. The namespace is that of $OPERATOR_NAMESPACE, which must be set."""
@@ -96,7 +96,8 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         elector = _elector(client, access, candidate, lambda: operator.turned()) if candidate else None
         operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True, candidate)
         if not flags.no_recorder:
-            recorder = Recorder(_folder(flags), version("gpuward"))
+            folder = Path(flags.recorder_dir) if flags.recorder_dir else _own_folder(os.environ)
+            recorder = Recorder(folder, version("gpuward"), private=not flags.recorder_dir)
             operator.upgrade.recorders.append(recorder.note)
             stack.callback(recorder.close)
         stop = _stopped()
@@ -138,9 +139,14 @@ def _told(error: BaseException) -> str:
     return str(error) if isinstance(error, GpuwardError) else f"{type(error).__name__}: {error}"
 
 
-def _folder(flags: Flags) -> Path:
-    """Return where the recorder writes: by default a folder for this user, as several may share a machine."""
-    return Path(flags.recorder_dir or f"{os.environ.get('TMPDIR', '/tmp')}/gpuward-recorder-{os.geteuid()}")
+def _own_folder(environ: Mapping[str, str]) -> Path:
+    """Return where the recorder writes unless told: in the user's home, and only without one where others write too."""
+    if state := environ.get("XDG_STATE_HOME"):
+        return Path(state, "gpuward", "recorder")
+    home = Path(environ.get("HOME") or "/")
+    if home != Path("/") and os.access(home, os.W_OK):
+        return home / ".local" / "state" / "gpuward" / "recorder"
+    return Path(environ.get("TMPDIR") or "/tmp", f"gpuward-recorder-{os.geteuid()}")
 
 
 def _candidate(settings: Settings, flags: Flags) -> Candidate:

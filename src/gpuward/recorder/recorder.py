@@ -26,9 +26,11 @@ _PATIENCE: Final = 10.0
 class Recorder:
     """Record passes until something goes wrong: then there is one warning and no recorder, and nothing else changes."""
 
-    def __init__(self, folder: Path, version: str, limits: Limits | None = None, *, room: int = ROOM) -> None:
+    def __init__(self, folder: Path, version: str, limits: Limits | None = None, *, room: int = ROOM,
+                 private: bool = False) -> None:
         self._folder = folder
         self._limits = limits or Limits()
+        self._private = private
         self._journal = Journal(version)
         self._waiting: queue.Queue[Pass | None] = queue.Queue(room)
         self._missed = 0
@@ -57,7 +59,7 @@ class Recorder:
 
     def _work(self) -> None:
         try:
-            self._record_all(Ring(self._folder, self._limits))
+            self._record_all(Ring(self._folder, self._limits, private=self._private))
         except Exception as error:  # whatever it is, the operator goes on without a recorder
             self._off = True
             self._forget()

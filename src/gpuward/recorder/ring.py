@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -25,13 +26,15 @@ class Limits(msgspec.Struct, frozen=True):
 class Ring:
     """Write to one's own newest file of a folder. Another process may have its own there, and both keep the same bounds."""
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
-        """Make the folder, readable for its owner only.
+    def __init__(self, folder: Path, limits: Limits, *, private: bool = False) -> None:
+        """Make the folder, readable for its owner only. A `private` one nobody named, so that others may have got there first.
 
         Raises:
-            OSError: it cannot be made or read.
+            OSError: it cannot be made or read, or a private one is not ours alone.
         """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if private:
+            _make_sure_it_is_ours(folder)
         self._folder = folder
         self._limits = limits
         self._sizes = self._found()
@@ -97,6 +100,19 @@ class Ring:
                 raise OSError(f"one look at the cluster takes more than the {self._limits.total} bytes that there are for all")
             oldest.unlink(missing_ok=True)
             del self._sizes[oldest]
+
+
+def _make_sure_it_is_ours(folder: Path) -> None:
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        problem = "is a link or a file"
+    elif found.st_uid != os.geteuid():
+        problem = f"belongs to user {found.st_uid}"
+    elif found.st_mode & 0o077:
+        problem = f"is open to others (mode {stat.S_IMODE(found.st_mode):o})"
+    else:
+        return
+    raise PermissionError(f"{folder} {problem}: remove it, or name a folder with --recorder-dir")
 
 
 def _number(path: Path) -> int:
