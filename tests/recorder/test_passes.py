@@ -29,7 +29,7 @@ def test_a_pass_is_handed_over_with_what_it_was_decided_on_and_how_it_went() -> 
     snapshot = build.cluster([build.node(state="upgrade-done")], [build.driver_pod(driver="560")])
     (passed,) = handed_over(snapshot)
     assert passed.snapshot is snapshot
-    assert (passed.policies, passed.at, passed.policy) == ((UpgradePolicy(),), build.NOW, "")
+    assert (passed.policies, passed.at, passed.policy) == ((UpgradePolicy(absent="there is no ClusterPolicy"),), build.NOW, "")
     assert passed.plan.actions
     assert passed.outcomes[0] == Done(0, "no")
 
