@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuward import names
-from gpuward.controllers.keeping import Kept, kept
+from gpuward.controllers.keeping import Kept, kept, kept_problems
 from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.controllers.rollouts import ActiveRollout, annotation, governed, resumed_at
 from gpuward.crd import decode, validate
@@ -196,6 +196,7 @@ def _read(view: PolicyView, rollout: ActiveRollout) -> ActiveDriver:
     last = kept(view.body)
     if driver is None or problems:
         upgrades = msgspec.structs.replace(last.upgrades, admit=False)
+        problems = [*problems, *kept_problems(view.body)]
     else:
         upgrades = upgrade_policy(driver.spec.upgrade_policy, NVIDIA_DRIVER_FIELD)
     resumed, problem = 0.0, None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
 
 from gpuward.controllers.drivers import DriverReader
 from gpuward.kube.cluster import Cluster
@@ -14,12 +17,17 @@ from gpuward.ports import Observer
 from gpuward.wire.pods import keep_pods
 
 
+AFTER_TROUBLE: Final = 30.0
+"""Seconds until policies that could not be read are read again unasked."""
+
+
 class Interest:
     """Keep the cluster's pods in step with the policies. Until that is so, no upgrade is decided."""
 
     def __init__(self, cluster: Cluster, reader: DriverReader) -> None:
         self._cluster = cluster
         self._reader = reader
+        self._log = structlog.get_logger(source="controllers.Upgrade")
         self._followed = _selections([UpgradePolicy()])
         cluster.keep_pod = keep_pods(cluster.namespace)
 
@@ -30,7 +38,12 @@ class Interest:
     async def run(self, observer: Observer) -> None:
         """Follow other pods whenever the policies make others relevant. Ends only by cancellation."""
         while True:
-            policies = self._reader.read(observer.observe()).upgrades
+            try:
+                policies = self._reader.read(observer.observe()).upgrades
+            except Exception:  # what is in a policy must not end the operator, which can do much without
+                self._log.exception("The policies cannot be read")
+                await observer.changed(AFTER_TROUBLE)
+                continue
             if self._followed != _selections(policies):
                 self._followed = _selections(policies)
                 tests = [test for policy in policies for test in _tests(policy)]

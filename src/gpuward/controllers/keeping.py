@@ -13,6 +13,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.controllers.rollouts import annotation
+from gpuward.errors import PolicyError
 from gpuward.labels.policy import LabelSettings
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
@@ -22,6 +23,8 @@ VERSION: Final = 2
 """The version that is written. One had the upgrade policy alone; what a later one adds is not read here."""
 LONGEST: Final = 32_768
 """Characters of an annotation that are read: ours has some 1,000."""
+SHOWN: Final = 60
+"""Characters that are shown of one that cannot be read."""
 MOST: Final = 10_000_000_000
 """The largest number that makes sense, as a number of nodes, of seconds, or as a time."""
 
@@ -72,6 +75,15 @@ def kept(body: Mapping[str, Any]) -> Kept:
     if rest.version != VERSION:
         return Kept(upgrades, version=rest.version)
     return Kept(upgrades, _labels(rest.labels), _claim(rest.claim), VERSION)
+
+
+def kept_problems(body: Mapping[str, Any]) -> tuple[PolicyError, ...]:
+    """Return why what a custom resource remembers cannot be read, where it remembers something."""
+    text = annotation(body, names.VALID_UPGRADE_POLICY)
+    if not text or kept(body).version:
+        return ()
+    fix = "remove it: nothing in it makes sense, and nodes in progress finish under the default upgrade policy"
+    return (PolicyError(f"metadata.annotations['{names.VALID_UPGRADE_POLICY}']", text[:SHOWN], fix),)
 
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuward import names
-from gpuward.controllers.keeping import kept
+from gpuward.controllers.keeping import kept, kept_problems
 from gpuward.controllers.rollouts import ActiveRollout, RolloutReader, annotation, governed, resumed_at
 from gpuward.crd import decode, validate
 from gpuward.crd.clusterpolicy import ClusterPolicy
@@ -98,7 +98,8 @@ def _active(view: PolicyView, typed: _Typed) -> ActivePolicy:
     policy, problems = typed
     if policy is None or problems:
         last = kept(view.body)
-        return ActivePolicy(view, policy, problems, msgspec.structs.replace(last.upgrades, admit=False), last_labels=last.labels)
+        upgrades = msgspec.structs.replace(last.upgrades, admit=False)
+        return ActivePolicy(view, policy, (*problems, *kept_problems(view.body)), upgrades, last_labels=last.labels)
     return ActivePolicy(view, policy, (), _upgrades(policy))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from gpuward.controllers.policies import PolicyReader
+from gpuward.controllers.policies import PolicyReader, kept_problems
 from gpuward.controllers.rollouts import ActiveRollout
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.record import format_time
@@ -58,6 +58,8 @@ class RolloutPolicyController:
         problems = [f"{active.rollout.title}: {problem}" for problem in active.rollout.problems]
         if active.resume_problem is not None and active.view is not None:
             problems.append(f"ClusterPolicy {active.view.name}: {active.resume_problem}")
+        if active.view is not None and active.rollout.problems:
+            problems += [f"ClusterPolicy {active.view.name}: {problem}" for problem in kept_problems(active.view.body)]
         return Statuses(actions, problems=tuple(problems))
 
     def report(self, snapshot: Snapshot, decision: Statuses, outcomes: Sequence[Outcome]) -> None:

@@ -7,8 +7,7 @@ were in force last, which the ClusterPolicy remembers, and under the defaults wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -17,12 +16,12 @@ from gpuward.crd import decode
 from gpuward.crd.rollout_conversion import rollout_problems, rollout_settings
 from gpuward.errors import PolicyError
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reading import read_time
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 
 RESUMED_FIELD = f"metadata.annotations['{names.RESUMED_AT}']"
-_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class ActiveRollout(msgspec.Struct, frozen=True):
@@ -92,7 +91,7 @@ def resumed_at(text: str) -> float:
     if not text:
         return 0.0
     try:
-        return float(msgspec.convert(text, _Moment).timestamp())
-    except msgspec.ValidationError:
+        return read_time(text)
+    except ValueError:
         fix = "write a time such as 2026-01-31T12:00:00Z, or let `gpuward resume` write it"
         raise PolicyError(RESUMED_FIELD, text, fix) from None

@@ -62,7 +62,12 @@ class Surroundings:
     async def run(self, observer: Observer, touch: Callable[[], None]) -> None:
         """Look whenever a policy in force changes, and again while something is missing. Ends only by cancellation."""
         while True:
-            wanted, rest = wanted_by(self._reader.read(observer.observe())), None
+            try:
+                wanted, rest = wanted_by(self._reader.read(observer.observe())), None
+            except Exception:  # what is in a policy must not end the operator, which can do much without
+                self._log.exception("The policies cannot be read")
+                await observer.changed(LOOK_AGAIN)
+                continue
             if wanted.versions:
                 if self._is_due(wanted):
                     await self._try_to_look(wanted)

@@ -43,7 +43,7 @@ class Answer:
         """Return the object as `kind`. Raises errors.ServerError when the body is not such an object."""
         try:
             return msgspec.json.decode(self.body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise errors.ServerError(f"the answer cannot be read: {error}") from error
 
 
@@ -324,7 +324,7 @@ def _accept(response: Response) -> Answer:
 def _decode_event(line: bytes) -> WatchEvent:
     try:
         return msgspec.json.decode(line, type=WatchEvent)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.Unreachable(f"the watch sent a line that is not an event: {error}") from error
 
 

@@ -92,7 +92,7 @@ def read_head(raw: bytes) -> Head:
     """Read kind and metadata. Raises errors.ServerError when they are not those of a Kubernetes object."""
     try:
         return _head_decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise errors.ServerError(f"the server sent an object whose metadata cannot be read: {error}") from error
 
 
@@ -108,6 +108,6 @@ def project(projection: Projection[Any, V], raw: bytes) -> Seen[V]:
     """Project an object. Raises errors.ServerError when not even its metadata can be read."""
     try:
         view = projection.view(raw)
-    except (errors.GpuwardError, ValueError, msgspec.MsgspecError) as error:
+    except (errors.GpuwardError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         return Seen(read_head(raw).identity, None, str(error) or type(error).__name__)
     return Seen(read_head(raw).identity if view is None else projection.identity(view), view)

@@ -6,12 +6,12 @@ Discovery restarts, crashes and gets upgraded, and then its labels go away for a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
 from gpuward import names
+from gpuward.model.reading import read_time
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import NodeView, PodView
 
@@ -83,7 +83,6 @@ def busy(node: NodeView, pods: Iterable[PodView], namespace: str) -> Kept | None
 def lost_since(node: NodeView, now: float) -> float:
     """Return since when discovery says that the node's GPUs are gone: what the node remembers, or now if that is no time past."""
     try:
-        moment = datetime.fromisoformat(node.annotations.get(names.DISCOVERY_LOST, ""))
+        return min(read_time(node.annotations.get(names.DISCOVERY_LOST, "")), now)
     except ValueError:
         return now
-    return moment.timestamp() if moment.tzinfo is not None and moment.timestamp() <= now else now

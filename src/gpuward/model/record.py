@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from gpuward.model.reading import MOST, Moment, read_json, seconds
 from gpuward.model.states import State
 
 
@@ -65,30 +66,26 @@ class Record(msgspec.Struct, frozen=True):
     """How often the node had to be emptied again because pods that use its GPUs came back before the driver was replaced."""
 
 
-_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time without a zone would be read in the zone of whoever reads it."""
-
-
 class _StoredFailure(msgspec.Struct, frozen=True):
     state: State
     cause: str
-    at: _Moment
+    at: Moment
     attempts: Annotated[int, msgspec.Meta(ge=1)] = 1
-    first: _Moment | None = None
+    first: Moment | None = None
     driver: str = ""
-    begun: _Moment | None = None
+    begun: Moment | None = None
 
 
 class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     state: State
-    since: _Moment
-    started: _Moment | None = None
+    since: Moment
+    started: Moment | None = None
     pods: tuple[str, ...] | None = None
     target: str = ""
     cordon: CordonOwner | None = None
     forced: bool = False
     failure: _StoredFailure | None = None
-    paused: _Moment | None = None
+    paused: Moment | None = None
     restart: str = ""
     returns: Annotated[int, msgspec.Meta(ge=0)] = 0
 
@@ -119,45 +116,37 @@ def _stored(failure: Failure) -> dict[str, Any]:
 
 
 def decode_record(text: str) -> Record:
-    """Return the record that an annotation holds.
+    """Return the record that an annotation holds; times and counts that nothing could be reckoned with are brought to some that can.
 
     Raises:
         ValueError: the text is not such a record; the message says where.
     """
-    try:
-        stored = msgspec.json.decode(text, type=_Stored)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    stored = read_json(text, _Stored)
     failure = stored.failure
     return Record(
         state=stored.state,
-        since=_seconds(stored.since),
-        started=_seconds(stored.started) if stored.started else 0.0,
+        since=seconds(stored.since),
+        started=seconds(stored.started) if stored.started else 0.0,
         pods=stored.pods,
         target=stored.target,
         cordon=stored.cordon,
         forced=stored.forced,
         failure=_failure(failure) if failure else None,
-        paused=_seconds(stored.paused) if stored.paused else 0.0,
+        paused=seconds(stored.paused) if stored.paused else 0.0,
         restart=stored.restart,
-        returns=stored.returns,
+        returns=min(stored.returns, MOST),
     )
 
 
 def _failure(stored: _StoredFailure) -> Failure:
-    first, begun = (_seconds(moment) if moment else 0.0 for moment in (stored.first, stored.begun))
-    return Failure(stored.state, stored.cause, _seconds(stored.at), stored.attempts, first, stored.driver, begun)
+    first, begun = (seconds(moment) if moment else 0.0 for moment in (stored.first, stored.begun))
+    attempts = min(stored.attempts, MOST)
+    return Failure(stored.state, stored.cause, seconds(stored.at), attempts, first, stored.driver, begun)
 
 
-def _seconds(moment: datetime) -> float:
-    try:
-        seconds = moment.astimezone(UTC).timestamp()
-        format_time(seconds)
-    except (OverflowError, ValueError) as error:
-        raise ValueError(f"{moment.isoformat()} is outside the years 1 to 9999 of UTC") from error
-    return seconds
+_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 def format_time(instant: float) -> str:
-    """Return RFC 3339 text in UTC with milliseconds."""
-    return datetime.fromtimestamp(instant, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Return RFC 3339 text in UTC with milliseconds; a time that nobody will live to see is the last one that can be written."""
+    return datetime.fromtimestamp(min(instant, _LAST), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

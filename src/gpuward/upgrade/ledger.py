@@ -15,6 +15,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, GrantNodes
+from gpuward.model.reading import read_json
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
 from gpuward.upgrade.walk import Path
@@ -63,8 +64,8 @@ def withdraw(path: Path) -> Path:
 def read_grants(text: str) -> Mapping[str, str]:
     """Return the grants that the Lease's annotation holds; garbage grants nothing."""
     try:
-        return msgspec.json.decode(text, type=dict[str, str])
-    except msgspec.MsgspecError:
+        return read_json(text, dict[str, str])
+    except ValueError:
         return {}
 
 
