@@ -14,7 +14,7 @@ from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
-from gpuward.model.views import DaemonSetView, Owner
+from gpuward.model.views import Owner
 from tests import build
 
 NOW = build.NOW
@@ -47,9 +47,9 @@ def test_each_policy_has_slots_of_its_own() -> None:
 def test_a_policy_about_which_nothing_can_be_decided_holds_its_own_nodes_only() -> None:
     planner, snapshot = Planner(), pools()
     nonsense: Any = None
-    broken = DaemonSetView("gpu-operator", "x", uid="uid-x", owner=Owner("NVIDIADriver", "a", "uid-a"), node_selector=nonsense)
+    broken = msgspec.structs.replace(A, max_unavailable=nonsense)
     before = planner.decide(snapshot, [A, B], NOW)
-    plan = planner.decide(msgspec.structs.replace(snapshot, daemonsets=(broken, *snapshot.daemonsets)), [A, B], NOW)
+    plan = planner.decide(snapshot, [broken, B], NOW)
     assert set(planner.troubles) == {"a"}
     assert {action.lane for action in plan.actions} == {action.lane for action in before.actions if action.lane in ("n2", "n3")}
     assert plan.nodes.keys() == before.nodes.keys()

@@ -161,7 +161,7 @@ def test_the_rest_of_a_refused_pod_is_not_prolonged_by_a_clock_that_is_set_back(
     protected, memory = gpu_pod(), Memory()
     snapshot = cluster([DELETING], [OLD, protected], refusals={protected.uid: Refusal(NOW, 3, "no")})
     assert decide(snapshot, policy(), NOW + 1, memory).actions == ()
-    (again,) = decide(snapshot, policy(), NOW - 200, memory).actions
+    *_, again = decide(snapshot, policy(), NOW - 200, memory).actions
     assert isinstance(again, EvictPod)
 
 

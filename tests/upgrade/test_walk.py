@@ -12,7 +12,8 @@ from gpuward.model.record import CordonOwner, Record, decode_record
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.step import STEPS, Move, Rest, step
-from gpuward.upgrade.walk import Path, actions_of, begin, take, walk
+from gpuward.upgrade.walk import Path, begin, take, walk
+from gpuward.upgrade.writing import actions_of
 from tests import build
 from tests.build import ADMITTED, NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade.one import ask, facts

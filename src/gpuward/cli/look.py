@@ -96,7 +96,7 @@ class Look:
         """
         snapshot = self.cluster.observe()
         drivers = self.reader.read(snapshot)
-        now = max(latest(snapshot), leader.now if self.client.date is not None else 0.0)
+        now = leader.now if self.client.date is not None else latest(snapshot)
         for policy in drivers.upgrades:
             snapshot = foreseen(snapshot, policy, now)
         return Picture(snapshot, drivers, shown(Planner().decide(snapshot, drivers.upgrades, now)), now)

@@ -29,7 +29,7 @@ IN_PASSING: Final = frozenset({
 """Reasons that every node has for a while."""
 TO_LOOK_AT: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
-    Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.UNDECIDED,
+    Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.UNDECIDED, Reason.WRITE_REFUSED, Reason.COMES_BACK,
 })
 """Reasons that do not end without a person."""
 

@@ -16,7 +16,6 @@ from gpuward.model.views import PodView
 from gpuward.ports import Observer
 from gpuward.wire.pods import keep_pods
 
-
 AFTER_TROUBLE: Final = 30.0
 """Seconds until policies that could not be read are read again unasked."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -14,6 +14,7 @@ from gpuward.labels.policy import label_policy, remembered_policy
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import Action
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView
 from gpuward.ports import Outcome
 
 NAMED = 10
@@ -41,11 +42,14 @@ class LabelController:
 
     name = "controllers.NodeLabeling"
 
-    def __init__(self, reader: DriverReader) -> None:
+    def __init__(self, reader: DriverReader, tell: Callable[[NodeView, str], None] = lambda node, message: None) -> None:
+        """Take the reader of policies, and what reports an event about a node."""
         self._reader = reader
         self._log = structlog.get_logger(source=self.name)
         self._kept: Mapping[str, Kept] = {}
         self._settled = Settled()
+        self._troubles: Mapping[str, str] = {}
+        self._tell = tell
 
     def decide(self, snapshot: Snapshot, now: float) -> Labels:
         """Return a patch for each node whose labels differ from what they should be."""
@@ -80,3 +84,9 @@ class LabelController:
                 self._log.warning("Discovery sees no GPU on nodes that had some; their operands stay", why=str(why),
                                   nodes=fresh[:NAMED], count=len(fresh))
         self._kept = kept
+        for name, trouble in decision.labelling.troubles.items():
+            if self._troubles.get(name) != trouble and (node := snapshot.nodes.get(name)) is not None:
+                message = f"its labels could not be decided about, which is a bug in gpuward: {trouble}"
+                self._log.warning("Skipping node", node=name, reason=message)
+                self._tell(node, message)
+        self._troubles = decision.labelling.troubles

@@ -34,10 +34,11 @@ from gpuward.kube.endless import endless
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
 from gpuward.kube.ledger import LeaseLedger
 from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
+from gpuward.kube.servertime import ServerClock
 from gpuward.kube.watcher import Watcher
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import PodView, Ref
+from gpuward.model.views import NodeView, PodView, Ref
 from gpuward.ports import Clock
 from gpuward.upgrade.leaving import pods_to_leave
 from gpuward.upgrade.variable import heeds_variable, spares_default_runtime
@@ -70,6 +71,8 @@ class Operator:
         candidate: Candidate | None = None,
     ) -> None:
         random = Random(settings.seed)
+        clock = ServerClock(clock)
+        client.heard = clock.heard
         self._acting, self._clock = acting, clock
         self.metrics = Metrics(self._leads)
         self.reader = PolicyReader()
@@ -87,11 +90,12 @@ class Operator:
         rollouts = RolloutPolicyController(self.reader)
         watcher = self.cluster.watcher()
         self.upgrade.observers += [HoldEvents(self.events).planned, partial(_tell, policies, watcher)]
+        labels = LabelController(self.drivers, partial(_warn, self.events))
         leads = self._leads
         self._loops: list[Loop[Any]] = [
             Loop(policies, watcher, self.executor, clock, acting=leads, pace=LEISURELY),
             Loop(drivers, self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
-            Loop(LabelController(self.drivers), self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
+            Loop(labels, self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
             Loop(rollouts, self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
             Loop(self.upgrade, self.cluster.watcher(counts=False), self.executor, clock, acting=leads),
         ]
@@ -161,6 +165,11 @@ class Operator:
             self._log.info("Writing events again")
         else:
             self._log.warning("Cannot write events", error=str(error))
+
+
+def _warn(events: EventRecorder, node: NodeView, message: str) -> None:
+    """Report an event about what is wrong with a node."""
+    events.record(About("v1", "Node", node.name, node.uid), WARNING, names.HELD_EVENT_REASON, message)
 
 
 def _tell(policies: ClusterPolicyController, watcher: Watcher, _: Snapshot, plan: Plan) -> None:

@@ -12,6 +12,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.judging import Memory
+from gpuward.upgrade.ledger import fitting
 
 AFTER_TROUBLE = 30.0
 """Seconds until a decision that failed is tried again unasked."""
@@ -66,8 +67,9 @@ def merged(plans: Iterable[Plan]) -> Plan:
 def _granted(actions: Iterable[Action], in_progress: int) -> tuple[Action, ...]:
     """Return one entry into the ledger for all. Grants without meaning wait for company while any rollout goes on."""
     grants = [action for action in actions if isinstance(action, GrantNodes)]
-    add = {name: stamp for each in grants for name, stamp in each.add.items()}
+    add = fitting((name, stamp) for each in grants for name, stamp in each.add.items())
     drop = tuple(sorted({name for each in grants for name in each.drop} - add.keys()))
-    if not add and (in_progress or not drop):
+    urgent = any(each.urgent for each in grants)
+    if not add and not urgent and (in_progress or not drop):
         return ()
-    return (GrantNodes(add, drop, why=next(each.why for each in grants if each.add or not add)),)
+    return (GrantNodes(add, drop, next(each.why for each in grants if each.add or not add), urgent and not add),)

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from gpuward.controllers.policies import PolicyReader, kept_problems
+from gpuward.controllers.keeping import kept_problems
+from gpuward.controllers.policies import PolicyReader
 from gpuward.controllers.rollouts import ActiveRollout
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.record import format_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuward import errors
+from gpuward import errors, names
 from gpuward.execute.world import World, settle_after
 from gpuward.kube import resources
 from gpuward.model.actions import PatchNode
@@ -20,14 +20,25 @@ async def patch_node(world: World, action: PatchNode) -> None:
         errors.Conflict: something that the decision was made on has changed.
     """
     cache = world.cluster.nodes
+    is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations
     try:
         answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, operations(action))
     except errors.GpuwardError as error:
         await settle_after(error, world, resources.NODES, cache, action.node.name)
+        if is_upgrade and _is_refusal(error):
+            world.cluster.wrote(action.node, world.clock.now(), str(error))
         raise
     cache.learn(answer.body)
+    if is_upgrade:
+        world.cluster.wrote(action.node, world.clock.now(), "")
     for event in action.events:
         world.events.event("Node", action.node, event.message, warning=event.warning)
+
+
+def _is_refusal(error: errors.GpuwardError) -> bool:
+    """Tell whether the API server does not want this very write: not where others came first, or it has too much to do."""
+    passing = (errors.Conflict, errors.NotFound, errors.TooManyRequests, errors.Unauthorized)
+    return isinstance(error, errors.ApiError) and not isinstance(error, passing)
 
 
 def operations(action: PatchNode) -> list[Operation]:

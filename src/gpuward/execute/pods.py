@@ -31,7 +31,7 @@ async def evict_pod(world: World, action: EvictPod) -> None:
         cluster.refused(ref, world.clock.now(), str(error))
         raise
     else:
-        cluster.accepted(ref)
+        cluster.accepted(ref, world.clock.now())
         cluster.pods.overlay(key, ref.uid, _as_deleting, lambda pod: pod.deleting)
 
 
@@ -59,6 +59,7 @@ async def delete_pod(world: World, action: DeletePod) -> None:
             cluster.refused(ref, world.clock.now(), str(error))
         raise
     else:
+        cluster.accepted(ref, world.clock.now())
         cluster.pods.deleted(key, ref.uid, answer.body)
 
 

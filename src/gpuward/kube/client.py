@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from gpuward.kube.resources import GVR, PODS
 from gpuward.kube.stats import RequestStats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpuward.kube.transport import Response, Transport
 
@@ -119,15 +120,11 @@ class Client:
         self.transport = transport
         self.timeout = timeout
         self.stats = RequestStats()
+        self.heard: Callable[[float, float], None] = lambda date, asked: None
+        """Called with the server's time in each answer, and the event loop's when it was asked for; see `servertime`."""
+        self.date: float | None = None
+        """The server's time of its last answer, watches aside, in Unix seconds; None where it does not tell."""
         self._date = ""
-
-    @property
-    def date(self) -> float | None:
-        """Return the server's time of its last answer, watches aside, in Unix seconds; None where it does not tell."""
-        try:
-            return parsedate_to_datetime(self._date).timestamp()
-        except ValueError:
-            return None
 
     async def get(self, resource: GVR, name: str, namespace: str = "") -> Answer:
         """Read one object with a quorum read: never older than any write that was answered before."""
@@ -303,6 +300,7 @@ class Client:
     ) -> Answer:
         if query is None and verb == "patch":
             query = MANAGED
+        asked = asyncio.get_running_loop().time()
         try:
             response = await self.transport.request(
                 METHODS[verb], path, query=query, body=body, content_type=content_type, timeout=self.timeout
@@ -311,8 +309,19 @@ class Client:
             self.stats.count(verb, label, 0)
             raise
         self.stats.count(verb, label, response.status)
-        self._date = response.header("Date") or self._date
+        self._note_date(response.header("Date") or "", asked)
         return _accept(response)
+
+    def _note_date(self, text: str, asked: float) -> None:
+        """Take the time in an answer; most answers have the same as the one before."""
+        if text and text != self._date:
+            self._date = text
+            try:
+                self.date = parsedate_to_datetime(text).timestamp()
+            except (ValueError, OverflowError):
+                self.date = None
+        if text and self.date is not None:
+            self.heard(self.date, asked)
 
 
 def _accept(response: Response) -> Answer:

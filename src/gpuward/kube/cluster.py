@@ -20,19 +20,20 @@ from gpuward.kube.arrival import absence
 from gpuward.kube.cache import Cache, Change
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.endless import endless
+from gpuward.kube.memory import Memory
 from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
 from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
 from gpuward.kube.watcher import Sleepers, Watcher, only_counts
 from gpuward.model.budgets import BudgetView
-from gpuward.model.snapshot import Applied, Refusal, Snapshot
+from gpuward.model.snapshot import Applied, Snapshot
 from gpuward.model.views import ClaimView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.claims import claim_view, with_claims
 from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
-from gpuward.wire.policies import policy_view
+from gpuward.wire.policies import oldest_first, policy_view
 
 Place = tuple[str, str]
 Report = Callable[[GVR, errors.GpuwardError | None], None]
@@ -90,9 +91,10 @@ class Cluster:
         self.claims = Cache(Projection(BY_PLACE, claim_view, _place, _same))
         self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
         self._applied: dict[tuple[str, str, str], Applied] = {}
-        self._refusals: dict[str, Refusal] = {}
+        self._memory = Memory()
         self.grants: Mapping[str, str] | None = None
         """The ledger of admissions, where one is kept. Change it through `granted`."""
+        self._inherited: frozenset[str] = frozenset()
         self._on_node: dict[str, tuple[PodView, ...]] = {}
         self._regroup: set[str] = set()
         self._snapshot: Snapshot | None = None
@@ -237,9 +239,7 @@ class Cluster:
 
     def _look(self, unsettled: frozenset[str]) -> Snapshot:
         self._group_pods()
-        if self._refusals:
-            alive = {pod.uid for pod in self.pods.values()}
-            self._refusals = {uid: refusal for uid, refusal in self._refusals.items() if uid in alive}
+        (memory := self._memory).forget(self.pods, self.nodes)
         return Snapshot(
             namespace=self.namespace,
             nodes=dict(self.nodes.items()),
@@ -247,13 +247,16 @@ class Cluster:
             daemonsets=tuple(self.daemonsets.values()),
             revisions=tuple(self.revisions.values()),
             budgets=tuple(self.budgets.values()),
-            policies=_oldest_first(self.policies),
-            rollout_policies=_oldest_first(self.rollout_policies),
-            drivers=_oldest_first(self.drivers),
+            policies=oldest_first(self.policies.values()),
+            rollout_policies=oldest_first(self.rollout_policies.values()),
+            drivers=oldest_first(self.drivers.values()),
             owned=self._owned_views(),
             applied=dict(self._applied),
-            refusals=dict(self._refusals),
+            refusals=dict(memory.refusals),
+            evicted=memory.evicted,
+            refused_writes=dict(memory.refused_writes),
             grants=self.grants,
+            inherited=self._inherited,
             unsettled=unsettled,
             unlisted=self._unlisted(),
         )
@@ -288,25 +291,31 @@ class Cluster:
 
     def refused(self, pod: Ref, at: float, message: str) -> None:
         """Take it that the eviction API refused a pod at a time, and wake everybody."""
-        before = self._refusals.get(pod.uid)
-        self._refusals[pod.uid] = Refusal(at, before.count + 1 if before else 1, message)
+        self._memory.refuse(pod.uid, at, message)
         self.touch()
+
+    def wrote(self, node: Ref, at: float, refusal: str) -> None:
+        """Take it how an upgrade's write to a node ended: with what it was refused, if it was."""
+        if self._memory.wrote(node.uid, at, refusal):
+            self.touch()
 
     def _try_refused_soon(self, changes: list[Change[Place, BudgetView]]) -> None:
         """Begin the back-off of refused pods anew where their budget has more room than before."""
         roomier = [new for _, old, new in changes if new is not None and new.allowed > (old.allowed if old else 0)]
-        for pod in self.pods.values() if roomier and self._refusals else ():
-            if pod.uid in self._refusals and any(budget.covers(pod) for budget in roomier):
-                self._refusals[pod.uid] = msgspec.structs.replace(self._refusals[pod.uid], count=1)
+        if roomier and self._memory.refusals:
+            self._memory.begin_anew(pod.uid for pod in self.pods.values() if any(budget.covers(pod) for budget in roomier))
 
-    def granted(self, grants: Mapping[str, str]) -> None:
-        """Take it that the ledger of admissions holds these nodes, and wake everybody."""
+    def granted(self, grants: Mapping[str, str], *, read: bool = False) -> None:
+        """Take it that the ledger holds these nodes, and wake everybody. One that was read anew may have others' grants."""
         self.grants = grants
+        self._inherited = frozenset(grants) if read else self._inherited & grants.keys()
         self.touch()
 
-    def accepted(self, pod: Ref) -> None:
-        """Forget that a pod was refused: it goes now."""
-        self._refusals.pop(pod.uid, None)
+    def accepted(self, pod: Ref, at: float) -> None:
+        """Take it that a pod goes now."""
+        self._memory.refusals.pop(pod.uid, None)
+        if (view := self.pods.get((pod.namespace, pod.name))) is not None and pod.namespace != self.namespace:
+            self._memory.evict(view, (one for one in self.pods.by("node", view.node) if one.owner == view.owner), at)
         self._snapshot = None
 
     def applied(self, kind: str, ref: Ref, last: Applied | None) -> None:
@@ -318,11 +327,8 @@ class Cluster:
         self._snapshot = None
 
     def _owned_views(self) -> dict[tuple[str, str, str], OwnedView]:
-        views = {
-            (kind, view.namespace, view.name): view
-            for kind, cache in self.owned.items()
-            for view in cache.values()
-        }
+        views = {(kind, view.namespace, view.name): view
+                 for kind, cache in self.owned.items() for view in cache.values()}
         for ds in self.daemonsets.values():
             if ds.owner is not None and ds.owner.kind in names.OWNER_KINDS:
                 views["DaemonSet", ds.namespace, ds.name] = OwnedView("DaemonSet", ds.namespace, ds.name, ds.uid, ds.version,
@@ -331,8 +337,7 @@ class Cluster:
 
     def _unsettled(self) -> frozenset[str]:
         """Return the nodes about which, or about one of whose pods, something is not known."""
-        pods = (self.pods.get(place) for place in self.pods.uncertain)
-        return self.nodes.uncertain | {pod.node for pod in pods if pod is not None}
+        return self.nodes.uncertain | {pod.node for pod in map(self.pods.get, self.pods.uncertain) if pod is not None}
 
     # Waking.
 
@@ -382,10 +387,6 @@ class Cluster:
             cache.settle(key, None, mark)
         else:
             cache.settle(key, answer.body, mark)
-
-
-def _oldest_first(cache: Cache[str, PolicyView]) -> tuple[PolicyView, ...]:
-    return tuple(sorted(cache.values(), key=lambda policy: (policy.created, policy.name)))
 
 
 def _owned_cache(kind: str) -> Cache[Place, OwnedView]:

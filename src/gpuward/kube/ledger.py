@@ -79,12 +79,12 @@ class LeaseLedger:
             raise
         if not self._wanted.is_set():
             self._stale = False
-            self._take(lease)
+            self._take(lease, read=True)
 
-    def _take(self, lease: Mapping[str, Any]) -> None:
+    def _take(self, lease: Mapping[str, Any], *, read: bool = False) -> None:
         self._annotations = (lease.get("metadata") or {}).get("annotations")
         self._known.set()
-        self._cluster.granted(read_grants((self._annotations or {}).get(names.ADMISSIONS, "{}")))
+        self._cluster.granted(read_grants((self._annotations or {}).get(names.ADMISSIONS, "{}")), read=read)
 
     async def change(self, add: Mapping[str, str], drop: Collection[str]) -> None:
         """Enter nodes and take others out.

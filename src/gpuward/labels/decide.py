@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,6 +31,8 @@ class Labelling(msgspec.Struct, frozen=True):
     """When time alone changes the decision."""
     kept: Mapping[str, Kept] = {}
     """Nodes that keep their operands though discovery sees no GPU there, and why."""
+    troubles: Mapping[str, str] = {}
+    """Nodes about whose labels nothing could be decided, and why."""
 
 
 def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: Settled | None = None) -> Labelling:
@@ -39,29 +43,49 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
     settled = settled or Settled()
     settled.prepare(snapshot, policy)
     nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
-    outage: bool | None = None
-    patches: list[PatchNode | None] = []
-    losses: dict[str, Loss] = {}
+    outage = cache(lambda: is_outage(snapshot.nodes.values()))
+    found: list[_Found] = []
+    troubles: dict[str, str] = {}
     for node in nodes:
         pods = snapshot.pods.get(node.name, ())
         if settled.holds(node, pods):
             continue
-        if is_lost(node):
-            outage = is_outage(snapshot.nodes.values()) if outage is None else outage
-            loss = judge_loss(
-                node, pods, outage=outage, grace=policy.discovery_grace, now=now, namespace=snapshot.namespace
-            )
-            losses[node.name] = loss
-            patches.append(_keep(node, loss) if loss.kept else _patch(node, policy, pods))
-        elif has_gpu(node) or not busy(node, pods, snapshot.namespace):
-            patches.append(patch := _patch(node, policy, pods))
-            if patch is None:
-                settled.add(node, pods)
+        try:
+            found.append(one := _decide(node, pods, snapshot.namespace, policy, now, outage))
+        except Exception as error:  # a bug that one node brings to light must not stop the labels of the others
+            troubles[node.name] = f"{type(error).__name__}: {error}"
+            continue
+        if one.settled:
+            settled.add(node, pods)
+    losses = {one.node: one.loss for one in found if one.loss is not None}
     return Labelling(
-        patches=tuple(patch for patch in patches if patch is not None),
+        patches=tuple(one.patch for one in found if one.patch is not None),
         wake_at=min((loss.until for loss in losses.values() if loss.until is not None), default=None),
         kept={name: loss.kept for name, loss in losses.items() if loss.kept},
+        troubles=troubles,
     )
+
+
+class _Found(NamedTuple):
+    """Hold what was decided about one node."""
+
+    node: str
+    patch: PatchNode | None = None
+    loss: Loss | None = None
+    settled: bool = False
+    """Whether its labels are right, whatever time it is."""
+
+
+def _decide(
+    node: NodeView, pods: Sequence[PodView], namespace: str, policy: LabelPolicy, now: float, outage: Callable[[], bool]
+) -> _Found:
+    if is_lost(node):
+        loss = judge_loss(node, pods, outage=outage(), grace=policy.discovery_grace, now=now, namespace=namespace)
+        return _Found(node.name, _keep(node, loss) if loss.kept else _patch(node, policy, pods), loss)
+    if has_gpu(node) or not busy(node, pods, namespace):
+        patch = _patch(node, policy, pods)
+        return _Found(node.name, patch, settled=patch is None)
+    return _Found(node.name)
 
 
 def _keep(node: NodeView, loss: Loss) -> PatchNode | None:

@@ -122,6 +122,8 @@ class GrantNodes(msgspec.Struct, frozen=True, tag=True):
     add: Mapping[str, str] = {}
     drop: tuple[str, ...] = ()
     why: str = ""
+    urgent: bool = False
+    """Whether it must not wait for company: a grant that is dropped would mean something again."""
 
     @property
     def lane(self) -> str:

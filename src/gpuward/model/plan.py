@@ -36,6 +36,7 @@ class Reason(StrEnum):
     JOBS_RUNNING = "JobsRunning"
     EVICTING = "Evicting"
     EVICTION_REFUSED = "EvictionRefused"
+    COMES_BACK = "ComesBack"
     KILLING = "Killing"
     DRIVER_STOPPING = "DriverStopping"
     DRIVER_STARTING = "DriverStarting"
@@ -50,6 +51,7 @@ class Reason(StrEnum):
     TWO_DRIVER_PODS = "TwoDriverPods"
     MAINTENANCE = "Maintenance"
     METADATA_BEHIND = "MetadataBehind"
+    WRITE_REFUSED = "WriteRefused"
     UNDECIDED = "Undecided"
 
 

@@ -17,6 +17,9 @@ import msgspec
 from gpuward.model.reading import MOST, Moment, read_json, seconds
 from gpuward.model.states import State
 
+AGREEMENT = 2.0
+"""Seconds by which the clocks of two leaders may differ though both agree with the API server's, which tells whole seconds."""
+
 
 class CordonOwner(StrEnum):
     """Say who made a node unschedulable."""
@@ -116,7 +119,7 @@ def _stored(failure: Failure) -> dict[str, Any]:
 
 
 def decode_record(text: str) -> Record:
-    """Return the record that an annotation holds; times and counts that nothing could be reckoned with are brought to some that can.
+    """Return the record that an annotation holds; times and counts are brought to what can be reckoned with.
 
     Raises:
         ValueError: the text is not such a record; the message says where.
@@ -135,6 +138,20 @@ def decode_record(text: str) -> Record:
         paused=seconds(stored.paused) if stored.paused else 0.0,
         restart=stored.restart,
         returns=min(stored.returns, MOST),
+    )
+
+
+def not_ahead(record: Record, now: float) -> Record:
+    """Return a record whose times are past: what was written by a clock that was ahead counts from now on."""
+    failure = record.failure
+    latest = max(record.since, record.started, record.paused, *((failure.at, failure.first, failure.begun) if failure else ()))
+    if latest <= now + AGREEMENT:
+        return record
+    if failure is not None:
+        at, first, begun = (min(moment, now) for moment in (failure.at, failure.first, failure.begun))
+        failure = msgspec.structs.replace(failure, at=at, first=first, begun=begun)
+    return msgspec.structs.replace(
+        record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure
     )
 
 

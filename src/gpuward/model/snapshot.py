@@ -18,6 +18,17 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
 
 
+class Evicted(msgspec.Struct, frozen=True):
+    """Remember that pods of one owner were evicted from one node. Losing it costs one early eviction: it lives in memory."""
+
+    at: float
+    """When that began, or when pods that had come back were evicted last."""
+    there: tuple[str, ...]
+    """The uids of the owner's pods that were there then; others have come since."""
+    returns: int = 0
+    """How often pods that had come back have been evicted."""
+
+
 class Applied(msgspec.Struct, frozen=True):
     """Remember the hash of what gpuward last applied, and which version of the object that made."""
 
@@ -50,9 +61,15 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What the API server last answered when gpuward wrote them; lost in a restart, which costs one read of each."""
     refusals: Mapping[str, Refusal] = {}
     """Refused evictions by pod uid."""
+    evicted: Mapping[str, Mapping[str, Evicted]] = {}
+    """Owners of which pods were evicted lately: by node, and then by the owner's uid."""
+    refused_writes: Mapping[str, Refusal] = {}
+    """Nodes that the API server refuses to change, by uid, with how often it has refused an upgrade's write in a row."""
     unsettled: frozenset[str] = frozenset()
     """Nodes whose last write has an outcome that is not known yet; nothing is decided about them."""
     grants: Mapping[str, str] | None = None
     """Nodes that a leader was granted to start, with their stamps (`gpuward.upgrade.ledger`); None where nobody else can lead."""
+    inherited: frozenset[str] = frozenset()
+    """Nodes that were granted already when this process began to lead: an earlier leader's patch may be on its way."""
     unlisted: Mapping[str, str] = {}
     """Kinds whose objects are not known, and why if that is known: nothing is decided about objects of these kinds."""

@@ -104,6 +104,8 @@ class PodView(msgspec.Struct, frozen=True):
     """The ResourceClaims of its namespace that it uses; a snapshot's `uses_gpu` tells whether one of them is for GPUs."""
     empty_dir: bool = False
     mirror: bool = False
+    tolerates_cordon: bool = False
+    """Whether the scheduler would put it on a node that is cordoned."""
     priority: int = 0
     grace: float = 30.0
     """Seconds that it may take to end once it is asked to."""

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from gpuward import names
 from gpuward.model.budgets import BudgetView
-from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.snapshot import Evicted, Refusal, Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 
 RECORDED: Final = (names.NVIDIA_GROUP + "/", names.GPUWARD_GROUP + "/")
@@ -49,7 +49,10 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     revisions: Table[RevisionView] = Table()
     budgets: Table[BudgetView] = Table()
     refusals: Mapping[str, Refusal] | UnsetType = UNSET
+    evicted: Mapping[str, Mapping[str, Evicted]] | UnsetType = UNSET
+    refused_writes: Mapping[str, Refusal] | UnsetType = UNSET
     unsettled: frozenset[str] | UnsetType = UNSET
+    inherited: frozenset[str] | UnsetType = UNSET
     grants: Mapping[str, str] | UnsetType | None = UNSET
 
 
@@ -67,7 +70,10 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         revisions=_listed(before.revisions, after.revisions),
         budgets=_listed(before.budgets, after.budgets),
         refusals=_whole(before.refusals, after.refusals),
+        evicted=_whole(before.evicted, after.evicted),
+        refused_writes=_whole(before.refused_writes, after.refused_writes),
         unsettled=_whole(before.unsettled, after.unsettled),
+        inherited=_whole(before.inherited, after.inherited),
         grants=_whole(before.grants, after.grants),
     )
 

@@ -13,6 +13,9 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 from gpuward.recording.changes import MERGED, NOTHING, Changes, Table, V
 
+_WHOLE = ("namespace", "refusals", "evicted", "refused_writes", "unsettled", "inherited", "grants")
+"""What changes hold whole."""
+
 
 class Facts:
     """Hold the facts as of the last change. Views that did not change stay the same objects."""
@@ -38,14 +41,8 @@ class Facts:
         self._daemonsets = _ordered(_apply(self._daemonsets, changes.daemonsets), changes.daemonsets)
         self._revisions = _ordered(_apply(self._revisions, changes.revisions), changes.revisions)
         self._budgets = _ordered(_apply(self._budgets, changes.budgets), changes.budgets)
-        rest = self._rest
-        self._rest = msgspec.structs.replace(
-            rest,
-            namespace=rest.namespace if changes.namespace is UNSET else changes.namespace,
-            refusals=rest.refusals if changes.refusals is UNSET else changes.refusals,
-            unsettled=rest.unsettled if changes.unsettled is UNSET else changes.unsettled,
-            grants=rest.grants if changes.grants is UNSET else changes.grants,
-        )
+        whole = {field: value for field in _WHOLE if (value := getattr(changes, field)) is not UNSET}
+        self._rest = msgspec.structs.replace(self._rest, **whole)
 
     def snapshot(self) -> Snapshot:
         """Return the facts, frozen."""

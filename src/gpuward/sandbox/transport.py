@@ -7,6 +7,7 @@ Tests make it misbehave: `interfere` stands between the client and the server an
 from __future__ import annotations
 
 import asyncio
+from email.utils import formatdate
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -57,7 +58,7 @@ class InProcessTransport:
         try:
             async with asyncio.timeout(timeout if self.latency else None):
                 await asyncio.sleep(self.latency / 2)
-                answer = self._handle(request)
+                answer, at = self._handle(request), asyncio.get_running_loop().time()
                 if self.latency:
                     await asyncio.sleep(self.latency / 2)
         except TimeoutError:
@@ -65,7 +66,7 @@ class InProcessTransport:
         if isinstance(answer, Stream):
             answer.close()
             raise errors.BadRequest("a watch was asked for where one answer is expected")
-        return Response(answer.status, answer.headers, answer.body)
+        return Response(answer.status, {**answer.headers, "Date": formatdate(at, usegmt=True)}, answer.body)
 
     async def stream(self, path: str, *, query: Mapping[str, str], idle_timeout: float) -> AsyncIterator[bytes]:
         """Yield a watch's lines; raise `errors.ApiError` when refused, `errors.Unreachable` when broken or silent too long."""

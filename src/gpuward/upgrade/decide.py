@@ -16,7 +16,7 @@ from gpuward import names
 from gpuward.model.actions import Action, PatchNode
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.upgrade import emptying, finishing, queueing, replacing, resting  # noqa: F401  importing the steps registers them
@@ -24,17 +24,21 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import FLEET_GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of
 from gpuward.upgrade.gathering import concerns
-from gpuward.upgrade.judging import Judged, Memory, judge
-from gpuward.upgrade.ledger import MOST_GRANTS, grant, may_be_granted, open_grants, withdraw
-from gpuward.upgrade.queueing import admission
+from gpuward.upgrade.judging import Judged, Memory, held_on_error, undecided
+from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
+from gpuward.upgrade.queueing import Turn, admission
+from gpuward.upgrade.refused import overdue, refused, rests
 from gpuward.upgrade.resting import unfinished
 from gpuward.upgrade.standing_down import stand_down
-from gpuward.upgrade.walk import Path, actions_of, begin, pause, remember, take, walk
+from gpuward.upgrade.walk import Path, begin, pause, remember, take, walk
+from gpuward.upgrade.writing import patch_of
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
 
 _AT_REST = frozenset({State.UNKNOWN, State.DONE})
+_ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
+"""Reasons for which a node that waits is passed over."""
 
 Advance = Callable[[NodeFacts, UpgradePolicy, float], Path]
 
@@ -46,7 +50,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     """
     memory = memory or Memory()
     step = _advance if policy.auto_upgrade else _stand_by if policy.absent else _finish_only
-    granted = open_grants(snapshot)
+    granted = open_grants(snapshot, now)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: step(node, policy, now), granted)
     fleet = fleet_of((node.standing for node in nodes), snapshot.unsettled | granted, now)
     if policy.auto_upgrade:
@@ -54,41 +58,53 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
         fleet = fleet.under(snapshot.budgets, under_way, memory.coverage)
         admitted = _admit(nodes, fleet, snapshot, policy, now, granted)
         goes_on = bool(admitted.started or admitted.held or fleet.in_progress)
-        return _plan(nodes, admitted, policy, grant(snapshot, admitted.wanted, goes_on))
-    return _plan(nodes, _Admission(fleet, _withdrawn(nodes, snapshot, granted)), policy, _labels_to_drop(snapshot, policy, nodes))
+        return _plan(nodes, admitted, policy, grant(snapshot, admitted.wanted, goes_on, now))
+    admitted = _Admission(fleet, _withdrawn(nodes, snapshot, granted, now))
+    return _plan(nodes, admitted, policy, _labels_to_drop(snapshot, policy, nodes))
 
 
-def _withdrawn(nodes: Iterable[Judged], snapshot: Snapshot, granted: frozenset[str]) -> dict[str, Path]:
+def _withdrawn(
+    nodes: Iterable[Judged], snapshot: Snapshot, granted: frozenset[str], now: float
+) -> dict[str, Callable[[], Path]]:
     """Return the nodes that were granted and are not going to be started, where nothing that is done about them says so."""
     known = granted - snapshot.unsettled
     return {
-        node.before.node.name: withdraw(node.path) for node in nodes
+        node.before.node.name: partial(withdraw, node.path) for node in nodes
         if node.before.node.name in known and node.quiet and (not node.waits or node.hold is not None)
+        and not rests(node.before.refused, now)
     } if known else {}
 
 
 def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.node.state is None:
         return Path(node, hold=Hold(Reason.UNKNOWN_STATE, {"label": node.node.upgrade_label}))
-    path = _held_on_error(node, lambda: walk(begin(node, now), policy, now))
-    if path.hold is not None and path.node.state in IN_PROGRESS and not node.node.ready:
+    path = walk(begin(node, now), policy, now)
+    if node.refused is not None:
+        path = _retried(path, node, node.refused, policy, now)
+    stands_still = path.hold is not None and path.hold.reason is not Reason.WRITE_REFUSED
+    if stands_still and path.node.state in IN_PROGRESS and not node.node.ready:
         return msgspec.structs.replace(path, hold=Hold(Reason.NODE_NOT_READY, {}, path.node.record.since))
     return path
 
 
-def _held_on_error(node: NodeFacts, decision: Callable[[], Path]) -> Path:
-    """Hold a node about which the decision fails: a bug that one node brings to light must not stop the others."""
-    try:
-        return decision()
-    except Exception as error:  # whatever it is, it is this node's trouble alone, and its reason says so
-        return Path(node, hold=Hold(Reason.UNDECIDED, {"error": f"{type(error).__name__}: {error}"}, node.record.since))
+def _retried(path: Path, node: NodeFacts, refusal: Refusal, policy: UpgradePolicy, now: float) -> Path:
+    """Return the path of a node that may not be changed: its next write has to wait; what needs no write goes on."""
+    if State.FAILED not in path.entered and (failure := overdue(node, policy, now)) is not None:
+        path = take(begin(node, now), failure, now)
+    if patch_of(path, node) is None:
+        return path
+    if not rests(refusal, now):
+        return path
+    hold = refused(node, refusal, now)
+    stays = node if node.state in IN_PROGRESS or node.state is State.FAILED else path.node  # one that has to wait is not done
+    return Path(stays, hold=hold, retry_at=hold.until)
 
 
 class _Admission(msgspec.Struct, frozen=True):
     """Hold which nodes start, and what holds the others that wait, each with its place in the queue."""
 
     fleet: Fleet
-    started: Mapping[str, Path] = {}
+    started: Mapping[str, Callable[[], Path]] = {}
     held: Mapping[str, tuple[Hold, int]] = {}
     wanted: Sequence[NodeView] = ()
     """Nodes that may start once they are in the ledger."""
@@ -101,34 +117,42 @@ def _admit(
 
     Where a ledger is kept, a node starts in the pass after the one in which it was granted, whatever the fleet does by then.
     """
-    started = _withdrawn(nodes, snapshot, granted)
+    started = _withdrawn(nodes, snapshot, granted, now)
     held: dict[str, tuple[Hold, int]] = {}
     wanted: list[NodeView] = []
-    place = 0
+    place, room = 0, Room(snapshot, now)
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
-    for judged in sorted(waiting, key=lambda judged: (judged.before.node.name not in granted, judged.turn)):
+    for judged in sorted(waiting, key=lambda judged: _order(judged, granted)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
-        if hold is None and name not in granted:
-            hold = _held_by_the_fleet(node, fleet, policy)
+        hold = hold or _held_by_the_fleet(node, fleet, policy, granted=name in granted)
         if hold is not None:
-            place += judged.hold is None
-            held[name] = (hold, place if judged.hold is None else 0)
+            in_turn = judged.hold is None and hold.reason not in _ITS_OWN
+            place += in_turn
+            held[name] = (hold, place if in_turn else 0)
             continue
         if snapshot.grants is None or name in granted:
-            started[name] = _held_on_error(node, partial(_start, judged.path, policy, now))
-        elif may_be_granted(judged.before.node) and len(wanted) < MOST_GRANTS:
-            started[name] = Path(judged.before)
+            started[name] = partial(_start, judged.path, policy, now)
+        elif may_be_granted(judged.before.node) and room.take(judged.before.node):
+            started[name] = partial(Path, judged.before)
             wanted.append(judged.before.node)
         fleet = fleet.admitted(node)
     return _Admission(fleet, started, held, wanted)
 
 
-def _held_by_the_fleet(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    for gate in FLEET_GATES:
-        hold = gate(node, fleet, policy)
-        if hold is not None:
-            return hold
-    return None
+def _order(judged: Judged, granted: frozenset[str]) -> tuple[bool, bool, Turn]:
+    """Return the sort key of the nodes that wait; those that may not be changed come last, as others have to go on."""
+    return judged.before.node.name not in granted, judged.before.refused is not None, judged.turn
+
+
+def _held_by_the_fleet(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy, *, granted: bool) -> Hold | None:
+    """Return what holds a node that nothing about itself holds. A granted one has its place already."""
+    if node.refused is not None and rests(node.refused, fleet.now):
+        return refused(node, node.refused, fleet.now)
+    try:
+        hold = None if granted else next((held for gate in FLEET_GATES if (held := gate(node, fleet, policy)) is not None), None)
+    except Exception as error:  # it is this node's trouble alone
+        return undecided(node, error).hold
+    return hold if hold is None or node.refused is None else refused(node, node.refused, fleet.now)
 
 
 def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
@@ -139,18 +163,18 @@ def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
     state = node.node.state
     if node.left:
-        return _held_on_error(node, lambda: walk(begin(node, now), policy, now))
+        return walk(begin(node, now), policy, now)
     if state not in IN_PROGRESS:
         return msgspec.structs.replace(remember(node), hold=unfinished(node) if state in _AT_REST else None)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
-        path = _held_on_error(node, lambda: walk(begin(node, now), policy, now, within=_GENTLE))
+        path = walk(begin(node, now), policy, now, within=_GENTLE)
         waits = path.hold is None and path.node.state in IN_PROGRESS
         return msgspec.structs.replace(path, hold=Hold(Reason.PAUSED, {}, path.node.record.since)) if waits else path
     return pause(node, Hold(Reason.PAUSED, {}, node.record.since), now)
 
 
 def _stand_by(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
-    return _held_on_error(node, lambda: stand_down(node, policy, now))
+    return held_on_error(node, lambda: stand_down(node, policy, now))
 
 
 def _labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[Judged]) -> tuple[Action, ...]:
@@ -185,18 +209,18 @@ def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy,
     statuses: dict[str, NodeStatus] = {}
     wakes: list[float] = []
     states: Counter[State] = Counter()
-    for node in nodes:
-        name = node.before.node.name
-        path = admission.started.get(name, node.path)
+    for judged in nodes:
+        node, name = judged, judged.before.node.name
+        if (start := admission.started.get(name)) is not None:
+            node = held_on_error(node.before, start, policy)
+        statuses[name] = node.shown
         if (held := admission.held.get(name)) is not None:
             statuses[name] = node.held(*held)
-        else:
-            statuses[name] = node.shown if path is node.path else judge(node.before, path, policy).shown
-        if not node.quiet or path is not node.path:
-            actions += actions_of(path, node.before)
-        if path.retry_at is not None:
-            wakes.append(path.retry_at)
-        states[path.node.state] += 1
+            wakes += [held[0].until] if held[0].until is not None else []
+        actions += node.actions
+        if node.path.retry_at is not None:
+            wakes.append(node.path.retry_at)
+        states[node.path.node.state] += 1
     return Plan(
         actions=(*actions, *more),
         nodes=statuses,

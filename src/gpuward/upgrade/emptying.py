@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from gpuward import names
-from gpuward.model.actions import DeletePod, EventText, EvictPod
+from gpuward.model.actions import EventText
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
-from gpuward.model.snapshot import Refusal
 from gpuward.model.states import UNDISTURBED, State
-from gpuward.model.views import PodView
+from gpuward.upgrade.evicting import Eviction
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import finish, rolled_back
-from gpuward.upgrade.leaving import Leaving
 from gpuward.upgrade.step import Move, Step, Wait, step
-
-FIRST_RETRY = 2.0
-"""Seconds until a refused eviction is tried again; it doubles up to LAST_RETRY."""
-LAST_RETRY = 30.0
-_DOUBLINGS = 10
-"""More than it takes to get to LAST_RETRY; a pod that is refused for a day would overflow the power."""
 
 DRAIN_INSTEAD = "Pod deletion failed but drain is enabled in spec. Will attempt a node drain"
 PODS_DELETED = "Deleted workload pods on the node for the driver upgrade"
@@ -32,8 +22,6 @@ DRAIN_FAILED = "Failed to drain the node, "
 
 CAUSE_LENGTH = 1000
 """Characters of a failure's cause that are kept: an annotation is no place for a list of all pods."""
-KILL_PATIENCE = 60.0
-"""Seconds, beyond its grace period, that a pod may take to end once it was killed."""
 
 
 def cordon_owner(node: NodeFacts) -> CordonOwner:
@@ -70,14 +58,19 @@ def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if rolled_back(node):
         return finish(node)
     timeout = policy.wait_for_completion.timeout_seconds or policy.rollout.deadline(State.WAIT_FOR_JOBS_REQUIRED)
-    noted = node.jobs_since
-    since = noted if noted and noted <= now else node.record.since
+    since = _jobs_since(node, now)
     if node.jobs and (not timeout or now < since + timeout):
         until = since + timeout if timeout else None
         args = {"pod": str(node.jobs[0].ref), "pods": len(node.jobs)}
         return Wait(Hold(Reason.JOBS_RUNNING, args, since, until), retry_at=until)
     cleared = {names.WAIT_FOR_JOBS_SINCE: None} if names.WAIT_FOR_JOBS_SINCE in node.node.annotations else {}
     return Move(State.POD_DELETION_REQUIRED, annotations=cleared)
+
+
+def _jobs_since(node: NodeFacts, now: float) -> float:
+    """Return since when jobs are waited for. NVIDIA's annotation leaves out what is less than a second, which our record has."""
+    noted, since = node.jobs_since, node.record.since
+    return max(noted, min(since, noted + 1)) if noted and noted <= now else since
 
 
 @step(State.POD_DELETION_REQUIRED)
@@ -88,7 +81,7 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     waited = node.node.upgrade_label == State.POD_DELETION_REQUIRED
     if node.leaving.empty:
         return Move(State.POD_RESTART_REQUIRED, events=(EventText(PODS_DELETED),) if waited else ())
-    going = _Eviction(node, node.leaving, policy, policy.pod_deletion.timeout_seconds)
+    going = Eviction(node, node.leaving, policy, policy.pod_deletion.timeout_seconds)
     cause = going.obstacle(now)
     if cause is None:
         return going.go_on(now)
@@ -107,7 +100,7 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.POD_RESTART_REQUIRED)
     if node.draining.empty:
         return Move(State.POD_RESTART_REQUIRED, events=(EventText(DRAINED),))
-    going = _Eviction(node, node.draining, policy, policy.drain.timeout_seconds)
+    going = Eviction(node, node.draining, policy, policy.drain.timeout_seconds)
     cause = going.obstacle(now)
     if cause is None:
         return going.go_on(now)
@@ -133,91 +126,3 @@ def _failure(node: NodeFacts, cause: str, now: float) -> Failure:
     if before is None:
         return Failure(node.state, cause[:CAUSE_LENGTH], now, driver=driver, begun=node.record.started)
     return Failure(node.state, cause[:CAUSE_LENGTH], now, before.attempts + 1, before.first or before.at, driver, before.begun)
-
-
-class _Eviction(msgspec.Struct, frozen=True):
-    """Hold what makes pods leave a node, and by when."""
-
-    node: NodeFacts
-    leaving: Leaving
-    policy: UpgradePolicy
-    timeout: int
-    """Seconds, as NVIDIA's policy has it; 0 for ever."""
-
-    @property
-    def until(self) -> float | None:
-        """Return when the time to evict is up."""
-        timeout = self.timeout or self.policy.rollout.deadline(self.node.state)
-        return self.node.record.since + timeout if timeout else None
-
-    @property
-    def killed_by(self) -> float | None:
-        """Return when pods that were killed at the end of the time should have ended, where they are killed."""
-        if self.until is None or not self.policy.rollout.kill_at_deadline:
-            return None
-        return self.until + max((pod.grace for pod in self.leaving.pods), default=0.0) + KILL_PATIENCE
-
-    def obstacle(self, now: float) -> str | None:
-        """Say what makes the eviction impossible, or that its time is up; None while it may go on."""
-        if self.leaving.blocked:
-            return "; ".join(f"pod {blocked.pod.ref} cannot be evicted: {blocked.why}" for blocked in self.leaving.blocked)
-        end = self.killed_by or self.until
-        if end is None or now < end or self.node.node.upgrade_label != self.node.state:
-            return None
-        pods = ", ".join(_why_still_there(pod, self.node.refusals.get(pod.uid)) for pod in self.leaving.pods)
-        return f"after {int(end - self.node.record.since)} s there still are: {pods}"
-
-    def go_on(self, now: float) -> Wait:
-        """Ask for the eviction of every pod whose last refusal is old enough; delete what is left when the time is up."""
-        if self.killed_by is not None and self.until is not None and now >= self.until:
-            return self._kill()
-        refusals, staying = self.node.refusals, self._staying()
-        due = [pod for pod in staying if _retry_at(refusals.get(pod.uid), now) <= now]
-        waits = [at for pod in staying if (at := _retry_at(refusals.get(pod.uid), now)) > now]
-        return Wait(
-            self._hold(next((pod for pod in staying if pod.uid in refusals), None)),
-            actions=tuple(EvictPod(pod.ref, self.node.node.name, why="its node's driver is upgraded") for pod in due),
-            recordon=not self.node.unschedulable,
-            retry_at=min([*waits, *([self.until] if self.until is not None else [])], default=None),
-        )
-
-    def _staying(self) -> list[PodView]:
-        """Return the pods that are not on their way, those first whose loss costs the least."""
-        staying = (pod for pod in self.leaving.pods if not pod.deleting)
-        return sorted(staying, key=lambda pod: (pod.priority, -pod.created, pod.ref))
-
-    def _hold(self, refused: PodView | None) -> Hold:
-        since = self.node.record.since
-        if refused is None:
-            args: dict[str, object] = {"pods": len(self.leaving.pods), "pod": str(self.leaving.pods[0].ref)}
-            return Hold(Reason.EVICTING, args, since, self.until)
-        refusal = self.node.refusals[refused.uid]
-        args = {"pod": str(refused.ref), "message": refusal.message, "attempts": refusal.count}
-        return Hold(Reason.EVICTION_REFUSED, args, since, self.until)
-
-    def _kill(self) -> Wait:
-        begun, staying = self.until or 0.0, self._staying()
-        refusals = {uid: refusal for uid, refusal in self.node.refusals.items() if refusal.at >= begun}
-        refused = next((pod for pod in staying if pod.uid in refusals), None)
-        told = f"; its deletion is refused: {refusals[refused.uid].message}" if refused else ""
-        args = {"pods": len(self.leaving.pods), "pod": str((refused or self.leaving.pods[0]).ref), "refused": told}
-        why = "the time to evict it is up, and killAtDeadline is set"
-        return Wait(
-            Hold(Reason.KILLING, args, begun, self.killed_by),
-            actions=tuple(DeletePod(pod.ref, self.node.node.name, why=why) for pod in staying),
-            recordon=not self.node.unschedulable,
-            retry_at=self.killed_by,
-        )
-
-
-def _why_still_there(pod: PodView, refusal: Refusal | None) -> str:
-    if pod.deleting:
-        return f"{pod.ref} (terminating)"
-    return f"{pod.ref} ({refusal.message})" if refusal else str(pod.ref)
-
-
-def _retry_at(refusal: Refusal | None, now: float) -> float:
-    if refusal is None or refusal.at > now:  # a refusal to come was met before the clock was set back
-        return 0.0
-    doublings = min(refusal.count - 1, _DOUBLINGS)
-    return refusal.at + min(FIRST_RETRY * 2.0**doublings, LAST_RETRY)

@@ -8,7 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.record import CordonOwner, Record
-from gpuward.model.snapshot import Refusal
+from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.leaving import Leaving
@@ -46,6 +46,10 @@ class NodeFacts(msgspec.Struct, frozen=True):
     draining: Leaving = Leaving()
     jobs: tuple[PodView, ...] = ()
     refusals: Mapping[str, Refusal] = {}
+    evicted: Mapping[str, Evicted] = {}
+    """Owners of which pods were evicted from the node lately, by uid."""
+    refused: Refusal | None = None
+    """That the API server refuses to change the node."""
     unschedulable: bool = False
 
     @property

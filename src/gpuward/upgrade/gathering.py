@@ -81,7 +81,7 @@ class Gathered:
         """Return a node's facts, those from before if it is the same node with the same pods."""
         known, doubtful = self._facts.get(node.name), node.name in common.doubtful
         same = known is not None and known[0] is node and known[1] is pods and known[2] == doubtful
-        if known is not None and same and _same_refusals(known[3], pods, common):
+        if known is not None and same and _same_memories(known[3], node, pods, common):
             return known[3]
         facts = _node_facts(node, pods, common)
         self._facts[node.name] = (node, pods, doubtful, facts)
@@ -101,9 +101,14 @@ def gather(
     return [facts for facts in found if facts is not None]
 
 
-def _same_refusals(facts: NodeFacts | None, pods: Sequence[PodView], common: Common) -> bool:
-    refusals = common.snapshot.refusals
-    return facts is None or not (refusals or facts.refusals) or facts.refusals == _refused(pods, refusals)
+def _same_memories(facts: NodeFacts | None, node: NodeView, pods: Sequence[PodView], common: Common) -> bool:
+    """Tell whether what is no part of a node or its pods is the same: what was refused and evicted there."""
+    seen = common.snapshot
+    if facts is None:
+        return True
+    if facts.refused != seen.refused_writes.get(node.uid) or facts.evicted != seen.evicted.get(node.name, {}):
+        return False
+    return not (seen.refusals or facts.refusals) or facts.refusals == _refused(pods, seen.refusals)
 
 
 def _refused(pods: Sequence[PodView], refusals: Mapping[str, Refusal]) -> dict[str, Refusal]:
@@ -184,6 +189,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         draining=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else Leaving(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),
         refusals=_refused(pods, snapshot.refusals),
+        evicted=snapshot.evicted.get(node.name, {}),
+        refused=snapshot.refused_writes.get(node.uid),
         unschedulable=node.unschedulable,
     )
 

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from gpuward.model.plan import Hold, NodeStatus
+from gpuward.model.actions import Action
+from gpuward.model.plan import Hold, NodeStatus, Reason
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import Record
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
@@ -22,6 +24,7 @@ from gpuward.upgrade.gates.fleet import Coverage, Standing, standing
 from gpuward.upgrade.gathering import Common, Gathered
 from gpuward.upgrade.queueing import Turn, turn
 from gpuward.upgrade.walk import Path
+from gpuward.upgrade.writing import actions_of
 
 NO_TURN: Turn = (0, 0, 0, 0.0, "")
 _AT_REST = frozenset({State.UNKNOWN, State.DONE})
@@ -43,6 +46,8 @@ class Judged(msgspec.Struct, frozen=True):
     """Whether the node waits to be admitted."""
     quiet: bool
     """Whether there is nothing to do about the node."""
+    actions: tuple[Action, ...] = ()
+    """What to do about it, if the path is followed."""
 
     def held(self, hold: Hold, turn: int) -> NodeStatus:
         """Return the node as people see it, held in its place of the queue."""
@@ -50,9 +55,23 @@ class Judged(msgspec.Struct, frozen=True):
         return NodeStatus(shown.state, shown.since, hold, shown.label, turn, shown.up_to_date)
 
 
+def held_on_error(before: NodeFacts, decision: Callable[[], Path], policy: UpgradePolicy) -> Judged:
+    """Judge a node, and hold one about which anything fails: a bug that one node brings to light must not stop the others."""
+    try:
+        return judge(before, decision(), policy)
+    except Exception as error:  # whatever it is, it is this node's trouble alone, and its reason says so
+        return judge(before, undecided(before, error), policy)
+
+
+def undecided(node: NodeFacts, error: Exception) -> Path:
+    """Return the path of a node about which nothing can be decided."""
+    return Path(node, hold=Hold(Reason.UNDECIDED, {"error": f"{type(error).__name__}: {error}"}, node.record.since))
+
+
 def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
     """Return all that follows about a node from its own path."""
     node = path.node
+    quiet = not (path.entered or path.adopted or path.annotations or path.actions)
     waits = node.state is State.UPGRADE_REQUIRED and path.hold is None
     hold = next((held for gate in NODE_GATES if (held := gate(node, NOBODY, policy)) is not None), None) if waits else None
     state = node.state if node.node.state is not None else None
@@ -66,7 +85,8 @@ def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
             state, node.record.since, path.hold, node.node.upgrade_label, up_to_date=state in _AT_REST and node.up_to_date
         ),
         waits=waits,
-        quiet=not (path.entered or path.adopted or path.annotations or path.actions),
+        quiet=quiet,
+        actions=() if quiet else actions_of(path, before),
     )
 
 
@@ -110,12 +130,13 @@ class Memory(Gathered):
         found: list[Judged] = []
         known, nobody = self._kept.get, tuple[PodView, ...]()
         # What was refused, granted or is not known is no part of a node or its pods.
-        refused, doubtful = bool(snapshot.refusals), granted | snapshot.unsettled
+        remembered = bool(snapshot.refusals or snapshot.refused_writes)
+        doubtful = granted | snapshot.unsettled | snapshot.evicted.keys()
         for name in sorted(snapshot.nodes):
             node, pods = snapshot.nodes[name], snapshot.pods.get(name, nobody)
             kept = known(name)
             known_well = kept is not None and kept.node is node and kept.pods is pods and now < kept.until
-            if kept is None or not known_well or refused or name in doubtful:
+            if kept is None or not known_well or remembered or name in doubtful:
                 judged = self._judged(node, pods, common, now, decision)
             else:
                 judged = kept.judged
@@ -126,7 +147,11 @@ class Memory(Gathered):
     def _judged(
         self, node: NodeView, pods: Sequence[PodView], common: Common, now: float, decision: Callable[[NodeFacts], Path]
     ) -> Judged | None:
-        facts = self.facts_of(node, pods, common)
+        try:
+            facts = self.facts_of(node, pods, common)
+        except Exception as error:  # as above
+            bare = NodeFacts(node, node.state or State.UNKNOWN, node.record or Record())
+            return judge(bare, undecided(bare, error), common.policy)
         if facts is None:
             self._kept[node.name] = _Kept(node, pods, inf, None)
             return None
@@ -135,8 +160,8 @@ class Memory(Gathered):
         kept = self._kept.get(node.name)
         if kept is not None and kept.judged is not None and kept.judged.before is facts and now < kept.until:
             return kept.judged
-        judged = judge(facts, decision(facts), common.policy)
-        if judged.quiet and not facts.refusals and node.name not in common.doubtful:
+        judged = held_on_error(facts, lambda: decision(facts), common.policy)
+        if judged.quiet and not facts.refusals and facts.refused is None and node.name not in common.doubtful:
             until = inf if judged.path.retry_at is None else judged.path.retry_at
             self._kept[node.name] = _Kept(node, pods, until, judged)
         else:

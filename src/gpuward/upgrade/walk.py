@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 
 import msgspec
 
 from gpuward import names
 from gpuward.errors import IllegalTransition
-from gpuward.model.actions import Action, EventText, PatchNode
+from gpuward.model.actions import Action, EventText
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.record import CordonOwner, Record, encode_record
+from gpuward.model.record import CordonOwner, Record, not_ahead
 from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State, check_transition
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import release
@@ -43,6 +44,14 @@ class Path(msgspec.Struct, frozen=True):
 
 
 def begin(node: NodeFacts, now: float) -> Path:
+    """Start a path; times to come, which a clock that is ahead has written, are brought to now."""
+    record = not_ahead(node.record, now)
+    if record is node.record:
+        return _begun(node, now)
+    return msgspec.structs.replace(_begun(msgspec.structs.replace(node, record=record), now), adopted=True)
+
+
+def _begun(node: NodeFacts, now: float) -> Path:
     """Start a path; a label that somebody else set is taken over into the record, and its clocks start now.
 
     After a pause the clocks of the node's state go on from where they stood.
@@ -86,7 +95,7 @@ def _is_mere_restart(node: NodeFacts) -> bool:
 def _resumed(node: NodeFacts, stood: float) -> Path:
     known = remember(node).node.record
     record = msgspec.structs.replace(known, since=known.since + stood, paused=0.0)
-    jobs = {} if node.jobs_since is None else {names.WAIT_FOR_JOBS_SINCE: str(int(node.jobs_since + stood))}
+    jobs = {} if node.jobs_since is None else {names.WAIT_FOR_JOBS_SINCE: str(ceil(node.jobs_since + stood))}
     return Path(_changed(node, jobs, record=record), annotations={**jobs}, adopted=True)
 
 
@@ -214,33 +223,3 @@ def _believed(path: Path, now: float) -> Path:
     before = path.node.record
     record = Record(State.DONE, since=now, started=before.started, pods=before.pods, target=before.target)
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
-
-
-def actions_of(path: Path, before: NodeFacts) -> tuple[Action, ...]:
-    """Return the patch that writes where the path came to, if it moved, and then the path's actions."""
-    patch = _patch(path, before)
-    return path.actions if patch is None else (patch, *path.actions)
-
-
-def _patch(path: Path, before: NodeFacts) -> PatchNode | None:
-    node = before.node
-    turned = path.node.unschedulable != node.unschedulable
-    annotations = {key: value for key, value in path.annotations.items() if node.annotations.get(key) != value}
-    if not path.entered and not path.adopted and not annotations and not turned:
-        return None
-    label = str(path.node.state) if path.node.state is not State.UNKNOWN else None
-    forgotten = bool(path.entered) and label is None and not path.node.record.forced
-    record = {names.UPGRADE_RECORD: None if forgotten else encode_record(path.node.record)}
-    return PatchNode(
-        node=node.ref,
-        labels={names.UPGRADE_STATE: label} if path.entered and node.labels.get(names.UPGRADE_STATE) != label else {},
-        annotations={**annotations, **record},
-        unschedulable=path.node.unschedulable if turned else None,
-        expect_labels={names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)},
-        expect_annotations={names.UPGRADE_RECORD: node.annotations.get(names.UPGRADE_RECORD)},
-        expect_unschedulable=node.unschedulable,
-        has_annotations=node.has_annotations,
-        entered=path.entered,
-        events=path.events,
-        why=f"{before.state or 'unknown'} -> {path.node.state or 'unknown'}",
-    )

@@ -12,6 +12,9 @@ from gpuward.model.views import PodView
 from gpuward.wire.meta import WireMeta
 from gpuward.wire.podspec import WirePodSpec
 
+LONGEST_GRACE = 1e9
+"""Seconds. Tenants write them, and may write numbers with which nothing can be reckoned any more."""
+
 
 class _Waiting(msgspec.Struct):
     reason: str = ""
@@ -86,8 +89,9 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         claims=_claims(spec, status),
         empty_dir=spec.empty_dir,
         mirror=names.MIRROR_POD in annotations,
+        tolerates_cordon=spec.tolerates_cordon,
         priority=spec.priority,
-        grace=spec.termination_grace_period_seconds,
+        grace=min(max(spec.termination_grace_period_seconds, 0.0), LONGEST_GRACE),
         config_digest=spec.env(names.DRIVER_CONFIG_DIGEST),
     )
 

@@ -75,6 +75,18 @@ class _ClaimEntry(msgspec.Struct, rename="camel"):
     resource_claim_name: str | None = None
 
 
+class _Toleration(msgspec.Struct):
+    key: str = ""
+    operator: str = ""
+    effect: str = ""
+
+    @property
+    def covers_cordon(self) -> bool:
+        """Tell whether it tolerates the taint that a cordon puts on its node."""
+        named = self.key == names.CORDON_TAINT or (not self.key and self.operator == "Exists")
+        return named and self.effect in ("", "NoSchedule")
+
+
 class WirePodSpec(msgspec.Struct, rename="camel"):
     """Decode what a view keeps of a pod's spec or template."""
 
@@ -86,6 +98,7 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     ephemeral_containers: list[_Container] | None = None
     volumes: list[_Volume] | None = None
     resource_claims: list[_ClaimEntry] | None = None
+    tolerations: list[_Toleration] | None = None
     priority: int = 0
     termination_grace_period_seconds: float = 30.0
 
@@ -108,6 +121,11 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     def uses_gpu(self) -> bool:
         """Tell whether a regular container asks for a GPU; NVIDIA's filter looks at no others."""
         return any(container.gpu for container in self.containers)
+
+    @property
+    def tolerates_cordon(self) -> bool:
+        """Tell whether the scheduler would put the pod on a node that is cordoned."""
+        return any(toleration.covers_cordon for toleration in self.tolerations or ())
 
     @property
     def empty_dir(self) -> bool:

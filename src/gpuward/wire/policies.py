@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -30,3 +31,8 @@ def policy_view(raw: bytes | msgspec.Raw) -> PolicyView:
         deleting=meta.deletion_timestamp is not None,
         body=_bodies.decode(raw),
     )
+
+
+def oldest_first(policies: Iterable[PolicyView]) -> tuple[PolicyView, ...]:
+    """Return them as they count: the first one is in force."""
+    return tuple(sorted(policies, key=lambda policy: (policy.created, policy.name)))

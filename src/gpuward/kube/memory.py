@@ -1,0 +1,67 @@
+"""What our own requests teach and no watch shows: what was refused and evicted. Losing it costs some early attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from gpuward.kube.cache import Cache
+from gpuward.model.snapshot import Evicted, Refusal
+from gpuward.model.views import NodeView, PodView
+
+KEPT: Final = 3600.0
+"""Seconds for which evictions are remembered after the last one."""
+
+
+class Memory:
+    """Remember refused evictions by pod, evictions by node and owner, and refused writes by node; pods and nodes by uid."""
+
+    def __init__(self) -> None:
+        self.refusals: dict[str, Refusal] = {}
+        self.evicted: dict[str, dict[str, Evicted]] = {}
+        """What is in it is replaced, never changed: snapshots hold it too."""
+        self.refused_writes: dict[str, Refusal] = {}
+
+    def forget(self, pods: Cache[Any, PodView], nodes: Cache[str, NodeView]) -> None:
+        """Forget the refusals of pods and nodes that are gone."""
+        self.refusals = _alive(self.refusals, pods.values())
+        self.refused_writes = _alive(self.refused_writes, nodes.values())
+
+    def refuse(self, pod: str, at: float, message: str) -> None:
+        """Take it that a pod may not go."""
+        self.refusals[pod] = _once_more(self.refusals.get(pod), at, message)
+
+    def begin_anew(self, pods: Iterable[str]) -> None:
+        """Begin the back-off of refused pods anew."""
+        for pod in self.refusals.keys() & set(pods):
+            self.refusals[pod] = msgspec.structs.replace(self.refusals[pod], count=1)
+
+    def evict(self, pod: PodView, there: Iterable[PodView], at: float) -> None:
+        """Take it that a pod goes, while these pods of its owner are on its node. One that was not there before has come back."""
+        if pod.owner is None:
+            return
+        known = {node: {owner: one for owner, one in owners.items() if at < one.at + KEPT}
+                 for node, owners in self.evicted.items()}
+        before = known.get(pod.node, {}).get(pod.owner.uid)
+        if before is None or pod.uid not in before.there:
+            uids = tuple(sorted({pod.uid, *(each.uid for each in there)}))
+            now = Evicted(at, uids, before.returns + 1 if before else 0)
+            known[pod.node] = {**known.get(pod.node, {}), pod.owner.uid: now}
+        self.evicted = {node: owners for node, owners in known.items() if owners}
+
+    def wrote(self, node: str, at: float, refusal: str) -> bool:
+        """Take it how a write to a node ended, with what it was refused if it was; tell whether that is news."""
+        before = self.refused_writes.pop(node, None)
+        if refusal:
+            self.refused_writes[node] = _once_more(before, at, refusal)
+        return bool(refusal) or before is not None
+
+
+def _alive(refusals: dict[str, Refusal], views: Iterable[PodView] | Iterable[NodeView]) -> dict[str, Refusal]:
+    return {view.uid: refusals[view.uid] for view in views if view.uid in refusals} if refusals else refusals
+
+
+def _once_more(before: Refusal | None, at: float, message: str) -> Refusal:
+    return Refusal(at, before.count + 1 if before else 1, message)

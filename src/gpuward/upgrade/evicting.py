@@ -1,0 +1,141 @@
+"""How pods are made to leave a node: evicted, ever more rarely if refused or put back, and killed where that is set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gpuward.model.actions import DeletePod, EvictPod
+from gpuward.model.plan import Hold, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Evicted, Refusal
+from gpuward.model.views import PodView
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.leaving import Leaving
+from gpuward.upgrade.step import Wait
+
+FIRST_RETRY = 2.0
+"""Seconds until a refused eviction is tried again; it doubles up to LAST_RETRY."""
+LAST_RETRY = 30.0
+_DOUBLINGS = 10
+"""More than it takes to get to LAST_RETRY; a pod that is refused for a day would overflow the power."""
+KILL_PATIENCE = 60.0
+"""Seconds, beyond its grace period, that a pod may take to end once it was killed."""
+
+
+class Eviction(msgspec.Struct, frozen=True):
+    """Hold what makes pods leave a node, and by when."""
+
+    node: NodeFacts
+    leaving: Leaving
+    policy: UpgradePolicy
+    timeout: int
+    """Seconds, as NVIDIA's policy has it; 0 for ever."""
+
+    @property
+    def until(self) -> float | None:
+        """Return when the time to evict is up."""
+        timeout = self.timeout or self.policy.rollout.deadline(self.node.state)
+        return self.node.record.since + timeout if timeout else None
+
+    @property
+    def killed_by(self) -> float | None:
+        """Return when pods that were killed at the end of the time should have ended, where they are killed."""
+        if self.until is None or not self.policy.rollout.kill_at_deadline:
+            return None
+        return self.until + max((pod.grace for pod in self.leaving.pods), default=0.0) + KILL_PATIENCE
+
+    def obstacle(self, now: float) -> str | None:
+        """Say what makes the eviction impossible, or that its time is up; None while it may go on."""
+        if self.leaving.blocked:
+            return "; ".join(f"pod {blocked.pod.ref} cannot be evicted: {blocked.why}" for blocked in self.leaving.blocked)
+        end = self.killed_by or self.until
+        if end is None or now < end or self.node.node.upgrade_label != self.node.state:
+            return None
+        pods = ", ".join(self._why_still_there(pod) for pod in self.leaving.pods)
+        return f"after {int(end - self.node.record.since)} s there still are: {pods}"
+
+    def go_on(self, now: float) -> Wait:
+        """Ask for the eviction of every pod whose last refusal is old enough; delete what is left when the time is up."""
+        if self.killed_by is not None and self.until is not None and now >= self.until:
+            return self._kill(now)
+        staying = self._staying()
+        due = [pod for pod in staying if self._again_at(pod, now) <= now]
+        waits = [at for pod in staying if (at := self._again_at(pod, now)) > now]
+        return Wait(
+            self._hold(staying),
+            actions=tuple(EvictPod(pod.ref, self.node.node.name, why="its node's driver is upgraded") for pod in due),
+            recordon=not self.node.unschedulable,
+            retry_at=min([*waits, *([self.until] if self.until is not None else [])], default=None),
+        )
+
+    def _staying(self) -> list[PodView]:
+        """Return the pods that are not on their way, those first whose loss costs the least."""
+        staying = (pod for pod in self.leaving.pods if not pod.deleting)
+        return sorted(staying, key=lambda pod: (pod.priority, -pod.created, pod.ref))
+
+    def _again_at(self, pod: PodView, now: float) -> float:
+        """Return when a pod may be made to go: at once, unless it was refused, or has come back."""
+        evicted = self._before(pod)
+        returned = 0.0 if evicted is None or evicted.at > now else evicted.at + _pause(evicted.returns)
+        return max(_retry_at(self.node.refusals.get(pod.uid), now), returned)
+
+    def _before(self, pod: PodView) -> Evicted | None:
+        """Return what is remembered of the eviction of other pods of its owner, after which a pod has come to the node."""
+        evicted = self.node.evicted.get(pod.owner.uid) if pod.owner is not None else None
+        return evicted if evicted is not None and pod.uid not in evicted.there else None
+
+    def _hold(self, staying: Sequence[PodView]) -> Hold:
+        since = self.node.record.since
+        refused = next((pod for pod in staying if pod.uid in self.node.refusals), None)
+        for pod in staying if refused is None else ():
+            if returned := self._returned(pod):
+                return Hold(Reason.COMES_BACK, {**returned, "pod": str(pod.ref)}, since, self.until)
+        if refused is None:
+            args: dict[str, object] = {"pods": len(self.leaving.pods), "pod": str(self.leaving.pods[0].ref)}
+            return Hold(Reason.EVICTING, args, since, self.until)
+        refusal = self.node.refusals[refused.uid]
+        args = {"pod": str(refused.ref), "message": refusal.message, "attempts": refusal.count}
+        return Hold(Reason.EVICTION_REFUSED, args, since, self.until)
+
+    def _why_still_there(self, pod: PodView) -> str:
+        if pod.deleting:
+            return f"{pod.ref} (terminating)"
+        if refusal := self.node.refusals.get(pod.uid):
+            return f"{pod.ref} ({refusal.message})"
+        if returned := self._returned(pod):
+            return f"{pod.ref} ({'{owner} put pods back {times} times{why}'.format_map(returned)})"
+        return str(pod.ref)
+
+    def _returned(self, pod: PodView) -> dict[str, object]:
+        """Say of a pod that has come back who put it there, and why that was possible; nothing of any other."""
+        if (evicted := self._before(pod)) is None or pod.owner is None:
+            return {}
+        why = ", as they tolerate the cordon" if pod.tolerates_cordon else ""
+        return {"owner": f"{pod.owner.kind} {pod.owner.name}", "times": evicted.returns + 1, "why": why}
+
+    def _kill(self, now: float) -> Wait:
+        begun, staying = self.until or 0.0, self._staying()
+        later = {pod.uid: at for pod in staying if self._before(pod) and (at := self._again_at(pod, now)) > now}
+        refusals = {uid: refusal for uid, refusal in self.node.refusals.items() if refusal.at >= begun}
+        refused = next((pod for pod in staying if pod.uid in refusals), None)
+        told = f"; its deletion is refused: {refusals[refused.uid].message}" if refused else ""
+        args = {"pods": len(self.leaving.pods), "pod": str((refused or self.leaving.pods[0]).ref), "refused": told}
+        why = "the time to evict it is up, and killAtDeadline is set"
+        return Wait(
+            Hold(Reason.KILLING, args, begun, self.killed_by),
+            actions=tuple(DeletePod(pod.ref, self.node.node.name, why=why) for pod in staying if pod.uid not in later),
+            recordon=not self.node.unschedulable,
+            retry_at=min([*later.values(), self.killed_by or now]),
+        )
+
+
+def _retry_at(refusal: Refusal | None, now: float) -> float:
+    if refusal is None or refusal.at > now:  # a refusal to come was met before the clock was set back
+        return 0.0
+    return refusal.at + _pause(refusal.count - 1)
+
+
+def _pause(times: int) -> float:
+    return min(FIRST_RETRY * 2.0 ** min(times, _DOUBLINGS), LAST_RETRY)

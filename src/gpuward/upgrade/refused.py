@@ -1,0 +1,54 @@
+"""Nodes that the API server refuses to change, for an admission webhook or a right that is lacking: others go on meanwhile.
+
+A refused write is repeated ever later. A node that is not under way yet takes no slot until then. One that is under way keeps
+its slot, says why it stands still, and meets the deadline of its state, if at least its failure may be written.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpuward.model.plan import Hold, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Refusal
+from gpuward.model.states import State
+from gpuward.upgrade.emptying import fail
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.step import Move
+
+FIRST_RETRY: Final = 1.0
+"""Seconds until a refused write is repeated; it doubles up to LAST_RETRY."""
+LAST_RETRY: Final = 45.0
+_DOUBLINGS: Final = 10
+
+
+def retry_at(refusal: Refusal) -> float:
+    """Return when a refused write is repeated."""
+    return refusal.at + min(FIRST_RETRY * 2.0 ** min(refusal.count - 1, _DOUBLINGS), LAST_RETRY)
+
+
+def rests(refusal: Refusal | None, now: float) -> bool:
+    """Tell whether a refused write is not repeated yet. A refusal to come was met before the clock was set back."""
+    return refusal is not None and refusal.at <= now < retry_at(refusal)
+
+
+def refused(node: NodeFacts, refusal: Refusal, now: float) -> Hold:
+    """Return the hold of a node that may not be changed: it quotes the server."""
+    args = {"message": refusal.message, "attempts": refusal.count}
+    return Hold(Reason.WRITE_REFUSED, args, node.record.since, retry_at(refusal) if rests(refusal, now) else None)
+
+
+def overdue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:
+    """Return the failure of a node that has been in its state for longer than it may, as what came next may not be written."""
+    seconds = _timeout(node.state, policy)
+    if node.refused is None or not seconds or now < node.record.since + seconds or node.node.upgrade_label != node.state:
+        return None
+    return fail(node, f"the API server refuses to change the node: {node.refused.message}", now)
+
+
+def _timeout(state: State, policy: UpgradePolicy) -> float:
+    """Return the seconds that a state may take which can fail; 0 for any other, and for ever."""
+    theirs = {State.POD_DELETION_REQUIRED: policy.pod_deletion.timeout_seconds,
+              State.DRAIN_REQUIRED: policy.drain.timeout_seconds}
+    fails = state in theirs or state in (State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED)
+    return theirs.get(state) or policy.rollout.deadline(state) if fails else 0.0

@@ -1,0 +1,41 @@
+"""Write down where a node's path came to: one patch for all of its steps, and the actions after it."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.model.actions import Action, PatchNode
+from gpuward.model.record import encode_record
+from gpuward.model.states import State
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.walk import Path
+
+
+def actions_of(path: Path, before: NodeFacts) -> tuple[Action, ...]:
+    """Return the patch that writes where the path came to, if it moved, and then the path's actions."""
+    patch = patch_of(path, before)
+    return path.actions if patch is None else (patch, *path.actions)
+
+
+def patch_of(path: Path, before: NodeFacts) -> PatchNode | None:
+    """Return the patch that writes where the path came to, None where that needs none."""
+    node = before.node
+    turned = path.node.unschedulable != node.unschedulable
+    annotations = {key: value for key, value in path.annotations.items() if node.annotations.get(key) != value}
+    if not path.entered and not path.adopted and not annotations and not turned:
+        return None
+    label = str(path.node.state) if path.node.state is not State.UNKNOWN else None
+    forgotten = bool(path.entered) and label is None and not path.node.record.forced
+    record = {names.UPGRADE_RECORD: None if forgotten else encode_record(path.node.record)}
+    return PatchNode(
+        node=node.ref,
+        labels={names.UPGRADE_STATE: label} if path.entered and node.labels.get(names.UPGRADE_STATE) != label else {},
+        annotations={**annotations, **record},
+        unschedulable=path.node.unschedulable if turned else None,
+        expect_labels={names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)},
+        expect_annotations={names.UPGRADE_RECORD: node.annotations.get(names.UPGRADE_RECORD)},
+        expect_unschedulable=node.unschedulable,
+        has_annotations=node.has_annotations,
+        entered=path.entered,
+        events=path.events,
+        why=f"{before.state or 'unknown'} -> {path.node.state or 'unknown'}",
+    )

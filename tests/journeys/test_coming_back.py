@@ -1,0 +1,39 @@
+"""A workload that tolerates the cordon comes back at once: it is evicted ever more rarely, named, and failed at its deadline."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward import names
+from gpuward.kube.stats import RequestKey
+from gpuward.model.states import State
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment
+from tests.journeys.stage import NEW, OLD, Stage, gpu_template, on_stage
+
+ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
+EVICTED = RequestKey("create", "pods/eviction", 201)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_workload_that_tolerates_the_cordon_is_no_tight_loop(replicas: int) -> None:
+    @on_stage(gpu_nodes=2, upgrade=ALL)
+    async def play(stage: Stage) -> None:
+        await stage.installed()
+        template = gpu_template("stubborn")
+        template["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"},
+                             "tolerations": [{"key": names.CORDON_TAINT, "operator": "Exists"}]}
+        stage.sandbox.apply(deployment("stubborn", WORKLOAD_NAMESPACE, replicas, template))
+        await stage.until(lambda: len(stage.workload_pods("stubborn", "gpu-1")) == replicas)
+        await stage.rest(30)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.hold("gpu-1") == "ComesBack")
+        told = stage.operator.plan.holds["gpu-1"].args
+        assert str(told["owner"]).startswith("ReplicaSet stubborn-")
+        assert "tolerate the cordon" in str(told["why"])
+        await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=700)
+        assert stage.client.stats.requests[EVICTED] <= 16 * replicas
+        assert any("put pods back" in text and "tolerate the cordon" in text for text in stage.events("gpu-1", "Warning"))
+        assert stage.driver("gpu-1") == OLD
+        assert stage.driver("gpu-2") == NEW
+
+    play()

@@ -1,0 +1,126 @@
+"""An admission webhook, or a right that is lacking, keeps one node from being changed: the others go on, and it says why."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gpuward import errors, names
+from gpuward.model.states import State
+from gpuward.sandbox import messages
+from gpuward.sandbox.messages import Answer, Request, Stream
+from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
+from tests.journeys.test_two_leaders import first_leads, operator, take_lease
+
+ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
+DENIED = 'admission webhook "keep.example.com" denied the request: node is frozen'
+CAUSES = {"causes": [{"reason": "FieldValueInvalid", "message": DENIED, "field": "metadata"}]}
+
+
+def held(stage: Stage) -> list[str]:
+    """Return what events say of why gpu-1 is held."""
+    found = stage.sandbox.store.list("events", "default")
+    return [event["message"] for event in found if event["reason"] == names.HELD_EVENT_REASON]
+
+
+class Webhook:
+    """Refuse the patches of one node, as long as it is there."""
+
+    def __init__(self, error: errors.ApiError, node: str = "gpu-1", spares: str = "nothing") -> None:
+        self.error = error
+        self.node = node
+        self.spares = spares
+        """What a patch says that is let through."""
+        self.there = True
+        self.asked: list[float] = []
+
+    def __call__(self, request: Request, proceed: Proceed) -> Answer | Stream:
+        mine = request.method == "PATCH" and request.path == f"/api/v1/nodes/{self.node}"
+        if not (self.there and mine) or self.spares.encode() in request.body:
+            return proceed()
+        self.asked.append(asyncio.get_running_loop().time())
+        return messages.answer(messages.status_object(self.error), self.error.status)
+
+
+ERRORS = [errors.Forbidden(DENIED), errors.BadRequest(DENIED), errors.Invalid(DENIED, details=CAUSES), errors.ServerError(DENIED)]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: str(error.status))
+@pytest.mark.parametrize("ledger", [False, True], ids=["alone", "ledger"])
+def test_a_node_that_may_not_be_changed_lets_the_others_go_on(error: errors.ApiError, ledger: bool) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ONE)
+    async def play(stage: Stage) -> None:
+        if ledger:
+            await first_leads(stage)
+        await stage.installed()
+        stage.transport.interfere = webhook = Webhook(error)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.state("gpu-2") == stage.state("gpu-3") == State.DONE and stage.driver("gpu-3") == NEW)
+        await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused")
+        await stage.rest(600)
+        assert stage.hold("gpu-1") == "WriteRefused"
+        assert DENIED in str(stage.operator.plan.holds["gpu-1"].args["message"])
+        assert [line["error"] for line in stage.warnings("Action failed", object="gpu-1")] == [DENIED]
+        assert any(DENIED in text for text in held(stage)), "an event on the node"
+        assert stage.driver("gpu-1") == OLD
+        assert stage.most_in_progress <= 1
+        assert len(webhook.asked) < 30, "ever more rarely"
+        webhook.there = False
+        await stage.upgraded(within=300)
+
+    play()
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_grant_of_an_earlier_leader_does_not_hold_the_only_slot_for_ever(stage: Stage) -> None:
+    await first_leads(stage)
+    await stage.installed()
+    granted: list[str] = []
+
+    def dies(request: Request, proceed: Proceed) -> Answer | Stream:
+        """Let the first leader write its grants, and nothing after them."""
+        if granted:
+            raise errors.Unreachable("gone")
+        if "/leases/" in request.path and b'"value":"{\\"gpu-1' in request.body:
+            granted.append(request.body.decode())
+        return proceed()
+
+    stage.transport.interfere = dies
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: granted)
+    await stage.kill_operator()
+    await take_lease(stage, "second")
+    transport = stage.sandbox.transport()
+    transport.interfere = webhook = Webhook(errors.Forbidden(DENIED))
+    stage.transport, stage.operator = transport, operator(stage, "second", transport)
+    stage.begin_operator()
+    await stage.until(lambda: stage.state("gpu-2") == stage.state("gpu-3") == State.DONE and stage.driver("gpu-3") == NEW, 900)
+    assert stage.most_in_progress <= 1
+    webhook.there = False
+    await stage.upgraded(within=300)
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_node_refused_in_mid_upgrade_keeps_its_slot_and_says_why(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    stage.transport.interfere = webhook = Webhook(errors.Forbidden(DENIED))
+    await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused")
+    await stage.rest(300)
+    assert stage.state("gpu-2") == State.UPGRADE_REQUIRED, "the one that is refused is under way all the same"
+    assert len(webhook.asked) < 40, "its labels are wanted as well"
+    webhook.there = False
+    await stage.upgraded(within=300)
+    assert stage.most_in_progress == 1
+
+
+@on_stage(gpu_nodes=1, upgrade=ONE)
+async def test_a_node_refused_in_mid_upgrade_fails_at_its_deadline(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    stage.transport.interfere = Webhook(errors.Forbidden(DENIED), spares="upgrade-failed")
+    await stage.until(lambda: State.FAILED in stage.entered("gpu-1"), 2000)
+    assert any(DENIED in text for text in stage.events("gpu-1"))
