@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpuward import names
@@ -317,3 +318,8 @@ def test_a_driver_pod_that_somebody_replaced_meanwhile_is_validated_and_not_trus
     answer = ask(DELETING, driver_pod(driver="560", created=NOW - 5), validator(ready=False, created=NOW - 5))
     assert answer.entered == ["pod-restart-required", "validation-required"]
     assert answer.reason is Reason.VALIDATOR_STARTING
+
+
+def test_a_cordon_that_somebody_lifts_is_put_back_though_every_pod_is_terminating_already() -> None:
+    lifted = under_way(DELETION, foreign=True, cordoned=False)
+    assert ask(lifted, OLD, msgspec.structs.replace(gpu_pod(), deleting=True)).patch.unschedulable is True

@@ -49,7 +49,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     With a memory, which changes nothing about the plan, nodes that did not change are not thought about again.
     """
     memory = memory or Memory()
-    step = _advance if policy.auto_upgrade else _stand_by if policy.absent else _finish_only
+    step = _advance if policy.auto_upgrade else stand_down if policy.absent else _finish_only
     granted = open_grants(snapshot, now)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: step(node, policy, now), granted)
     fleet = fleet_of((node.standing for node in nodes), snapshot.unsettled | granted, now)
@@ -171,10 +171,6 @@ def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
         waits = path.hold is None and path.node.state in IN_PROGRESS
         return msgspec.structs.replace(path, hold=Hold(Reason.PAUSED, {}, path.node.record.since)) if waits else path
     return pause(node, Hold(Reason.PAUSED, {}, node.record.since), now)
-
-
-def _stand_by(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
-    return held_on_error(node, lambda: stand_down(node, policy, now))
 
 
 def _labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[Judged]) -> tuple[Action, ...]:

@@ -71,7 +71,8 @@ def undecided(node: NodeFacts, error: Exception) -> Path:
 def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
     """Return all that follows about a node from its own path."""
     node = path.node
-    quiet = not (path.entered or path.adopted or path.annotations or path.actions)
+    turned = node.unschedulable != before.unschedulable
+    quiet = not (path.entered or path.adopted or path.annotations or path.actions or turned)
     waits = node.state is State.UPGRADE_REQUIRED and path.hold is None
     hold = next((held for gate in NODE_GATES if (held := gate(node, NOBODY, policy)) is not None), None) if waits else None
     state = node.state if node.node.state is not None else None
