@@ -49,6 +49,12 @@ GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 VGPU_HOST_DRIVER: Final = "nvidia.com/vgpu.host-driver-version"
 DRIVER_OWNER: Final = "nvidia.com/gpu-operator.driver.owner"
 
+# Which driver a node was given: driver DaemonSets select on these, as discovery may take its own labels away at any time.
+DRIVER_OS: Final = "gpuward.io/driver-os"
+"""On a node, and on precompiled driver pods: the operating system that its driver is for, such as ubuntu22.04 or rhel9."""
+DRIVER_KERNEL: Final = "gpuward.io/driver-kernel"
+"""On a node, and on precompiled driver pods: the kernel that its precompiled driver is for."""
+
 # The driver upgrade: labels and annotations of nodes and pods.
 UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"
 UPGRADE_SKIP: Final = "nvidia.com/gpu-driver-upgrade.skip"
@@ -75,6 +81,8 @@ OWNER_KINDS: Final = ("ClusterPolicy", "NVIDIADriver")
 """Kinds of custom resources that own objects."""
 APPLIED_HASH: Final = "nvidia.com/last-applied-hash"
 DRIVER_APP: Final = "nvidia-driver-daemonset"
+LEFT_DRIVER_APP: Final = "nvidia-driver-left"
+"""On driver pods that must not be adopted by a DaemonSet that selects the pods of others: their label `app` from then on."""
 VALIDATOR_APP: Final = "nvidia-operator-validator"
 DRIVER_COMPONENT: Final = "nvidia-driver"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"

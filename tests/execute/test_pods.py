@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuward import errors
-from gpuward.model.actions import DeletePod, EvictPod
+from gpuward import errors, names
+from gpuward.model.actions import DeletePod, EvictPod, PatchNode, ReleasePod
 from gpuward.model.views import Ref
 from gpuward.sandbox import messages
 from gpuward.sandbox.messages import Answer, Request, Stream
@@ -99,6 +99,40 @@ def test_the_last_look_calls_a_deletion_off_by_the_name_of_what_it_found() -> No
         assert bench.client.stats.total("delete", "pods") == 0
         (outcome,) = await bench.execute(DeletePod(driver.ref, "cpu-1", last_look=True))
         assert outcome.error == "", "nothing that must leave is on that node"
+
+    on_a_bench(play)
+
+
+def test_the_last_look_calls_a_move_to_another_daemon_set_off() -> None:
+    async def play(bench: Bench) -> None:
+        late = bench.pods("web")[1]
+        node = bench.cluster.observe().nodes[late.node]
+        bench.staying = (late,)
+        move = PatchNode(node.ref, labels={names.DRIVER_OWNER: "b"}, expect_labels={names.DRIVER_OWNER: None},
+                         has_annotations=node.has_annotations, last_look=True)
+        (outcome,) = await bench.execute(move)
+        assert outcome.called_off
+        assert names.DRIVER_OWNER not in bench.cluster.observe().nodes[late.node].labels
+        bench.staying = ()
+        (outcome,) = await bench.execute(move)
+        assert outcome.error == ""
+        assert bench.cluster.observe().nodes[late.node].labels[names.DRIVER_OWNER] == "b"
+
+    on_a_bench(play)
+
+
+def test_a_released_pod_has_no_owner_and_runs_on() -> None:
+    async def play(bench: Bench) -> None:
+        pod = bench.pods("web")[0]
+        assert pod.owner is not None
+        (outcome,) = await bench.execute(ReleasePod(pod.ref, pod.node, "another"))
+        assert outcome.error, "it has another owner by now"
+        (outcome,) = await bench.execute(ReleasePod(pod.ref, pod.node, pod.owner.uid))
+        assert outcome.error == ""
+        found = stored(bench, pod.name) or {}
+        assert not found["metadata"].get("ownerReferences")
+        assert found["metadata"]["labels"]["app"] == names.LEFT_DRIVER_APP
+        assert not is_terminating(found)
 
     on_a_bench(play)
 

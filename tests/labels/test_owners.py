@@ -9,8 +9,8 @@ import pytest
 
 from gpuward import names
 from gpuward.labels.decide import decide_labels
-from gpuward.labels.owners import Claim, Conflict, conflicts, owner_of
 from gpuward.labels.policy import LabelPolicy
+from gpuward.model.owners import Claim, Conflict, conflicts, owner_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from tests.build import driver_pod

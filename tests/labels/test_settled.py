@@ -14,7 +14,7 @@ from tests.build import NOW
 
 FRESH = NodeView("n0", "uid", labels={names.NFD_GPU_LABELS[0]: "true"})
 POLICY = LabelPolicy(driver_upgrades=True)
-LEFT = PodView("driver", "gpu-operator", phase="Running", orphan=True, labels={
+LEFT = PodView("gpu-operator", "driver", phase="Running", orphan=True, labels={
     names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.PRECOMPILED: "true"})
 
 

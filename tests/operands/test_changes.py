@@ -10,7 +10,7 @@ import pytest
 from gpuward.errors import PolicyError
 from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.snapshot import Applied, Snapshot
-from gpuward.model.views import OwnedView, Ref
+from gpuward.model.views import DaemonSetView, NodeView, OwnedView, Owner, PodView, Ref
 from gpuward.operands import changes as module
 from gpuward.operands.changes import prepare
 from gpuward.operands.state import ObjectRef, OperandState
@@ -171,3 +171,34 @@ def _made(action: ApplyObject) -> Snapshot:
     view = OwnedView(action.kind, ref.namespace, ref.name, "uid", "5", 1, "cp-uid", action.hash)
     key = (action.kind, ref.namespace, ref.name)
     return Snapshot("ns", owned={key: view}, applied={key: Applied(action.hash, "5", 1)})
+
+
+def driver_set(**node_selector: str) -> dict[str, Any]:
+    return obj("DaemonSet", spec={"selector": {"matchLabels": {"app": "driver", "kernel": "k"}},
+                                  "template": {"spec": {"nodeSelector": node_selector}}})
+
+
+def with_driver(labels: dict[str, str], *, deleting: bool = False) -> Snapshot:
+    """Return a cluster with a DaemonSet that selects nodes by `seen=k`, and a node on which a pod of it is."""
+    owned = OwnedView("DaemonSet", "ns", "a", "uid", "5", 1, "cp-uid", "other")
+    ds = DaemonSetView("ns", "a", uid="uid", selector={"app": "driver"}, node_selector={"seen": "k"})
+    pod = PodView("ns", "driver", owner=Owner("DaemonSet", "a", "uid"), deleting=deleting)
+    return msgspec.structs.replace(_with(owned, None), daemonsets=(ds,), nodes={"n0": NodeView("n0", labels=labels)},
+                                   pods={"n0": (pod,)})
+
+
+def test_a_daemonset_selects_other_nodes_once_those_of_its_pods_are_labelled() -> None:
+    wanted = [state(driver_set(placed="k"))]
+    assert changes(wanted, OWNER, with_driver({"seen": "k"})) == ()
+    for ready in (with_driver({"seen": "k", "placed": "k"}), with_driver({"seen": "k"}, deleting=True), with_driver({})):
+        (action,) = changes(wanted, OWNER, ready)
+        assert isinstance(action, ApplyObject)
+
+
+def test_a_daemonset_keeps_the_selector_that_it_was_made_with() -> None:
+    (action,) = changes([state(driver_set(seen="k"))], OWNER, with_driver({"seen": "k"}))
+    assert isinstance(action, ApplyObject)
+    assert action.body["spec"]["selector"] == {"matchLabels": {"app": "driver"}}
+    (fresh,) = changes([state(driver_set(seen="k"))], OWNER, Snapshot("ns"))
+    assert isinstance(fresh, ApplyObject)
+    assert fresh.body["spec"]["selector"] == {"matchLabels": {"app": "driver", "kernel": "k"}}

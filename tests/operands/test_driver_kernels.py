@@ -36,10 +36,12 @@ def test_each_kernel_has_its_daemon_set_and_image() -> None:
     for name, build in ((FIRST, 101), (SECOND, 105)):
         spec = made[name]["spec"]
         kernel = f"5.15.0-{build}-generic"
-        assert spec["selector"]["matchLabels"] == {"app": "nvidia-driver-daemonset"}
+        own = {"gpuward.io/driver-kernel": kernel, "gpuward.io/driver-os": "ubuntu22.04"}
+        assert spec["selector"]["matchLabels"] == {"app": "nvidia-driver-daemonset", **own}
+        assert own.items() <= spec["template"]["metadata"]["labels"].items()
         assert spec["template"]["metadata"]["labels"]["nvidia.com/precompiled"] == "true"
         assert spec["template"]["spec"]["nodeSelector"] == {
-            "nvidia.com/gpu.deploy.driver": "true", "feature.node.kubernetes.io/kernel-version.full": kernel,
+            "nvidia.com/gpu.deploy.driver": "true", **own,
         }
         assert spec["template"]["spec"]["containers"][0]["image"] == f"nvcr.io/nvidia/driver:580-{kernel}-ubuntu22.04"
 
@@ -113,4 +115,4 @@ def test_stale_daemon_sets(wanted: str, existing: list[DaemonSetView], stale: li
         "precompiled": {"usePrecompiled": True}, "compiled": {}, "disabled": {"enabled": False}, "broken": {"version": ""},
     }
     state = states({"driver": changes[wanted]}, facts(kernels=TWO_KERNELS))["state-driver"]
-    assert [ref.name for ref in stale_driver_daemon_sets(state, existing)] == stale
+    assert [ds.name for ds in stale_driver_daemon_sets(state, existing)] == stale

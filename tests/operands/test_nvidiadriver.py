@@ -117,10 +117,18 @@ def test_each_operating_system_has_its_daemon_set() -> None:
     sets = {obj["metadata"]["labels"][names.NODE_OS]: obj for key, obj in made.items() if key.startswith("DaemonSet/")}
     assert sorted(sets) == ["rhel9", "ubuntu22.04", "ubuntu24.04"]
     selectors = {tag: obj["spec"]["template"]["spec"]["nodeSelector"] for tag, obj in sets.items()}
-    assert selectors["rhel9"][MAJOR] == "9"
-    assert names.NFD_OS_VERSION not in selectors["rhel9"]
-    assert selectors["ubuntu24.04"][names.NFD_OS_VERSION] == "24.04"
+    assert {tag: one[names.DRIVER_OS] for tag, one in selectors.items()} == {tag: tag for tag in sets}
     assert {one[names.DRIVER_OWNER] for one in selectors.values()} == {"default"}
+    assert not any(key.startswith(names.NFD_PREFIX) for one in selectors.values() for key in one)
+
+
+def test_a_node_is_in_the_pool_that_it_was_placed_in_whatever_discovery_says() -> None:
+    placed = {names.DRIVER_OS: "ubuntu22.04", names.DRIVER_KERNEL: "5.15.0-101-generic"}
+    wanted = driver({"usePrecompiled": True, "version": "580"})
+    (pool,) = pools_of(wanted, [node("a", "ubuntu 24.04", "6.8.0-45-generic", **placed)])
+    assert (pool.os_tag, pool.kernel, pool.os_id) == ("ubuntu22.04", "5.15.0-101-generic", "ubuntu")
+    silent = NodeView("n0", labels={names.GPU_PRESENT: "true", names.DRIVER_OWNER: "default", **placed})
+    assert pools_of(wanted, [silent]) == (pool,)
 
 
 def test_each_kernel_has_its_daemon_set_where_drivers_are_precompiled() -> None:
@@ -139,11 +147,11 @@ def test_a_node_of_which_nothing_is_known_is_in_no_pool() -> None:
     assert state(None, bare).objects == ()
 
 
-def test_nodes_that_the_selector_does_not_match_any_more_are_in_no_pool() -> None:
+def test_a_node_that_the_selector_does_not_match_any_more_stays_in_its_pool_until_it_is_moved() -> None:
     chosen = driver({"default": False, "nodeSelector": {"zone": "a"}})
-    assert pools_of(chosen, [node()]) == ()
-    (pool,) = pools_of(chosen, [node(zone="a")])
-    assert pool.node_selector["zone"] == "a"
+    (pool,) = pools_of(chosen, [node()])
+    assert pools_of(chosen, [node(zone="a")]) == (pool,)
+    assert "zone" not in pool.node_selector, "whoever edits that label would take the driver away at once"
 
 
 def test_people_cannot_change_the_labels_by_which_pods_are_selected() -> None:

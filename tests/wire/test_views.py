@@ -244,6 +244,8 @@ def test_revisions_that_differ_in_labels_and_annotations_alone_run_the_same_pods
     restarted = revision_of({"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}, "spec": swapped})
     other = revision_of({"spec": {"containers": [{"name": "c", "image": "driver:560"}]}})
     assert one.pod_digest == restarted.pod_digest != other.pod_digest
+    elsewhere = revision_of({"spec": {**swapped, "nodeSelector": {"other": "nodes"}}})
+    assert one.pod_digest == elsewhere.pod_digest, "which nodes it selects changes nothing about what runs there"
     assert one.config_digest == "5"
     assert one.pod_digest != ""
     assert revision_view(raw(metadata={"name": "drv-1"}, revision=1)).pod_digest == ""

@@ -10,8 +10,8 @@ from gpuward.cli.look import Picture
 from gpuward.controllers.drivers import ActiveDriver, Drivers
 from gpuward.controllers.planning import Planner
 from gpuward.controllers.policies import ActivePolicy
-from gpuward.labels.owners import Claim
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode
+from gpuward.model.owners import Claim
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import parse_state
@@ -108,4 +108,5 @@ def _drivers(moment: Moment) -> Drivers:
     other = next((policy for policy in moment.policies if not policy.driver), UpgradePolicy())
     active = tuple(ActiveDriver(PolicyView(each.driver), None, (), Claim(each.driver), each) for each in named)
     view = moment.snapshot.policies[0] if moment.snapshot.policies else None
-    return Drivers(ActivePolicy(view, upgrades=other), active, in_force=len(moment.policies) > 1 or bool(named))
+    in_force = len(moment.policies) > 1 or bool(named)
+    return Drivers(ActivePolicy(view, upgrades=other), active, in_force=in_force, known=False)

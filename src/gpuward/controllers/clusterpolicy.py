@@ -18,13 +18,14 @@ from gpuward.errors import PolicyError
 from gpuward.labels.discovery import has_gpu
 from gpuward.labels.policy import label_settings
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.placement import Placing, placed_nodes
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
-from gpuward.operands.driver_kernels import left_daemon_sets, stale_driver_daemon_sets
+from gpuward.operands.driver_kernels import left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.render import render
 from gpuward.operands.rollout import rollout_of
@@ -84,7 +85,7 @@ class ClusterPolicyController:
             return Reconciliation(actions, self._statuses.wake_at, verdict)
         if not self._surroundings.known_for(active.view) or awaits_labels(snapshot):
             return Reconciliation(ignored)
-        facts = self._facts(snapshot)
+        facts = self._facts(snapshot, active.valid)
         try:
             states, prepared = self._render(active, facts)
         except PolicyError as problem:
@@ -120,11 +121,12 @@ class ClusterPolicyController:
             details = {"waiting": dict(decision.waiting)} if decision.waiting else {}
             log("ClusterPolicy " + (verdict.state if verdict else said), message=verdict.message if verdict else "", **details)
 
-    def _facts(self, snapshot: Snapshot) -> ClusterFacts:
-        seen = self._surroundings
+    def _facts(self, snapshot: Snapshot, policy: ClusterPolicy) -> ClusterFacts:
+        seen, driver = self._surroundings, policy.spec.driver
+        chosen = driver.is_precompiled and not driver.is_left_to_nvidia_drivers
         return cluster_facts(
             snapshot.namespace,
-            snapshot.nodes.values(),
+            placed_nodes(snapshot, Placing(precompiled=True)) if chosen else snapshot.nodes.values(),
             driver_image=_driver_image(snapshot),
             has_service_monitor_crd=seen.has_service_monitors,
             config_maps=seen.config_maps,
@@ -163,13 +165,13 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
     if policy.spec.driver.is_left_to_nvidia_drivers:
         why = "drivers are left to NVIDIADrivers"
         known = DRIVERS not in snapshot.unlisted
-        return [DeleteObject("DaemonSet", ref, orphan=True, why=why) for ref in left_daemon_sets(owned) if known]
-    running = {ds.ref for ds in owned if ds.desired or ds.misscheduled}
+        return [action for ds in left_daemon_sets(owned) if known for action in removal(ds, owned, snapshot, why)]
+    why = "the policy makes other driver DaemonSets now"
+    stale = [ds for state in states if state.name == "state-driver" for ds in stale_driver_daemon_sets(state, owned)]
     return [
-        DeleteObject("DaemonSet", ref, orphan=ref in running, why="the policy makes other driver DaemonSets now")
-        for state in states
-        if state.name == "state-driver"
-        for ref in stale_driver_daemon_sets(state, owned)
+        action for ds in stale
+        for action in (removal(ds, owned, snapshot, why) if ds.desired or ds.misscheduled
+                       else [DeleteObject("DaemonSet", ds.ref, why=why)])
     ]
 
 

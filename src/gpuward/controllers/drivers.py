@@ -14,7 +14,8 @@ from gpuward.crd import decode, validate
 from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.errors import PolicyError
-from gpuward.labels.owners import Claim, Conflict, Owner, conflicts, owner_of
+from gpuward.model.owners import Claim, Conflict, Owner, conflicts, owner_of
+from gpuward.model.placement import Placements, Placing
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PolicyView
@@ -55,8 +56,8 @@ class Drivers(msgspec.Struct, frozen=True):
     """Whose each node with GPUs should be, while drivers are theirs."""
     conflicts: Mapping[str, Conflict] = {}
     moving: frozenset[str] = frozenset()
-    """The NVIDIADrivers to or from which nodes are about to be moved, empty for nobody; until labels say so it is open what
-    they make."""
+    """The NVIDIADrivers to or from which nodes are about to be moved at once, empty for nobody; until labels say so it is open
+    what they make."""
     known: bool = True
     """False while they cannot be listed."""
 
@@ -66,10 +67,19 @@ class Drivers(msgspec.Struct, frozen=True):
         return tuple(each.claim for each in self.active)
 
     @property
+    def placing(self) -> Placing | None:
+        """Return what decides where nodes' drivers come from; None where that is the same for all, or not known now."""
+        if self.in_force:
+            able = (msgspec.structs.replace(claim, able=claim.able and claim.name not in self.conflicts) for claim in self.claims)
+            return Placing(tuple(able), stays=self.policy.valid is None) if self.known else None
+        valid = self.policy.valid
+        return Placing(precompiled=True) if valid is not None and valid.spec.driver.is_precompiled else None
+
+    @property
     def upgrades(self) -> tuple[UpgradePolicy, ...]:
         """Return the upgrade policies in force: no two of them are about the same node."""
         if not self.in_force:
-            return (self.policy.upgrades,)
+            return (self._placed(self.policy.upgrades),)
         unowned = msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True)
         return (*(self._upgrades(each) for each in self.active), unowned)
 
@@ -82,7 +92,11 @@ class Drivers(msgspec.Struct, frozen=True):
         """Return the upgrade policy that a node's driver is a matter of."""
         owner = node.labels.get(names.DRIVER_OWNER, "") if node is not None else ""
         found = (self._upgrades(each) for each in self.active if self.in_force and each.view.name == owner)
-        return next(found, self.policy.upgrades)
+        return next(found, self._placed(self.policy.upgrades))
+
+    def _placed(self, upgrades: UpgradePolicy) -> UpgradePolicy:
+        """Add what decides where drivers come from, unless it is known already, as from a recording."""
+        return upgrades if upgrades.placing is not None else msgspec.structs.replace(upgrades, placing=self.placing)
 
     def _upgrades(self, driver: ActiveDriver) -> UpgradePolicy:
         """Start nothing where a conflict leaves open whose nodes are whose, or where the ClusterPolicy is invalid or gone.
@@ -98,7 +112,7 @@ class Drivers(msgspec.Struct, frozen=True):
             upgrades = msgspec.structs.replace(upgrades, auto_upgrade=False, absent=absent)
         if driver.view.name in self.conflicts:
             upgrades = msgspec.structs.replace(upgrades, admit=False)
-        return upgrades
+        return self._placed(upgrades)
 
 
 class _Owners:
@@ -145,7 +159,7 @@ class DriverReader:
             return Drivers(policy, active, known=known)
         claims = tuple(each.claim for each in active)
         owners = self._owners.judge(snapshot.nodes, claims)
-        moving = _moving(owners, snapshot) if policy.valid is not None else frozenset()
+        moving = _moving(owners, snapshot, Placing(claims)) if policy.valid is not None else frozenset()
         return Drivers(policy, active, True, owners, conflicts(owners.values(), claims), moving, known)
 
     def _driver(
@@ -158,13 +172,15 @@ class DriverReader:
         return found if found.view == view else msgspec.structs.replace(found, view=view)
 
 
-def _moving(owners: Mapping[str, Owner], snapshot: Snapshot) -> frozenset[str]:
+def _moving(owners: Mapping[str, Owner], snapshot: Snapshot, placing: Placing) -> frozenset[str]:
+    placements = Placements(snapshot, placing)
     moving: set[str] = set()
     for name, wanted in owners.items():
         node = snapshot.nodes[name]
         current = node.labels.get(names.DRIVER_OWNER, "")
         if isinstance(wanted, str) and wanted != current and not node.deleting:
-            moving |= {current, wanted}
+            free = placements.free(node, node.labels, snapshot.pods.get(name, ()))
+            moving |= {current, wanted} if free else set()
     return frozenset(moving)
 
 
@@ -214,12 +230,14 @@ def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: list[PolicyE
     One that never could be takes no node, and keeps those that it has. Where an earlier gpuward remembered that it could,
     but no claim, that of the spec holds.
     """
+    precompiled = driver is not None and driver.spec.is_precompiled
     if driver is not None and not problems:
-        return Claim(view.name, driver.spec.node_selector, driver.spec.default, driver.spec.upgrade_policy.auto_upgrade)
+        spec = driver.spec
+        return Claim(view.name, spec.node_selector, spec.default, spec.upgrade_policy.auto_upgrade, precompiled=precompiled)
     auto = last.upgrades.auto_upgrade
     if last.claim is not None:
-        return Claim(view.name, last.claim.selector, last.claim.default, auto)
+        return Claim(view.name, last.claim.selector, last.claim.default, auto, able=False, precompiled=precompiled)
     misplaced = any(problem.field.startswith((_SELECTOR_FIELD, "metadata.name")) for problem in problems)
     if last.version != 1 or driver is None or misplaced:
         return Claim(view.name, auto_upgrade=auto, valid=False)
-    return Claim(view.name, driver.spec.node_selector, driver.spec.default, auto)
+    return Claim(view.name, driver.spec.node_selector, driver.spec.default, auto, able=False, precompiled=precompiled)

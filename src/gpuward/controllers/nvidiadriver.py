@@ -19,15 +19,16 @@ from gpuward.controllers.rollouts import annotation
 from gpuward.controllers.statuses import StatusWriter, lacking, waiting_states
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.placement import placed_nodes
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import Ref
+from gpuward.model.views import NodeView, Ref
 from gpuward.operands import nvidiadriver_status as verdicts
 from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver_pod import STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver import NAME, render_driver, startup_probe
-from gpuward.operands.nvidiadriver_pools import Pool, is_unknown, owned_selector, pools_of
+from gpuward.operands.nvidiadriver_pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict
 from gpuward.ports import Outcome
@@ -89,7 +90,8 @@ class NVIDIADriverController:
         found = {each.view.name: verdict for each in drivers.active if (verdict := _refusal(each, drivers)) is not None}
         able = [each for each in drivers.active if each.view.name not in found and self._surroundings.known_for(each.view)]
         settled = [each for each in able if each.view.name not in drivers.moving]
-        rendered = {each.view.name: self._render(each, drivers, snapshot) for each in settled}
+        nodes = placed_nodes(snapshot, drivers.placing)
+        rendered = {each.view.name: self._render(each, drivers, snapshot, nodes) for each in settled}
         waiting: dict[str, str] = {}
         for name, made in rendered.items():
             waits = waiting_states([made.state], snapshot)
@@ -100,7 +102,7 @@ class NVIDIADriverController:
             found[name] = verdicts.judged(waits, lacks) if error is None else verdicts.failed(made.state.name, error)
         if policy.view is None:
             found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name] in _FINE}
-        return self._told(drivers, found, waiting, self._changes(drivers, rendered, snapshot), snapshot, now)
+        return self._told(drivers, found, waiting, self._changes(drivers, rendered, snapshot, nodes), snapshot, now)
 
     def report(self, snapshot: Snapshot, decision: Driving, outcomes: Sequence[Outcome]) -> None:
         """Log each write, and each change of a verdict."""
@@ -123,14 +125,12 @@ class NVIDIADriverController:
             actions += self._statuses.write(views[name], verdict, "", now)
         return Driving(actions, self._statuses.wake_at, found, waiting)
 
-    def _render(self, each: ActiveDriver, drivers: Drivers, snapshot: Snapshot) -> Rendered:
+    def _render(self, each: ActiveDriver, drivers: Drivers, snapshot: Snapshot, nodes: Sequence[NodeView]) -> Rendered:
         """Render once for each version, pools and facts, as most passes change none of them."""
         assert each.driver is not None
         seen, policy = self._surroundings, drivers.policy.valid
-        pools = pools_of(each.driver, snapshot.nodes.values())
-        facts = cluster_facts(
-            snapshot.namespace, snapshot.nodes.values(), config_maps=seen.config_maps, secrets=seen.secrets
-        )
+        pools = pools_of(each.driver, nodes)
+        facts = cluster_facts(snapshot.namespace, nodes, config_maps=seen.config_maps, secrets=seen.secrets)
         root = policy.spec.host_paths.root_fs if policy is not None else "/"
         key = (each.view.uid, each.view.generation, pools, facts, root)
         known = self._rendered.get(each.view.name)
@@ -140,14 +140,15 @@ class NVIDIADriverController:
             self._rendered[each.view.name] = known
         return known[1]
 
-    def _changes(self, drivers: Drivers, rendered: Mapping[str, Rendered], snapshot: Snapshot) -> list[Action]:
+    def _changes(self, drivers: Drivers, rendered: Mapping[str, Rendered], snapshot: Snapshot,
+                 nodes: Sequence[NodeView]) -> list[Action]:
         probe = _probe(drivers, rendered, snapshot)
         prepared = [*probe, *(one for made in rendered.values() for one in made.prepared)]
         actions = [action for each in drivers.active for action in _remember(each)]
         actions += changes(prepared, snapshot)
         for each in drivers.active:
             if each.view.name in rendered and rendered[each.view.name].state.error is None:
-                actions += _stale(each, rendered[each.view.name], snapshot)
+                actions += _stale(each, rendered[each.view.name], snapshot, nodes)
         return actions
 
 
@@ -175,12 +176,11 @@ def _probe(drivers: Drivers, rendered: Mapping[str, Rendered], snapshot: Snapsho
     return prepare([state], first.view.ref, KIND)
 
 
-def _stale(each: ActiveDriver, made: Rendered, snapshot: Snapshot) -> list[Action]:
+def _stale(each: ActiveDriver, made: Rendered, snapshot: Snapshot, nodes: Sequence[NodeView]) -> list[Action]:
     """Delete what an NVIDIADriver owns and does not make any more; nothing while discovery does not say what its nodes run."""
     assert each.driver is not None
-    mine = owned_selector(each.driver).items()
-    precompiled = each.driver.spec.is_precompiled
-    if any(mine <= node.labels.items() and is_unknown(node, precompiled=precompiled) for node in snapshot.nodes.values()):
+    driver, precompiled = each.driver, each.driver.spec.is_precompiled
+    if any(owns(driver, node) and is_unknown(node, precompiled=precompiled) for node in nodes):
         return []
     wanted = {obj.key for prepared in made.prepared for obj in prepared.objects} | {
         ("ConfigMap", snapshot.namespace, STARTUP_PROBE)}

@@ -13,6 +13,7 @@ from gpuward.controllers.interest import Interest
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.planning import Planner
 from gpuward.model.actions import EvictPod, PatchNode
+from gpuward.model.placement import is_driver_pod
 from gpuward.model.plan import Plan, Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
@@ -21,7 +22,6 @@ from gpuward.ports import Outcome
 from gpuward.recorder.recorder import done
 from gpuward.recording.frame import Pass
 from gpuward.upgrade.explain import sentence
-from gpuward.upgrade.gathering import is_driver_pod
 
 SKIPPING: Final = frozenset({
     Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.PROTECTED_PODS, Reason.HELD_DEVICES,

@@ -21,6 +21,7 @@ from gpuward.model.actions import (
     PatchAnnotations,
     PatchNode,
     PatchStatus,
+    ReleasePod,
 )
 from gpuward.ports import Outcome
 
@@ -90,6 +91,7 @@ class ApiExecutor:
             PatchNode: nodes.patch_node,
             EvictPod: pods.evict_pod,
             DeletePod: pods.delete_pod,
+            ReleasePod: pods.release_pod,
             ApplyObject: objects.apply_object,
             DeleteObject: objects.delete_object,
             PatchStatus: objects.patch_status,

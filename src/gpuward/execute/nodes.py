@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuward import errors, names
+from gpuward.execute.pods import last_look
 from gpuward.execute.world import World, settle_after
 from gpuward.kube import resources
 from gpuward.model.actions import PatchNode
@@ -14,11 +15,14 @@ Operation = dict[str, Any]
 
 
 async def patch_node(world: World, action: PatchNode) -> None:
-    """Patch a node, then report the events that go with it.
+    """Patch a node, after a last look at it where that is asked for, then report the events that go with it.
 
     Raises:
         errors.Conflict: something that the decision was made on has changed.
+        CalledOff: a pod that must leave is on the node.
     """
+    if action.last_look:
+        await last_look(world, action.node.name)
     cache = world.cluster.nodes
     is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations
     try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuward import errors
+from gpuward import errors, names
 from gpuward.execute.world import CalledOff, World, settle_after, to_its_end
 from gpuward.kube import resources
 from gpuward.kube.client import Selection
-from gpuward.model.actions import DeletePod, EvictPod
+from gpuward.model.actions import DeletePod, EvictPod, ReleasePod
 from gpuward.model.views import PodView
 from gpuward.wire.pods import pod_view
 
@@ -48,7 +48,7 @@ async def delete_pod(world: World, action: DeletePod) -> None:
     cluster, ref = world.cluster, action.pod
     key = (ref.namespace, ref.name)
     if action.last_look:
-        await _last_look(world, action.node)
+        await last_look(world, action.node)
     try:
         answer = await cluster.client.delete(resources.PODS, ref.name, ref.namespace, uid=ref.uid)
     except errors.NotFound:
@@ -63,8 +63,33 @@ async def delete_pod(world: World, action: DeletePod) -> None:
         cluster.pods.deleted(key, ref.uid, answer.body)
 
 
-async def _last_look(world: World, node: str) -> None:
-    """List the node's pods by a quorum read: the watch may lag, and the scheduler may have bound a pod after the cordon."""
+async def release_pod(world: World, action: ReleasePod) -> None:
+    """Take a pod's controller away, and the label by which another one would adopt it, in one patch.
+
+    Raises:
+        errors.Conflict: the pod is another one, or has another owner by now.
+    """
+    cluster, ref = world.cluster, action.pod
+    patch = [
+        {"op": "test", "path": "/metadata/uid", "value": ref.uid},
+        {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": action.owner_uid},
+        {"op": "remove", "path": "/metadata/ownerReferences/0"},
+        {"op": "add", "path": "/metadata/labels/app", "value": names.LEFT_DRIVER_APP},
+    ]
+    try:
+        answer = await cluster.client.patch_json(resources.PODS, ref.name, patch, ref.namespace)
+    except errors.GpuwardError as error:
+        await settle_after(error, world, resources.PODS, cluster.pods, (ref.namespace, ref.name))
+        raise
+    cluster.pods.learn(answer.body)
+
+
+async def last_look(world: World, node: str) -> None:
+    """List the node's pods by a quorum read: the watch may lag, and the scheduler may have bound a pod after the cordon.
+
+    Raises:
+        CalledOff: a pod that must leave is among them. It is in the cache now, so the next decision knows.
+    """
     found = []
     async for raw in world.cluster.client.list(Selection(resources.PODS, fields=f"spec.nodeName={node}")):
         world.cluster.pods.learn(bytes(raw))

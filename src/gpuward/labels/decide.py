@@ -10,13 +10,12 @@ import msgspec
 
 from gpuward import names
 from gpuward.labels.discovery import Kept, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
-from gpuward.labels.owners import Claim, owner_of
+from gpuward.labels.drivers import DriverLabels, claim_of
 from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy, Workload
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import PatchNode
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 
 MIG_PRODUCTS = ("h100", "a100", "a30")
@@ -44,6 +43,7 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
     settled.prepare(snapshot, policy)
     nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
     outage = cache(lambda: is_outage(snapshot.nodes.values()))
+    rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy))
     found: list[_Found] = []
     troubles: dict[str, str] = {}
     for node in nodes:
@@ -51,7 +51,7 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
         if settled.holds(node, pods):
             continue
         try:
-            found.append(one := _decide(node, pods, snapshot.namespace, policy, now, outage))
+            found.append(one := _decide(node, pods, rules))
         except Exception as error:  # a bug that one node brings to light must not stop the labels of the others
             troubles[node.name] = f"{type(error).__name__}: {error}"
             continue
@@ -76,15 +76,23 @@ class _Found(NamedTuple):
     """Whether its labels are right, whatever time it is."""
 
 
-def _decide(
-    node: NodeView, pods: Sequence[PodView], namespace: str, policy: LabelPolicy, now: float, outage: Callable[[], bool]
-) -> _Found:
+class _Rules(NamedTuple):
+    namespace: str
+    policy: LabelPolicy
+    now: float
+    outage: Callable[[], bool]
+    drivers: DriverLabels
+
+
+def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
+    policy, drivers = rules.policy, rules.drivers
     if is_lost(node):
-        loss = judge_loss(node, pods, outage=outage(), grace=policy.discovery_grace, now=now, namespace=namespace)
-        return _Found(node.name, _keep(node, loss) if loss.kept else _patch(node, policy, pods), loss)
-    if has_gpu(node) or not busy(node, pods, namespace):
-        patch = _patch(node, policy, pods)
-        return _Found(node.name, patch, settled=patch is None)
+        grace = policy.discovery_grace
+        loss = judge_loss(node, pods, outage=rules.outage(), grace=grace, now=rules.now, namespace=rules.namespace)
+        return _Found(node.name, _keep(node, loss) if loss.kept else _patch(node, policy, pods, drivers), loss)
+    if has_gpu(node) or not busy(node, pods, rules.namespace):
+        patch = _patch(node, policy, pods, drivers)
+        return _Found(node.name, patch, settled=patch is None and not drivers.is_open(node, pods))
     return _Found(node.name)
 
 
@@ -103,7 +111,7 @@ def _keep(node: NodeView, loss: Loss) -> PatchNode | None:
     )
 
 
-def _patch(node: NodeView, policy: LabelPolicy, pods: Iterable[PodView]) -> PatchNode | None:
+def _patch(node: NodeView, policy: LabelPolicy, pods: Iterable[PodView], drivers: DriverLabels) -> PatchNode | None:
     present = has_gpu(node)
     wanted: dict[str, str | None] = {}
     if present != node.gpu_present and (present or names.GPU_PRESENT in node.labels):
@@ -111,7 +119,7 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Iterable[PodView]) -> Patc
     wanted |= _operands(node, policy) if present else _removed(node, KNOWN)
     if present:
         wanted |= _mig_config(node, policy)
-        wanted |= _driver(node, {**node.labels, **wanted}, policy, pods)
+        wanted |= drivers.of(node, {**node.labels, **wanted}, pods)
     changed = {key: value for key, value in wanted.items() if node.labels.get(key) != value}
     annotations = _annotations(node, policy, present, wanted.get(names.DRIVER_OWNER, node.labels.get(names.DRIVER_OWNER)))
     if names.DISCOVERY_LOST in node.annotations:
@@ -163,47 +171,12 @@ def _mig_config(node: NodeView, policy: LabelPolicy) -> dict[str, str | None]:
     return {}
 
 
-def _driver(node: NodeView, labels: Mapping[str, str | None], policy: LabelPolicy, pods: Iterable[PodView]
-            ) -> dict[str, str | None]:
-    """Return who owns the node's driver, where NVIDIADrivers do, and that a driver pod that nobody owns is to be replaced."""
-    at_rest = node.upgrade_label in ("", State.DONE)
-    if policy.claims is None:
-        switched = policy.driver_upgrades and at_rest and any(_is_of_other_mode(pod, policy) for pod in pods)
-        return {names.UPGRADE_STATE: str(State.UPGRADE_REQUIRED)} if switched else {}
-    there = {key: value for key, value in labels.items() if value is not None}
-    stays = policy.owners_stay and bool(node.labels.get(names.DRIVER_OWNER))
-    owner = None if stays else owner_of(node.name, there, policy.claims)
-    wanted: dict[str, str | None] = {}
-    if isinstance(owner, str) and owner != node.labels.get(names.DRIVER_OWNER, ""):
-        wanted[names.DRIVER_OWNER] = owner or None
-    claim = _claim(policy.claims, owner if isinstance(owner, str) else node.labels.get(names.DRIVER_OWNER))
-    if claim is not None and claim.auto_upgrade and at_rest and any(map(_is_left_driver, pods)):
-        wanted[names.UPGRADE_STATE] = str(State.UPGRADE_REQUIRED)
-    return wanted
-
-
-def _claim(claims: Iterable[Claim], name: str | None) -> Claim | None:
-    return next((claim for claim in claims if claim.name == name), None)
-
-
-def _is_left_driver(pod: PodView) -> bool:
-    """Tell whether a pod holds a driver that no DaemonSet owns: one that its ClusterPolicy left to the NVIDIADrivers."""
-    is_driver = pod.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
-    return is_driver and pod.orphan and pod.phase == "Running" and not pod.deleting
-
-
-def _is_of_other_mode(pod: PodView, policy: LabelPolicy) -> bool:
-    """Tell whether a driver that no DaemonSet owns was left behind because drivers are precompiled now, or no longer are."""
-    mode = pod.labels.get(names.PRECOMPILED)
-    return _is_left_driver(pod) and mode is not None and mode != str(policy.precompiled).lower()
-
-
 def _annotations(node: NodeView, policy: LabelPolicy, present: bool, owner: str | None) -> dict[str, str | None]:
     """Return the change of the annotation by which the driver manager knows that the node is emptied for it."""
     current = node.annotations.get(names.UPGRADE_ENABLED)
     wanted = policy.driver_upgrades
     if policy.claims is not None and not policy.sandbox_workloads:
-        claim = _claim(policy.claims, owner)
+        claim = claim_of(policy.claims, owner)
         if claim is None:
             return {}
         wanted = claim.auto_upgrade

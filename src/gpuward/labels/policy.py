@@ -9,7 +9,8 @@ import msgspec
 
 from gpuward import names
 from gpuward.crd.clusterpolicy import ClusterPolicy
-from gpuward.labels.owners import Claim
+from gpuward.model.owners import Claim
+from gpuward.model.placement import Placing
 from gpuward.model.rollout import RolloutSettings
 
 _DEFAULTS = RolloutSettings()
@@ -66,6 +67,11 @@ class LabelPolicy(msgspec.Struct, frozen=True):
     """Whether no node goes from one NVIDIADriver to another, because what they are under cannot be followed now."""
     discovery_grace: float = _DEFAULTS.discovery_grace
     """Seconds for which a node keeps its operands though discovery says that it has no GPU."""
+
+    @property
+    def placing(self) -> Placing:
+        """Return what decides where drivers come from."""
+        return Placing(self.claims, self.precompiled, self.owners_stay)
 
     def workload(self, label: str | None) -> Workload:
         """Return what a node is for; without sandbox workloads every node is for containers."""

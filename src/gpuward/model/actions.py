@@ -1,4 +1,4 @@
-"""The closed union of what a plan can ask for. Each action is one API call (the driver pod's deletion takes one more look first).
+"""The closed union of what a plan can ask for. Each action is one API call (what takes a driver away takes one more look first).
 
 Actions carry their precondition: the uid of the object that was read, and the fields that the decision depends on. An action
 belongs to a lane, its node or its object: when one fails, the rest of its lane is dropped and the next pass looks again.
@@ -38,6 +38,8 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True):
     has_annotations: bool = True
     entered: tuple[State, ...] = ()
     """The upgrade states entered by this patch, in order; the last one is what the label is set to."""
+    last_look: bool = False
+    """Whether the node's pods are listed by a quorum read first, and a pod that must leave calls the patch off."""
     events: tuple[EventText, ...] = ()
     why: str = ""
 
@@ -69,6 +71,20 @@ class DeletePod(msgspec.Struct, frozen=True, tag=True):
     pod: Ref
     node: str
     last_look: bool = False
+    why: str = ""
+
+    @property
+    def lane(self) -> str:
+        """Return the node's name."""
+        return self.node
+
+
+class ReleasePod(msgspec.Struct, frozen=True, tag=True):
+    """Take a driver pod from its DaemonSet, and make it one that no other DaemonSet adopts; it runs on."""
+
+    pod: Ref
+    node: str
+    owner_uid: str
     why: str = ""
 
     @property
@@ -138,4 +154,4 @@ class PatchAnnotations(_OnObject, frozen=True, tag=True):
     why: str = ""
 
 
-Action = PatchNode | EvictPod | DeletePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations | GrantNodes
+Action = PatchNode | EvictPod | DeletePod | ReleasePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations | GrantNodes

@@ -52,6 +52,7 @@ class Reason(StrEnum):
     MAINTENANCE = "Maintenance"
     METADATA_BEHIND = "MetadataBehind"
     WRITE_REFUSED = "WriteRefused"
+    MOVE_PAUSED = "MovePaused"
     UNDECIDED = "Undecided"
 
 

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 
+from gpuward.model.placement import Placing
 from gpuward.model.rollout import RolloutSettings
 
 
@@ -73,3 +74,5 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     unowned: bool = False
     """Whether this is only about nodes that no NVIDIADriver owns."""
     rollout: RolloutSettings = RolloutSettings()
+    placing: Placing | None = None
+    """What decides where nodes' drivers come from; None where every driver comes from the same DaemonSet."""

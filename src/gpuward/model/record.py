@@ -56,7 +56,9 @@ class Record(msgspec.Struct, frozen=True):
     """The uids of the driver and validator pods that the node had then, or when it was done: others have come since. None where
     that is not known, and `started` has to do, although our clock and the one that pods are dated by need not agree."""
     target: str = ""
-    """Revision hash of the driver DaemonSet that the node was last sent to."""
+    """Revision hash of the driver DaemonSet that the node was last sent to; or its placement, where it is moved to another."""
+    driver: str = ""
+    """The NVIDIADriver within whose limits the node was admitted: it counts there although it was moved to another one since."""
     cordon: CordonOwner | None = None
     forced: bool = False
     """Whether the driver is restarted or validated anew even if in step: somebody asked for it, or broke an upgrade off."""
@@ -85,6 +87,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     started: Moment | None = None
     pods: tuple[str, ...] | None = None
     target: str = ""
+    driver: str = ""
     cordon: CordonOwner | None = None
     forced: bool = False
     failure: _StoredFailure | None = None
@@ -102,6 +105,7 @@ def encode_record(record: Record) -> str:
         "started": format_time(record.started) if record.started else None,
         "pods": record.pods,
         "target": record.target or None,
+        "driver": record.driver or None,
         "cordon": record.cordon,
         "forced": record.forced or None,
         "failure": failure and _stored(failure),
@@ -132,6 +136,7 @@ def decode_record(text: str) -> Record:
         started=seconds(stored.started) if stored.started else 0.0,
         pods=stored.pods,
         target=stored.target,
+        driver=stored.driver,
         cordon=stored.cordon,
         forced=stored.forced,
         failure=_failure(failure) if failure else None,

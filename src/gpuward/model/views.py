@@ -48,6 +48,8 @@ class NodeView(msgspec.Struct, frozen=True):
     deleting: bool = False
     runtime: str = ""
     """`containerd`, `docker`, `cri-o`, ... as the kubelet reports it."""
+    kernel: str = ""
+    """The kernel that the machine runs, as the kubelet reports it."""
     record: Record | None = None
     record_error: str = ""
     """Why our annotation could not be read; empty when it could, or is absent."""

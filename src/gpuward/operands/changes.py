@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.snapshot import Applied, Snapshot
-from gpuward.model.views import OwnedView, Ref
+from gpuward.model.views import DaemonSetView, OwnedView, Ref
 from gpuward.operands.objects import Json
 from gpuward.operands.state import ObjectRef, OperandState, OwnerKind, applied_hash, ref_of, with_applied_hash, with_owner
 
@@ -106,13 +106,44 @@ def _apply(wanted: Wanted, snapshot: Snapshot, state: str) -> ApplyObject | None
     if kind in snapshot.unlisted:
         return None
     have, last = snapshot.owned.get(wanted.key), snapshot.applied.get(wanted.key)
+    there = _daemon_set(wanted, snapshot) if kind == "DaemonSet" else None
+    if there is not None and leaves_pods(there, _node_selector(wanted.body), snapshot):
+        return None
+    body = wanted.body if there is None else with_selector(wanted.body, there.selector)
     if have is None:
-        return ApplyObject(kind, ref, wanted.body, digest, why=f"{state} wants it")
+        return ApplyObject(kind, ref, body, digest, why=f"{state} wants it")
     if have.deleting or _is_as_applied(have, last, wanted):
         return None
     target = Ref(ref.namespace, ref.name, have.uid)
     unknown = last is None or last.hash == digest
-    return ApplyObject(kind, target, wanted.body, digest, have.version, verify=unknown, why=f"{state} wants it otherwise")
+    return ApplyObject(kind, target, body, digest, have.version, verify=unknown, why=f"{state} wants it otherwise")
+
+
+def _daemon_set(wanted: Wanted, snapshot: Snapshot) -> DaemonSetView | None:
+    found = (ds for ds in snapshot.daemonsets if (ds.namespace, ds.name) == (wanted.ref.namespace, wanted.ref.name))
+    return next((ds for ds in found if not ds.deleting), None)
+
+
+def leaves_pods(ds: DaemonSetView, selector: Mapping[str, str], snapshot: Snapshot) -> bool:
+    """Tell whether a DaemonSet that selects other nodes would leave one on which a pod of it lives, to be labelled first."""
+    if ds.node_selector == selector:
+        return False
+    left = [name for name, node in snapshot.nodes.items()
+            if ds.node_selector.items() <= node.labels.items() and not selector.items() <= node.labels.items()]
+    return any(pod.owner is not None and pod.owner.uid == ds.uid and not pod.deleting and not pod.finished
+               for name in left for pod in snapshot.pods.get(name, ()))
+
+
+def with_selector(body: Json, selector: Mapping[str, str]) -> Json:
+    """Return a DaemonSet with the selector that it was made with, which nobody may change."""
+    if not selector or body["spec"]["selector"]["matchLabels"] == selector:
+        return body
+    return {**body, "spec": {**body["spec"], "selector": {"matchLabels": dict(selector)}}}
+
+
+def _node_selector(body: Json) -> Mapping[str, str]:
+    selector: Mapping[str, str] = body["spec"]["template"]["spec"].get("nodeSelector", {})
+    return selector
 
 
 def _is_as_applied(have: OwnedView, last: Applied | None, wanted: Wanted) -> bool:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuward import names
+from gpuward.model.placement import placement_of, system_of, tag_of
 from gpuward.model.views import NodeView
 from gpuward.operands.facts import ClusterFacts, NodeKernel, Runtime
 
 RUNTIMES: Mapping[str, Runtime] = {"docker": "docker", "containerd": "containerd", "cri-o": "crio"}
 """Container runtimes by the name that the kubelet reports."""
-
-MAJOR_ONLY = ("ol", "rhel", "rocky")
-"""Systems whose driver images are built for a major version."""
 
 
 def cluster_facts(namespace: str, nodes: Iterable[NodeView], *, driver_image: str = "", has_service_monitor_crd: bool = False,
@@ -43,7 +41,8 @@ def _one_of_each(nodes: Iterable[NodeView]) -> list[NodeView]:
     kinds: dict[tuple[str | None, ...], NodeView] = {}
     for node in nodes:
         label = node.labels.get
-        kind = (node.runtime, label(names.NFD_OS_ID), label(names.NFD_OS_VERSION), label(names.NFD_KERNEL))
+        kind = (node.runtime, label(names.NFD_OS_ID), label(names.NFD_OS_VERSION), label(names.NFD_KERNEL),
+                label(names.DRIVER_OS), label(names.DRIVER_KERNEL))
         if node.name <= kinds.setdefault(kind, node).name:
             kinds[kind] = node
     return sorted(kinds.values(), key=lambda node: node.name)
@@ -51,17 +50,14 @@ def _one_of_each(nodes: Iterable[NodeView]) -> list[NodeView]:
 
 def os_tag(node: NodeView) -> str:
     """Return a node's operating system as driver images spell it, such as ubuntu22.04 or rhel9; empty when it is not known."""
-    system, version = node.labels.get(names.NFD_OS_ID, ""), node.labels.get(names.NFD_OS_VERSION, "")
-    if not system or not version:
-        return ""
-    return system + (version.split(".")[0] if system in MAJOR_ONLY else version)
+    return tag_of(system_of(node.labels))
 
 
 def _kernel(node: NodeView) -> NodeKernel | None:
-    version, tag = node.labels.get(names.NFD_KERNEL, ""), os_tag(node)
-    if not version or not tag:
-        return None
-    return NodeKernel(version, node.labels[names.NFD_OS_ID] + node.labels[names.NFD_OS_VERSION], tag)
+    """Return what the node's precompiled driver is for, by its placement, or by discovery where it has none yet."""
+    placed = placement_of(node.labels)
+    version, system = placed.kernel or node.labels.get(names.NFD_KERNEL, ""), placed.os or system_of(node.labels)
+    return NodeKernel(version, system, tag_of(system)) if version and system else None
 
 
 def _runtime(gpu_nodes: Sequence[NodeView]) -> Runtime:

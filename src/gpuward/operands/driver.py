@@ -55,6 +55,7 @@ def objects(ctx: Context) -> list[Json]:
 def _daemon_set(ctx: Context, variant: Variant) -> Json:
     frame = Frame(
         name=variant.name, app=DAEMON_SET, component="driver", account=ACCOUNT, on_delete=True,
+        selector=variant.selector,
         labels={names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.PRECOMPILED: variant.label},
         annotations={"openshift.io/scc": "nvidia-driver"},
         template_annotations={"kubectl.kubernetes.io/default-container": CONTAINER},

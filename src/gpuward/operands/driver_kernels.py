@@ -9,7 +9,9 @@ import msgspec
 
 from gpuward import names
 from gpuward.errors import PolicyError
-from gpuward.model.views import DaemonSetView, Ref
+from gpuward.model.actions import Action, DeleteObject, ReleasePod
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands import images
 from gpuward.operands.facts import Context, NodeKernel
 from gpuward.operands.state import OperandState
@@ -38,7 +40,16 @@ class Variant(msgspec.Struct, frozen=True):
     @property
     def node_selector(self) -> dict[str, str]:
         """Return the node labels that a pod of this DaemonSet needs beside those of every driver pod."""
-        return {} if self.kernel is None else {names.NFD_KERNEL: self.kernel.version}
+        return self.selector
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Return the labels of this DaemonSet's pods that those of other kernels do not have; a node is placed by the same ones.
+
+        With NVIDIA's operator all precompiled DaemonSets select the same pods, so that orphans are adopted by any of them, and
+        deleted by its controller where they are for another kernel.
+        """
+        return {} if self.kernel is None else {names.DRIVER_KERNEL: self.kernel.version, names.DRIVER_OS: self.kernel.os}
 
 
 def sanitized(kernel: str) -> str:
@@ -92,12 +103,12 @@ def _precompiled_image(ctx: Context, kernel: NodeKernel) -> str:
     return images.with_os_tag(f"{reference}-{kernel.version}", kernel.os_tag)
 
 
-def left_daemon_sets(existing: Iterable[DaemonSetView]) -> tuple[Ref, ...]:
+def left_daemon_sets(existing: Iterable[DaemonSetView]) -> tuple[DaemonSetView, ...]:
     """Return the driver DaemonSets of a ClusterPolicy that leaves drivers to NVIDIADrivers now; their pods are to run on."""
-    return tuple(sorted(each.ref for each in existing if each.name.startswith(names.DRIVER_APP)))
+    return tuple(sorted((each for each in existing if each.name.startswith(names.DRIVER_APP)), key=lambda each: each.name))
 
 
-def stale_driver_daemon_sets(state: OperandState, existing: Iterable[DaemonSetView]) -> tuple[Ref, ...]:
+def stale_driver_daemon_sets(state: OperandState, existing: Iterable[DaemonSetView]) -> tuple[DaemonSetView, ...]:
     """Return the driver DaemonSets that must go because the policy now makes others.
 
     `state` is the rendered `state-driver`, `existing` the DaemonSets that the ClusterPolicy owns. A precompiled driver whose
@@ -115,5 +126,31 @@ def stale_driver_daemon_sets(state: OperandState, existing: Iterable[DaemonSetVi
         if kind is None or daemon_set.name in wanted or not daemon_set.name.startswith(names.DRIVER_APP):
             continue
         if kind not in kinds or not (daemon_set.desired or daemon_set.misscheduled):
-            stale.append(daemon_set.ref)
+            stale.append(daemon_set)
     return tuple(stale)
+
+
+def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapshot, why: str) -> list[Action]:
+    """Return how a driver DaemonSet goes whose pods run on.
+
+    Those of NVIDIA's operator for several kernels select each other's pods: an orphan of one is adopted by another, whose
+    controller deletes it where it is for another kernel. Where one of that kind stays a moment longer, pods are made such that
+    none takes them before their DaemonSet goes; it then has none but those that wait for a node.
+    """
+    others = [each for each in owned if each.uid != ds.uid and not each.deleting]
+    pods = [pod for name in snapshot.nodes for pod in snapshot.pods.get(name, ())
+            if pod.owner is not None and pod.owner.uid == ds.uid and not pod.deleting]
+    everywhere = (pod for found in snapshot.pods.values() for pod in found)
+    begun = any(pod.labels.get("app") == names.LEFT_DRIVER_APP for pod in everywhere)
+    if begun and not pods:
+        return [DeleteObject("DaemonSet", ds.ref, why=why)]
+    if begun or any(_is_taken(pod, others, snapshot) for pod in pods):
+        return [ReleasePod(pod.ref, pod.node, ds.uid, why=why) for pod in pods]
+    return [DeleteObject("DaemonSet", ds.ref, orphan=True, why=why)]
+
+
+def _is_taken(orphan: PodView, others: Iterable[DaemonSetView], snapshot: Snapshot) -> bool:
+    """Tell whether a pod would be adopted by a DaemonSet that does not want it on its node."""
+    labels = snapshot.nodes[orphan.node].labels
+    return any(each.selector and each.selector.items() <= orphan.labels.items()
+               and not each.node_selector.items() <= labels.items() for each in others)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from gpuward import names
 from gpuward.crd.nvidiadriver import NVIDIADriver
+from gpuward.model.placement import Placement, name_of, placement_of
 from gpuward.model.views import NodeView
 from gpuward.operands.cluster import os_tag
 from gpuward.operands.digest import fnv1a
@@ -24,41 +25,51 @@ class Pool(msgspec.Struct, frozen=True, order=True):
     os_tag: str
     """As driver images spell it, such as ubuntu22.04 or rhel9."""
     kernel: str = ""
-    os_id: str = ""
-    node_selector: Mapping[str, str] = {}
+    owner: str = ""
+    """The NVIDIADriver."""
+
+    @property
+    def os_id(self) -> str:
+        """Return the operating system's ID, such as ubuntu."""
+        return name_of(self.os_tag)
+
+    @property
+    def node_selector(self) -> dict[str, str]:
+        """Return the node labels that a pod of the pool's DaemonSet needs beside those of every driver pod.
+
+        They are those that place a node, and none that others may edit or take away under a driver that runs.
+        """
+        placement = Placement(self.owner, self.os_tag, self.kernel)
+        return {key: value for key, value in placement.labels.items() if value is not None}
 
 
 def pools_of(driver: NVIDIADriver, nodes: Iterable[NodeView]) -> tuple[Pool, ...]:
     """Return the pools of the nodes that an NVIDIADriver owns, by operating system and kernel.
 
-    A node whose discovery labels do not say what it runs is in no pool.
+    A node of which neither its placement nor its discovery labels say what it runs is in no pool.
     """
-    owned = owned_selector(driver)
-    found: dict[tuple[str, str], Pool] = {}
-    for node in sorted(nodes, key=lambda node: node.name):
-        if owned.items() <= node.labels.items() and (pool := _pool(node, owned, driver.spec.is_precompiled)) is not None:
-            found.setdefault((pool.os_tag, pool.kernel), pool)
-    return tuple(found[key] for key in sorted(found))
+    found: set[Pool] = set()
+    for node in nodes:
+        if owns(driver, node) and (pool := _pool(node, driver.name, driver.spec.is_precompiled)) is not None:
+            found.add(pool)
+    return tuple(sorted(found))
 
 
-def owned_selector(driver: NVIDIADriver) -> dict[str, str]:
-    """Return the labels of the nodes that an NVIDIADriver owns."""
-    return {**driver.spec.node_selector, names.GPU_PRESENT: "true", names.DRIVER_OWNER: driver.name}
+def owns(driver: NVIDIADriver, node: NodeView) -> bool:
+    """Tell whether a node with GPUs is an NVIDIADriver's: by its label, since what selectors say need not be followed yet."""
+    return node.gpu_present and node.labels.get(names.DRIVER_OWNER) == driver.name
 
 
 def is_unknown(node: NodeView, *, precompiled: bool) -> bool:
-    """Tell whether discovery labels that say in which pool a node is are missing."""
-    return _pool(node, {}, precompiled) is None
+    """Tell whether labels that say in which pool a node is are missing."""
+    return _pool(node, "", precompiled) is None
 
 
-def _pool(node: NodeView, owned: Mapping[str, str], precompiled: bool) -> Pool | None:
-    tag, system, version = os_tag(node), node.labels.get(names.NFD_OS_ID, ""), node.labels.get(names.NFD_OS_VERSION, "")
-    kernel = node.labels.get(names.NFD_KERNEL, "") if precompiled else ""
-    key = names.NFD_OS_VERSION if tag.endswith(version) else names.NFD_OS_MAJOR
-    if not tag or key not in node.labels or (precompiled and not kernel):
-        return None
-    selector = {**owned, names.NFD_OS_ID: system, key: node.labels[key]}
-    return Pool(tag, kernel, system, selector | ({names.NFD_KERNEL: kernel} if kernel else {}))
+def _pool(node: NodeView, owner: str, precompiled: bool) -> Pool | None:
+    placed = placement_of(node.labels)
+    tag = placed.os or os_tag(node)
+    kernel = (placed.kernel or node.labels.get(names.NFD_KERNEL, "")) if precompiled else ""
+    return None if not tag or (precompiled and not kernel) else Pool(tag, kernel, owner)
 
 
 def app_name(driver: NVIDIADriver, pool: Pool) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, PatchNode
+from gpuward.model.placement import placement_of
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal, Snapshot
@@ -22,7 +23,7 @@ from gpuward.model.views import NodeView
 from gpuward.upgrade import emptying, finishing, queueing, replacing, resting  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import FLEET_GATES, Fleet
-from gpuward.upgrade.gates.fleet import fleet_of
+from gpuward.upgrade.gates.fleet import fleet_of, moved_away
 from gpuward.upgrade.gathering import concerns
 from gpuward.upgrade.judging import Judged, Memory, held_on_error, undecided
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
@@ -52,7 +53,8 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     step = _advance if policy.auto_upgrade else stand_down if policy.absent else _finish_only
     granted = open_grants(snapshot, now)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: step(node, policy, now), granted)
-    fleet = fleet_of((node.standing for node in nodes), snapshot.unsettled | granted, now)
+    standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy))
+    fleet = fleet_of(standings, snapshot.unsettled | granted, now)
     if policy.auto_upgrade:
         under_way = (node.before for node in nodes if node.standing.in_progress)
         fleet = fleet.under(snapshot.budgets, under_way, memory.coverage)
@@ -156,7 +158,8 @@ def _held_by_the_fleet(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy, *, 
 
 
 def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
-    return walk(take(path, admission(path.node), now), policy, now)
+    move = msgspec.structs.replace(admission(path.node), driver=policy.driver)
+    return walk(take(path, move, now), policy, now)
 
 
 def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
@@ -165,7 +168,10 @@ def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.left:
         return walk(begin(node, now), policy, now)
     if state not in IN_PROGRESS:
-        return msgspec.structs.replace(remember(node), hold=unfinished(node) if state in _AT_REST else None)
+        hold = unfinished(node) if state in _AT_REST else None
+        if node.moving is not None:
+            hold = Hold(Reason.MOVE_PAUSED, {"to": node.moving.told(placement_of(node.node.labels))}, node.record.since)
+        return msgspec.structs.replace(remember(node), hold=hold)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = walk(begin(node, now), policy, now, within=_GENTLE)
         waits = path.hold is None and path.node.state in IN_PROGRESS

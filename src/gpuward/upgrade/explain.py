@@ -45,7 +45,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.WRITE_REFUSED: "the API server refuses to change this node: {message}",
     Reason.UNDECIDED: "gpuward could not decide about this node, which is a bug in gpuward: {error}",
     Reason.MAINTENANCE: "a maintenance operator has this node; set its state label to upgrade-required to upgrade it here",
-    Reason.METADATA_BEHIND: "up to date but for labels or annotations of the driver pod: it takes them when it is next replaced",
+    Reason.METADATA_BEHIND: "up to date but for labels, annotations or the node selector of its driver pod, which it takes "
+    "when it is next replaced",
+    Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuward import names
+from gpuward.model.placement import Placement, placement_of
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
@@ -37,6 +38,9 @@ class NodeFacts(msgspec.Struct, frozen=True):
     """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""
     target_digest: str = ""
     """The driver configuration digest of that revision."""
+    moving: Placement | None = None
+    """Where the node's driver is to come from, if from another DaemonSet than the one that its driver pod is of; then that is the
+    target, in words."""
     same: frozenset[str] = frozenset()
     """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""
     wanted: bool = True
@@ -66,7 +70,12 @@ class NodeFacts(msgspec.Struct, frozen=True):
     @property
     def retargeted(self) -> bool:
         """Tell whether the node was last sent to another driver than the one that it should have now."""
-        return bool(self.target and self.record.target) and not self.runs(self.record.target)
+        return bool(self.target and self.record.target) and not self.runs(self.record.target) and not self.arrived
+
+    @property
+    def arrived(self) -> bool:
+        """Tell whether the node was last sent to the DaemonSet that it has now, whose revisions were not known then."""
+        return self.moving is None and self.record.target == str(placement_of(self.node.labels))
 
     @property
     def left(self) -> bool:

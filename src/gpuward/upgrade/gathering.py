@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import msgspec
 
 from gpuward import names
+from gpuward.model.placement import Placements, is_driver_pod
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.selectors import matches
@@ -52,12 +53,14 @@ class Common:
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.targets = _targets(snapshot, self.daemonsets)
         self.spared = spares_default_runtime(snapshot)
+        self.placements = Placements(snapshot, policy.placing)
 
     def same_as(self, other: Common) -> bool:
         """Tell whether a node's facts cannot differ for any of this."""
         return (
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
-            and self.selectors == other.selectors and self.spared == other.spared
+            and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
+            and self.spared == other.spared
             and self.snapshot.namespace == other.snapshot.namespace
         )
 
@@ -161,7 +164,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
     if not concerns(policy, node):
         return None
     pods = sorted(on_node, key=lambda pod: pod.ref)
-    drivers = [pod for pod in pods if _drives_for(pod, common)]
+    drivers = [_as_it_will_be(pod, node, common) for pod in pods if _drives_for(pod, node, common)]
     state = node.state if node.state is not None else State.UNKNOWN
     record = node.record or Record(state=state)
     stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
@@ -173,7 +176,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         return None
     driver = _the_driver(drivers)
     variable = heeds_variable(node, common.spared)
-    target = common.targets.get(_daemonset_of(driver, node, common), _UNSETTLED).of(driver)
+    moving = common.placements.moving(node, pods)
+    target = _Target(str(moving)) if moving else common.targets.get(_daemonset_of(driver, node, common), _UNSETTLED).of(driver)
     return NodeFacts(
         node=node,
         state=state,
@@ -183,6 +187,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         target=target.hash,
         target_digest=target.digest,
         same=target.same,
+        moving=moving,
         wanted=wanted,
         validators=tuple(p for p in pods if p.namespace == snapshot.namespace and _app(p) == names.VALIDATOR_APP),
         leaving=pods_to_leave(pods, policy, snapshot.namespace, variable=variable),
@@ -199,22 +204,24 @@ def _app(pod: PodView) -> str:
     return pod.labels.get("app", "")
 
 
-def is_driver_pod(pod: PodView, namespace: str) -> bool:
-    """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
-    if pod.namespace != namespace:
-        return False
-    if _app(pod) != names.DRIVER_APP and pod.labels.get(names.COMPONENT_LABEL) != names.DRIVER_COMPONENT:
-        return False
-    return pod.orphan or (pod.owner is not None and pod.owner.kind == "DaemonSet")
-
-
-def _drives_for(pod: PodView, common: Common) -> bool:
-    """Tell whether a driver pod is a matter of the policy; a pod of another policy's DaemonSet that still lives is not."""
+def _drives_for(pod: PodView, node: NodeView, common: Common) -> bool:
+    """Tell whether a driver pod is a matter of the policy. One of another policy's DaemonSet is not, while that lives and selects
+    the node: else it is about to go, and the node is not rid of it until then.
+    """
     if not is_driver_pod(pod, common.snapshot.namespace):
         return False
     if pod.owner is None or pod.owner.uid in common.daemonsets:
         return True
-    return all(ds.uid != pod.owner.uid for ds in common.snapshot.daemonsets)
+    selector = common.placements.selectors.get(pod.owner.uid)
+    return selector is None or not selector.items() <= node.labels.items()
+
+
+def _as_it_will_be(pod: PodView, node: NodeView, common: Common) -> PodView:
+    """Return a driver pod as one on its way out where its DaemonSet no longer selects the node: it is about to be deleted."""
+    selector = common.placements.selectors.get(pod.owner.uid) if pod.owner is not None else None
+    if pod.deleting or selector is None or selector.items() <= node.labels.items():
+        return pod
+    return msgspec.structs.replace(pod, deleting=True)
 
 
 def _the_driver(drivers: Iterable[PodView]) -> PodView | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gpuward import names
-from gpuward.model.actions import DeletePod
+from gpuward.model.actions import DeletePod, PatchNode
+from gpuward.model.placement import Placement, placement_of
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import State
@@ -62,13 +63,29 @@ def _deadline(node: NodeFacts, policy: UpgradePolicy) -> float | None:
     return node.record.since + seconds if seconds else None
 
 
-def _replacement(node: NodeFacts) -> tuple[DeletePod, ...]:
-    """Return the deletion of a driver pod that is to be replaced and not on its way yet."""
+def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
+    """Return the deletion of a driver pod that is to be replaced and not on its way yet, or the move that makes it go."""
     if node.driver is None or node.driver.deleting or node.driver_pods > 1 or not node.target:
         return ()
     if node.in_step and not _wants_fresh_pod(node):
         return ()
+    if node.moving is not None:
+        return (_placement(node, node.moving),)
     return (DeletePod(node.driver.ref, node.node.name, last_look=not node.restart_only, why="its template is out of date"),)
+
+
+def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:
+    """Return the patch that gives the node to another DaemonSet; the controller of the one that has it then deletes its pod."""
+    labels = node.node.labels
+    return PatchNode(
+        node.node.ref,
+        labels={key: value for key, value in wanted.labels.items() if labels.get(key) != value},
+        expect_labels={names.UPGRADE_STATE: str(node.state), **{key: labels.get(key) for key in wanted.labels}},
+        expect_unschedulable=True,
+        has_annotations=node.node.has_annotations,
+        last_look=True,
+        why=f"it is moved to {wanted.told(placement_of(labels))}",
+    )
 
 
 def _empty_again(node: NodeFacts, now: float) -> Move:

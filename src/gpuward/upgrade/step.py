@@ -27,6 +27,8 @@ class Move(msgspec.Struct, frozen=True):
     started: bool = False
     """Whether this move admits the node: the upgrade's clock starts."""
     target: str = ""
+    driver: str = ""
+    """The NVIDIADriver within whose limits the node is admitted."""
     forget: bool = False
     """Whether earlier failures count no more."""
     restart: str = ""

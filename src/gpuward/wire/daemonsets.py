@@ -45,6 +45,10 @@ class _DaemonSet(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+class _Spelled(msgspec.Struct):
+    spec: dict[str, object] = {}
+
+
 class _RevisionSpec(msgspec.Struct):
     template: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -121,8 +125,11 @@ def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:
 
 
 def _pod_digest(template: msgspec.Raw) -> str:
-    """Return a digest of the pods that a template makes: of its spec, whatever labels and annotations it puts on them."""
-    spec = msgspec.json.decode(template, type=dict[str, object]).get("spec")
+    """Return a digest of what runs in the pods that a template makes: of its spec without the nodes that it selects, whatever
+    labels and annotations it puts on them.
+    """
+    spec = msgspec.json.decode(template, type=_Spelled).spec
+    spec.pop("nodeSelector", None)
     return hashlib.sha256(_canonical.encode(spec)).hexdigest()[:16]
 
 

@@ -24,6 +24,7 @@ class _Condition(msgspec.Struct):
 
 class _NodeInfo(msgspec.Struct, rename="camel"):
     container_runtime_version: str = ""
+    kernel_version: str = ""
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -57,6 +58,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
         runtime=node.status.node_info.container_runtime_version.partition("://")[0],
+        kernel=node.status.node_info.kernel_version,
         record=record,
         record_error=error,
     )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from gpuward.model.budgets import BudgetView
+from gpuward.model.placement import placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.selectors import Requirement
-from gpuward.model.states import IN_PROGRESS, UNDISTURBED
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.gathering import concerns
 
 Candidate = NodeFacts
 
@@ -28,6 +31,7 @@ class Trouble(msgspec.Struct, frozen=True):
     node: str
     since: float
     why: str
+
 
 MOST_KNOWN: Final = 200_000
 """Pods whose budgets are remembered at once."""
@@ -161,6 +165,25 @@ def _trouble(node: NodeFacts) -> Trouble | None:
 def _failed(node: NodeFacts, forgiven: float) -> bool:
     failure = node.record.failure
     return failure is not None and failure.at > forgiven and not node.retargeted
+
+
+def moved_away(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Standing]:
+    """Return how the nodes count that were admitted here and moved to another NVIDIADriver since, until their upgrade is over."""
+    if not policy.driver:
+        return
+    for node in snapshot.nodes.values():
+        record = node.record
+        if record is None or record.driver != policy.driver or concerns(policy, node):
+            continue
+        if (under_way := node.state in IN_PROGRESS) or node.state is State.FAILED:
+            failure, target = record.failure, str(placement_of(node.labels))
+            yield Standing(
+                node.name,
+                in_progress=under_way,
+                unavailable=under_way or node.unschedulable or not node.ready,
+                failed=failure is not None and failure.at > policy.rollout.resumed_at,
+                trouble=Trouble(target, node.name, failure.begun or failure.at, failure.cause) if failure is not None else None,
+            )
 
 
 def fleet_of(standings: Iterable[Standing], unsettled: frozenset[str], now: float = 0.0) -> Fleet:

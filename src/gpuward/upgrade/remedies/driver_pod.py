@@ -10,9 +10,10 @@ from functools import partial
 import msgspec
 
 from gpuward import names
+from gpuward.model.placement import is_driver_pod
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import DaemonSetView, Owner, PodView
-from gpuward.upgrade.gathering import drives, is_driver_pod
+from gpuward.upgrade.gathering import drives
 from gpuward.upgrade.remedies.fixes import Case, Fix, request_upgrade
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from gpuward.model.budgets import BudgetView
+from gpuward.model.placement import is_driver_pod
 from gpuward.model.policy import Drain, PodDeletion
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.states import State
 from gpuward.model.views import PodView
-from gpuward.upgrade.gathering import is_driver_pod
 from gpuward.upgrade.remedies import fixes
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question

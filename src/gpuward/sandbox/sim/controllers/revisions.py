@@ -15,6 +15,7 @@ import msgspec
 from gpuward.errors import AlreadyExists
 from gpuward.names import REVISION_HASH
 from gpuward.sandbox.sim.objects import controller_uid, labels_of, name_of, namespace_of, owned_by, uid_of
+from gpuward.sandbox.sim.selection import selector_matches
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -47,6 +48,7 @@ def current_revision(store: Store, daemonset: Object) -> tuple[Object, int]:
     """Return the newest revision, made if need be, and the collision count that its name took."""
     template = daemonset["spec"]["template"]
     collisions = (daemonset.get("status") or {}).get("collisionCount") or 0
+    _adopt(store, daemonset)
     known = revisions_of(store, daemonset)
     newest = max((revision["revision"] for revision in known), default=0)
     data = {"spec": {"template": {**template, "$patch": "replace"}}}
@@ -68,6 +70,15 @@ def revisions_of(store: Store, daemonset: Object) -> list[Object]:
     owner = uid_of(daemonset)
     found = [revision for revision in store.list(REVISIONS, namespace_of(daemonset)) if controller_uid(revision) == owner]
     return sorted(found, key=lambda revision: int(revision["revision"]))
+
+
+def _adopt(store: Store, daemonset: Object) -> None:
+    """Take over revisions that a DaemonSet with the same selector left behind: so its pods stay up to date under the new one."""
+    owner = owned_by(daemonset, store.resource(DAEMONSETS))
+    for revision in list(store.list(REVISIONS, namespace_of(daemonset))):
+        if not controller_uid(revision) and selector_matches(daemonset["spec"]["selector"], labels_of(revision)):
+            store.modify(REVISIONS, namespace_of(revision), name_of(revision), lambda obj: obj["metadata"].update(
+                ownerReferences=[*(obj["metadata"].get("ownerReferences") or ()), owner]))
 
 
 def trim_history(store: Store, daemonset: Object, live: Collection[str]) -> None:

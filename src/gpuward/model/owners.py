@@ -23,6 +23,10 @@ class Claim(msgspec.Struct, frozen=True):
     auto_upgrade: bool = True
     valid: bool = True
     """False where the claim cannot be read or followed: it takes no node, and keeps those that it has."""
+    able: bool = True
+    """False where something else about the NVIDIADriver cannot be followed: no node loses its driver for one of this."""
+    precompiled: bool = False
+    """Whether its drivers are built for one kernel each."""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Tell whether a node with these labels is selected; the default NVIDIADriver selects none."""

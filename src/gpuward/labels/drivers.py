@@ -1,0 +1,70 @@
+"""The labels of a node that say where its driver comes from, and that a driver which was left behind is to be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpuward import names
+from gpuward.labels.policy import LabelPolicy
+from gpuward.model.owners import Claim
+from gpuward.model.placement import Placements, after, is_driver_pod
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
+from gpuward.model.views import DaemonSetView, NodeView, PodView
+
+
+class DriverLabels:
+    """Decide about the drivers of nodes."""
+
+    def __init__(self, snapshot: Snapshot, policy: LabelPolicy) -> None:
+        self._policy = policy
+        self._namespace = snapshot.namespace
+        self._placements = Placements(snapshot, policy.placing)
+        self._daemonsets = [ds for ds in snapshot.daemonsets if ds.labels.get("app") == names.DRIVER_APP and not ds.deleting]
+
+    def of(self, node: NodeView, labels: Mapping[str, str | None], pods: Iterable[PodView]) -> dict[str, str | None]:
+        """Return the changes for a node with GPUs, whose other labels are about to be these."""
+        there, pods = after({}, labels), tuple(pods)
+        wanted = self._placements.free(node, there, pods)
+        placed = after(there, wanted)
+        at_rest = node.upgrade_label in ("", State.DONE)
+        if at_rest and self._is_automatic(placed) and any(self._is_left(pod, placed) for pod in pods):
+            wanted[names.UPGRADE_STATE] = str(State.UPGRADE_REQUIRED)
+        return wanted
+
+    def is_open(self, node: NodeView, pods: Iterable[PodView]) -> bool:
+        """Tell whether something else than the node and its pods may change what is decided about it."""
+        pods = tuple(pods)
+        return self._placements.moving(node, pods) is not None or any(map(self._is_orphan, pods))
+
+    def _is_automatic(self, labels: Mapping[str, str]) -> bool:
+        if self._policy.claims is None:
+            return self._policy.driver_upgrades
+        found = claim_of(self._policy.claims, labels.get(names.DRIVER_OWNER))
+        return found is not None and found.auto_upgrade
+
+    def _is_orphan(self, pod: PodView) -> bool:
+        return pod.orphan and pod.phase == "Running" and not pod.deleting and is_driver_pod(pod, self._namespace)
+
+    def _is_left(self, pod: PodView, labels: Mapping[str, str]) -> bool:
+        """Tell whether a pod holds a driver that no DaemonSet owns, or will take over.
+
+        One is left to NVIDIADrivers, or because the ClusterPolicy's drivers are precompiled now or no longer are, or because the
+        DaemonSet that is there now is for pods with other labels.
+        """
+        if not self._is_orphan(pod) or self._policy.claims is not None:
+            return self._is_orphan(pod)
+        mode = pod.labels.get(names.PRECOMPILED)
+        if mode is not None and mode != str(self._policy.precompiled).lower():
+            return True
+        there = [ds for ds in self._daemonsets if ds.node_selector.items() <= labels.items()]
+        return bool(there) and not any(_adopts(ds, pod) for ds in self._daemonsets)
+
+
+def claim_of(claims: Iterable[Claim], name: str | None) -> Claim | None:
+    """Return what the NVIDIADriver of a name says, if there is one."""
+    return next((claim for claim in claims if claim.name == name), None)
+
+
+def _adopts(ds: DaemonSetView, pod: PodView) -> bool:
+    return bool(ds.selector) and ds.selector.items() <= pod.labels.items()

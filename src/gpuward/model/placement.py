@@ -1,0 +1,181 @@
+"""Where a node's driver comes from: the labels by which driver DaemonSets select their nodes, and when these may change.
+
+What they follow from, NVIDIADrivers' selectors and discovery's labels, may change at any time, and the controller of a DaemonSet
+deletes at once the pod of a node that is not selected any more. So the labels of a node change only where no driver goes by that;
+elsewhere the node is to be moved, which the upgrade does once nothing uses its GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.owners import Claim, owner_of
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PodView
+
+MAJOR_ONLY = ("ol", "rhel", "rocky")
+"""Systems whose driver images are built for a major version."""
+LONGEST_LABEL = 63
+
+
+class Placing(msgspec.Struct, frozen=True):
+    """Hold what decides where drivers come from."""
+
+    claims: tuple[Claim, ...] | None = None
+    """What NVIDIADrivers say about nodes; None where drivers are the ClusterPolicy's."""
+    precompiled: bool = False
+    """Whether the ClusterPolicy's drivers are built for one kernel each."""
+    stays: bool = False
+    """Whether nodes that were placed stay where they are: while it is not known what the ClusterPolicy wants."""
+
+    def claim(self, name: str) -> Claim | None:
+        """Return what the NVIDIADriver of a name says, if there is one."""
+        return next((claim for claim in self.claims or () if claim.name == name), None)
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Say where a node's driver comes from; what is empty has no label."""
+
+    owner: str = ""
+    """The NVIDIADriver; empty for the ClusterPolicy, or nobody."""
+    os: str = ""
+    kernel: str = ""
+
+    @property
+    def labels(self) -> dict[str, str | None]:
+        """Return the node's labels; None for one that it does not have."""
+        said = {names.DRIVER_OWNER: self.owner, names.DRIVER_OS: self.os, names.DRIVER_KERNEL: self.kernel}
+        return {key: value or None for key, value in said.items()}
+
+    def told(self, before: Placement) -> str:
+        """Return for people what a node is moved to, that is placed otherwise before."""
+        if self.owner != before.owner:
+            return f"NVIDIADriver {self.owner}" if self.owner else "the removal of its driver"
+        return f"a driver for {self.os}" + (f" with kernel {self.kernel}" if self.kernel else "")
+
+    def __str__(self) -> str:
+        """Return it as the record of an upgrade keeps it: no hash of a revision has a slash."""
+        return f"{self.owner}/{self.os}/{self.kernel}"
+
+
+def placement_of(labels: Mapping[str, str]) -> Placement:
+    """Return the placement that a node's labels say."""
+    return Placement(labels.get(names.DRIVER_OWNER, ""), labels.get(names.DRIVER_OS, ""), labels.get(names.DRIVER_KERNEL, ""))
+
+
+def system_of(labels: Mapping[str, str]) -> str:
+    """Return ID and full VERSION_ID of a node's operating system, such as rhel9.4; empty when discovery does not say."""
+    system, version = labels.get(names.NFD_OS_ID, ""), labels.get(names.NFD_OS_VERSION, "")
+    return system + version if system and version and len(system + version) <= LONGEST_LABEL else ""
+
+
+def tag_of(system: str) -> str:
+    """Return an operating system as driver images spell it, such as ubuntu22.04 or rhel9."""
+    name = name_of(system)
+    return name + system[len(name):].split(".")[0] if name in MAJOR_ONLY else system
+
+
+def name_of(system: str) -> str:
+    """Return the name of an operating system without its version."""
+    return system.rstrip("0123456789.")
+
+
+def wanted_placement(node: str, labels: Mapping[str, str], placing: Placing) -> Placement:
+    """Return where the driver of a GPU node should come from. What nothing says stays as it is."""
+    current = placement_of(labels)
+    system, kernel = system_of(labels), labels.get(names.NFD_KERNEL, "") or current.kernel
+    if placing.stays and (current.owner or current.kernel):
+        return current
+    if placing.claims is None:
+        # A kernel belongs to one operating system: a label that says another one for the same kernel changes no driver.
+        system = current.os if current.os and kernel == current.kernel else system or current.os
+        return Placement(current.owner, system, kernel) if placing.precompiled else Placement(current.owner)
+    found = owner_of(node, labels, placing.claims)
+    owner = found if isinstance(found, str) else current.owner
+    claim = placing.claim(owner)
+    if claim is None or not claim.valid or (owner == current.owner and not claim.able):
+        return Placement(owner, current.os, current.kernel)
+    return Placement(owner, tag_of(system) or current.os, kernel if claim.precompiled else "")
+
+
+def is_driver_pod(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
+    if pod.namespace != namespace:
+        return False
+    if pod.labels.get("app") != names.DRIVER_APP and pod.labels.get(names.COMPONENT_LABEL) != names.DRIVER_COMPONENT:
+        return False
+    return pod.orphan or (pod.owner is not None and pod.owner.kind == "DaemonSet")
+
+
+class Placements:
+    """Hold where nodes' drivers should come from, and which DaemonSets would take pods away if labels said so."""
+
+    def __init__(self, snapshot: Snapshot, placing: Placing | None) -> None:
+        self.placing = placing
+        self._namespace = snapshot.namespace
+        # The pods of a DaemonSet that is being deleted go or stay whatever labels say.
+        self.selectors = {ds.uid: {} if ds.deleting else ds.node_selector for ds in snapshot.daemonsets
+                          if ds.namespace == snapshot.namespace}
+
+    def free(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
+        """Return the change of the labels by which a node is placed, if no driver goes by it; `labels` are as they will be."""
+        change = self._change(node, labels)
+        return {} if change and self._tears(node, labels, change, pods) else change
+
+    def moving(self, node: NodeView, pods: Iterable[PodView]) -> Placement | None:
+        """Return where a node's driver should come from, where the one that it has would be torn away by that."""
+        change = self._change(node, node.labels) if node.gpu_present else {}
+        if not change or not self._tears(node, node.labels, change, pods):
+            return None
+        wanted = placement_of(after(node.labels, change))
+        claim = self.placing.claim(wanted.owner) if self.placing is not None else None
+        return wanted if claim is None or claim.able else None
+
+    def _change(self, node: NodeView, labels: Mapping[str, str]) -> dict[str, str | None]:
+        if self.placing is None:
+            return {}
+        wanted = wanted_placement(node.name, labels, self.placing)
+        return {key: value for key, value in wanted.labels.items() if labels.get(key) != value}
+
+    def _tears(
+        self, node: NodeView, labels: Mapping[str, str], change: Mapping[str, str | None], pods: Iterable[PodView]
+    ) -> bool:
+        """Tell whether a driver pod that lives would be deleted.
+
+        Not where its NVIDIADriver is gone, which takes it away in any case; and one that is not ready is no loss where the
+        machine runs the wanted kernel and not the one that the pod's driver was built for, as after a new kernel was booted.
+        """
+        owner, kernel = placement_of(labels).owner, change.get(names.DRIVER_KERNEL)
+        if self.placing is None or (self.placing.claims is not None and owner and not self.placing.claim(owner)):
+            return False
+        rebooted = bool(kernel) and kernel == node.kernel and names.DRIVER_KERNEL in labels
+        living = (pod for pod in pods if not (pod.deleting or pod.finished) and is_driver_pod(pod, self._namespace))
+        return any(self._loses(pod, labels, after(labels, change)) for pod in living if pod.ready or not rebooted)
+
+    def _loses(self, pod: PodView, before: Mapping[str, str], changed: Mapping[str, str]) -> bool:
+        """Tell whether a change of its node's labels ends a pod; of a DaemonSet that is not known yet, it may."""
+        if pod.owner is None:
+            return False
+        selector = self.selectors.get(pod.owner.uid)
+        return selector is None or (selector.items() <= before.items() and not selector.items() <= changed.items())
+
+
+def after(labels: Mapping[str, str], change: Mapping[str, str | None]) -> dict[str, str]:
+    """Return labels once they are patched."""
+    return {key: value for key, value in {**labels, **change}.items() if value is not None}
+
+
+def placed_nodes(snapshot: Snapshot, placing: Placing | None) -> list[NodeView]:
+    """Return the nodes as they will be once those are placed that can be at once: what is made for nodes is made for that."""
+    if placing is None:
+        return list(snapshot.nodes.values())
+    placements = Placements(snapshot, placing)
+    return [_placed(node, placements.free(node, node.labels, snapshot.pods.get(node.name, ())) if node.gpu_present else {})
+            for node in snapshot.nodes.values()]
+
+
+def _placed(node: NodeView, change: Mapping[str, str | None]) -> NodeView:
+    return msgspec.structs.replace(node, labels=after(node.labels, change)) if change else node
