@@ -56,8 +56,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy))
     fleet = fleet_of(standings, snapshot.unsettled | granted, now)
     if policy.auto_upgrade:
-        under_way = (node.before for node in nodes if node.standing.in_progress)
-        fleet = fleet.under(snapshot.budgets, under_way, memory.coverage)
+        fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
         admitted = _admit(nodes, fleet, snapshot, policy, now, granted)
         goes_on = bool(admitted.started or admitted.held or fleet.in_progress)
         return _plan(nodes, admitted, policy, grant(snapshot, admitted.wanted, goes_on, now))

@@ -223,11 +223,6 @@ class NodeFacts(msgspec.Struct, frozen=True):
         return pod.created < int(self.record.started) if there is None else pod.uid in there
 
     @property
-    def stranded(self) -> bool:
-        """Tell whether our own cordon outlived its upgrade, because somebody took the state label away."""
-        return self.unschedulable and self.record.cordon is CordonOwner.GPUWARD
-
-    @property
     def unvouched(self) -> bool:
         """Tell whether the last upgrade ended, or was ended, after its driver pod was touched and before it was validated."""
         reached, failure = self.record.state, self.record.failure
@@ -244,8 +239,10 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     @property
     def interrupted(self) -> bool:
-        """Tell whether an earlier upgrade has left something that only a new one puts right."""
-        return self.stranded or self.unvouched
+        """Tell whether an earlier upgrade has left something that only a new one puts right: an unvalidated driver, or our own
+        cordon, where somebody took the state label away.
+        """
+        return self.unvouched or (self.unschedulable and self.record.cordon is CordonOwner.GPUWARD)
 
 
 def left_unvalidated(record: Record) -> bool:
