@@ -206,8 +206,8 @@ class Watched:
         under_way = {name for name, node in managed.items() if node.state in IN_PROGRESS} - self.by_hand
         limit = self.policy.max_parallel_upgrades
         assert not limit or len(under_way) <= limit, f"{sorted(under_way)} are more than {limit}"
-        if patch.unschedulable and before.nodes[name].ready:
-            out = {name for name, node in managed.items() if node.unschedulable or not node.ready}
+        if patch.unschedulable and before.nodes[name].ready and _loaded(before, name):
+            out = {name for name, node in managed.items() if node.unschedulable or not (node.ready and _loaded(before, name))}
             allowed = self.policy.max_unavailable.of(len(managed))
             assert len(out) <= allowed, f"{sorted(out)} are more than {allowed}"
         self.by_hand.discard(name)
@@ -306,10 +306,18 @@ def check_end(end: world.Rollout, foreign: set[str]) -> None:
             assert node.record is None or node.record.cordon is not CordonOwner.GPUWARD, f"{name} is thought to carry our cordon"
 
 
+def _loaded(snapshot: Snapshot, name: str) -> bool:
+    """Tell whether a node has a driver that serves, and that nothing is about to take away."""
+    drivers = [pod for pod in snapshot.pods.get(name, ()) if pod.labels.get("app") == names.DRIVER_APP and not pod.deleting]
+    return any(pod.ready and (pod.orphan or world.selected(snapshot, name)) for pod in drivers)
+
+
 def check_released(node: NodeView, foreign: bool) -> None:
     """See that nothing of an upgrade is left on a node that is no driver's any more."""
     assert names.UPGRADE_STATE not in node.labels
-    assert not {names.UPGRADE_RECORD, names.INITIALLY_UNSCHEDULABLE, names.WAIT_FOR_JOBS_SINCE} & set(node.annotations)
+    assert not {names.INITIALLY_UNSCHEDULABLE, names.WAIT_FOR_JOBS_SINCE} & set(node.annotations)
+    if node.record is not None:  # all that may be kept is that its driver was not validated
+        assert (node.record.state, node.record.forced, node.record.cordon) == (State.UNKNOWN, True, None)
     assert node.unschedulable == foreign
 
 

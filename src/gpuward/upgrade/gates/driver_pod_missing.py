@@ -1,4 +1,4 @@
-"""Gate: a node without a driver pod."""
+"""Gate: a node without a driver pod, or with one that goes."""
 
 from __future__ import annotations
 
@@ -8,5 +8,7 @@ from gpuward.upgrade.gates.fleet import Candidate, Fleet
 
 
 def driver_pod_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node that has no driver pod: it would keep a slot until one turned up, which may be never."""
-    return Hold(Reason.DRIVER_POD_MISSING, {}, node.record.since) if node.driver is None else None
+    """Hold a node that has no driver pod, or one that goes: it would keep a slot until one turned up, which may be never."""
+    if node.driver is None:
+        return Hold(Reason.DRIVER_POD_MISSING, {}, node.record.since)
+    return Hold(Reason.DRIVER_STOPPING, {"pod": node.driver.name}, node.record.since) if node.driver.deleting else None
