@@ -24,7 +24,8 @@ from gpuward.sandbox.timeloop import SpeedLoop
 from tests.contract.api import PATIENCE, Server
 
 WANTED = "GPUWARD_CONTROLPLANE"
-QUICK = Delays(reaction_seconds=0.005, pod_start_seconds=0.02, init_seconds=0.0, ready_seconds=0.02, termination_seconds=0.02)
+QUICK = Delays(reaction_seconds=0.005, pod_start_seconds=0.02, init_seconds=0.0, ready_seconds=0.02, termination_seconds=0.02,
+               garbage_seconds=0.02)
 WATCH_LAG = 0.005
 """Seconds by which watches lag behind writes, about as on a real server; other tests have the sandbox's larger ones."""
 T = TypeVar("T")

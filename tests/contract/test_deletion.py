@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuward.kube.resources import CONFIG_MAPS, DAEMON_SETS, PODS
-from tests.contract.api import Api
+from gpuward.kube.resources import CONFIG_MAPS, DAEMON_SETS, NAMESPACES, PODS, RUNTIME_CLASSES
+from tests.contract.api import Api, Object
 from tests.contract.objects import config_map, owned_by, pod, workload
 
 HOLD = "example.com/hold"
@@ -145,6 +145,116 @@ def test_an_owner_that_never_was_takes_its_dependents_along(api: Api) -> None:
     nobody = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nobody", "uid": "no-such-uid"}}
     api.made(path, {"metadata": {"name": "child", "ownerReferences": owned_by(nobody)}})
     api.gone(f"{path}/child")
+
+
+def child(name: str, *owners: Object, **more: Any) -> Object:
+    """Return a ConfigMap that belongs to others."""
+    references = [one for owner in owners for one in owned_by(owner, blocks=True)]
+    return {"metadata": {"name": name, "ownerReferences": references, **more}}
+
+
+def test_an_owner_of_the_same_name_is_another_one(api: Api) -> None:
+    path = CONFIG_MAPS.path(api.ns)
+    first = api.made(path, config_map("owner"))
+    api.made(path, child("child", first))
+    api.delete(f"{path}/owner", propagationPolicy="Orphan")
+    api.gone(f"{path}/owner")
+    api.made(path, config_map("owner"))
+    # Its reference was taken out, so it lives; one that still names the first owner does not.
+    assert "ownerReferences" not in api.get(f"{path}/child").body["metadata"]
+    api.made(path, child("late", first))
+    api.gone(f"{path}/late")
+    assert api.get(f"{path}/child").status == 200
+
+
+def test_a_cluster_scoped_owner_takes_its_dependents_in_namespaces_along(api: Api) -> None:
+    owner = api.cluster_wide(RUNTIME_CLASSES.path(), {"metadata": {"name": f"{api.ns}-owner"}, "handler": "x"})
+    path = CONFIG_MAPS.path(api.ns)
+    api.made(path, child("child", owner))
+    api.delete(f"{RUNTIME_CLASSES.path()}/{api.ns}-owner")
+    api.gone(f"{path}/child")
+
+
+def test_an_owner_in_another_namespace_counts_as_absent(api: Api) -> None:
+    inner = f"{api.ns}-inner"
+    api.cluster_wide(NAMESPACES.path(), {"metadata": {"name": inner}})
+    owner = api.made(CONFIG_MAPS.path(inner), config_map("owner"))
+    api.made(CONFIG_MAPS.path(api.ns), child("child", owner))
+    api.gone(f"{CONFIG_MAPS.path(api.ns)}/child")
+
+
+def test_nothing_is_done_about_owners_that_cannot_be(api: Api) -> None:
+    nobody = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nobody", "uid": "1"}}
+    unknown = {"apiVersion": "nobody.example.com/v1", "kind": "Thing", "metadata": {"name": "nobody", "uid": "2"}}
+    cluster_wide = child(f"{api.ns}-child", nobody)
+    api.cluster_wide(RUNTIME_CLASSES.path(), {**cluster_wide, "handler": "x"})
+    path = CONFIG_MAPS.path(api.ns)
+    api.made(path, child("child", unknown))
+    api.made(path, child("witness", nobody))
+    api.gone(f"{path}/witness")
+    assert api.get(f"{path}/child").status == 200
+    assert api.get(f"{RUNTIME_CLASSES.path()}/{api.ns}-child").status == 200
+
+
+def test_foreground_deletion_goes_down_the_tree_and_comes_up_again(api: Api) -> None:
+    path = CONFIG_MAPS.path(api.ns)
+    top = api.made(path, config_map("top"))
+    middle = api.made(path, child("middle", top))
+    api.made(path, child("leaf", middle, finalizers=[HOLD]))
+    api.delete(f"{path}/top", propagationPolicy="Foreground")
+    api.when(f"{path}/leaf", lambda one: one["metadata"].get("deletionTimestamp"))
+    waiting = api.get(f"{path}/middle").body["metadata"]
+    assert (waiting["finalizers"], bool(waiting.get("deletionTimestamp"))) == (["foregroundDeletion"], True)
+    assert api.get(f"{path}/top").status == 200
+    api.merge(f"{path}/leaf", {"metadata": {"finalizers": None}})
+    for name in ("leaf", "middle", "top"):
+        api.gone(f"{path}/{name}")
+
+
+def test_who_has_another_owner_outlives_one_that_goes_in_the_foreground(api: Api) -> None:
+    path = CONFIG_MAPS.path(api.ns)
+    goes, stays = api.made(path, config_map("goes")), api.made(path, config_map("stays"))
+    api.made(path, child("child", goes, stays))
+    api.delete(f"{path}/goes", propagationPolicy="Foreground")
+    api.gone(f"{path}/goes")
+    left = api.get(f"{path}/child").body["metadata"]
+    assert [one["name"] for one in left["ownerReferences"]] == ["stays"]
+
+
+def test_dependents_that_do_not_block_go_too_and_are_not_waited_for(api: Api) -> None:
+    path = CONFIG_MAPS.path(api.ns)
+    owner = api.made(path, config_map("owner"))
+    held = {"metadata": {"name": "held", "finalizers": [HOLD], "ownerReferences": owned_by(owner)}}
+    api.made(path, held)
+    api.delete(f"{path}/owner", propagationPolicy="Foreground")
+    api.gone(f"{path}/owner")
+    api.when(f"{path}/held", lambda one: one["metadata"].get("deletionTimestamp"))
+    api.merge(f"{path}/held", {"metadata": {"finalizers": None}})
+
+
+def test_a_namespace_that_ends_takes_nothing_new_and_waits_for_its_pods(api: Api) -> None:
+    inner = f"{api.ns}-inner"
+    api.cluster_wide(NAMESPACES.path(), {"metadata": {"name": inner}})
+    body = pod("a", node="nowhere")
+    body["metadata"]["finalizers"] = [HOLD]
+    at = f"{PODS.path(inner)}/a"
+    api.made(PODS.path(inner), body)
+    api.delete(NAMESPACES.path("", inner))
+    api.when(at, lambda one: one["metadata"].get("deletionTimestamp"))
+    refused = api.post(PODS.path(inner), pod("b"))
+    assert (refused.status, {reason for reason, _ in refused.causes}) == (403, {"NamespaceTerminating"})
+    evicted = api.post(f"{at}/eviction", {"metadata": {"name": "a", "namespace": inner}})
+    assert (evicted.status, evicted.message) == (403, (
+        f'pods "a" is forbidden: unable to create new content in namespace {inner} because it is being terminated'))
+    api.merge(at, {"metadata": {"finalizers": None}})
+    api.delete(at, gracePeriodSeconds=0)
+    api.gone(NAMESPACES.path("", inner))
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_some_namespaces_cannot_be_deleted(api: Api, name: str) -> None:
+    refused = api.delete(NAMESPACES.path("", name))
+    assert (refused.status, refused.message) == (403, f'namespaces "{name}" is forbidden: this namespace may not be deleted')
 
 
 def test_a_daemon_set_takes_its_pods_along_or_leaves_them(api: Api) -> None:

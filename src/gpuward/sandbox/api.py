@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import errors
-from gpuward.sandbox import eviction, messages, openapi, reviews, scaling, strategies
+from gpuward.sandbox import admission, eviction, messages, openapi, preconditions, reviews, scaling
 from gpuward.sandbox.catalog import Catalog, Target
 from gpuward.sandbox.crds import Definitions
 from gpuward.sandbox.discovery import AGGREGATED, Discovery
@@ -58,7 +58,7 @@ class ApiServer:
         self._discovery = Discovery(self.catalog)
         self._reader = Reader(store, lambda key: self.watch_delay(key))
         self._writer = Writer(store)
-        for name, value in strategies.PRIORITIES.items():
+        for name, value in admission.PRIORITIES.items():
             if store.find(_CLASSES, None, name) is None:
                 store.create(_CLASSES, {"metadata": {"name": name}, "value": value})
 
@@ -138,6 +138,8 @@ class ApiServer:
         body = messages.parse(request.body, request.content_type)
         node = (body.get("target") or {}).get("name") if isinstance(body, dict) else None
         pod = self.store.get("pods", target.namespace, target.name or "")
+        namespace = self.store.find("namespaces", None, target.namespace or "")
+        preconditions.check_namespace(target.served.resource, pod["metadata"], namespace)
         if pod["spec"].get("nodeName"):
             raise errors.Conflict(f'Operation cannot be fulfilled on pods/binding "{target.name}": pod {target.name} is already '
                                   f'assigned to node "{pod["spec"]["nodeName"]}"')

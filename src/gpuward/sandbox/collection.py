@@ -26,7 +26,7 @@ class Schema(Protocol):
         Raises `errors.BadRequest` for a value of a type that its field cannot hold.
         """
 
-    def begin(self, obj: Object, find: Callable[[str, str | None, str], Object | None]) -> None:
+    def begin(self, obj: Object) -> None:
         """Complete, in place, a decoded object that is about to be created."""
 
     def renew(self, new: Object, old: Object) -> None:

@@ -10,7 +10,7 @@ from gpuward.sandbox.resources import Resource
 from gpuward.sandbox.store import timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from gpuward.sandbox.store import Event, Store
 
@@ -37,9 +37,8 @@ class Structural:
         structural.default(self.schema, decoded)
         return decoded
 
-    def begin(self, obj: Object, find: Callable[[str, str | None, str], Object | None]) -> None:
+    def begin(self, obj: Object) -> None:
         """Drop the status of an object that is about to be created when statuses have their own endpoint."""
-        del find
         if "status" in self.resource.subresources:
             obj.pop("status", None)
 

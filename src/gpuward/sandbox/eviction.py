@@ -36,6 +36,8 @@ def evict(store: Store, target: Target, request: Request) -> Answer:
     wish = delete_options(messages.Request("DELETE", request.path, request.query, messages.encode(
         body.get("deleteOptions") or {})))
     pod = store.get("pods", target.namespace, target.name or "")
+    # An eviction is created, and nothing can be created in a namespace that is being deleted.
+    preconditions.check_namespace(target.served.resource, pod["metadata"], store.find("namespaces", None, target.namespace or ""))
     preconditions.check_deletion(target.served.resource, pod, wish.uid, wish.resource_version)
     budget = None if _needs_no_budget(pod) else _budget_of(store, pod)
     if budget is not None and not _is_free(pod, budget):

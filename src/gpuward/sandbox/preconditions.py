@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+IMMORTAL: Final = ("default", "kube-system", "kube-public")
+"""The namespaces that nobody may delete."""
 SERVER_OWNED: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
                        "resourceVersion", "generateName")
 """Metadata that an update cannot change."""
@@ -77,6 +79,9 @@ def check_namespace(resource: Resource, meta: Object, namespace: Object | None) 
 def check_deletion(resource: Resource, old: Object, uid: str | None, version: str | None) -> None:
     """Refuse a deletion that was meant for another object of that name, or for another version of it."""
     meta = old["metadata"]
+    if resource.key == "namespaces" and meta["name"] in IMMORTAL:
+        raise errors.Forbidden(f'namespaces "{meta["name"]}" is forbidden: this namespace may not be deleted',
+                               details=details(resource, meta["name"]))
     if uid and uid != meta["uid"]:
         raise _foreign(resource, meta, uid)
     if version and version != meta["resourceVersion"]:

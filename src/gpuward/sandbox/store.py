@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from gpuward import errors
-from gpuward.sandbox import deletion, preconditions, validation
+from gpuward.sandbox import admission, deletion, preconditions, validation
 from gpuward.sandbox.collection import ChangeType, Collection, Event, Index, Object, Schema
 from gpuward.sandbox.resources import BUILT_IN, Resource
 
@@ -197,16 +197,14 @@ class Store:
         `decoded` says that `obj` has been through the schema's `decode` and is the store's to keep.
 
         Raises `errors.AlreadyExists`, `errors.Invalid` (no name), `errors.NotFound` (no such namespace) or
-        `errors.Forbidden` (the namespace is being deleted).
+        `errors.Forbidden` (the namespace is being deleted, or admission refuses the object).
         """
         table = self._table(resource_key)
         new = obj if decoded else self._decode(table, obj)
         meta = new.setdefault("metadata", {})
+        asked = meta.get("name") or meta.get("generateName") or ""
         self._name(table.resource, meta)
         preconditions.check_namespace(table.resource, meta, self.find("namespaces", None, meta.get("namespace") or ""))
-        key = (meta.get("namespace", ""), meta["name"])
-        if key in table.objects:
-            raise preconditions.already_exists(table.resource, meta["name"])
         new["apiVersion"], new["kind"] = table.resource.api_version, table.resource.kind
         if not decoded:
             meta.pop("managedFields", None)
@@ -217,8 +215,13 @@ class Store:
         if table.resource.counts_generation:
             meta["generation"] = 1
         if table.schema is not None:
-            table.schema.begin(new, self.find)
+            table.schema.begin(new)
+            admission.admit(table.resource, new, asked, self)
             table.schema.check(new, None, None)
+            admission.check(table.resource, new, None, self)
+        # Whether the name is free is looked at last, as by a real server: what is refused for another reason is told that one.
+        if _key(new) in table.objects:
+            raise preconditions.already_exists(table.resource, meta["name"])
         if not dry_run:
             self._commit(table, "ADDED", new, None)
         return new
@@ -288,6 +291,8 @@ class Store:
             if subresource is None:
                 table.schema.renew(new, old)
             table.schema.check(new, old, subresource)
+            if subresource is None:
+                admission.check(table.resource, new, old, self)
         preconditions.count_generation(table.resource, old, new, subresource)
         if new == old:
             return old

@@ -1,7 +1,7 @@
 """What the API server decides about a built-in object at the moment of its creation.
 
-Statuses start empty, pods get their quality of service and priority, services their address, jobs their selector.
-Facts from Kubernetes' registry strategies and the admission plugins that are on by default (v1.34).
+Statuses start empty, pods get their quality of service, services their address, jobs their selector. Facts from Kubernetes'
+registry strategies (v1.34). What admission adds to pods is in `admission`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.sandbox import defaults, kubetypes, preconditions
+from gpuward.sandbox import defaults, kubetypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,15 +18,14 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-PRIORITIES: Final = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 _KEEPS_STATUS: Final = frozenset({"nodes", "persistentvolumes"})
-_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 """The annotation as which a field of an older version of DaemonSets is shown: how often the template has changed."""
 _EVICTING: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-def begin(resource: Resource, obj: Object, find: Callable[[str, str | None, str], Object | None]) -> None:
-    """Complete a decoded object that is about to be created, in place; `find` looks other objects up."""
+def begin(resource: Resource, obj: Object) -> None:
+    """Complete a decoded object that is about to be created, in place."""
     type_name = kubetypes.type_of(resource.group, resource.kind)
     if "status" in resource.subresources and resource.key not in _KEEPS_STATUS and type_name is not None:
         status = (kubetypes.fields(type_name) or {}).get("status")
@@ -35,15 +33,13 @@ def begin(resource: Resource, obj: Object, find: Callable[[str, str | None, str]
     special = _SPECIAL.get(resource.key)
     if special is not None:
         special(obj)
-    if resource.key == "pods":
-        _prioritise(resource, obj, find)
 
 
 def renew(resource: Resource, new: Object, old: Object) -> None:
     """Complete a decoded object that is about to replace another, in place."""
     if resource.key != "daemonsets.apps":
         return
-    count = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, 0))
+    count = int((old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, 0))
     changed = old["spec"].get("template") != new["spec"].get("template")
     _count_template(new, count + changed)
 
@@ -53,7 +49,7 @@ def _daemon_set(obj: Object) -> None:
 
 
 def _count_template(obj: Object, count: int) -> None:
-    obj["metadata"]["annotations"] = {**(obj["metadata"].get("annotations") or {}), _TEMPLATE_GENERATION: str(count)}
+    obj["metadata"]["annotations"] = {**(obj["metadata"].get("annotations") or {}), TEMPLATE_GENERATION: str(count)}
 
 
 def quality_of_service(spec: Object) -> str:
@@ -74,8 +70,6 @@ def quality_of_service(spec: Object) -> str:
 def _pod(obj: Object) -> None:
     spec = obj["spec"]
     obj["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
-    if not spec.get("serviceAccountName"):
-        spec["serviceAccountName"] = spec["serviceAccount"] = "default"
     tolerations = spec.setdefault("tolerations", [])
     for key in _EVICTING:
         if not any(_covers(toleration, key) for toleration in tolerations):
@@ -84,22 +78,6 @@ def _pod(obj: Object) -> None:
 
 def _covers(toleration: Object, key: str) -> bool:
     return toleration.get("key") in (None, "", key) and toleration.get("effect") in (None, "", "NoExecute")
-
-
-def _prioritise(resource: Resource, obj: Object, find: Callable[[str, str | None, str], Object | None]) -> None:
-    spec = obj["spec"]
-    name = spec.get("priorityClassName")
-    priority, preemption = 0, "PreemptLowerPriority"
-    if name:
-        found = find("priorityclasses.scheduling.k8s.io", None, name)
-        if found is None and name not in PRIORITIES:
-            raise errors.Forbidden(
-                f'pods "{obj["metadata"]["name"]}" is forbidden: no PriorityClass with name {name} was found',
-                details=preconditions.details(resource, obj["metadata"]["name"]))
-        priority = found["value"] if found is not None else PRIORITIES[name]
-        preemption = (found or {}).get("preemptionPolicy", preemption)
-    spec["priority"] = priority
-    spec.setdefault("preemptionPolicy", preemption)
 
 
 def _service(obj: Object) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuward.sandbox import defaults, kubetypes, preconditions, strategies, validation_kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from gpuward.sandbox.resources import Resource
 
@@ -194,9 +194,9 @@ class BuiltIn:
         defaults.apply(self.type_name, decoded)
         return decoded
 
-    def begin(self, obj: Object, find: Callable[[str, str | None, str], Object | None]) -> None:
+    def begin(self, obj: Object) -> None:
         """Complete an object that is about to be created, in place."""
-        strategies.begin(self.resource, obj, find)
+        strategies.begin(self.resource, obj)
 
     def renew(self, new: Object, old: Object) -> None:
         """Complete an object that is about to replace another, in place."""

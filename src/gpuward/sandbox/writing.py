@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import errors
-from gpuward.sandbox import kubetypes, messages, ownership, patch, patch_strategic, preconditions, scaling
+from gpuward.sandbox import kubetypes, messages, ownership, patch, patch_strategic, podsecurity, preconditions, scaling
 from gpuward.sandbox.crds import Structural
 from gpuward.sandbox.messages import JSON, Answer, Request
 from gpuward.sandbox.shapes import BuiltInShape, SchemaShape
@@ -58,8 +58,7 @@ class Writer:
         """Create the object in the body; raise `errors.AlreadyExists` or `errors.Invalid`."""
         body = _object(request)
         obj, warnings = self._decode(target, self._addressed(target, body), request)
-        made = self._store.create(target.served.storage_key, obj, dry_run=_dry_run(request.query), decoded=True)
-        return messages.answer(target.served.show(made), 201, warnings)
+        return self._created(target, obj, warnings, request)
 
     def replace(self, target: Target, request: Request) -> Answer:
         """Replace an object, or its status, by the body."""
@@ -143,8 +142,12 @@ class Writer:
             return self._put(target, merged, request, owned)
         obj, warnings = self._decode(target, merged, request)
         obj["metadata"]["managedFields"] = owned
-        made = self._store.create(target.served.storage_key, obj, dry_run=_dry_run(request.query), decoded=True)
-        return messages.answer(target.served.show(made), 201, warnings)
+        return self._created(target, obj, warnings, request)
+
+    def _created(self, target: Target, obj: Object, warnings: tuple[str, ...], request: Request) -> Answer:
+        key = target.served.storage_key
+        made = self._store.create(key, obj, dry_run=_dry_run(request.query), decoded=True)
+        return messages.answer(target.served.show(made), 201, (*warnings, *podsecurity.warnings(self._store, key, made, None)))
 
     def _shape(self, served: Served) -> Shape:
         if not served.resource.custom:
@@ -167,6 +170,8 @@ class Writer:
             obj["metadata"]["managedFields"] = owned
         done = self._store.update(target.served.storage_key, obj, subresource=sub, dry_run=_dry_run(request.query),
                                   decoded=True)
+        if sub is None and old is not None:
+            warnings = (*warnings, *podsecurity.warnings(self._store, target.served.storage_key, done, old))
         return messages.answer(target.served.show(done), 200, warnings)
 
     def _addressed(self, target: Target, body: Object) -> Object:

@@ -18,7 +18,8 @@ Object = dict[str, Any]
 OPERATOR = "gpu-operator"
 RESOURCES = {"Namespace": "namespaces", "Node": "nodes", "Pod": "pods", "DaemonSet": "daemonsets.apps",
              "Deployment": "deployments.apps", "ReplicaSet": "replicasets.apps", "Job": "jobs.batch",
-             "PodDisruptionBudget": "poddisruptionbudgets.policy", "ConfigMap": "configmaps"}
+             "PodDisruptionBudget": "poddisruptionbudgets.policy", "ConfigMap": "configmaps",
+             "RuntimeClass": "runtimeclasses.node.k8s.io", "ServiceAccount": "serviceaccounts"}
 STACK = ("driver", "container-toolkit", "device-plugin", "operator-validator", "gpu-feature-discovery", "dcgm-exporter")
 
 
@@ -144,6 +145,8 @@ def step(component: str, *, wait: bool = False, workload: bool = False) -> Objec
         {"name": "VALIDATOR_RUNTIME_CLASS", "value": "nvidia"}]}
 
 
+RUNTIME_CLASS: Object = {
+    "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
 WAIT_FOR_TOOLKIT: Object = {"name": "toolkit-validation", "image": "gpu-operator:1"}
 
 
@@ -160,7 +163,7 @@ def stack(version: str = "550.90.07") -> list[Object]:
     """Return the DaemonSets of a GPU stack, as far as the simulation looks at them."""
     nvidia: dict[str, Any] = {"runtimeClassName": "nvidia", "strategy": rolling()}
     return [
-        driver(version),
+        RUNTIME_CLASS, driver(version),
         daemonset("nvidia-container-toolkit-daemonset", operand="container-toolkit",
                   container="nvidia-container-toolkit-ctr", init=[step("driver", wait=True)], strategy=rolling()),
         daemonset("nvidia-device-plugin-daemonset", operand="device-plugin", container="nvidia-device-plugin",

@@ -15,7 +15,7 @@ def test_the_validator_waits_for_the_driver() -> None:
     async def story() -> None:
         cluster = Cluster(labelled_gpu_node("gpu-1"))
         cluster.sim.machine("gpu-1").configure(True)
-        cluster.add(*(found for found in stack() if found["metadata"]["name"] == VALIDATOR))
+        cluster.add(*(found for found in stack() if found["metadata"]["name"] in (VALIDATOR, "nvidia")))
         await cluster.rest(120)
         validation = cluster.pod(VALIDATOR)["status"]["initContainerStatuses"][0]
         assert validation["name"] == "driver-validation"

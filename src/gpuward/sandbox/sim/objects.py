@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuward.sandbox.resources import Resource
+    from gpuward.sandbox.store import Store
 
 Object = dict[str, Any]
 
@@ -75,6 +76,16 @@ def owned_by(owner: Object, resource: Resource) -> Object:
     """Return the reference that makes `owner` the controller of another object."""
     return {"apiVersion": resource.api_version, "kind": resource.kind, "name": name_of(owner), "uid": uid_of(owner),
             "controller": True, "blockOwnerDeletion": True}
+
+
+def disown(store: Store, resource_key: str, obj: Object, owner: str) -> None:
+    """Take the references to an owner, by its uid, out of an object."""
+    def change(found: Object) -> None:
+        left = [one for one in found["metadata"].get("ownerReferences") or () if one["uid"] != owner]
+        found["metadata"].pop("ownerReferences", None)
+        if left:
+            found["metadata"]["ownerReferences"] = left
+    store.modify(resource_key, namespace_of(obj), name_of(obj), change)
 
 
 def is_terminating(obj: Object) -> bool:

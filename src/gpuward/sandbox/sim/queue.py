@@ -35,6 +35,7 @@ class WorkQueue:
         self._now = now
         self._reaction = reaction
         self._handlers: dict[str, Callable[[str], None]] = {}
+        self._patience: dict[str, tuple[float, float]] = {}
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, int, Key]] = []
         self._order = itertools.count()
@@ -44,9 +45,11 @@ class WorkQueue:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.crash: Exception | None = None
 
-    def register(self, name: str, handler: Callable[[str], None]) -> None:
-        """Let `handler` look after the keys of `name`."""
+    def register(self, name: str, handler: Callable[[str], None],
+                 patience: tuple[float, float] = (FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)) -> None:
+        """Let `handler` look after the keys of `name`; `patience` has its first and its longest wait after an ApiError."""
         self._handlers[name] = handler
+        self._patience[name] = patience
 
     def add(self, name: str, key: str) -> None:
         """Have a key looked at after the usual reaction time."""
@@ -101,7 +104,8 @@ class WorkQueue:
             self._handlers[name](key)
         except ApiError:
             tries = self._failures[entry] = self._failures.get(entry, 0) + 1
-            delay = min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2.0 ** (tries - 1))
+            first, last = self._patience[name]
+            delay = min(last, first * 2.0 ** min(tries - 1, 60))
             self.add_at(name, key, self._now() + delay)
         except Exception as error:
             self.crash = error

@@ -47,6 +47,8 @@ class Delays:
     """How often a kubelet reports its node although nothing has changed, which moves the node's resourceVersion; 0 is never."""
     node_grace_seconds: float = 50.0
     """How long a silent kubelet is believed to be alive (kube-controller-manager's node-monitor-grace-period)."""
+    garbage_seconds: float = 0.5
+    """How long the garbage collector takes over each step: to notice that an owner is gone, and to act on it."""
     pod_gc_seconds: float = 40.0
     """How long the pods of a node that no longer exists are kept (the pod garbage collector's quarantine)."""
 

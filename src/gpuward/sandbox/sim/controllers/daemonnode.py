@@ -20,6 +20,7 @@ from gpuward.sandbox.sim.objects import (
     labels_of,
     name_of,
     namespace_of,
+    node_of,
     owned_by,
     phase_of,
 )
@@ -43,6 +44,7 @@ DAEMON_TOLERATIONS: Final = [
     _tolerate(UNSCHEDULABLE_TAINT, "NoSchedule"),
 ]
 HOST_NETWORK_TOLERATION: Final = _tolerate("node.kubernetes.io/network-unavailable", "NoSchedule")
+TEMPLATE_LABEL: Final = "pod-template-generation"
 
 
 class Standing(Enum):
@@ -61,8 +63,11 @@ class DaemonFacts:
     """Hold what one generation of a DaemonSet means for its nodes."""
 
     generation: int
+    revision: str
+    """The name of the ControllerRevision."""
     digest: str
-    number: int
+    template: str
+    """How often the template has changed; pods carry the number that was current when they were made."""
     collisions: int
     demands: Demands
     min_ready_seconds: float
@@ -110,15 +115,22 @@ def daemon_pod(daemonset: Object, facts: DaemonFacts, node: str, resource: Resou
     extra = [*DAEMON_TOLERATIONS, *([HOST_NETWORK_TOLERATION] if spec.get("hostNetwork") else ())]
     own = list(spec.get("tolerations") or ())
     spec["tolerations"] = own + [toleration for toleration in extra if toleration not in own]
-    number = (daemonset["metadata"].get("annotations") or {}).get(
-        "deprecated.daemonset.template.generation") or str(facts.number)
     pod_meta = {
         "generateName": name_of(daemonset) + "-", "namespace": namespace_of(daemonset),
-        "labels": {**(meta.get("labels") or {}), REVISION_HASH: facts.digest, "pod-template-generation": number},
+        "labels": {**(meta.get("labels") or {}), REVISION_HASH: facts.digest, TEMPLATE_LABEL: facts.template},
         "ownerReferences": [owned_by(daemonset, resource)]}
     if meta.get("annotations"):
         pod_meta["annotations"] = meta["annotations"]
     return {"metadata": pod_meta, "spec": spec}
+
+
+def is_updated(pod: Object, facts: DaemonFacts) -> bool:
+    """Tell whether the controller takes a pod for one of the current template.
+
+    The number alone is enough for it. So a pod that was adopted from another DaemonSet passes for updated where both templates
+    have changed equally often.
+    """
+    return labels_of(pod).get(REVISION_HASH) == facts.digest or labels_of(pod).get(TEMPLATE_LABEL) == facts.template
 
 
 def _placement(node: Object, demands: Demands) -> tuple[bool, bool]:
@@ -129,8 +141,8 @@ def _placement(node: Object, demands: Demands) -> tuple[bool, bool]:
     return True, True
 
 
-def _age(pod: Object) -> tuple[str, str]:
-    return pod["metadata"]["creationTimestamp"], name_of(pod)
+def _age(pod: Object) -> tuple[bool, str, str]:
+    return not node_of(pod), pod["metadata"]["creationTimestamp"], name_of(pod)
 
 
 def _share_of(should_run: bool, there: list[Object], alive: list[Object], facts: DaemonFacts,
@@ -144,7 +156,7 @@ def _share_of(should_run: bool, there: list[Object], alive: list[Object], facts:
     # The controller reports on the oldest pod of a node, even while that is on its way out.
     oldest = there[0]
     counts = (1, 1, 0, int(is_ready(oldest)), int(available_at(oldest, facts.min_ready_seconds) <= now),
-              int(labels_of(oldest).get(REVISION_HASH) == facts.digest))
+              int(is_updated(oldest, facts)))
     return NodeShare(counts, standing), wake
 
 
@@ -156,7 +168,7 @@ def _standing(there: list[Object], alive: list[Object], facts: DaemonFacts, now:
     pod = alive[0]
     instant = available_at(pod, facts.min_ready_seconds)
     wake = instant if now < instant < float("inf") else None
-    if labels_of(pod).get(REVISION_HASH) == facts.digest:
+    if is_updated(pod, facts):
         return (Standing.NEW if instant <= now else Standing.NEW_UNAVAILABLE), wake
     return (Standing.OLD if instant <= now else Standing.OLD_UNAVAILABLE), wake
 

@@ -6,6 +6,7 @@ or the template has changed; the status is kept as sums of what each node contri
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpuward.names import REVISION_HASH
@@ -16,22 +17,29 @@ from gpuward.sandbox.sim.controllers.daemonnode import (
     NodeShare,
     Standing,
     daemon_pod,
+    is_updated,
     judge,
 )
+from gpuward.sandbox.sim.controllers.podmaking import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, PodMaker
 from gpuward.sandbox.sim.demands import demands_of, target_node
 from gpuward.sandbox.sim.objects import (
     Object,
+    annotations_of,
     controller_uid,
+    disown,
     is_terminating,
     labels_of,
     name_of,
     namespace_of,
+    node_of,
     owned_by,
     share,
     uid_of,
 )
+from gpuward.sandbox.sim.recorder import Recorder
 from gpuward.sandbox.sim.selection import selector_matches
 from gpuward.sandbox.store import copy
+from gpuward.sandbox.strategies import TEMPLATE_GENERATION
 
 if TYPE_CHECKING:
     from gpuward.sandbox.sim.world import World
@@ -74,11 +82,14 @@ class DaemonSetController:
     def __init__(self, world: World) -> None:
         self._world = world
         self._daemons: dict[str, _Daemon] = {}
-        world.queue.register(QUEUE, self.sync)
+        world.queue.register(QUEUE, self.sync, (FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS))
         store = world.store
+        self._recorder = Recorder(world, "daemonset-controller", DAEMONSETS)
+        self._maker = PodMaker(store, self._recorder)
         store.subscribe(self._daemonset_changed, DAEMONSETS)
         store.subscribe(self._node_changed, "nodes")
         store.subscribe(self._pod_changed, "pods")
+        store.subscribe(self._revision_changed, revisions.REVISIONS)
         for daemonset in store.list(DAEMONSETS):
             self._know(daemonset)
         for pod in store.list("pods"):
@@ -104,7 +115,9 @@ class DaemonSetController:
             return
         for uid, daemon in self._daemons.items():
             daemon.dirty[name_of(new)] = None
-            self._world.queue.add(QUEUE, uid)
+            # That a node is gone wakes nobody: it is noticed when something else happens, such as the end of its pods.
+            if event.type != "DELETED":
+                self._world.queue.add(QUEUE, uid)
 
     def _pod_changed(self, event: Event) -> None:
         if event.old is not None and controller_uid(event.old) != controller_uid(event.obj):
@@ -130,9 +143,22 @@ class DaemonSetController:
         self._world.queue.add(QUEUE, uid)
 
     def _offer(self, orphan: Object) -> None:
+        """Tell of a pod without an owner those who select it; who of them comes first is left to chance."""
+        suitors = []
         for uid, daemon in self._daemons.items():
-            if daemon.key[0] == namespace_of(orphan):
-                self._world.queue.add(QUEUE, uid)
+            daemonset = self._world.store.find(DAEMONSETS, *daemon.key) if daemon.key[0] == namespace_of(orphan) else None
+            if daemonset is not None and selector_matches(daemonset["spec"]["selector"], labels_of(orphan)):
+                suitors.append(uid)
+        for uid in self._world.random.sample(suitors, len(suitors)) if len(suitors) > 1 else suitors:
+            self._world.queue.add(QUEUE, uid)
+
+    def _revision_changed(self, event: Event) -> None:
+        if event.type == "DELETED":
+            for uid, daemon in self._daemons.items():
+                if daemon.facts is not None and (daemon.key[0], daemon.facts.revision) == (
+                        namespace_of(event.obj), name_of(event.obj)):
+                    daemon.facts = None
+                    self._world.queue.add(QUEUE, uid)
 
     # One look at a DaemonSet.
 
@@ -142,36 +168,42 @@ class DaemonSetController:
         if daemon is None:
             return
         daemonset = self._world.store.get(DAEMONSETS, *daemon.key)
-        if not is_terminating(daemonset):
-            self._refresh(daemon, daemonset)
-        facts = daemon.facts
-        if facts is None:
+        if is_terminating(daemonset):
+            # While it waits for its dependents, or for their release, nobody knows which of its revisions are still there.
             return
+        facts = self._refresh(daemon, daemonset)
         dirty, daemon.dirty = daemon.dirty, {}
-        for node in dirty:
-            self._look_at(daemon, daemonset, facts, node)
-        if not is_terminating(daemonset):
+        missing = [node for node in dirty if self._look_at(daemon, daemonset, facts, node)]
+        resource = self._world.store.resource(DAEMONSETS)
+        made, refused = self._maker.make(daemonset, [partial(daemon_pod, daemonset, facts, node, resource) for node in missing])
+        if made < len(missing):
+            daemon.dirty.update(dict.fromkeys(missing))
+        if refused is None:
             self._roll(daemon, daemonset, facts)
         self._tell(daemon, daemonset, facts)
+        if refused is not None:
+            raise refused
 
-    def _refresh(self, daemon: _Daemon, daemonset: Object) -> None:
+    def _refresh(self, daemon: _Daemon, daemonset: Object) -> DaemonFacts:
         generation = daemonset["metadata"].get("generation", 1)
         self._adopt(daemon, daemonset)
         if daemon.facts is not None and daemon.facts.generation == generation:
-            return
-        revision, collisions = revisions.current_revision(self._world.store, daemonset)
+            return daemon.facts
+        store, pods = self._world.store, self._world.pods.of(uid_of(daemonset))
+        revision, collisions = revisions.current_revision(store, daemonset, pods)
         template = daemonset["spec"]["template"]
         pod = {"metadata": {**template["metadata"], "namespace": namespace_of(daemonset)},
                "spec": {**template["spec"], "tolerations": [*(template["spec"].get("tolerations") or ()),
                                                             *DAEMON_TOLERATIONS]}}
-        daemon.dirty.update(dict.fromkeys(name_of(node) for node in self._world.store.list("nodes")))
+        daemon.dirty.update(dict.fromkeys(name_of(node) for node in store.list("nodes")))
         daemon.dirty.update(dict.fromkeys(daemon.pods))
-        daemon.facts = DaemonFacts(
-            generation=generation, digest=labels_of(revision)[REVISION_HASH], number=revision["revision"],
-            collisions=collisions, demands=demands_of(pod),
+        daemon.failures.clear()
+        daemon.facts = facts = DaemonFacts(
+            generation=generation, revision=name_of(revision), digest=labels_of(revision)[REVISION_HASH],
+            template=annotations_of(daemonset)[TEMPLATE_GENERATION], collisions=collisions, demands=demands_of(pod),
             min_ready_seconds=daemonset["spec"].get("minReadySeconds") or 0)
-        live = {labels_of(found).get(REVISION_HASH, "") for found in self._world.pods.of(uid_of(daemonset))}
-        revisions.trim_history(self._world.store, daemonset, live)
+        revisions.trim_history(store, daemonset, facts.revision, {labels_of(found).get(REVISION_HASH, "") for found in pods})
+        return facts
 
     def _adopt(self, daemon: _Daemon, daemonset: Object) -> None:
         owner = owned_by(daemonset, self._world.store.resource(DAEMONSETS))
@@ -180,27 +212,35 @@ class DaemonSetController:
                 self._world.store.modify("pods", namespace_of(orphan), name_of(orphan), lambda pod: pod["metadata"].update(
                     ownerReferences=[*(pod["metadata"].get("ownerReferences") or ()), owner]))
 
-    def _look_at(self, daemon: _Daemon, daemonset: Object, facts: DaemonFacts, name: str) -> None:
+    def _keeps(self, daemonset: Object, pod: Object) -> bool:
+        """Tell whether a pod is still selected; set it free otherwise."""
+        if selector_matches(daemonset["spec"]["selector"], labels_of(pod)):
+            return True
+        disown(self._world.store, "pods", pod, uid_of(daemonset))
+        return False
+
+    def _look_at(self, daemon: _Daemon, daemonset: Object, facts: DaemonFacts, name: str) -> bool:
+        """Settle one node as far as deletions do; tell whether it lacks a pod."""
         node = self._world.store.find("nodes", None, name)
-        pods = list(daemon.pods.get(name, {}).values())
+        pods = [pod for pod in list(daemon.pods.get(name, {}).values()) if self._keeps(daemonset, pod)]
         if node is None:
-            # The pods of a node that is gone are the pod garbage collector's.
             daemon.put_share(name, None)
             daemon.failures.pop(name, None)
-            return
+            for pod in pods:
+                # Those that were bound are the pod garbage collector's.
+                if not node_of(pod):
+                    self._delete(pod)
+            return False
         now = self._world.now()
         verdict = judge(node, pods, facts, now)
         daemon.put_share(name, verdict.share)
         if verdict.wake is not None:
             self._wake(daemonset, daemon, name, verdict.wake)
-        if is_terminating(daemonset):
-            return
         for pod in verdict.failed:
             self._remove_failed(daemon, daemonset, name, pod)
         for pod in verdict.surplus:
             self._delete(pod)
-        if verdict.missing:
-            self._world.store.create("pods", daemon_pod(daemonset, facts, name, self._world.store.resource(DAEMONSETS)))
+        return verdict.missing
 
     def _remove_failed(self, daemon: _Daemon, daemonset: Object, node: str, pod: Object) -> None:
         now = self._world.now()
@@ -210,6 +250,8 @@ class DaemonSetController:
             return
         delay = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** tries)
         daemon.failures[node] = (tries + 1, now + delay)
+        self._recorder.warn(daemonset, "FailedDaemonPod", f"Found failed daemon pod {namespace_of(pod)}/{name_of(pod)} "
+                            f"on node {node}, will try to kill it")
         self._delete(pod)
 
     def _wake(self, daemonset: Object, daemon: _Daemon, node: str, instant: float) -> None:
@@ -231,7 +273,7 @@ class DaemonSetController:
         chosen += self._world.random.sample(candidates, min(max(0, free), len(candidates)))
         for node in chosen:
             for pod in list(daemon.pods.get(node, {}).values()):
-                if not is_terminating(pod) and labels_of(pod).get(REVISION_HASH) != facts.digest:
+                if not is_terminating(pod) and not is_updated(pod, facts):
                     self._delete(pod)
 
     def _tell(self, daemon: _Daemon, daemonset: Object, facts: DaemonFacts) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuward.sandbox.sim.controllers.podmaking import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, PodMaker
 from gpuward.sandbox.sim.objects import (
     Object,
     controller_uid,
@@ -19,9 +21,11 @@ from gpuward.sandbox.sim.objects import (
     stamp,
     uid_of,
 )
+from gpuward.sandbox.sim.recorder import Recorder
 from gpuward.sandbox.store import copy
 
 if TYPE_CHECKING:
+    from gpuward.errors import ApiError
     from gpuward.sandbox.sim.world import World
     from gpuward.sandbox.store import Event
 
@@ -50,7 +54,8 @@ class JobController:
     def __init__(self, world: World) -> None:
         self._world = world
         self._tallies: dict[str, _Tally] = {}
-        world.queue.register(QUEUE, self.sync)
+        world.queue.register(QUEUE, self.sync, (FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS))
+        self._maker = PodMaker(world.store, Recorder(world, "job-controller", JOBS))
         world.store.subscribe(self._job_changed, JOBS)
         world.store.subscribe(self._pod_changed, "pods")
         for job in world.store.list(JOBS):
@@ -99,9 +104,13 @@ class JobController:
             for pod in active:
                 self._world.store.delete("pods", namespace_of(pod), name_of(pod))
             active = []
+        refused = None
         if not verdict and not job["spec"].get("suspend"):
-            active += self._start(job, tally, len(active))
+            refused = self._start(job, tally, len(active))
+            active = [pod for pod in self._world.pods.of(uid) if is_active(pod)]
         self._tell(job, tally, active, verdict)
+        if refused is not None:
+            raise refused
 
     def _verdict(self, job: Object, tally: _Tally, active: list[Object]) -> str:
         if len(tally.failed) > job["spec"].get("backoffLimit", 6):
@@ -110,28 +119,28 @@ class JobController:
         enough = len(tally.succeeded) >= wanted if wanted is not None else bool(tally.succeeded) and not active
         return "Complete" if enough else ""
 
-    def _start(self, job: Object, tally: _Tally, active: int) -> list[Object]:
+    def _start(self, job: Object, tally: _Tally, active: int) -> ApiError | None:
         now, spec = self._world.now(), job["spec"]
         parallel, wanted = spec.get("parallelism", 1), spec.get("completions")
         if wanted is None and tally.succeeded:
-            return []
+            return None
         lacking = min(parallel, wanted - len(tally.succeeded) if wanted is not None else parallel) - active
         if lacking > 0 and now < tally.next_start:
             self._world.queue.add_at(QUEUE, uid_of(job), tally.next_start)
-            return []
-        return [self._create(job) for _ in range(lacking)]
+            return None
+        return self._maker.make(job, [partial(self._pod, job)] * lacking)[1]
 
-    def _create(self, job: Object) -> Object:
+    def _pod(self, job: Object) -> Object:
         template = job["spec"]["template"]
         names = {"batch.kubernetes.io/job-name": name_of(job), "batch.kubernetes.io/controller-uid": uid_of(job),
                  "job-name": name_of(job), "controller-uid": uid_of(job)}
         meta = template.get("metadata") or {}
-        return self._world.store.create("pods", {
+        return {
             "metadata": {
                 "generateName": name_of(job) + "-", "namespace": namespace_of(job),
                 "labels": {**(meta.get("labels") or {}), **names}, "annotations": meta.get("annotations") or {},
                 "ownerReferences": [owned_by(job, self._world.store.resource(JOBS))]},
-            "spec": template["spec"]})
+            "spec": template["spec"]}
 
     def _tell(self, job: Object, tally: _Tally, active: list[Object], verdict: str) -> None:
         now = stamp(self._world.now())
