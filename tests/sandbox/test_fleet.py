@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,12 @@ from gpuward.errors import InputError
 from gpuward.names import DRAIN_SKIP, NFD_GPU_LABELS, NFD_KERNEL, NFD_OS_VERSION
 from gpuward.sandbox.fleet import cpu_node, fleet, gpu_node, operator_place, workloads
 from gpuward.sandbox.sim.machine import Machine
+
+Object = dict[str, Any]
+
+
+def machine_of(node: Object) -> Machine:
+    return Machine(node, lambda: None, lambda: 0.0, lambda _: None)
 
 
 def test_a_gpu_node_looks_as_node_feature_discovery_leaves_it() -> None:
@@ -23,20 +30,20 @@ def test_a_gpu_node_looks_as_node_feature_discovery_leaves_it() -> None:
 
 @pytest.mark.parametrize(("model", "gpus", "count"), [("H100", None, 8), ("T4", None, 4), ("T4", 1, 1)])
 def test_the_machine_is_read_from_the_node(model: str, gpus: int | None, count: int) -> None:
-    machine = Machine(gpu_node("gpu-1", model, gpus=gpus), lambda: None)
+    machine = machine_of(gpu_node("gpu-1", model, gpus=gpus))
     assert machine.gpus == count
     assert model in machine.model.product
 
 
 def test_a_node_of_somebody_elses_is_understood_by_its_labels() -> None:
     node = cpu_node("n")
-    assert Machine(node, lambda: None).gpus == 0
+    assert machine_of(node).gpus == 0
     node["metadata"]["labels"]["feature.node.kubernetes.io/pci-10de.present"] = "true"
-    assert Machine(node, lambda: None).gpus == 1
+    assert machine_of(node).gpus == 1
     node["status"]["capacity"]["nvidia.com/gpu"] = "4"
-    assert Machine(node, lambda: None).gpus == 4
+    assert machine_of(node).gpus == 4
     node["metadata"]["labels"] |= {"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "NVIDIA-L40S"}
-    machine = Machine(node, lambda: None)
+    machine = machine_of(node)
     assert (machine.gpus, machine.model.product) == (8, "NVIDIA-L40S")
 
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward.errors import AlreadyExists, InputError, NotFound
-from gpuward.sandbox import eviction
+from gpuward.sandbox import eviction, preconditions
 from gpuward.sandbox.api import ApiServer
 from gpuward.sandbox.messages import Request
 from gpuward.sandbox.server import HttpServer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuward.sandbox.sim.faults import Faults
-    from gpuward.sandbox.sim.machine import Machine
+    from gpuward.sandbox.sim.machine import Machine, Passage
     from gpuward.sandbox.sim.world import Delays
 
 Object = dict[str, Any]
@@ -92,6 +92,22 @@ class Sandbox:
     def remove_node(self, name: str) -> None:
         """Take a node away, machine and all; raises NotFound when there is none of that name."""
         self.store.delete("nodes", None, name)
+        self.simulation.kubelets.remove(name)
+
+    def register_node(self, name: str) -> Object:
+        """Let a machine whose Node was deleted through the API make it again, as its kubelet does when it is restarted.
+
+        The Node has another uid, only the labels of the kubelet, and no cordon; discovery's labels come after `nfd_seconds`. What
+        runs on the machine goes on. Raises AlreadyExists while the Node is there, NotFound when there is no such machine.
+        """
+        return self.simulation.kubelets.register_node(self.machine(name).node)
+
+    def reboot(self, name: str, kernel: str = "") -> None:
+        """Boot a machine anew, into another kernel if one is named: nothing is loaded, and its pods start again.
+
+        Running pods with GPUs fail, since the kubelet has none to give at that moment.
+        """
+        self.simulation.kubelets.reboot(self.machine(name).node, kernel)
 
     def apply(self, obj: Object) -> Object:
         """Create an object, or replace the one of that name; return it as stored.
@@ -105,9 +121,19 @@ class Sandbox:
             return self.store.update(key, obj)
 
     def machine(self, node: str) -> Machine:
-        """Return the machine under a node; raises NotFound when there is no such node."""
-        self.store.get("nodes", None, node)
-        return self.simulation.machine(node)
+        """Return the machine under a node, and what is true of it; raises NotFound when there is none of that name.
+
+        A machine outlives its Node, where that is deleted through the API.
+        """
+        try:
+            return self.simulation.machine(node)
+        except KeyError:
+            raise preconditions.not_found(self.store.resource("nodes"), node) from None
+
+    @property
+    def passages(self) -> list[Passage]:
+        """Return what has happened to the drivers of all machines, oldest first, with the workloads that had GPUs then."""
+        return self.simulation.passages
 
     def set_node_ready(self, node: str, ready: bool) -> None:
         """Let a node's kubelet report that the node is ready, or that it is not."""

@@ -76,7 +76,7 @@ class DriverManager(Program):
             self._cordon(True)
             now = yield from self._evict_gpu_pods(now)
         yield Pause(now + self.world.delays.manager_seconds)
-        why = self.machine.unload()
+        why = self.machine.unload(self.place.who)
         if evicts:
             self._cordon(False)
         self._resume()
@@ -149,7 +149,7 @@ class DriverContainer(Program):
             yield Pause(now + delays.init_seconds)
             return self._fail("no NVIDIA GPU device is present")
         reused = bool(self.machine.driver) and bool(digest) and self.machine.digest == digest
-        if self.machine.driver and not reused and (why := self.machine.unload()):
+        if self.machine.driver and not reused and (why := self.machine.unload(self.place.who)):
             yield Pause(now + delays.init_seconds)
             return self._fail(why)
         now = yield Pause(now + (delays.driver_reuse_seconds if reused else delays.driver_seconds))
@@ -157,14 +157,18 @@ class DriverContainer(Program):
             return self._fail("could not build the kernel modules")
         while self._hit(FaultKind.DRIVER_NEVER_READY, image):
             now = yield Watch()
-        self.machine.load(version, digest)
+        # With the digest of what is loaded only libraries and daemons are installed, whatever version the image has.
+        if not (reused and self.machine.driver) and (why := self.machine.load(version, digest, self.place.who)):
+            return self._fail(why)
         self.machine.write(DRIVER_CONTAINER_READY)
+        self.machine.serve(self.place.who)
         self.ready = True
         while True:
             yield Pause(float("inf"))
 
     def settle(self) -> None:
-        self.machine.load(driver_version(self.place.container.get("image") or ""), self.place.env(DRIVER_CONFIG_DIGEST))
+        version = driver_version(self.place.container.get("image") or "")
+        self.machine.load(version, self.place.env(DRIVER_CONFIG_DIGEST), self.place.who)
         self.machine.write(DRIVER_CONTAINER_READY)
 
     def stop(self) -> None:
@@ -173,7 +177,8 @@ class DriverContainer(Program):
     def end(self) -> None:
         self.machine.erase(DRIVER_CONTAINER_READY)
         if self.ready:
-            self.machine.unload()
+            self.machine.leave(self.place.who)
+            self.machine.unload(self.place.who)
 
     def _fail(self, why: str) -> int:
         self.message = why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from gpuward.names import NFD_KERNEL
 from gpuward.sandbox.sim.containers import NEVER, PodRun
 from gpuward.sandbox.sim.demands import is_gpu, quantity, requests_of
 from gpuward.sandbox.sim.faults import Fault, FaultKind
@@ -15,6 +16,7 @@ from gpuward.sandbox.sim.objects import (
     condition,
     is_finished,
     is_terminating,
+    labels_of,
     name_of,
     namespace_of,
     node_of,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 QUEUE: Final = "kubelet"
 HEARTBEAT_QUEUE: Final = "heartbeat"
+PLUGIN_QUEUE: Final = "register-plugins"
+NFD_QUEUE: Final = "node-feature-discovery"
 TERMINATION_SECONDS: Final = "sandbox.gpuward.io/termination-seconds"
 """Pod annotation: how long the containers take to end when told to; their grace period still bounds it."""
 
@@ -51,6 +55,8 @@ class Kubelets:
         self._addresses = 0
         world.queue.register(QUEUE, self.sync)
         world.queue.register(HEARTBEAT_QUEUE, self._beat)
+        world.queue.register(PLUGIN_QUEUE, self._register_plugins)
+        world.queue.register(NFD_QUEUE, self._discover)
         world.faults.listen(self._fault_changed)
         world.store.subscribe(self._node_changed, "nodes")
         world.store.subscribe(self._pod_changed, "pods")
@@ -88,18 +94,76 @@ class Kubelets:
             obj["status"]["conditions"] = with_condition(conditions, verdict, self._world.now())
         self._world.store.patch_status("nodes", None, node, change)
 
+    def remove(self, node: str) -> None:
+        """Take a machine away with all that runs on it."""
+        machine = self.machines.pop(node, None)
+        if machine is not None:
+            machine.restart()
+        self._down.discard(node)
+        for uid in self._on.pop(node, {}):
+            del self._runs[uid]
+
+    def register_node(self, node: str) -> Object:
+        """Make the Node of a machine again as its kubelet does, with that one's labels; discovery's follow."""
+        machine = self.machines[node]
+        made = self._world.store.create("nodes", {
+            "metadata": {"name": node, "labels": machine.kubelet_labels}, "spec": {}, "status": machine.status})
+        self._world.queue.add_at(NFD_QUEUE, node, self._world.now() + self._world.delays.nfd_seconds)
+        return made
+
+    def reboot(self, node: str, kernel: str = "") -> None:
+        """Boot a machine anew, into another kernel if one is named; its pods start again, those with GPUs are refused."""
+        machine, store = self.machines[node], self._world.store
+        machine.restart()
+        for uid in self._on.pop(node, {}):
+            del self._runs[uid]
+
+        def change(obj: Object) -> None:
+            status = obj["status"]
+            status["nodeInfo"] = {**status["nodeInfo"], "bootID": f"{status['nodeInfo']['bootID']}+"}
+            if kernel:
+                status["nodeInfo"]["kernelVersion"] = kernel
+            status["allocatable"] = {name: "0" if is_gpu(name) else value for name, value in status["allocatable"].items()}
+        if store.find("nodes", None, node) is not None:
+            store.patch_status("nodes", None, node, change)
+        if kernel:
+            machine.features[NFD_KERNEL] = kernel
+            self._world.queue.add_at(NFD_QUEUE, node, self._world.now() + self._world.delays.nfd_seconds)
+        for pod in list(self._world.pods.on_node(node)):
+            if not is_finished(pod):
+                self._begin(pod).rejected = self._refusal(pod)
+                self._world.queue.add(QUEUE, uid_of(pod))
+
+    def _discover(self, node: str) -> None:
+        if node in self.machines and self._world.store.find("nodes", None, node) is not None:
+            features = self.machines[node].features
+            self._world.store.modify("nodes", None, node, lambda obj: obj["metadata"].update(
+                labels={**labels_of(obj), **features}))
+
+    def _register_plugins(self, node: str) -> None:
+        for run in list(self._on.get(node, {}).values()):
+            for container in run.containers:
+                if container.program is not None:
+                    container.program.registered()
+
     def _boot(self, node: Object) -> None:
         name = name_of(node)
-        self.machines[name] = Machine(node, lambda: self._machine_changed(name))
+        if name in self.machines:
+            # The machine is the one that it was; its kubelet has made another Node of it.
+            self._down.discard(name)
+            self._world.queue.add_at(PLUGIN_QUEUE, name, self._world.now() + self._world.delays.plugin_seconds)
+        else:
+            self.machines[name] = Machine(node, lambda: self._machine_changed(name), self._world.now, self._world.passages.append)
         self._world.queue.add(HEARTBEAT_QUEUE, name)
         # Later reports come at the node's own moments, not all nodes' at once.
         self._rhythm[name] = self._world.random.uniform(0.5, 1.0)
 
     def _beat(self, node: str) -> None:
-        if node not in self.machines:
+        found = self._world.store.find("nodes", None, node)
+        if node not in self.machines or found is None:
             return
         if node not in self._down:
-            if condition(self._world.store.get("nodes", None, node), "Ready") is None:
+            if condition(found, "Ready") is None:
                 self.report_ready(node, True)
             now = stamp(self._world.now())
             self._world.store.patch_status("nodes", None, node, lambda obj: obj["status"].update(conditions=[
@@ -115,12 +179,7 @@ class Kubelets:
             self._boot(event.obj)
             for pod in self._world.pods.on_node(name):
                 self._world.queue.add(QUEUE, uid_of(pod))
-        elif event.type == "DELETED":
-            self.machines.pop(name, None)
-            self._down.discard(name)
-            for uid in self._on.pop(name, {}):
-                del self._runs[uid]
-        elif event.old is not None and _capacity(event.old) != _capacity(event.obj):
+        elif event.type == "MODIFIED" and event.old is not None and _capacity(event.old) != _capacity(event.obj):
             self._machine_changed(name)
 
     def _machine_changed(self, node: str) -> None:
@@ -182,7 +241,7 @@ class Kubelets:
         wanted = {name: value for name, value in requests_of(pod["spec"]).items() if is_gpu(name) and value}
         if not wanted:
             return ""
-        node = self._world.store.get("nodes", None, node_of(pod))
+        node = self._world.store.find("nodes", None, node_of(pod)) or {}
         for name, value in wanted.items():
             there = quantity(((node.get("status") or {}).get("allocatable") or {}).get(name, "0"))
             taken = sum(requests_of(other["spec"]).get(name, 0.0) for other in self._world.pods.on_node(node_of(pod))
@@ -213,7 +272,7 @@ class Kubelets:
             self._recorder.warn(pod, *complaint, run.machine.node)
 
     def _host_ip(self, node: str) -> str:
-        found = self._world.store.get("nodes", None, node)
+        found = self._world.store.find("nodes", None, node) or {}
         for address in (found.get("status") or {}).get("addresses") or ():
             if address["type"] == "InternalIP":
                 ip: str = address["address"]

@@ -50,18 +50,26 @@ class Toolkit(Program):
 class DevicePlugin(Program):
     """Be the device plugin: register the GPUs with the kubelet; without it the kubelet has none to give."""
 
+    _offers = False
+
     def run(self, now: float) -> Waits:
         self.ready = True
         now = yield from self.until(now, lambda: DRIVER_READY in self.machine.files)
         yield Pause(now + self.world.delays.plugin_seconds)
-        self.machine.open(self.place.uid, self.place.who)
+        self.machine.open(self.place.key, self.place.who)
+        self._offers = True
         self._offer(self.machine.gpus)
         while True:
             yield Pause(math.inf)
 
     def end(self) -> None:
-        self.machine.close(self.place.uid)
+        self._offers = False
+        self.machine.close(self.place.key)
         self._offer(0)
+
+    def registered(self) -> None:
+        if self._offers:
+            self._offer(self.machine.gpus)
 
     def _offer(self, count: int) -> None:
         node = self.world.store.find("nodes", None, self.machine.node)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 RUN_SECONDS: Final = "sandbox.gpuward.io/run-seconds"
 """Pod annotation: the containers exit after so many seconds; without it they run until they are stopped."""
+OPENS_GPUS: Final = "sandbox.gpuward.io/opens-gpus"
+"""Pod annotation: `false` for a pod that was given GPUs and has none of them open, such as a notebook in which nothing runs;
+`true` for one that has them open without having asked for any."""
 EXIT_CODE: Final = "sandbox.gpuward.io/exit-code"
 """Pod annotation: the code with which they exit; 0 without it."""
 
@@ -71,9 +74,9 @@ class Place:
         return f"{namespace_of(self.pod)}/{name_of(self.pod)}"
 
     @property
-    def uid(self) -> str:
-        """Return the pod's uid."""
-        return uid_of(self.pod)
+    def key(self) -> str:
+        """Return what tells the container from all others."""
+        return f"{uid_of(self.pod)}/{self.container['name']}"
 
     def env(self, name: str) -> str:
         """Return the literal value of an environment variable of the container, or an empty string."""
@@ -101,6 +104,9 @@ class Program(ABC):
 
     def settle(self) -> None:  # noqa: B027  most programs have nothing to do here
         """Bring about what the program has brought about where it was found already ended with success."""
+
+    def registered(self) -> None:  # noqa: B027  most programs have nothing to do here
+        """React to a kubelet that has registered its node anew."""
 
     def end(self) -> None:  # noqa: B027  most programs have nothing to do here
         """Undo what ends with the container's process, however it ends."""
@@ -156,8 +162,11 @@ class Service(Program):
     """Be a container of no particular kind; it holds the GPUs it has asked for, and exits only when annotated to."""
 
     def run(self, now: float) -> Waits:
-        if self._wants_gpus() or self.place.container["name"] in GPU_CLIENTS:
-            self.machine.open(self.place.uid, self.place.who)
+        wanted, opens = self._wants_gpus(), annotations_of(self.place.pod).get(OPENS_GPUS)
+        if wanted or opens == "true":
+            self.machine.give(self.place.key, self.place.who)
+        if opens == "true" or (opens is None and (wanted or self.place.container["name"] in GPU_CLIENTS)):
+            self.machine.open(self.place.key, self.place.who)
         began = now
         if self.place.container.get("readinessProbe") or self.place.container.get("startupProbe"):
             yield Pause(now + self.world.delays.ready_seconds)
@@ -170,12 +179,25 @@ class Service(Program):
             yield Pause(math.inf)
 
     def end(self) -> None:
-        self.machine.close(self.place.uid)
+        self.machine.close(self.place.key)
 
     def _wants_gpus(self) -> bool:
         resources = self.place.container.get("resources") or {}
-        return any(is_gpu(name) for name in {**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+        if any(is_gpu(name) for name in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}):
+            return True
+        claims = {status["name"]: status.get("resourceClaimName") for status in (
+            self.place.pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+        claims |= {one["name"]: one["resourceClaimName"] for one in self.place.pod["spec"].get("resourceClaims") or ()
+                   if one.get("resourceClaimName")}
+        return any(self._is_of_gpus(claims.get(one["name"])) for one in resources.get("claims") or ())
+
+    def _is_of_gpus(self, claim: str | None) -> bool:
+        found = self.world.store.find(CLAIMS, namespace_of(self.place.pod), claim) if claim else None
+        allocation = ((found or {}).get("status") or {}).get("allocation") or {}
+        return any(one.get("driver") == GPU_DRA_DRIVER for one in (allocation.get("devices") or {}).get("results") or ())
 
 
+CLAIMS: Final = "resourceclaims.resource.k8s.io"
+GPU_DRA_DRIVER: Final = "gpu.nvidia.com"
 GPU_CLIENTS: Final = ("nvidia-dcgm-exporter", "nvidia-dcgm-ctr")
 """Containers of operands that keep the driver open while they run, beside the device plugin."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from gpuward.sandbox.sim.faults import Faults
-    from gpuward.sandbox.sim.machine import Machine
+    from gpuward.sandbox.sim.machine import Machine, Passage
     from gpuward.sandbox.store import Store
 
 
@@ -56,8 +56,13 @@ class Simulation:
         self.queue.stop()
 
     def machine(self, node: str) -> Machine:
-        """Return the machine under a node; raises KeyError for a node that does not exist."""
+        """Return the machine of a name, whether there is a Node for it or not; raises KeyError for one that does not exist."""
         return self.kubelets.machines[node]
+
+    @property
+    def passages(self) -> list[Passage]:
+        """Return what has happened to the drivers of all machines, oldest first."""
+        return self.world.passages
 
     def set_node_ready(self, node: str, ready: bool) -> None:
         """Let a node's kubelet report that the node is ready, or that it is not."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from random import Random
 
+    from gpuward.sandbox.sim.machine import Passage
     from gpuward.sandbox.sim.queue import WorkQueue
     from gpuward.sandbox.store import Event, Store
 
@@ -43,6 +44,8 @@ class Delays:
     """What each step of the validator takes once what it waits for is there."""
     poll_seconds: float = 1.0
     """How often a waiting init container looks for the file that it waits for."""
+    nfd_seconds: float = 60.0
+    """From the registration of a node, or its machine's boot, to the labels of node feature discovery."""
     heartbeat_seconds: float = 300.0
     """How often a kubelet reports its node although nothing has changed, which moves the node's resourceVersion; 0 is never."""
     node_grace_seconds: float = 50.0
@@ -112,6 +115,8 @@ class World:
     delays: Delays = field(default_factory=Delays)
     faults: Faults = field(default_factory=Faults)
     pods: PodIndex = field(init=False)
+    passages: list[Passage] = field(default_factory=list)
+    """What has happened to the drivers of all machines, oldest first."""
     evictor: Callable[[str, str], object] | None = None
     """What carries out an eviction as the API server's subresource does; set by whoever builds the API server."""
 

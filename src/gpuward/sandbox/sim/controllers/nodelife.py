@@ -43,6 +43,8 @@ class NodeLifecycle:
     def __init__(self, world: World) -> None:
         self._world = world
         self._silent: dict[str, float] = {}
+        self._lost: dict[str, float] = {}
+        """When each node that was deleted was deleted last."""
         self._driven_since: dict[str, float] = {}
         """When a pod was first seen under a taint that it does not tolerate for ever, by its uid."""
         world.queue.register(QUEUE, self.sync)
@@ -67,6 +69,7 @@ class NodeLifecycle:
         name = name_of(event.obj)
         if event.type == "DELETED":
             self._silent.pop(name, None)
+            self._lost[name] = self._world.now()
             self._world.queue.add_at(LOST_QUEUE, name, self._world.now() + self._world.delays.pod_gc_seconds)
         elif event.old is None or event.old["spec"] != event.obj["spec"] or _readiness(event.old) != _readiness(event.obj):
             self._world.queue.add(QUEUE, name)
@@ -150,9 +153,17 @@ class NodeLifecycle:
         self._world.store.patch_status("nodes", None, name, change)
 
     def _collect(self, name: str) -> None:
-        if self._world.store.find("nodes", None, name) is None:
-            for pod in list(self._world.pods.on_node(name)):
-                self._world.store.delete("pods", namespace_of(pod), name_of(pod), uid=uid_of(pod), grace_seconds=0)
+        if self._world.store.find("nodes", None, name) is not None:
+            return
+        now = self._world.now()
+        if now < (until := self._lost.get(name, 0.0) + self._world.delays.pod_gc_seconds):
+            # It came back for a while, and the wait begins anew.
+            self._world.queue.add_at(LOST_QUEUE, name, until)
+            return
+        for pod in list(self._world.pods.on_node(name)):
+            if not is_finished(pod):
+                self._world.store.patch_status("pods", namespace_of(pod), name_of(pod), lambda obj: _mark_lost(obj, now))
+            self._world.store.delete("pods", namespace_of(pod), name_of(pod), uid=uid_of(pod), grace_seconds=0)
 
 
 def _readiness(node: Object) -> str:
@@ -173,6 +184,13 @@ def _stay(pod: Object, taint: Object) -> float:
         return DEFAULT_STAY_SECONDS if taint["key"] in _OURS else 0.0
     stays = [found["tolerationSeconds"] for found in covering if found.get("tolerationSeconds") is not None]
     return float(min(stays)) if stays else float("inf")
+
+
+def _mark_lost(pod: Object, now: float) -> None:
+    pod["status"]["phase"] = "Failed"
+    pod["status"]["conditions"] = with_condition(pod["status"].get("conditions") or [], {
+        "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+        "message": "PodGC: node no longer exists"}, now)
 
 
 def _mark_disrupted(pod: Object, now: float) -> None:
