@@ -35,7 +35,7 @@ def daemons(**strategy: Any) -> dict[str, Any]:
     (BUDGETS, {"spec": {"maxUnavailable": -1}}, "spec.maxUnavailable: Invalid value: -1"),
     (DAEMONS, daemons(type="Sideways"),
      'spec.updateStrategy.type: Unsupported value: "Sideways": supported values: "OnDelete", "RollingUpdate"'),
-    (DAEMONS, daemons(rollingUpdate={"maxUnavailable": 0}), "may not be 0 when `maxSurge` is 0"),
+    (DAEMONS, daemons(rollingUpdate={"maxUnavailable": 0}), "Required value: cannot be 0 when maxSurge is 0"),
     (DAEMONS, daemons(rollingUpdate={"maxUnavailable": "many"}), "a valid percent string"),
 ])
 def test_refused(path: str, body: Any, message: str) -> None:

@@ -6,10 +6,10 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward.sandbox import defaults, kubetypes, preconditions, strategies, validation_kinds
+from gpuward.sandbox import defaults, kubetypes, preconditions, strategies, validation_kinds, validation_pods
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gpuward.sandbox.resources import Resource
 
@@ -32,6 +32,10 @@ _SUBDOMAIN_RULE: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
     "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')")
+MOST_ANNOTATIONS: Final = 256 * 1024
+"""Bytes that the annotations of an object may have together, keys and values."""
+_DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _FREE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
 _POD_MAY_CHANGE: Final = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"})
 _RESTARTS: Final = ("Always", "OnFailure", "Never")
@@ -40,7 +44,7 @@ _SELECTING: Final = frozenset({"daemonsets.apps", "deployments.apps", "replicase
 
 def check(resource: Resource, new: Object, old: Object | None) -> None:
     """Raise `errors.Invalid` with every rule that the new object breaks."""
-    causes = [*metadata(resource, new), *_templates(resource, new), *validation_kinds.check(resource.key, new),
+    causes = [*metadata(resource, new), *_templates(resource, new, old), *validation_kinds.check(resource.key, new, old),
               *_changes(resource, new, old)]
     if causes:
         raise preconditions.invalid(resource, new["metadata"]["name"], causes)
@@ -54,9 +58,37 @@ def metadata(resource: Resource, obj: Object) -> Iterator[Cause]:
     if resource.plural not in _FREE_NAMES and (len(name) > 253 or not form.fullmatch(name)):
         yield "FieldValueInvalid", "metadata.name", f'Invalid value: "{name}": {_SUBDOMAIN_RULE}'
     for field in ("labels", "annotations"):
-        for key, value in (meta.get(field) or {}).items():
-            for message in (*_key(key), *(_label_value(value) if field == "labels" else ())):
-                yield "FieldValueInvalid", f"metadata.{field}", message
+        for message in _pairs(meta.get(field), labels=field == "labels"):
+            yield "FieldValueInvalid", f"metadata.{field}", message
+    annotations = meta.get("annotations") or {}
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MOST_ANNOTATIONS:
+        yield "FieldValueTooLong", "metadata.annotations", f"Too long: may not be more than {MOST_ANNOTATIONS} bytes"
+    yield from _owners(meta.get("ownerReferences") or ())
+    for number, finalizer in enumerate(meta.get("finalizers") or ()):
+        if "/" not in finalizer and finalizer not in _FINALIZERS and not resource.custom and resource.key != _DEFINITIONS:
+            yield ("FieldValueInvalid", f"metadata.finalizers[{number}]",
+                   f'Invalid value: "{finalizer}": name is neither a standard finalizer name nor is it fully qualified')
+
+
+def _owners(owners: Iterable[Object]) -> Iterator[Cause]:
+    for owner in owners:
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                told = "version must not be empty" if field == "apiVersion" else "must not be empty"
+                yield "FieldValueInvalid", f"metadata.ownerReferences.{field}", f'Invalid value: "": {told}'
+    controllers = [f'{owner.get("kind")} {owner.get("name")}' for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        yield ("FieldValueInvalid", "metadata.ownerReferences",
+               f"Invalid value: {controllers}: Only one reference can have Controller set to true. Found \"true\" in references "
+               "for " + " and ".join(controllers[:2]))
+
+
+def _pairs(found: Object | None, *, labels: bool) -> Iterator[str]:
+    """Yield what is wrong with labels (or what looks for them), or with annotations, whose keys are taken in lower case."""
+    for key, value in (found or {}).items():
+        yield from _key(key if labels else key.lower())
+        if labels:
+            yield from _label_value(value)
 
 
 @lru_cache(maxsize=4096)
@@ -76,8 +108,10 @@ def _label_value(value: str) -> tuple[str, ...]:
     return () if _LABEL.fullmatch(value) else (f'Invalid value: "{value}": {_LABEL_RULE}',)
 
 
-def _templates(resource: Resource, obj: Object) -> Iterator[Cause]:
+def _templates(resource: Resource, obj: Object, old: Object | None) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
+    if old is not None and old.get("spec") == spec:
+        return
     if resource.key == "pods":
         yield from _pod_spec(spec, "spec")
         if (policy := spec.get("restartPolicy")) not in _RESTARTS:
@@ -88,12 +122,21 @@ def _templates(resource: Resource, obj: Object) -> Iterator[Cause]:
     if resource.key in _SELECTING:
         yield from _selector(spec)
     if resource.key in _SELECTING or resource.key == "jobs.batch":
-        template = (spec.get("template") or {}).get("spec") or {}
+        meta, template = ((spec.get("template") or {}).get(part) or {} for part in ("metadata", "spec"))
+        for field in ("labels", "annotations"):
+            for message in _pairs(meta.get(field), labels=field == "labels"):
+                yield "FieldValueInvalid", f"spec.template.{field}", message
         yield from _pod_spec(template, "spec.template.spec")
         policy = template.get("restartPolicy")
         if resource.key != "jobs.batch" and policy not in (None, "Always"):
             yield ("FieldValueNotSupported", "spec.template.spec.restartPolicy",
                    f'Unsupported value: "{policy}": supported values: "Always"')
+
+
+def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
+    yield from validation_pods.check(spec, at)
+    for message in _pairs(spec.get("nodeSelector"), labels=True):
+        yield "FieldValueInvalid", f"{at}.nodeSelector", message
 
 
 def _selector(spec: Object) -> Iterator[Cause]:
@@ -105,25 +148,6 @@ def _selector(spec: Object) -> Iterator[Cause]:
     elif any(labels.get(key) != value for key, value in wanted.items()):
         yield ("FieldValueInvalid", "spec.template.metadata.labels",
                f"Invalid value: {_go_map(labels)}: `selector` does not match template `labels`")
-
-
-def _pod_spec(spec: Object, at: str) -> Iterator[Cause]:
-    if not spec.get("containers"):
-        yield "FieldValueRequired", f"{at}.containers", "Required value"
-    names: set[str] = set()
-    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
-    for field in ("initContainers", "containers"):
-        for place, container in enumerate(spec.get(field) or ()):
-            here = f"{at}.{field}[{place}]"
-            for needed in ("name", "image"):
-                if not container.get(needed):
-                    yield "FieldValueRequired", f"{here}.{needed}", "Required value"
-            if container.get("name") in names:
-                yield "FieldValueDuplicate", f"{here}.name", f'Duplicate value: "{container["name"]}"'
-            names.add(container.get("name", ""))
-            for number, mount in enumerate(container.get("volumeMounts") or ()):
-                if mount.get("name") not in volumes:
-                    yield "FieldValueNotFound", f"{here}.volumeMounts[{number}].name", f'Not found: "{mount.get("name")}"'
 
 
 def _definition(obj: Object) -> Iterator[Cause]:

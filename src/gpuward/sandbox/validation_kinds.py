@@ -5,6 +5,7 @@ Facts from Kubernetes' validation packages (v1.34).
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -18,16 +19,67 @@ _STRATEGIES: Final = {
     "daemonsets.apps": ("updateStrategy", ("OnDelete", "RollingUpdate")),
     "deployments.apps": ("strategy", ("Recreate", "RollingUpdate")),
 }
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_CONFIG_KEY: Final = re.compile(r"[-._a-zA-Z0-9]+")
 _LONGEST: Final = {"reason": 128, "action": 128, "reportingInstance": 128, "message": 1024}
 
 
-def check(resource_key: str, obj: Object) -> Iterator[Cause]:
-    """Yield what is wrong with an object by the rules of its own kind."""
+def check(resource_key: str, obj: Object, old: Object | None = None) -> Iterator[Cause]:
+    """Yield what is wrong with an object, which may be about to replace another, by the rules of its own kind."""
+    if old is not None and resource_key in _IMMUTABLE:
+        yield from _IMMUTABLE[resource_key](obj, old)
     rule = _RULES.get(resource_key)
     if rule is not None:
         yield from rule(obj)
     if resource_key in _STRATEGIES:
         yield from _strategy(resource_key, obj)
+
+
+def _node(node: Object) -> Iterator[Cause]:
+    seen: set[tuple[str, str]] = set()
+    for number, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
+        key, effect = taint.get("key", ""), taint.get("effect", "")
+        if effect not in _EFFECTS:
+            listed = ", ".join(f'"{one}"' for one in _EFFECTS)
+            yield ("FieldValueNotSupported", f"metadata.taints[{number}].effect",
+                   f'Unsupported value: "{effect}": supported values: {listed}')
+        if (key, effect) in seen:
+            yield ("FieldValueDuplicate", f"metadata.taints[{number}]",
+                   f'Duplicate value: "{key}:{effect}": taints must be unique by key and effect pair')
+        seen.add((key, effect))
+
+
+def _node_change(node: Object, old: Object) -> Iterator[Cause]:
+    before = (old.get("spec") or {}).get("providerID")
+    if before and (node.get("spec") or {}).get("providerID") != before:
+        yield ("FieldValueForbidden", "spec.providerID",
+               'Forbidden: node updates may not change providerID except from "" to valid')
+
+
+def _data(obj: Object) -> Iterator[Cause]:
+    for field in ("data", "binaryData"):
+        for key in obj.get(field) or {}:
+            if not _CONFIG_KEY.fullmatch(key):
+                yield ("FieldValueInvalid", f"{field}[{key}]",
+                       f"Invalid value: \"{key}\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' "
+                       "(e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')")
+
+
+def _data_change(obj: Object, old: Object) -> Iterator[Cause]:
+    if old.get("immutable"):
+        for field in ("immutable", "data", "binaryData"):
+            if obj.get(field) != old.get(field):
+                yield "FieldValueForbidden", field, "Forbidden: field is immutable when `immutable` is set"
+
+
+def _runtime_class(obj: Object) -> Iterator[Cause]:
+    if not obj.get("handler"):
+        yield "FieldValueRequired", "handler", "Required value"
+
+
+def _runtime_class_change(obj: Object, old: Object) -> Iterator[Cause]:
+    if obj.get("handler") != old.get("handler"):
+        yield "FieldValueInvalid", "handler", f'Invalid value: "{obj.get("handler")}": field is immutable'
 
 
 def _event(event: Object) -> Iterator[Cause]:
@@ -84,10 +136,18 @@ def _strategy(resource_key: str, obj: Object) -> Iterator[Cause]:
     for field in ("maxUnavailable", "maxSurge"):
         yield from _amount(f"spec.{name}.rollingUpdate.{field}", rolling.get(field))
     if rolling and all(str(rolling.get(field, 0)).rstrip("%") == "0" for field in ("maxUnavailable", "maxSurge")):
-        yield ("FieldValueInvalid", f"spec.{name}.rollingUpdate.maxUnavailable",
-               "Invalid value: 0: may not be 0 when `maxSurge` is 0")
+        field = f"spec.{name}.rollingUpdate.maxUnavailable"
+        if resource_key == "daemonsets.apps":
+            yield "FieldValueRequired", field, "Required value: cannot be 0 when maxSurge is 0"
+        else:
+            yield "FieldValueInvalid", field, "Invalid value: 0: may not be 0 when `maxSurge` is 0"
 
 
+_IMMUTABLE: Final[dict[str, Callable[[Object, Object], Iterator[Cause]]]] = {
+    "nodes": _node_change, "configmaps": _data_change, "secrets": _data_change,
+    "runtimeclasses.node.k8s.io": _runtime_class_change,
+}
 _RULES: Final[dict[str, Callable[[Object], Iterator[Cause]]]] = {
+    "nodes": _node, "configmaps": _data, "secrets": _data, "runtimeclasses.node.k8s.io": _runtime_class,
     "events": _event, "leases.coordination.k8s.io": _lease, "poddisruptionbudgets.policy": _budget,
 }
