@@ -162,7 +162,9 @@ def taint(world: World, fault: Fault) -> End | None:
     if node is None:
         return None
     mark = {"key": "example.com/repair", "effect": "NoExecute"}
-    world.change_node(node, lambda obj: obj["spec"].setdefault("taints", []).append(mark))
+    # Two people may repair one node at a time, and a taint is there once.
+    world.change_node(node, lambda obj: obj["spec"].update(
+        taints=[*(one for one in obj["spec"].get("taints", ()) if one != mark), mark]))
     world.later(fault.seconds / 2, lambda: world.label(node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED))
 
     def end(obj: Object) -> None:
