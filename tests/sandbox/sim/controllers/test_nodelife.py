@@ -116,3 +116,30 @@ def test_a_node_that_comes_back_under_its_name_starts_anew() -> None:
         await cluster.until(lambda: all_ready(cluster.pods("agent", "cpu-1")), within=10)
 
     play(story)
+
+
+def test_the_pods_of_a_node_that_comes_and_goes_are_kept_for_the_whole_wait_each_time() -> None:
+    async def story() -> None:
+        cluster = await cluster_with_pods()
+        cluster.store.delete("nodes", None, "cpu-1")
+        await cluster.rest(30)
+        cluster.add(cpu_node("cpu-1"))
+        await cluster.rest(5)
+        cluster.store.delete("nodes", None, "cpu-1")
+        await cluster.rest(35)
+        assert cluster.pods(node="cpu-1")
+        await cluster.rest(6)
+        assert not cluster.pods(node="cpu-1")
+
+    play(story)
+
+
+def test_a_wait_that_falls_between_two_microseconds_ends() -> None:
+    async def story() -> None:
+        cluster = await cluster_with_pods()
+        await cluster.rest(1 / 3 + 4e-7)
+        cluster.store.delete("nodes", None, "cpu-1")
+        await cluster.rest(41)
+        assert not cluster.pods(node="cpu-1")
+
+    play(story)

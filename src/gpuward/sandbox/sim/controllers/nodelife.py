@@ -156,7 +156,8 @@ class NodeLifecycle:
         if self._world.store.find("nodes", None, name) is not None:
             return
         now = self._world.now()
-        if now < (until := self._lost.get(name, 0.0) + self._world.delays.pod_gc_seconds):
+        # The queue rounds instants: what it calls a hair too early has come.
+        if now < (until := self._lost.get(name, 0.0) + self._world.delays.pod_gc_seconds) - 0.001:
             # It came back for a while, and the wait begins anew.
             self._world.queue.add_at(LOST_QUEUE, name, until)
             return
