@@ -11,6 +11,7 @@ import click
 
 from tools.simulate import coverage
 from tools.simulate.many import results
+from tools.simulate.modes import MODES
 from tools.simulate.scenario import Ranges, Scenario, draw
 from tools.simulate.shrink import Shrunk, shrink
 from tools.simulate.watch import Violation
@@ -44,13 +45,16 @@ class Span(click.ParamType[tuple[int, int]]):
 @click.option("--seed", type=int, help="Play this seed alone, shrink it if it fails and print its story.")
 @click.option("--nodes", type=Span(), default="3-40", show_default=True, help="How many GPU nodes; most runs have few.")
 @click.option("--minutes", type=Span(), default="10-30", show_default=True, help="How many virtual minutes.")
+@click.option("--mode", "chosen", multiple=True, type=click.Choice(tuple(MODES)), help="Where drivers come from; all by default.")
+@click.option("--spare", "spared", multiple=True, metavar="RULE", help="Do not end a run for this rule, to see what comes after.")
 @click.option("--jobs", default=2, show_default=True, help="How many processes play.")
 @click.option("--assert-coverage", is_flag=True, help="Fail if a transition, a reason, a gate or a kind of fault was never met.")
 @click.option("--shrink/--no-shrink", "shrinks", default=True, help="Look for the smallest run that fails in the same way.")
 def main(**options: Any) -> None:
     """Play the operator on a sandbox, in virtual time, under faults and meddling that follow from each seed."""
-    ranges = Ranges(options["nodes"], options["minutes"])
-    replay = f"--nodes {_span(ranges.nodes)} --minutes {_span(ranges.minutes)}"
+    ranges = Ranges(options["nodes"], options["minutes"], tuple(options["chosen"]) or tuple(MODES), tuple(options["spared"]))
+    replay = f"--nodes {_span(ranges.nodes)} --minutes {_span(ranges.minutes)}" + "".join(
+        f" --mode {mode}" for mode in options["chosen"]) + "".join(f' --spare "{rule}"' for rule in options["spared"])
     if options["seed"] is not None:
         sys.exit(_one(options["seed"], ranges, options["shrinks"]))
     seeds = range(options["first"], options["first"] + options["seeds"])

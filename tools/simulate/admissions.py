@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +20,7 @@ from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import NodeView
 from gpuward.upgrade.ledger import read_grants, stamp
+from tools.simulate.known import followed, leaves_drivers
 
 if TYPE_CHECKING:
     from tools.simulate.history import Sight
@@ -37,8 +38,14 @@ class Terms(msgspec.Struct, frozen=True):
     nodes: int
     """Up to which version it knew the nodes."""
     pods: int
-    parallel: float
-    unavailable: int
+    by_owner: bool | None
+    """Whether each NVIDIADriver has limits of its own; None where the granter may have known both."""
+    limits: Mapping[str, tuple[float, int]]
+    """maxParallelUpgrades and maxUnavailable, by NVIDIADriver, or of all under an empty name."""
+
+    def group(self, sight: Sight | None) -> str:
+        """Return for whose limits a node counts."""
+        return sight.owner if self.by_owner and sight is not None else ""
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -83,15 +90,24 @@ def _view(node: str, sight: Sight) -> NodeView:
 
 
 def _terms(granter: Process, world: World) -> Terms:
-    policies = [policy for policy in world.watch.policies_known_to(granter) if policy is not None]
-    total = sum(1 for node in world.watch.history.nodes() if _may_be_managed(node, granter, world))
-    return Terms(granter.name, granter.known["nodes"], granter.known["pods"],
-                 max((_slots(policy) for policy in policies), default=0),
-                 max((policy.max_unavailable.of(total) for policy in policies), default=0))
+    history = world.watch.history
+    found = [policy for policy in history.policies(granter) if policy is not None]
+    modes = {leaves_drivers(policy) for policy in found}
+    by_owner = modes.pop() if len(modes) == 1 else None
+    groups = {"": found} if not by_owner else {name: history.policies(granter, name) for name in history.drivers()}
+    limits = {name: _limits(followed(policies), _total(name, granter, world)) for name, policies in groups.items()}
+    return Terms(granter.name, granter.known["nodes"], granter.known["pods"], by_owner, limits)
 
 
-def _slots(policy: UpgradePolicy) -> float:
-    return policy.max_parallel_upgrades or math.inf
+def _limits(policies: Sequence[UpgradePolicy], total: int) -> tuple[float, int]:
+    return (max((policy.max_parallel_upgrades or math.inf for policy in policies), default=0),
+            max((policy.max_unavailable.of(total) for policy in policies), default=0))
+
+
+def _total(group: str, granter: Process, world: World) -> int:
+    history = world.watch.history
+    return sum(1 for node in history.nodes() if _may_be_managed(node, granter, world)
+               and (not group or group in history.owners(node, granter)))
 
 
 def _may_be_managed(node: str, granter: Process, world: World) -> bool:
@@ -116,8 +132,9 @@ def parallel_limit_holds(change: NodeChange, world: World) -> str | None:
     terms = world.watch.ledger.terms(change.node, change.before)
     if not change.admits or not terms:
         return None
-    limit = max(each.parallel for each in terms)
-    under_way = [name for name, sight in _others(change) if (since := sight.slot) is not None and since.counts(terms[0].nodes)]
+    limit = _widest(terms, change, 0)
+    under_way = [name for name, sight in _others(change, terms)
+                 if (since := sight.slot) is not None and since.counts(terms[0].nodes)]
     if len(under_way) < limit:
         return None
     return f"{len(under_way)} of {limit:g} were under way already: {', '.join(under_way[:5])} (granted by {terms[0].granter})"
@@ -128,19 +145,32 @@ def unavailable_limit_holds(change: NodeChange, world: World) -> str | None:
     terms = world.watch.ledger.terms(change.node, change.before)
     if not change.admits or not terms or change.history.was_out(change.node, terms[0].nodes):
         return None
-    limit = max(each.unavailable for each in terms)
-    out = [name for name, sight in _others(change) if _is_out(name, sight, terms[0], world)]
+    limit = _widest(terms, change, 1)
+    out = [name for name, sight in _others(change, terms) if _is_out(name, sight, terms[0], world)]
     if len(out) < limit:
         return None
-    return f"{len(out)} of {limit} were out of service already: {', '.join(out[:5])} (granted by {terms[0].granter})"
+    return f"{len(out)} of {limit:g} were out of service already: {', '.join(out[:5])} (granted by {terms[0].granter})"
 
 
-def _others(change: NodeChange) -> list[tuple[str, Sight]]:
+def _widest(terms: Sequence[Terms], change: NodeChange, which: int) -> float:
+    """Return the widest limit of the node's group; none where drivers changed hands since the grant, and groups with them."""
+    if len({each.by_owner for each in terms}) > 1 or terms[0].by_owner is None or change.before.owner != change.after.owner:
+        return math.inf
+    return max(each.limits.get(each.group(change.before), (0, 0))[which] for each in terms)
+
+
+def _others(change: NodeChange, terms: Sequence[Terms]) -> list[tuple[str, Sight]]:
+    """Return the other nodes that count for the same limits, and did so when the node was granted."""
     sights = ((name, change.history.now(name)) for name in sorted(change.history.nodes()) if name != change.node)
-    return [(name, sight) for name, sight in sights if sight is not None]
+    group = terms[0].group(change.before)
+    return [(name, sight) for name, sight in sights if sight is not None and terms[0].group(sight) == group
+            and terms[0].group(change.history.at(name, terms[0].nodes)) == group]
 
 
 def _is_out(name: str, sight: Sight, terms: Terms, world: World) -> bool:
+    lost = world.watch.machines.lost.get(name)
+    if lost is not None and lost <= terms.pods:
+        return True
     if sight.out is None or not sight.out.counts(terms.nodes):
         return False
     return sight.in_progress or world.has_driver_pod(name, terms.pods)

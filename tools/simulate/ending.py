@@ -9,7 +9,10 @@ from gpuward import names
 from gpuward.model.plan import Reason
 from gpuward.model.record import CordonOwner, Record, decode_record, format_time
 from gpuward.model.states import IN_PROGRESS, State, parse_state
-from tools.simulate.people import DEPLOYMENTS
+from gpuward.sandbox.sim.faults import Fault as PodFault
+from gpuward.sandbox.sim.faults import FaultKind
+from tools.simulate.drives import CLUSTER_POLICY
+from tools.simulate.people import DEPLOYMENTS, POLICIES, is_driver
 from tools.simulate.policies import BROKEN_LIMIT
 from tools.simulate.rules import digest_of
 
@@ -23,13 +26,17 @@ PATIENCE: Final = 4 * 3600.0
 QUIET: Final = 180.0
 """Seconds for which nothing may be written then."""
 STEP: Final = 20.0
+FRESH: Final = 60.0
+"""Seconds in which a new process, which knows nothing of what the former one did, must find nothing to do."""
 CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)
 """Annotations that belong to an upgrade under way."""
 
 
 async def end(world: World) -> None:
     """Heal the world, wait for its end, and check what is left."""
+    world.people_act = True
     heal(world)
+    world.people_act = False
     waited = 0.0
     quiet_since, written = 0.0, -1
     while not world.over.is_set():
@@ -52,6 +59,27 @@ async def end(world: World) -> None:
     for node in world.gpu_nodes():
         if (left := left_behind(world, node)) is not None:
             world.watch.breach("nothing is left behind", left, node)
+    if (lacking := incomplete(world)) is not None:
+        world.watch.breach("the stack is complete", lacking)
+    world.watch.resting, world.watch.complete = False, True
+    world.kill_all()
+    world.begin_operator()
+    await world.rest(FRESH)
+
+
+def incomplete(world: World) -> str | None:
+    """Say what a pod of the stack would lack if it had to be made anew."""
+    store, namespace = world.sandbox.store, names.DEFAULT_NAMESPACE
+    for daemonset in store.list("daemonsets.apps", namespace):
+        spec, name = daemonset["spec"]["template"]["spec"], daemonset["metadata"]["name"]
+        needs = [("serviceaccounts", namespace, spec.get("serviceAccountName", "")),
+                 ("runtimeclasses.node.k8s.io", None, spec.get("runtimeClassName", ""))]
+        volumes = [volume["configMap"] for volume in spec.get("volumes") or () if "configMap" in volume]
+        needs += [("configmaps", namespace, volume["name"]) for volume in volumes if not volume.get("optional")]
+        for resource, place, needed in needs:
+            if needed and store.find(resource, place, needed) is None:
+                return f"DaemonSet {name} needs {resource} {needed}, which is not there"
+    return None
 
 
 def heal(world: World) -> None:
@@ -61,6 +89,8 @@ def heal(world: World) -> None:
     world.lags.clear()
     world.usual_latency()
     world.sandbox.faults.clear()
+    if world.scenario.stays_broken and world.gpu_nodes():
+        world.sandbox.faults.add(PodFault(FaultKind.DRIVER_CRASH, node=world.gpu_nodes()[-1]))
     for process in world.running():
         if process is not world.leader:
             world.kill(process)
@@ -74,13 +104,14 @@ def heal(world: World) -> None:
     for workload in ("training", "holder"):
         world.remove_workload(workload, DEPLOYMENTS)
     world.break_watches()
-    if world.scenario.heals_policy or world.upgrade_spec().get("maxUnavailable") == BROKEN_LIMIT:
-        world.change_policy(_sensible)
-        world.annotate_policy(names.RESUMED_AT, format_time(world.now()))
+    for governor in dict.fromkeys((CLUSTER_POLICY, *world.governors())):
+        if world.scenario.heals_policy or world.upgrade_of(governor).get("maxUnavailable") == BROKEN_LIMIT:
+            world.change_driver(governor, _sensible)
+            world.annotate_policy(names.RESUMED_AT, format_time(world.now()))
 
 
 def _sensible(spec: Object) -> None:
-    spec["driver"]["upgradePolicy"] |= {"autoUpgrade": True, "maxUnavailable": "50%", "maxParallelUpgrades": 2}
+    spec["upgradePolicy"] |= {"autoUpgrade": True, "maxUnavailable": "50%", "maxParallelUpgrades": 2}
 
 
 def unfinished(world: World) -> tuple[str, str] | None:
@@ -88,9 +119,9 @@ def unfinished(world: World) -> tuple[str, str] | None:
     plan = world.leader.operator.plan
     if plan.actions:
         return "", f"the plan has {len(plan.actions)} actions: {plan.actions[0]}"
-    paused = not world.upgrade_spec().get("autoUpgrade")
     holds = plan.holds
     for name in world.gpu_nodes():
+        paused = not _upgrades(world, name)
         label = world.state_label(name)
         state = parse_state(label)
         if name in holds and holds[name].reason is Reason.RETRY_LATER:
@@ -99,7 +130,7 @@ def unfinished(world: World) -> tuple[str, str] | None:
             continue
         if name in holds and (paused or state in _MAINTENANCE):
             continue
-        if not label and (paused or not _has_driver_pod(world, name)):
+        if not label and (paused or not world.driver_pods(name)):
             continue
         why = f"{holds[name].reason} {dict(holds[name].args)}" if name in holds else "no reason given"
         return name, f"it is {label or 'unlabelled'}: {why}"
@@ -109,13 +140,10 @@ def unfinished(world: World) -> tuple[str, str] | None:
 _MAINTENANCE: Final = (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED)
 
 
-def _driver_pods(world: World, name: str) -> list[Object]:
-    return [pod for pod in world.sandbox.store.lookup("pods", "node", name)
-            if (pod["metadata"].get("labels") or {}).get("app") == names.DRIVER_APP]
-
-
-def _has_driver_pod(world: World, name: str) -> bool:
-    return bool(_driver_pods(world, name))
+def _upgrades(world: World, node: str) -> bool:
+    """Tell whether the driver of a node is upgraded without being told to."""
+    governor = world.governor_of(node)
+    return governor is not None and bool(world.upgrade_of(governor).get("autoUpgrade", governor.resource != POLICIES))
 
 
 def left_behind(world: World, name: str) -> str | None:
@@ -143,7 +171,7 @@ def left_behind(world: World, name: str) -> str | None:
         record = Record(State.DONE) if text is None else decode_record(text)
         if record.cordon is CordonOwner.GPUWARD or record.failure is not None or record.state is not State.DONE:
             return f"its record: {text}"
-    return _out_of_date(world, name) if state is State.DONE and world.upgrade_spec().get("autoUpgrade") else None
+    return _out_of_date(world, name) if state is State.DONE and _upgrades(world, name) else None
 
 
 def _called_done_by_people(world: World, name: str) -> bool:
@@ -156,9 +184,8 @@ def _called_done_by_people(world: World, name: str) -> bool:
 def _out_of_date(world: World, name: str) -> str | None:
     """Say that a node that is done runs another driver than it should."""
     daemonsets = world.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)
-    wanted = {digest_of(ds["spec"]["template"]["spec"]) for ds in daemonsets
-              if ds["metadata"]["labels"].get("app") == names.DRIVER_APP}
-    found = [digest_of(pod["spec"]) for pod in _driver_pods(world, name)]
+    wanted = {digest_of(ds["spec"]["template"]["spec"]) for ds in daemonsets if is_driver(ds)}
+    found = [digest_of(pod["spec"]) for pod in world.driver_pods(name)]
     if not found:
         return "it has no driver pod"
     return None if set(found) <= wanted else "its driver is out of date"

@@ -47,6 +47,8 @@ class Sight(msgspec.Struct, frozen=True):
     ready: bool = False
     skipped: bool = False
     wanted: bool = False
+    owner: str = ""
+    """The NVIDIADriver whose driver the node has, by its label."""
     record: str = ""
     uid: str = ""
     slot: Since | None = None
@@ -110,6 +112,7 @@ def _seen(node: Object, version: int, writer: str | None, before: Sight | None, 
         ready=any(one["type"] == "Ready" and one["status"] == "True" for one in conditions),
         skipped=labels.get(names.UPGRADE_SKIP) == "true",
         wanted=labels.get(names.DEPLOY_DRIVER) == "true",
+        owner=labels.get(names.DRIVER_OWNER, ""),
         record=annotations.get(names.UPGRADE_RECORD, ""),
         uid=node["metadata"]["uid"],
     )
@@ -129,16 +132,16 @@ class History:
 
     def __init__(self) -> None:
         self._nodes: dict[str, list[Sight]] = {}
-        self._policies: list[tuple[int, str | None, Object]] = []
+        self._policies: dict[str, list[tuple[int, str | None, Object | None]]] = {}
         self._settings: list[tuple[int, Object]] = [(0, {})]
 
     def saw_node(self, sight: Sight, name: str) -> None:
         """Take a change of a node."""
         self._nodes.setdefault(name, []).append(sight)
 
-    def saw_policy(self, version: int, policy: Object, writer: str | None) -> None:
-        """Take a change of the ClusterPolicy."""
-        self._policies.append((version, writer, policy))
+    def saw_policy(self, version: int, policy: Object | None, writer: str | None, driver: str = "") -> None:
+        """Take a change of the ClusterPolicy, or of the NVIDIADriver of a name; None if it was deleted."""
+        self._policies.setdefault(driver, []).append((version, writer, policy))
 
     def saw_settings(self, version: int, spec: Object) -> None:
         """Take a change of the RolloutPolicy; without one its spec is empty."""
@@ -187,15 +190,26 @@ class History:
         """Return the sights of a node up to a version, newest first."""
         return (sight for sight in reversed(self._nodes.get(node, [])) if sight.version <= until)
 
-    def policies(self, process: Process) -> list[Object]:
-        """Return the ClusterPolicy as a process may have known it when it decided: as its watch showed it, or as an answer to a
-        request of its own did, which may be newer.
+    def policies(self, process: Process, driver: str = "") -> list[Object | None]:
+        """Return the ClusterPolicy, or the NVIDIADriver of a name, as a process may have known it when it decided: as its watch
+        showed it, or as an answer to a request of its own did, which may be newer. None is for one that is not there.
         """
-        shown, asked = process.known["policies"], process.known["store"]
-        watched = [policy for version, _, policy in self._policies if version <= shown]
-        answered = [policy for version, writer, policy in self._policies
+        shown, asked = process.known["drivers" if driver else "policies"], process.known["store"]
+        seen = self._policies.get(driver, [])
+        watched = [policy for version, _, policy in seen if version <= shown]
+        answered = [policy for version, writer, policy in seen
                     if shown < version <= asked and (writer == process.name or version in process.answered)]
-        return watched[-1:] + answered
+        return (watched[-1:] or [None]) + answered
+
+    def drivers(self) -> list[str]:
+        """Return the names of all NVIDIADrivers that there ever were."""
+        return sorted(name for name in self._policies if name)
+
+    def owners(self, node: str, process: Process) -> set[str]:
+        """Return the NVIDIADrivers whose a node was from what a process knew of it until now."""
+        first = self.at(node, process.known["nodes"])
+        later = (sight for sight in self._nodes.get(node, []) if sight.version > process.known["nodes"])
+        return {sight.owner for sight in (*([first] if first is not None else ()), *later)}
 
     def settings(self, process: Process) -> list[Object]:
         """Return the RolloutPolicy's spec as a process may have known it when it decided: as its watch showed it, or newer by an

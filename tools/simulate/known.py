@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gpuward import names
 from gpuward.crd.conversion import upgrade_policy
-from gpuward.crd.driver_upgrade import DriverUpgradePolicy
+from gpuward.crd.driver_upgrade import DriverUpgradePolicy, NVIDIADriverUpgradePolicy
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
 from tools.simulate.policies import BROKEN_LIMIT, is_broken
@@ -20,28 +21,64 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 
-def known_policies(process: Process, history: History) -> list[UpgradePolicy | None]:
-    """Return the upgrade policies that a process may have decided under, None for one that cannot be followed."""
-    return [_followed(policy) for policy in history.policies(process)]
+def known_policies(process: Process, history: History, node: str) -> list[UpgradePolicy | None]:
+    """Return the upgrade policies that a process may have decided under about a node, None for one that cannot be followed."""
+    found: list[UpgradePolicy | None] = []
+    for policy in history.policies(process):
+        if policy is None or is_refused(policy):
+            found.append(None)
+        elif leaves_drivers(policy):
+            found += [_followed(each) for each in _drivers(node, process, history)]
+        else:
+            found.append(_followed(policy))
+    return found
 
 
-def _followed(policy: Object) -> UpgradePolicy | None:
-    found = policy["spec"]["driver"].get("upgradePolicy") or {}
-    if found.get("maxUnavailable") == BROKEN_LIMIT:
+def leaves_drivers(policy: Object) -> bool:
+    """Tell whether a ClusterPolicy leaves drivers to NVIDIADrivers."""
+    return bool(policy["spec"]["driver"].get("useNvidiaDriverCRD")) and policy["spec"]["driver"].get("enabled") is not False
+
+
+def is_refused(policy: Object) -> bool:
+    """Tell whether a ClusterPolicy asks for something that cannot be followed."""
+    sandbox = policy["spec"].get("sandboxWorkloads") or {}
+    return bool(sandbox.get("enabled")) or _upgrade(policy).get("maxUnavailable") == BROKEN_LIMIT
+
+
+def _drivers(node: str, process: Process, history: History) -> list[Object | None]:
+    return [policy for owner in sorted(history.owners(node, process)) if owner for policy in history.policies(process, owner)]
+
+
+def _upgrade(policy: Object) -> Object:
+    spec = policy["spec"].get("driver") or policy["spec"]
+    return spec.get("upgradePolicy") or {}
+
+
+def _followed(policy: Object | None) -> UpgradePolicy | None:
+    if policy is None or _upgrade(policy).get("maxUnavailable") == BROKEN_LIMIT:
         return None
-    return upgrade_policy(msgspec.convert(found, DriverUpgradePolicy))
+    if policy["kind"] == "ClusterPolicy":
+        return upgrade_policy(msgspec.convert(_upgrade(policy), DriverUpgradePolicy))
+    return upgrade_policy(msgspec.convert(_upgrade(policy), NVIDIADriverUpgradePolicy))
 
 
-def kept_policies(process: Process, history: History) -> list[UpgradePolicy]:
+def followed(policies: Iterable[Object | None]) -> list[UpgradePolicy]:
+    """Return those of several versions of a policy that can be followed."""
+    return [found for policy in policies if (found := _followed(policy)) is not None]
+
+
+def kept_policies(process: Process, history: History, node: str) -> list[UpgradePolicy]:
     """Return the policies under which nodes in progress may finish."""
-    return [_kept(policy) for policy in history.policies(process)]
+    found = [*history.policies(process), *_drivers(node, process, history)]
+    now = followed(each for each in _drivers(node, process, history))
+    return [*now, *(_kept(policy) for policy in found if policy is not None)]
 
 
 def _kept(policy: Object) -> UpgradePolicy:
     text = (policy["metadata"].get("annotations") or {}).get(names.VALID_UPGRADE_POLICY, "")
     try:
         return msgspec.json.decode(text, type=UpgradePolicy)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return UpgradePolicy(auto_upgrade=True)
 
 
@@ -50,10 +87,10 @@ def known_settings(process: Process, history: History) -> list[Object | None]:
     return [None if is_broken(spec) else spec for spec in history.settings(process)]
 
 
-def may_ignore_holders(process: Process, history: History) -> bool:
+def may_ignore_holders(process: Process, history: History, node: str) -> bool:
     """Tell whether a process may take it that pods that hold the driver are to be left alone."""
     settings = known_settings(process, history)
     if any(spec is not None and spec.get("deviceHolders") == DeviceHolders.IGNORE for spec in settings):
         return True
-    kept = (policy.rollout.device_holders for policy in kept_policies(process, history))
+    kept = (policy.rollout.device_holders for policy in kept_policies(process, history, node))
     return None in settings and DeviceHolders.IGNORE in kept

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from gpuward import errors, names
 from gpuward.model.states import State
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, deployment
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment
 from gpuward.sandbox.sim.programs import RUN_SECONDS
 from gpuward.sandbox.store import Event
 
@@ -23,6 +23,7 @@ POLICY: Final = "cluster-policy"
 POLICIES: Final = "clusterpolicies.nvidia.com"
 ROLLOUTS: Final = "rolloutpolicies.gpuward.io"
 BUDGETS: Final = "poddisruptionbudgets.policy"
+NVIDIA_DRIVERS: Final = "nvidiadrivers.nvidia.com"
 DEPLOYMENTS: Final = "deployments.apps"
 DAEMONSETS: Final = "daemonsets.apps"
 CLAIMS: Final = "resourceclaims.resource.k8s.io"
@@ -34,9 +35,6 @@ class People:
     sandbox: Sandbox
     scenario: Scenario
     may_kill: bool
-    former_driver: str = ""
-    """The driver version that the policy asked for before, empty while there was only one."""
-
     # Nodes.
 
     def gpu_nodes(self) -> list[str]:
@@ -100,18 +98,18 @@ class People:
         if self.sandbox.store.find("nodes", None, name) is not None:
             self.sandbox.reconnect(name)
 
-    def rediscover(self, name: str) -> None:
-        """Let discovery label a node as it found it first."""
-        found = {key: value for key, value in cpu_node(name)["metadata"]["labels"].items() if key.startswith(names.NFD_PREFIX)}
-        found[names.NFD_GPU_LABELS[0]] = "true"
-        self.change_node(name, lambda node: node["metadata"]["labels"].update({**found, **node["metadata"]["labels"]}))
-
     # Pods.
 
     def pods(self, app: str) -> list[Object]:
         """Return the operator's pods of one operand."""
         return [pod for pod in self.sandbox.store.list("pods", names.DEFAULT_NAMESPACE)
                 if (pod["metadata"].get("labels") or {}).get("app") == app]
+
+    def driver_pods(self, node: str = "") -> list[Object]:
+        """Return the driver pods, of the ClusterPolicy's DaemonSets and of NVIDIADrivers' ones."""
+        store = self.sandbox.store
+        pods = store.lookup("pods", "node", node) if node else store.list("pods", names.DEFAULT_NAMESPACE)
+        return [pod for pod in pods if is_driver(pod)]
 
     def workload_pods(self) -> list[Object]:
         """Return the users' pods."""
@@ -190,6 +188,10 @@ class People:
             self.run_bare_pod("bare-first", self.gpu_nodes()[0], holds=False)
         elif kind == "empty-dir":
             self._deploy(kind, many // 3 + 1, _template(kind, empty_dir=True))
+        elif kind == "tolerant":
+            template = _template(kind)
+            template["spec"]["tolerations"] = [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
+            self._deploy(kind, many // 3 + 1, template)
         elif kind == "daemonset":
             self._daemonset(kind, self.gpu_nodes()[-1])
         elif kind == "holder":
@@ -247,20 +249,6 @@ class People:
         spec: Object = self.sandbox.store.get(POLICIES, None, POLICY)["spec"]
         return spec
 
-    def upgrade_spec(self) -> Object:
-        """Return the upgrade policy as it is written."""
-        return dict(self.policy_spec()["driver"].get("upgradePolicy") or {})
-
-    def driver_version(self) -> str:
-        """Return the driver version that the policy asks for."""
-        return str(self.policy_spec()["driver"]["version"])
-
-    def set_driver_version(self, version: str) -> None:
-        """Ask for a driver version, and remember the one before."""
-        if version != self.driver_version():
-            self.former_driver = self.driver_version()
-        self.change_policy(lambda spec: spec["driver"].update(version=version))
-
     def rollout_spec(self) -> Object | None:
         """Return gpuward's own settings as they are written, None where there are none."""
         found = self.sandbox.store.find(ROLLOUTS, None, "default")
@@ -278,6 +266,12 @@ class People:
             self.sandbox.store.delete(ROLLOUTS, None, "default")
         except errors.NotFound:
             return
+
+
+def is_driver(obj: Object) -> bool:
+    """Tell whether a pod or a DaemonSet holds drivers, also one that no ClusterPolicy's DaemonSet made."""
+    labels = obj["metadata"].get("labels") or {}
+    return labels.get("app") == names.DRIVER_APP or labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
 
 
 def _template(app: str, *, gpus: int = 1, holds: bool = False, empty_dir: bool = False, priority: str = "",
@@ -312,10 +306,17 @@ def tell_change(world: World, event: Event, who: str) -> None:
         shown = _pod_facts(event.obj)
         if shown != _pod_facts(event.old) or event.type != "MODIFIED":
             world.tell(event.obj["spec"]["nodeName"], f"{who}: {event.type} pod {meta['name']} {shown} (v{event.version})")
-    elif event.resource_key in (POLICIES, ROLLOUTS) and (event.old or {}).get("spec") != event.obj.get("spec"):
+    elif event.resource_key in (POLICIES, NVIDIA_DRIVERS, ROLLOUTS) and _news(event):
         spec = event.obj["spec"]
-        text = str((spec["driver"].get("version"), spec["driver"].get("upgradePolicy")) if "driver" in spec else spec)
-        world.tell("", f"{who}: {event.type} {event.resource_key} {text} (v{event.version})")
+        text = str(spec["driver"] if "driver" in spec else {key: value for key, value in spec.items() if key != "manager"})
+        world.tell("", f"{who}: {event.type} {event.resource_key} {meta['name']} {text} (v{event.version})")
+    elif event.resource_key == "daemonsets.apps" and (event.type != "MODIFIED" or _news(event)):
+        selector = event.obj["spec"]["template"]["spec"].get("nodeSelector")
+        world.tell("", f"{who}: {event.type} DaemonSet {meta['name']} for {selector} (v{event.version})")
+
+
+def _news(event: Event) -> bool:
+    return event.type == "DELETED" or (event.old or {}).get("spec") != event.obj.get("spec")
 
 
 def _node_facts(node: Object | None) -> dict[str, object]:
@@ -327,6 +328,7 @@ def _node_facts(node: Object | None) -> dict[str, object]:
     ready = [one["status"] for one in node.get("status", {}).get("conditions") or () if one["type"] == "Ready"]
     return {"state": labels.get(names.UPGRADE_STATE, ""), "cordoned": bool(node["spec"].get("unschedulable")),
             "skip": labels.get(names.UPGRADE_SKIP, ""), "driver": labels.get(names.DEPLOY_DRIVER, ""),
+            "owner": labels.get(names.DRIVER_OWNER, ""),
             "gpu": labels.get(names.NFD_GPU_LABELS[0], ""), "ready": "".join(ready), "annotations": ours}
 
 

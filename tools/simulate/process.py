@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _RECORD = names.UPGRADE_RECORD.replace("/", "~1").encode()
 """What a patch of a node names that writes down what is to be remembered."""
-_NODES, _POLICIES = "/api/v1/nodes/", "/apis/nvidia.com/v1/clusterpolicies/"
+_NODES = "/api/v1/nodes/"
+_READ = (_NODES, "/apis/nvidia.com/v1/clusterpolicies/", "/apis/nvidia.com/v1alpha1/nvidiadrivers/")
 
 
 class Known(dict[str, int]):
@@ -102,7 +103,8 @@ class Process:
         cluster = self.operator.cluster
         return Known({"nodes": _number(cluster.nodes.version), "pods": _number(cluster.pods.version),
                       "policies": _number(cluster.policies.version), "daemonsets": _number(cluster.daemonsets.version),
-                      "settings": _number(cluster.rollout_policies.version), "store": self.world.sandbox.store.version})
+                      "settings": _number(cluster.rollout_policies.version), "drivers": _number(cluster.drivers.version),
+                      "store": self.world.sandbox.store.version})
 
     def _listen(self) -> None:
         """Note what the upgrade controller knows whenever it decides, and hear how its actions ended."""
@@ -148,7 +150,7 @@ class Process:
         return answer
 
     def _learn(self, request: Request, answer: Answer | Stream) -> None:
-        if request.path.startswith((_NODES, _POLICIES)) and isinstance(answer, Answer) and answer.status == 200:
+        if request.path.startswith(_READ) and isinstance(answer, Answer) and answer.status == 200:
             self.answered.add(int(msgspec.json.decode(answer.body)["metadata"]["resourceVersion"]))
 
     def _watching(self, request: Request, stream: Answer | Stream) -> Answer | Stream:

@@ -65,6 +65,8 @@ def the_record_names_the_label(change: NodeChange, world: World) -> str | None:
         return None
     if world.watch.is_overwritten(change.node):
         return None
+    if change.after.state is State.UPGRADE_REQUIRED and change.before.state in (State.UNKNOWN, State.DONE):
+        return None  # whose driver no DaemonSet owns any more is sent into the queue by its label alone
     record, remembered = change.after.memory(), change.before.memory()
     if record and remembered and change.after.label == change.before.label and record.state == remembered.state:
         return None
@@ -99,7 +101,7 @@ def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
     """Admit no node under a broken or paused policy, none that is skipped, and none that is not Ready."""
     if not change.admits:
         return None
-    policies = [policy for policy in known_policies(change.writer, change.history) if policy is not None]
+    policies = [policy for policy in known_policies(change.writer, change.history, change.node) if policy is not None]
     if not policies:
         return "the policy cannot be followed"
     if not any(policy.auto_upgrade for policy in policies):
@@ -139,7 +141,8 @@ def forbidden_to_go(pod: Object, process: Process, world: World) -> str | None:
         return f"{name} is a DaemonSet's"
     if names.MIRROR_POD in (pod["metadata"].get("annotations") or {}):
         return f"{name} is static"
-    policies = [*known_policies(process, world.watch.history), *kept_policies(process, world.watch.history)]
+    node, history = pod["spec"].get("nodeName") or "", world.watch.history
+    policies = [*known_policies(process, history, node), *kept_policies(process, history, node)]
     rules: list[PodDeletion | Drain] = []
     for policy in policies:
         if policy is not None:
@@ -161,6 +164,13 @@ def forbidden_to_kill(pod: Object, process: Process, world: World) -> str | None
 def _controller(pod: Object) -> str:
     owners = pod["metadata"].get("ownerReferences") or ()
     return next((owner["kind"] for owner in owners if owner.get("controller")), "")
+
+
+def owner_of(pod: Object) -> str:
+    """Return the controller of a pod, or the pod itself where it has none."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    found = (f"{owner['kind']} {owner['name']}" for owner in owners if owner.get("controller"))
+    return next(found, f"pod {pod['metadata']['name']}")
 
 
 def _has_empty_dir(pod: Object) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from tools.simulate.faults import KINDS
+from tools.simulate.modes import MODES
 from tools.simulate.policies import rollout_policy, upgrade_policy
 
 SETTLING: Final = 90.0
@@ -16,10 +17,13 @@ SETTLING: Final = 90.0
 
 
 class Ranges(msgspec.Struct, frozen=True):
-    """Bound the size of runs."""
+    """Bound the size of runs, and where drivers come from in them."""
 
     nodes: tuple[int, int] = (3, 40)
     minutes: tuple[int, int] = (10, 30)
+    modes: tuple[str, ...] = tuple(MODES)
+    spared: tuple[str, ...] = ()
+    """Rules that a run is not ended for."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -40,6 +44,7 @@ class Scenario(msgspec.Struct, frozen=True):
     """Hold one run. Leaving out faults or nodes changes nothing about what the other faults are."""
 
     seed: int
+    mode: str
     nodes: int
     seconds: float
     upgrade: Mapping[str, Any]
@@ -48,7 +53,10 @@ class Scenario(msgspec.Struct, frozen=True):
     latency: float
     heals_policy: bool
     """Whether the end makes the policy one under which every node can be upgraded, or leaves it as it is."""
+    stays_broken: bool
+    """Whether drivers go on crashing on one node until the very end."""
     faults: tuple[Fault, ...]
+    spared: tuple[str, ...] = ()
 
     def random(self, purpose: str) -> Random:
         """Return randomness for one purpose, independent of all others."""
@@ -63,8 +71,10 @@ def draw(seed: int, ranges: Ranges | None = None) -> Scenario:
     nodes = low + int((high - low + 1) * random.random() ** 4)
     seconds = 60.0 * random.randint(*ranges.minutes)
     pace = random.choice((3.0, 8.0, 20.0, 45.0))
+    mode = ranges.modes[seed % len(ranges.modes)]
     return Scenario(
         seed=seed,
+        mode=mode,
         nodes=nodes,
         seconds=seconds,
         upgrade=upgrade_policy(random),
@@ -72,25 +82,36 @@ def draw(seed: int, ranges: Ranges | None = None) -> Scenario:
         workloads=_workloads(random),
         latency=random.choice((0.0, 0.004, 0.03)),
         heals_policy=random.random() < 0.8,
-        faults=_faults(Random(f"{seed}/faults"), seconds, pace),
+        stays_broken=random.random() < 0.2,
+        faults=_faults(Random(f"{seed}/faults"), seconds, pace, mode, seed // len(ranges.modes)),
+        spared=ranges.spared,
     )
 
 
 def _workloads(random: Random) -> tuple[str, ...]:
-    kinds = ("inference", "batch", "training", "bare", "empty-dir", "daemonset", "holder", "two-budgets", "web")
+    kinds = ("inference", "batch", "training", "bare", "empty-dir", "daemonset", "holder", "two-budgets", "tolerant", "web")
     return tuple(kind for kind in kinds if random.random() < (0.8 if kind == "inference" else 0.25))
 
 
-def _faults(random: Random, seconds: float, pace: float) -> tuple[Fault, ...]:
-    kinds = sorted(KINDS)
-    weights = [KINDS[kind].weight for kind in kinds]
-    faults, at = [], SETTLING
-    while at < seconds:
-        kind = KINDS[random.choices(kinds, weights)[0]]
-        shortest, longest = kind.lasts
-        lasts = round(shortest + (longest - shortest) * random.random() ** 2, 1)
-        faults.append(Fault(round(at, 3), kind.name, lasts, random.random(), random.random()))
-        at += random.expovariate(1.0 / pace)
-    changes = sorted(random.uniform(SETTLING, max(SETTLING, seconds * 0.8)) for _ in range(random.randint(1, 4)))
-    faults += [Fault(round(at, 3), "change-driver", 0.0, random.random(), random.random()) for at in changes]
+DUE: Final = 4
+"""So many kinds of faults are due in each run, in turn, so that no kind is left out of a mode for long."""
+
+
+def _faults(random: Random, seconds: float, pace: float, mode: str, turn: int) -> tuple[Fault, ...]:
+    mode_kinds = sorted(kind.name for kind in KINDS.values() if kind.happens_in(mode))
+    due = [mode_kinds[(DUE * turn + number) % len(mode_kinds)] for number in range(DUE)]
+    weights = [KINDS[kind].weight for kind in mode_kinds]
+    moments = [SETTLING]
+    while (at := moments[-1] + random.expovariate(1.0 / pace)) < seconds:
+        moments.append(at)
+    drawn = [(at, random.choices(mode_kinds, weights)[0]) for at in moments]
+    drawn += [(random.uniform(SETTLING, max(SETTLING, seconds * 0.8)), kind) for kind in due]
+    changes = random.randint(1, 4)
+    drawn += [(random.uniform(SETTLING, max(SETTLING, seconds * 0.8)), "change-driver") for _ in range(changes)]
+    faults = [Fault(round(at, 3), kind, _length(kind, random), random.random(), random.random()) for at, kind in drawn]
     return tuple(sorted(faults, key=lambda fault: (fault.at, fault.kind)))
+
+
+def _length(kind: str, random: Random) -> float:
+    shortest, longest = KINDS[kind].lasts
+    return round(shortest + (longest - shortest) * random.random() ** 2, 1)

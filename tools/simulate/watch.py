@@ -17,7 +17,6 @@ from gpuward import names
 from gpuward.kube.resources import LEASES
 from gpuward.model.actions import PatchNode
 from gpuward.model.plan import Plan, Reason
-from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import TRANSITIONS, State, parse_state
 from gpuward.ports import Outcome
 from gpuward.sandbox.messages import Answer, Request, Stream
@@ -25,7 +24,10 @@ from gpuward.sandbox.store import Event
 from tools.simulate import coverage, known, rules
 from tools.simulate.admissions import Ledger
 from tools.simulate.history import History, sight_of
-from tools.simulate.people import POLICIES, POLICY, ROLLOUTS
+from tools.simulate.loops import Loops
+from tools.simulate.machines import Machines
+from tools.simulate.made import LEFT_OUT
+from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, POLICY, ROLLOUTS, is_driver
 from tools.simulate.rules import NodeChange
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ class Watch:
         self.ledger = Ledger()
         self.violations: list[Violation] = []
         self.met: Counter[str] = Counter()
+        self.complete = False
+        """Whether a new process should find nothing that it would have to write, but who it is."""
         self.resting = False
         """Whether nothing should be written any more."""
         self._stirred = 0.0
@@ -71,14 +75,20 @@ class Watch:
         """What the last look of a process at a node found that must leave, and whether it only holds the driver."""
         self._refused: dict[tuple[str, str], float] = {}
         self._overwritten: set[str] = set()
-        self._digests: list[tuple[int, str]] = []
+        self._digests: dict[str, list[tuple[int, str]]] = {}
+        """The digests of each driver DaemonSet's templates, by its uid, with the version from which on."""
+        self.machines = Machines(world)
+        self.loops = Loops(world)
         self.driver_daemonsets: dict[str, int] = {}
         """The version at which each driver DaemonSet was made, by its uid."""
         self._bound: dict[str, int] = {}
         self._deletions: dict[tuple[str, str], deque[float]] = {}
 
     def breach(self, rule: str, message: str, node: str = "") -> None:
-        """Note that a rule was broken; the run ends at once."""
+        """Note that a rule was broken; the run ends at once, unless it was told to go on after that."""
+        if rule in self.world.scenario.spared:
+            self.met[f"spared {rule}"] += 1
+            return
         self.violations.append(Violation(rule, self.world.now() - self.world.began, node, message))
         self.world.over.set()
 
@@ -86,6 +96,7 @@ class Watch:
 
     def asked(self, process: Process, request: Request) -> None:
         """Take a request before anything disturbs it: a pod that was refused is left alone for two seconds."""
+        self.loops.asked(process, request)
         if not request.path.endswith("/eviction"):
             return
         now = self.world.now()
@@ -110,8 +121,11 @@ class Watch:
     def changed(self, event: Event) -> None:
         """Take a change of the store."""
         writer = self.world.writer
+        self.machines.changed(event)
         if writer is not None:
             writer.writes += 1
+            if self.complete and event.resource_key not in LEFT_OUT:
+                self.breach("a new process finds nothing to do", _what(event))
             if self.resting and self.world.now() - self._stirred > STILL:
                 self.breach("idle periods write nothing", _what(event))
         elif event.resource_key in ("pods", "daemonsets.apps"):
@@ -128,14 +142,18 @@ class Watch:
     def _note(self, event: Event, writer: Process | None) -> None:
         """Remember what nodes and pods are judged by later."""
         if event.resource_key == POLICIES and event.obj["metadata"]["name"] == POLICY:
-            self.history.saw_policy(event.version, event.obj, writer.name if writer is not None else None)
+            self.history.saw_policy(event.version, _unless_deleted(event), writer.name if writer is not None else None)
+        elif event.resource_key == NVIDIA_DRIVERS:
+            self.history.saw_policy(event.version, _unless_deleted(event), writer.name if writer is not None else None,
+                                    event.obj["metadata"]["name"])
         elif event.resource_key == ROLLOUTS:
             self.history.saw_settings(event.version, {} if event.type == "DELETED" else event.obj["spec"])
         elif event.resource_key == str(LEASES):
             self.ledger.changed(event.obj, writer, self.world)
-        elif event.resource_key == "daemonsets.apps" and _is_driver(event.obj):
-            self.driver_daemonsets.setdefault(event.obj["metadata"]["uid"], event.version)
-            self._digests.append((event.version, rules.digest_of(event.obj["spec"]["template"]["spec"])))
+        elif event.resource_key == "daemonsets.apps" and is_driver(event.obj):
+            uid = event.obj["metadata"]["uid"]
+            self.driver_daemonsets.setdefault(uid, event.version)
+            self._digests.setdefault(uid, []).append((event.version, rules.digest_of(event.obj["spec"]["template"]["spec"])))
 
     def record_was_overwritten(self, node: str) -> None:
         """Take it that somebody wrote nonsense over the memory of a node's upgrade: whose cordon it carries is lost with it."""
@@ -164,10 +182,12 @@ class Watch:
             return
         node = pod["spec"].get("nodeName") or ""
         if pod["metadata"]["namespace"] == names.DEFAULT_NAMESPACE:
-            if _is_driver(pod):
+            if is_driver(pod):
                 self._driver_pod_deleted(pod, node, writer)
             return
         evicted = writer.request is not None and writer.request.path.endswith("/eviction")
+        if evicted:
+            self.loops.evicted(writer, rules.owner_of(pod), node)
         message = rules.forbidden_to_go(pod, writer, self.world) if evicted else rules.forbidden_to_kill(pod, writer, self.world)
         if message is not None:
             self.breach("no pod goes that the policy forbids", message, node)
@@ -180,11 +200,11 @@ class Watch:
         found = self._looks.pop((writer.name, node), None)
         digest = rules.digest_of(pod["spec"])
         shown = writer.known["daemonsets"]
-        recent = [text for number, (_, text) in enumerate(self._digests)
-                  if number + 1 == len(self._digests) or self._digests[number + 1][0] > shown]
+        recent = {text for seen in self._digests.values() for number, (_, text) in enumerate(seen)
+                  if number + 1 == len(seen) or seen[number + 1][0] > shown}
         if digest and digest in recent:
             return
-        if found is not None and known.may_ignore_holders(writer, self.history):
+        if found is not None and known.may_ignore_holders(writer, self.history, node):
             found = {pod: only_holds for pod, only_holds in found.items() if not only_holds}
         if found is None:
             self.breach("a last look precedes the deletion of a driver pod", pod["metadata"]["name"], node)
@@ -219,17 +239,13 @@ class Watch:
         """Return the version at which a pod got its node."""
         return self._bound.get(pod["metadata"]["uid"], 0)
 
-    def policies_known_to(self, process: Process) -> list[UpgradePolicy | None]:
-        """Return the upgrade policies that a process may have decided under, None for one that cannot be followed."""
-        return known.known_policies(process, self.history)
-
     def is_overwritten(self, node: str) -> bool:
         """Tell whether somebody wrote nonsense over the memory of a node's upgrade."""
         return node in self._overwritten
 
 
-def _is_driver(obj: Object) -> bool:
-    return (obj["metadata"].get("labels") or {}).get("app") == names.DRIVER_APP
+def _unless_deleted(event: Event) -> Object | None:
+    return None if event.type == "DELETED" else event.obj
 
 
 def _eviction(request: Request) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import heapq
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from random import Random
 from typing import Any, Final
@@ -21,14 +21,18 @@ from gpuward.crd.generate import all_crds
 from gpuward.kube.lease import new_lease
 from gpuward.kube.resources import LEASES
 from gpuward.sandbox.cluster import WATCH_LAG_SECONDS, Sandbox
-from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, fleet, gpu_node, namespace, operator_place
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, fleet, namespace, operator_place
 from gpuward.sandbox.messages import Answer, Request, Stream
 from gpuward.sandbox.sim.demands import gpus_wanted
+from gpuward.sandbox.sim.machine import MODEL_ANNOTATION
 from gpuward.sandbox.store import Event
 from gpuward.sandbox.timeloop import EPOCH, run_virtual
-from tools.simulate import ending, people, policies
+from tools.simulate import ending, modes, people, policies
+from tools.simulate.drives import Drives
 from tools.simulate.faults import KINDS
 from tools.simulate.faults.kinds import End
+from tools.simulate.made import CLUSTER, PEOPLE, Made
+from tools.simulate.modes import kernel_of
 from tools.simulate.process import Process
 from tools.simulate.scenario import Fault, Scenario
 from tools.simulate.watch import Violation, Watch
@@ -62,15 +66,19 @@ class Result(msgspec.Struct, frozen=True):
     story: tuple[Told, ...] = ()
 
 
-class World(people.People):
+class World(Drives):
     """Play one run."""
 
     def __init__(self, scenario: Scenario) -> None:
+        super().__init__()
         self.scenario = scenario
         self.began = EPOCH
         self.offset = 0.0
         """By how much the operator's clock is ahead."""
         self.writer: Process | None = None
+        self.people_act = False
+        """Whether what is written now is somebody's doing in the run."""
+        self.made = Made()
         self.processes: list[Process] = []
         self._leader: Process | None = None
         self.troubles: list[Trouble] = []
@@ -183,23 +191,36 @@ class World(people.People):
         logs.configure(self._logged, self.now)
         self.sandbox.store.subscribe(self._changed)
         await self.sandbox.start()
-        for node in (*fleet(self.scenario.nodes, 0), cpu_node("cpu-1")):
-            self.sandbox.add_node(node)
-        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *_crds()):
-            self.sandbox.apply(obj)
-        self.sandbox.apply(self._first_policy())
-        if self.scenario.rollout is not None:
-            self.set_rollout_policy(dict(self.scenario.rollout))
+        self._furnish()
         self.begin_operator()
         for workload in self.scenario.workloads:
             self.run_workload(workload)
+        watching = asyncio.create_task(self.watch.machines.run())
         try:
             await self._play_faults()
             if not self.over.is_set():
                 await ending.end(self)
         finally:
+            watching.cancel()
             await self._stop()
         return self._result()
+
+    def _furnish(self) -> None:
+        """Put into the cluster what is there before the operator comes."""
+        nodes = fleet(self.scenario.nodes, 0)
+        found = [node["metadata"]["name"] for node in nodes]
+        for node in nodes:
+            name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+            self.add_machine(name, node["metadata"]["annotations"][MODEL_ANNOTATION], kernel_of(name, self.mode.kernels, found),
+                             f"ubuntu{labels[names.NFD_OS_VERSION]}")
+        self.sandbox.add_node(cpu_node("cpu-1"))
+        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *_crds()):
+            self.sandbox.apply(obj)
+        self.sandbox.apply(self._first_policy())
+        for driver in self.mode.drivers if modes.CRD not in self.mode.switches else ():
+            self.add_driver(driver, self.scenario.random(f"NVIDIADriver {driver}"), precompiled=self.mode.precompiled)
+        if self.scenario.rollout is not None:
+            self.set_rollout_policy(dict(self.scenario.rollout))
 
     async def _play_faults(self) -> None:
         coming = list(reversed(self.scenario.faults))
@@ -235,10 +256,13 @@ class World(people.People):
 
     def _try(self, act: Callable[[], End | None]) -> End | None:
         """Let somebody act on what may not be there any more."""
+        before, self.people_act = self.people_act, True
         try:
             return act()
-        except (errors.NotFound, errors.Conflict, KeyError):
+        except (errors.ApiError, KeyError):  # the API server refuses people, too
             return None
+        finally:
+            self.people_act = before
 
     def end_faults(self) -> None:
         """End every fault that lasts."""
@@ -284,7 +308,11 @@ class World(people.People):
     def _first_policy(self) -> Object:
         policy: Object = msgspec.json.decode(_default_policy())
         policy["metadata"]["name"] = people.POLICY
-        policy["spec"]["driver"]["upgradePolicy"] = dict(self.scenario.upgrade)
+        driver = policy["spec"]["driver"]
+        driver["upgradePolicy"] = dict(self.scenario.upgrade)
+        driver["useNvidiaDriverCRD"] = bool(self.mode.drivers) and modes.CRD not in self.mode.switches
+        if self.mode.precompiled and not self.mode.drivers:
+            driver |= {"usePrecompiled": True, "version": modes.BRANCHES[0]}
         for operand in UNUSED:
             policy["spec"].setdefault(operand, {})["enabled"] = False
         return policy
@@ -294,11 +322,18 @@ class World(people.People):
     def _changed(self, event: Event) -> None:
         meta = event.obj["metadata"]
         who = self.writer.name if self.writer is not None else "-"
+        self.made.changed(event, self.actor())
         line = (f"{event.version} {event.type} {event.resource_key} {meta.get('namespace', '')}/{meta['name']} {who} "
                 f"{self.now():.6f}\n")
         self._hash.update(line.encode())
         people.tell_change(self, event, who)
         self.watch.changed(event)
+
+    def actor(self) -> str:
+        """Return who writes at this moment: a process of the operator, people, or the cluster itself."""
+        if self.writer is not None:
+            return self.writer.name
+        return PEOPLE if self.people_act else CLUSTER
 
     def _logged(self, line: str) -> None:
         if any(bug in line for bug in BUGS):
@@ -321,7 +356,7 @@ class World(people.People):
 
     def has_driver_pod(self, node: str, version: int) -> bool:
         """Tell whether a node has had a driver pod since before a version, and still has it."""
-        return any(_holds_driver(pod["metadata"].get("labels") or {}) and 0 < self.watch.bound_at(pod) <= version
+        return any(people.is_driver(pod) and 0 < self.watch.bound_at(pod) <= version
                    for pod in self.sandbox.store.lookup("pods", "node", node))
 
     def has_driver_daemonset(self, version: int) -> bool:
@@ -329,15 +364,6 @@ class World(people.People):
         staying = (ds["metadata"]["uid"] for ds in self.sandbox.store.list("daemonsets.apps")
                    if not ds["metadata"].get("deletionTimestamp"))
         return any(self.watch.driver_daemonsets.get(uid, version + 1) <= version for uid in staying)
-
-    def add_gpu_node(self, name: str) -> None:
-        """Add a node with GPUs."""
-        self.sandbox.add_node(gpu_node(name, "A100"))
-
-
-def _holds_driver(labels: Mapping[str, str]) -> bool:
-    """Tell whether a pod is a driver pod, also one that no ClusterPolicy's DaemonSet made."""
-    return labels.get("app") == names.DRIVER_APP or labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
 
 
 @cache

@@ -115,18 +115,28 @@ def garbage_record(world: World, fault: Fault) -> None:
         world.watch.record_was_overwritten(node)
 
 
-@kind("delete-driver-pod", weight=2)
+@kind("delete-driver-pod", weight=4)
 def delete_driver_pod(world: World, fault: Fault) -> None:
-    """Delete a driver pod by hand."""
-    if pod := world.pick_pod(world.pods(names.DRIVER_APP), fault):
+    """Delete a driver pod by hand, in whatever state the pod and its node are: rare ones are as likely as common ones."""
+    if pod := world.pick_pod(_of_some_state(world, world.driver_pods(), fault), fault):
         world.delete_pod(pod)
 
 
-@kind("delete-validator-pod", weight=1)
+@kind("delete-validator-pod", weight=2)
 def delete_validator_pod(world: World, fault: Fault) -> None:
-    """Delete a validator pod by hand."""
-    if pod := world.pick_pod(world.pods(names.VALIDATOR_APP), fault):
+    """Delete a validator pod by hand, in whatever state."""
+    if pod := world.pick_pod(_of_some_state(world, world.pods(names.VALIDATOR_APP), fault), fault):
         world.delete_pod(pod)
+
+
+def _of_some_state(world: World, pods: list[Object], fault: Fault) -> list[Object]:
+    """Return the pods that are in one of the states that there are: of the node, of the pod, and whether it is ready."""
+    groups: dict[tuple[str, str, bool], list[Object]] = {}
+    for pod in pods:
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions") or ())
+        key = world.state_label(pod["spec"].get("nodeName", "")), str(pod["status"].get("phase")), ready
+        groups.setdefault(key, []).append(pod)
+    return groups[sorted(groups)[int(fault.level * len(groups))]] if groups else []
 
 
 @kind("delete-workload-pod", weight=2)

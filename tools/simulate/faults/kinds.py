@@ -14,22 +14,34 @@ Play = Callable[["World", "Fault"], End | None]
 
 
 class Kind(NamedTuple):
-    """Hold a kind of fault: how it is played, how often it is drawn, and how long it lasts in seconds."""
+    """Hold a kind of fault: how it is played, how often it is drawn, how long it lasts in seconds, and in which modes."""
 
     name: str
     play: Play
     weight: float
     lasts: tuple[float, float]
+    modes: frozenset[str] | None = None
+
+    @property
+    def group(self) -> str:
+        """Return whose doing it is: the module of its function."""
+        return self.play.__module__.rpartition(".")[2]
+
+    def happens_in(self, mode: str) -> bool:
+        """Tell whether there is anything that it could be done to in a mode."""
+        return self.modes is None or mode in self.modes
 
 
 KINDS: dict[str, Kind] = {}
 
 
-def kind(name: str, *, weight: float = 1.0, lasts: tuple[float, float] = (0.0, 0.0)) -> Callable[[Play], Play]:
+def kind(
+    name: str, *, weight: float = 1.0, lasts: tuple[float, float] = (0.0, 0.0), modes: frozenset[str] | None = None
+) -> Callable[[Play], Play]:
     """Register a function as a kind of fault."""
 
     def register(play: Play) -> Play:
-        KINDS[name] = Kind(name, play, weight, lasts)
+        KINDS[name] = Kind(name, play, weight, lasts, modes)
         return play
 
     return register

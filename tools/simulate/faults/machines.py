@@ -9,6 +9,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.sim.faults import Fault as PodFault
 from gpuward.sandbox.sim.faults import FaultKind
 from tools.simulate.faults.kinds import End, kind
+from tools.simulate.modes import KERNELS
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
@@ -124,6 +125,34 @@ def discovery_outage(world: World, fault: Fault) -> End:
             world.rediscover(node)
 
     return end
+
+
+EDITS: tuple[tuple[str, str | None], ...] = (
+    (names.NFD_KERNEL, "6.1.0-9-other"), (names.NFD_OS_VERSION, "20.04"), (names.NFD_OS_ID, "debian"), (names.NFD_KERNEL, None),
+    (names.NFD_OS_VERSION, None), (names.NFD_OS_ID, None))
+"""What discovery may come to say of a node, or to say no more."""
+
+
+@kind("discovery-edited", weight=3, lasts=(5.0, 400.0))
+def discovery_edited(world: World, fault: Fault) -> End:
+    """Let discovery say something else about the system of one node or of all of them, for a while."""
+    key, value = EDITS[int(fault.level * len(EDITS))]
+    nodes = world.gpu_nodes() if fault.pick > 0.7 else [node for node in [world.some_node(fault)] if node]
+    for node in nodes:
+        world.label(node, key, value)
+
+    def end() -> None:
+        for node in nodes:
+            world.rediscover(node)
+
+    return end
+
+
+@kind("kernel-changed", weight=2)
+def kernel_changed(world: World, fault: Fault) -> None:
+    """Let a machine start anew with another kernel, as after an update of its system."""
+    if node := world.some_node(fault):
+        world.reboot(node, KERNELS[int(fault.level * len(KERNELS))])
 
 
 def _pods(world: World, fault: Fault, kind_of_fault: FaultKind, pod: str = "*") -> End:

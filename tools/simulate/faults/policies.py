@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpuward import names
 from gpuward.model.states import State
+from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.faults.kinds import End, kind
-from tools.simulate.people import DAEMONSETS, POLICIES
+from tools.simulate.modes import BRANCHES
+from tools.simulate.people import DAEMONSETS, POLICIES, is_driver
 from tools.simulate.policies import BROKEN_LIMIT, BROKEN_SETTINGS, VERSIONS, is_broken, rollout_policy, upgrade_policy
 
 if TYPE_CHECKING:
@@ -27,15 +29,18 @@ def _random(world: World, fault: Fault) -> Random:
 @kind("change-driver", weight=1)
 def change_driver(world: World, fault: Fault) -> None:
     """Ask for another driver version, newer or older."""
-    versions = [version for version in VERSIONS if version != world.driver_version()]
-    world.set_driver_version(versions[int(fault.pick * len(versions))])
+    if governor := world.governor(fault):
+        offered = BRANCHES if world.is_precompiled(governor) else VERSIONS
+        versions = [version for version in offered if version != world.driver_spec(governor)["version"]]
+        world.ask_for_version(governor, versions[int(fault.level * len(versions))])
 
 
 @kind("roll-back", weight=2)
 def roll_back(world: World, fault: Fault) -> None:
     """Ask for the driver version before, while nodes are on their way to the new one if there are any."""
-    if world.former_driver:
-        world.set_driver_version(world.former_driver)
+    governors = [each for each in world.governors() if each in world.former_versions]
+    if governor := world.pick(governors, fault):
+        world.ask_for_version(governor, world.former_versions[governor])
 
 
 @kind("keep-cordon-and-roll-back", weight=4, lasts=(20.0, 300.0))
@@ -70,18 +75,19 @@ def driver_off(world: World, fault: Fault) -> End:
 
 @kind("delete-driver-daemonset", weight=1)
 def delete_driver_daemonset(world: World, fault: Fault) -> None:
-    """Delete the driver's DaemonSet by hand, with its pods or without."""
-    for ds in world.sandbox.store.list(DAEMONSETS, names.DEFAULT_NAMESPACE):
-        if ds["metadata"]["labels"].get("app") == names.DRIVER_APP:
-            propagation = "Orphan" if fault.level < 0.7 else "Background"
-            world.sandbox.store.delete(DAEMONSETS, names.DEFAULT_NAMESPACE, ds["metadata"]["name"], propagation=propagation)
+    """Delete a driver DaemonSet by hand, with its pods or without."""
+    found = [ds for ds in world.sandbox.store.list(DAEMONSETS, names.DEFAULT_NAMESPACE) if is_driver(ds)]
+    if ds := world.pick(found, fault):
+        propagation = "Orphan" if fault.level < 0.7 else "Background"
+        world.sandbox.store.delete(DAEMONSETS, names.DEFAULT_NAMESPACE, ds["metadata"]["name"], propagation=propagation)
 
 
 @kind("change-template", weight=1)
 def change_template(world: World, fault: Fault) -> None:
     """Change the driver's template in a way that leaves the driver what it is."""
     value = {"limits": {"memory": f"{1 + int(fault.level * 8)}Gi"}}
-    world.change_policy(lambda spec: spec["driver"].update(resources=value))
+    if governor := world.governor(fault):
+        world.change_driver(governor, lambda spec: spec.update(resources=value))
 
 
 @kind("change-labels", weight=0.5)
@@ -96,31 +102,46 @@ def change_limits(world: World, fault: Fault) -> None:
     policy = upgrade_policy(_random(world, fault))
 
     def change(spec: Object) -> None:
-        policy["autoUpgrade"] = spec["driver"]["upgradePolicy"].get("autoUpgrade", True)
-        spec["driver"]["upgradePolicy"] = policy
+        policy["autoUpgrade"] = spec.get("upgradePolicy", {}).get("autoUpgrade", True)
+        spec["upgradePolicy"] = policy
 
-    world.change_policy(change)
+    if governor := world.governor(fault):
+        world.change_driver(governor, change)
 
 
 @kind("break-policy", weight=2, lasts=(5.0, 300.0))
-def break_policy(world: World, fault: Fault) -> End:
+def break_policy(world: World, fault: Fault) -> End | None:
     """Write a limit that cannot be followed, and correct it later."""
-    before = world.upgrade_spec().get("maxUnavailable", "25%")
-    world.change_policy(lambda spec: spec["driver"]["upgradePolicy"].update(maxUnavailable=BROKEN_LIMIT))
+    governor = CLUSTER_POLICY if fault.level < 0.3 else world.governor(fault)
+    if governor is None:
+        return None
+    before = world.upgrade_of(governor).get("maxUnavailable", "25%")
+    world.change_driver(governor, lambda spec: spec["upgradePolicy"].update(maxUnavailable=BROKEN_LIMIT))
 
     def end() -> None:
-        if world.upgrade_spec().get("maxUnavailable") == BROKEN_LIMIT:
+        if world.upgrade_of(governor).get("maxUnavailable") == BROKEN_LIMIT:
             good = before if before != BROKEN_LIMIT else "25%"
-            world.change_policy(lambda spec: spec["driver"]["upgradePolicy"].update(maxUnavailable=good))
+            world.change_driver(governor, lambda spec: spec["upgradePolicy"].update(maxUnavailable=good))
 
     return end
 
 
 @kind("pause", weight=2, lasts=(5.0, 600.0))
-def pause(world: World, fault: Fault) -> End:
+def pause(world: World, fault: Fault) -> End | None:
     """Turn automatic upgrades off for a while."""
-    world.change_policy(lambda spec: spec["driver"]["upgradePolicy"].update(autoUpgrade=False))
-    return lambda: world.change_policy(lambda spec: spec["driver"]["upgradePolicy"].update(autoUpgrade=True))
+    governor = world.governor(fault)
+    if governor is None:
+        return None
+    world.change_driver(governor, lambda spec: spec["upgradePolicy"].update(autoUpgrade=False))
+    return lambda: world.change_driver(governor, lambda spec: spec["upgradePolicy"].update(autoUpgrade=True))
+
+
+@kind("refused-sandbox", weight=1, lasts=(5.0, 200.0))
+def refused_sandbox(world: World, fault: Fault) -> End:
+    """Ask for virtual machines, which this operator refuses, and take that back: nothing may come of it."""
+    world.change_policy(lambda spec: spec.setdefault("sandboxWorkloads", {}).update(
+        enabled=True, defaultWorkload="container" if fault.level < 0.3 else "vm-passthrough"))
+    return lambda: world.change_policy(lambda spec: spec["sandboxWorkloads"].update(enabled=False))
 
 
 @kind("change-rollout-policy", weight=2)

@@ -1,0 +1,110 @@
+"""Why a driver leaves a machine: who deleted its pod, or did what made Kubernetes delete it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuward import names
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from gpuward.sandbox.sim.machine import Machine
+from tools.simulate.made import CLUSTER, PEOPLE
+from tools.simulate.people import DAEMONSETS, POLICIES, POLICY
+
+if TYPE_CHECKING:
+    from gpuward.sandbox.store import Event
+    from tools.simulate.world import World
+
+Object = dict[str, Any]
+
+ON_PURPOSE: Final = frozenset({names.DEPLOY_DRIVER, names.DRIVER_OWNER, names.GPU_PRESENT})
+"""Labels by which people take a driver off a node at once, as is documented."""
+LATE: Final = 60.0
+"""Seconds after which what people asked for and took back cannot be the cause of anything any more."""
+
+
+class Leaving:
+    """Say of each driver pod that goes whose doing it is, and what that does to its machine."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._labelled: dict[tuple[str, str], str] = {}
+        self._selecting: dict[str, str] = {}
+        self._off = float("-inf")
+        self._emptied: dict[str, float] = {}
+        """When people last took the operands off a node."""
+
+    def changed(self, event: Event, actor: str) -> None:
+        """Take a change of the store."""
+        if event.resource_key == "nodes":
+            self._node_changed(event, actor)
+        elif event.resource_key == DAEMONSETS and (event.old is None or _selector(event.old) != _selector(event.obj)):
+            self._selecting[event.obj["metadata"]["uid"]] = actor
+        elif event.resource_key == POLICIES and event.obj["metadata"]["name"] == POLICY and any(
+                self._is_off(policy) for policy in (event.obj, event.old) if policy is not None):
+            self._off = self._world.now()
+
+    def _node_changed(self, event: Event, actor: str) -> None:
+        name, before = event.obj["metadata"]["name"], _labels(event.old) if event.old is not None else {}
+        after = _labels(event.obj)
+        for key in before.keys() | after.keys():
+            if before.get(key) != after.get(key):
+                self._labelled[name, key] = actor
+        told = before.get(names.DEPLOY_OPERANDS) == "false" or after.get(names.DEPLOY_OPERANDS) == "false"
+        if told or (actor == PEOPLE and any(before.get(key) != after.get(key) for key in ON_PURPOSE)):
+            self._emptied[name] = self._world.now()
+
+    @staticmethod
+    def _is_off(policy: Object) -> bool:
+        return policy["spec"]["driver"].get("enabled") is False
+
+    def blame(self, pod: Object, actor: str) -> str:
+        """Return what took the driver off its machine, empty where people did, by that very pod or in a documented way."""
+        node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
+        found = self._world.sandbox.store.find("nodes", None, node)
+        if actor != CLUSTER or found is None or uid in self._world.made.edited:
+            return ""  # what a process deletes is held to its last look
+        if any(taint.get("effect") == "NoExecute" for taint in found["spec"].get("taints") or ()):
+            return ""
+        owner = next((ref for ref in pod["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
+        if owner is None:
+            return "nobody owns it, and Kubernetes deleted it"
+        daemonset = self._world.sandbox.store.find(DAEMONSETS, names.DEFAULT_NAMESPACE, owner["name"])
+        if daemonset is None or daemonset["metadata"]["uid"] != owner["uid"] or daemonset["metadata"].get("deletionTimestamp"):
+            return self._of_deletion(owner)
+        return self._of_selection(daemonset, found)
+
+    def _of_deletion(self, owner: Object) -> str:
+        culprit = self._world.made.culprit(owner["uid"])
+        if culprit == PEOPLE or self._is_recent(self._off):
+            return ""
+        return f"DaemonSet {owner['name']} was deleted by {culprit or 'nobody'}"
+
+    def _of_selection(self, daemonset: Object, node: Object) -> str:
+        uid, name, labels = daemonset["metadata"]["uid"], node["metadata"]["name"], _labels(node)
+        wrong = [key for key, value in _selector(daemonset).items() if labels.get(key) != value]
+        if not wrong:
+            return f"DaemonSet {daemonset['metadata']['name']} deleted it although it selects the node"
+        if self._selecting.get(uid) == PEOPLE or uid in self._world.made.edited:
+            return ""
+        for key in wrong:
+            actor = self._labelled.get((name, key), "nobody")
+            if key in ON_PURPOSE and (actor == PEOPLE or self._is_recent(self._emptied.get(name, float("-inf")))):
+                return ""
+        told = ", ".join(f"{key}={labels.get(key)} (by {self._labelled.get((name, key), 'nobody')})" for key in wrong)
+        return f"DaemonSet {daemonset['metadata']['name']} selects its node no longer: {told}"
+
+    def _is_recent(self, instant: float) -> bool:
+        return self._world.now() - instant < LATE
+
+
+def users_of(machine: Machine) -> list[str]:
+    """Return the pods of users that have GPUs of a machine open."""
+    return sorted(who for who in machine.users.values() if who.startswith(f"{WORKLOAD_NAMESPACE}/"))
+
+
+def _labels(obj: Object) -> Object:
+    return obj["metadata"].get("labels") or {}
+
+
+def _selector(daemonset: Object) -> Object:
+    return daemonset["spec"]["template"]["spec"].get("nodeSelector") or {}

@@ -1,0 +1,200 @@
+"""The rules about machines: what is loaded there, who uses it, and whether what gpuward says of it is true.
+
+What lasts is judged, not what is on its way: a rule is broken by a state of things that has lasted for so many seconds of calm,
+in which one process leads, the API server answers, and no watch lags.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuward import names
+from gpuward.model.states import State
+from gpuward.sandbox.sim.machine import DRIVER_READY, Machine
+from tools.simulate.leaving import Leaving, users_of
+from tools.simulate.modes import POOL
+from tools.simulate.people import POLICIES, POLICY, is_driver
+from tools.simulate.policies import BROKEN_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuward.sandbox.store import Event
+    from tools.simulate.world import World
+
+Object = dict[str, Any]
+
+LOOK: Final = 10.0
+LASTS: Final = {
+    "every GPU node is in the totals": 150.0,
+    "done means that the driver is loaded and validated": 300.0,
+    "a condition that says UpToDate is true": 150.0,
+    "without a ClusterPolicy no cordon of ours stays": 300.0,
+}
+"""Seconds of calm for which something may be untrue: the status follows within 30 s, a driver installs within a minute."""
+
+
+class Machines:
+    """Follow the machines of a run."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.leaving = Leaving(world)
+        self.lost: dict[str, int] = {}
+        """Nodes whose driver our doing took away, and at which version; until one is loaded again."""
+        self._untrue: dict[tuple[str, str], float] = {}
+
+    def machine(self, node: str) -> Machine | None:
+        """Return the machine under a node, None where there is none."""
+        return self._world.sandbox.simulation.kubelets.machines.get(node)
+
+    # What happens.
+
+    def changed(self, event: Event) -> None:
+        """Take a change of the store: no driver leaves a machine under a running GPU pod, nor one whose turn has not come."""
+        actor = self._world.actor()
+        self.leaving.changed(event, actor)
+        if event.resource_key == "pods" and event.obj["spec"].get("nodeName") and is_driver(event.obj):
+            self._driver_pod_changed(event, actor)
+
+    def _driver_pod_changed(self, event: Event, actor: str) -> None:
+        pod, node = event.obj, event.obj["spec"]["nodeName"]
+        ends = event.type == "DELETED" or bool(pod["metadata"].get("deletionTimestamp"))
+        ended = event.old is not None and bool(event.old["metadata"].get("deletionTimestamp"))
+        if not ends:
+            if is_ready(pod):
+                self.lost.pop(node, None)
+            return
+        machine = self.machine(node)
+        if ended or machine is None or not machine.driver or not is_ready(event.old or pod):
+            return
+        why = self.leaving.blame(pod, actor)
+        if not why:
+            return
+        name = pod["metadata"]["name"]
+        if users := users_of(machine):
+            self._world.watch.breach("no driver leaves a machine under a running GPU pod",
+                                     f"{name} goes under {', '.join(users[:3])}: {why}", node)
+        sight = self._world.watch.history.now(node)
+        if sight is not None and not sight.in_progress:
+            self.lost[node] = event.version
+            self._world.watch.breach("no driver is taken off a node whose turn has not come", f"{name} goes: {why}", node)
+
+    # What is said.
+
+    async def run(self) -> None:
+        """Look now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            if self.is_calm():
+                self.look()
+
+    def is_calm(self) -> bool:
+        """Tell whether nothing keeps the operator from knowing, saying and doing what it should."""
+        world = self._world
+        running = world.running()
+        quiet = not world.troubles and not world.lags and world.latency == world.scenario.latency
+        return quiet and running == [world.leader] and world.leader.leads and world.leader.operator.cluster.is_synced
+
+    def look(self) -> None:
+        """Judge everything that is said of every node."""
+        untrue = {key: message for key, message in self._untruths()}
+        self._untrue = {key: self._untrue.get(key, 0.0) + LOOK for key in untrue}
+        for (rule, node), lasted in self._untrue.items():
+            if lasted > LASTS[rule]:
+                self._world.watch.breach(rule, f"{untrue[rule, node]}, for {lasted:.0f} s of calm", node)
+                return
+
+    def _untruths(self) -> Iterator[tuple[tuple[str, str], str]]:
+        world = self._world
+        policy = world.cluster_policy()
+        plan = world.leader.operator.plan
+        up_to_date = policy is not None and _is_up_to_date(policy)
+        for node in world.gpu_nodes():
+            sight = world.watch.history.now(node)
+            ours = sight is not None and sight.cordoned and sight.cordoned_by and not world.watch.is_overwritten(node)
+            if policy is None and ours:
+                yield ("without a ClusterPolicy no cordon of ours stays", node), "it is cordoned"
+            wanted = self.wanted(node)
+            if not wanted:
+                continue
+            status = plan.nodes.get(node)
+            if status is None:
+                yield ("every GPU node is in the totals", node), f"driver {wanted} is for it, and the plan does not know it"
+            elif status.state is State.DONE and status.hold is None and (why := self.untruth(node, wanted)):
+                yield ("done means that the driver is loaded and validated", node), why
+            if up_to_date and (why := self.untruth(node, wanted)):
+                yield ("a condition that says UpToDate is true", node), why
+
+    def untruth(self, node: str, wanted: str) -> str:
+        """Say what a node lacks that has its driver loaded and validated; nothing if it has everything."""
+        machine = self.machine(node)
+        if machine is None or machine.driver != wanted:
+            return f"driver {(machine.driver if machine else '') or 'none'} is loaded, not {wanted}"
+        if not any(is_ready(pod) for pod in self._world.driver_pods(node)):
+            return "no driver pod is ready"
+        return "" if DRIVER_READY in machine.files else "no validator has seen its driver"
+
+    def wanted(self, name: str) -> str:
+        """Return the driver version that people want on a node and nothing keeps from it; empty where there is none."""
+        world = self._world
+        policy, machine = world.cluster_policy(), self.machine(name)
+        if policy is None or machine is None or not machine.gpus or not _is_followed(policy):
+            return ""
+        if not _may_have_driver(world.node(name)):
+            return ""
+        driver = policy["spec"]["driver"]
+        if not driver.get("useNvidiaDriverCRD"):
+            return str(driver["version"])
+        chosen = self._chosen(world.node(name))
+        return str(chosen["spec"]["version"]) if chosen is not None else ""
+
+    def _chosen(self, node: Object) -> Object | None:
+        """Return the NVIDIADriver that is for a node; None where there is none, no agreement, or something wrong with it."""
+        labels, drivers = node["metadata"].get("labels") or {}, self._world.sandbox.store.list("nvidiadrivers.nvidia.com")
+        selecting = [each for each in drivers if not each["spec"].get("default")
+                     and (each["spec"].get("nodeSelector") or {}).items() <= labels.items()]
+        found = selecting or [each for each in drivers if each["spec"].get("default")]
+        if len(found) != 1 or not _is_followed(found[0]):
+            return None
+        return found[0] if not _conflicting(found[0], drivers) else None
+
+
+def is_ready(pod: Object) -> bool:
+    """Tell whether a pod is ready."""
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions") or ())
+
+
+def _conflicting(driver: Object, drivers: list[Object]) -> bool:
+    """Tell whether another NVIDIADriver may be in this one's way on some node: then it starts nothing anywhere."""
+    if driver["spec"].get("default"):
+        return sum(bool(each["spec"].get("default")) for each in drivers) > 1
+    mine = (driver["spec"].get("nodeSelector") or {}).get(POOL)
+    others = [each for each in drivers if each is not driver and not each["spec"].get("default")]
+    return any((other["spec"].get("nodeSelector") or {}).get(POOL) in (mine, None) or mine is None for other in others)
+
+
+def _is_followed(policy: Object) -> bool:
+    spec = policy["spec"].get("driver") or policy["spec"]
+    refused = (policy["spec"].get("sandboxWorkloads") or {}).get("enabled")
+    broken = (spec.get("upgradePolicy") or {}).get("maxUnavailable") == BROKEN_LIMIT
+    return not (policy["metadata"].get("deletionTimestamp") or refused or broken or spec.get("enabled") is False)
+
+
+def _may_have_driver(node: Object) -> bool:
+    labels, spec = node["metadata"].get("labels") or {}, node["spec"]
+    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"].get("conditions") or ())
+    tainted = any(taint.get("effect") == "NoExecute" for taint in spec.get("taints") or ())
+    seen = any(labels.get(key) == "true" for key in names.NFD_GPU_LABELS)
+    told = all(key in labels for key in (names.NFD_KERNEL, names.NFD_OS_ID, names.NFD_OS_VERSION))
+    deployed = labels.get(names.DEPLOY_DRIVER) == "true" and labels.get(names.DEPLOY_OPERANDS) != "false"
+    return ready and seen and told and deployed and not tainted and not node["metadata"].get("deletionTimestamp")
+
+
+def _is_up_to_date(policy: Object) -> bool:
+    conditions = (policy.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "DriverUpgrade" and one["status"] == "True" for one in conditions)
+
+
+__all__ = ["POLICIES", "POLICY", "Machines", "is_ready"]
