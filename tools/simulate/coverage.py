@@ -1,13 +1,17 @@
-"""What the runs together have to meet: every transition, every reason to wait, every gate, every kind of fault."""
+"""What the runs together have to meet: in every mode every kind of fault, and after each kind every transition and reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
 
 from gpuward.model.plan import Reason
 from gpuward.model.states import TRANSITIONS
 from gpuward.upgrade.gates import GATES
 from tools.simulate.faults.kinds import KINDS
+from tools.simulate.modes import MODES
 
 GATE_OF: Mapping[Reason, str] = {
     Reason.SKIPPED: "skipped",
@@ -32,20 +36,87 @@ UNMET: Mapping[str, str] = {
 }
 """What no run is to meet, and why."""
 
+UNMET_CELLS: tuple[tuple[str, str, str, str], ...] = (
+    ("*", "*", "reason Undecided", UNMET["reason Undecided"]),
+)
+"""Modes, groups of faults and names (patterns) that cannot meet, and why."""
+
+FEW: Final = 1000
+"""With fewer runs than this the rare things are asked for in some mode, with more of them in every mode and after every group."""
+
+
+class Cell(NamedTuple):
+    """Name one cell of the table: in a mode, within a minute of a fault of a group, a transition or a reason."""
+
+    mode: str
+    group: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.mode} | {self.group} | {self.name}"
+
+
+def groups() -> list[str]:
+    """Return the groups of kinds of faults."""
+    return sorted({kind.group for kind in KINDS.values()})
+
 
 def wanted() -> list[str]:
-    """Return the name of everything that can be met."""
+    """Return the name of everything that can be met in some mode."""
     return [name for name in _everything() if name not in UNMET]
 
 
 def _everything() -> Iterable[str]:
     yield from (f"fault {kind}" for kind in sorted(KINDS))
+    yield from _steps()
+
+
+def _steps() -> Iterator[str]:
     yield from (f"reason {reason}" for reason in Reason)
     yield from (f"gate {gate.__name__}" for gate in GATES)
     for before, afters in TRANSITIONS.items():
         yield from (f"transition {before or 'unknown'} -> {after or 'unknown'}" for after in sorted(afters))
 
 
-def missing(met: Mapping[str, int]) -> list[str]:
-    """Return what was never met, and should have been."""
-    return [name for name in wanted() if not met.get(name)]
+def wanted_faults() -> list[str]:
+    """Return every kind of fault in every mode in which it can happen."""
+    return [f"{mode} | fault {kind.name}" for mode in MODES for _, kind in sorted(KINDS.items()) if kind.happens_in(mode)]
+
+
+def wanted_cells() -> list[Cell]:
+    """Return every cell that can be met: a transition or a reason, in each mode, after each group of faults."""
+    found = (Cell(mode, group, name) for mode in MODES for group in groups() if _has(mode, group)
+             for name in _steps() if not name.startswith("gate "))
+    return [cell for cell in found if why_unmet(cell) is None]
+
+
+def _has(mode: str, group: str) -> bool:
+    return any(kind.group == group and kind.happens_in(mode) for kind in KINDS.values())
+
+
+def why_unmet(cell: Cell) -> str | None:
+    """Return why a cell cannot be met, None for one that can."""
+    patterns = (why for mode, group, name, why in UNMET_CELLS
+                if fnmatchcase(cell.mode, mode) and fnmatchcase(cell.group, group) and fnmatchcase(cell.name, name))
+    return next(patterns, None)
+
+
+def missing(met: Mapping[str, int], runs: int = 0) -> list[str]:
+    """Return what was never met by so many runs, and should have been."""
+    lacking = [name for name in (*wanted(), *wanted_faults()) if not met.get(name)]
+    return lacking if runs < FEW else lacking + [str(cell) for cell in wanted_cells() if not met.get(str(cell))]
+
+
+def table(met: Mapping[str, int]) -> list[str]:
+    """Return the table, a line for each mode: how many of the cells after each group of faults were met."""
+    columns = groups()
+    cells = wanted_cells()
+    can, did = (Counter((cell.mode, cell.group) for cell in found) for found in (cells, [
+        cell for cell in cells if met.get(str(cell))]))
+    kinds = Counter(name.partition(" | ")[0] for name in wanted_faults())
+    seen = Counter(name.partition(" | ")[0] for name in wanted_faults() if met.get(name))
+    lines = [f"{'mode':28}{'kinds':>9}" + "".join(f"{group:>12}" for group in columns)]
+    for mode in MODES:
+        shown = "".join(f"{f'{did[mode, group]}/{can[mode, group]}' if can[mode, group] else '-':>12}" for group in columns)
+        lines.append(f"{mode:28}{f'{seen[mode]}/{kinds[mode]}':>9}{shown}")
+    return lines

@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
-from gpuward.model.plan import Reason
+from gpuward.model.plan import Hold, Reason
 from gpuward.model.record import CordonOwner, Record, decode_record, format_time
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.sim.faults import Fault as PodFault
@@ -119,22 +119,25 @@ def unfinished(world: World) -> tuple[str, str] | None:
     plan = world.leader.operator.plan
     if plan.actions:
         return "", f"the plan has {len(plan.actions)} actions: {plan.actions[0]}"
-    holds = plan.holds
     for name in world.gpu_nodes():
-        paused = not _upgrades(world, name)
-        label = world.state_label(name)
-        state = parse_state(label)
-        if name in holds and holds[name].reason is Reason.RETRY_LATER:
-            return name, "it failed and will be tried again by itself"
-        if state is State.DONE or (name in holds and state not in IN_PROGRESS):
-            continue
-        if name in holds and (paused or state in _MAINTENANCE):
-            continue
-        if not label and (paused or not world.driver_pods(name)):
-            continue
-        why = f"{holds[name].reason} {dict(holds[name].args)}" if name in holds else "no reason given"
-        return name, f"it is {label or 'unlabelled'}: {why}"
+        if (why := _unfinished(world, name, plan.holds.get(name))) is not None:
+            return name, why
     return None
+
+
+def _unfinished(world: World, name: str, hold: Hold | None) -> str | None:
+    """Say why a node has not come to its end: by its label, and by what is loaded on its machine."""
+    label, paused = world.state_label(name), not _upgrades(world, name)
+    state, wanted = parse_state(label), world.watch.machines.wanted(name)
+    if hold is not None and hold.reason is Reason.RETRY_LATER:
+        return "it failed and will be tried again by itself"
+    if hold is not None and (state not in IN_PROGRESS or paused or state in _MAINTENANCE):
+        return None
+    if state is State.DONE or (not label and (paused or not world.driver_pods(name))):
+        why = world.watch.machines.untruth(name, wanted) if wanted and not paused else ""
+        return f"{why}, and nothing says so" if why else None
+    why = f"{hold.reason} {dict(hold.args)}" if hold is not None else "no reason given"
+    return f"it is {label or 'unlabelled'}: {why}"
 
 
 _MAINTENANCE: Final = (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED)

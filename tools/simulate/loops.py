@@ -1,4 +1,4 @@
-"""No tight loop against any object: what a process asks for, by object and by the workload that it evicts, is bounded per minute."""
+"""No tight loop against any object: what is asked for, by object and by workload that is evicted, is bounded per minute."""
 
 from __future__ import annotations
 

@@ -116,9 +116,25 @@ def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
     return None
 
 
+def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
+    """Call no node done that failed and was neither validated since, nor sent into the queue, nor relabelled by somebody."""
+    if change.after.state is not State.DONE or change.before.state is State.DONE:
+        return None
+    later = change.after
+    for sight in change.history.cordons(change.node, change.before.version):
+        if sight.uid != change.after.uid or (later.writer is None and later.label != sight.label):
+            return None
+        if sight.state in (State.VALIDATION_REQUIRED, State.UPGRADE_REQUIRED, State.DONE):
+            return None
+        if sight.state is State.FAILED:
+            return f"it failed, at version {sight.version}"
+        later = sight
+    return None
+
+
 NODE_RULES: tuple[NodeRule, ...] = (
     labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, who_starts_is_in_the_ledger,
-    parallel_limit_holds, unavailable_limit_holds, nobody_starts_who_must_wait,
+    parallel_limit_holds, unavailable_limit_holds, nobody_starts_who_must_wait, failures_are_not_laundered,
 )
 
 

@@ -124,9 +124,10 @@ class Watch:
         self.machines.changed(event)
         if writer is not None:
             writer.writes += 1
-            if self.complete and event.resource_key not in LEFT_OUT:
+            still = self.world.now() - self._stirred > STILL
+            if self.complete and event.resource_key not in LEFT_OUT and (still or event.resource_key != "nodes"):
                 self.breach("a new process finds nothing to do", _what(event))
-            if self.resting and self.world.now() - self._stirred > STILL:
+            if self.resting and still:
                 self.breach("idle periods write nothing", _what(event))
         elif event.resource_key in ("pods", "daemonsets.apps"):
             self._stirred = self.world.now()
@@ -216,7 +217,7 @@ class Watch:
     def decided(self, process: Process, plan: Plan, outcomes: Sequence[Outcome]) -> None:
         """Take a plan and how its actions ended: moves are legal, no decision fails, and all that was met is counted."""
         for name, hold in plan.holds.items():
-            self.met[f"reason {hold.reason}"] += 1
+            self._meet(f"reason {hold.reason}")
             if plan.nodes[name].state is State.UPGRADE_REQUIRED and (gate := coverage.GATE_OF.get(hold.reason)):
                 self.met[f"gate {gate}"] += 1
             if hold.reason is Reason.UNDECIDED:
@@ -232,8 +233,14 @@ class Watch:
                 if entered not in TRANSITIONS[state] and entered is not State.UNKNOWN:
                     self.breach("every move is in the table", f"{state} -> {entered}", action.node.name)
                 if not outcome.error and not outcome.dropped:
-                    self.met[f"transition {state or 'unknown'} -> {entered or 'unknown'}"] += 1
+                    self._meet(f"transition {state or 'unknown'} -> {entered or 'unknown'}")
                 state = entered
+
+    def _meet(self, name: str) -> None:
+        """Count what was met: by itself, and after what kinds of faults it was."""
+        self.met[name] += 1
+        for group in self.world.groups_at_work():
+            self.met[str(coverage.Cell(self.world.scenario.mode, group, name))] += 1
 
     def bound_at(self, pod: Object) -> int:
         """Return the version at which a pod got its node."""
@@ -256,4 +263,8 @@ def _eviction(request: Request) -> str:
 
 def _what(event: Event) -> str:
     meta = event.obj["metadata"]
-    return f"{event.type} {event.resource_key} {meta.get('namespace', '')}/{meta['name']}"
+    before = (event.old or {"metadata": {}})["metadata"]
+    changed = [f"{key}={(meta.get(field) or {}).get(key)!r:.80}" for field in ("labels", "annotations")
+               for key in sorted({**(before.get(field) or {}), **(meta.get(field) or {})})
+               if (before.get(field) or {}).get(key) != (meta.get(field) or {}).get(key)]
+    return " ".join((event.type, event.resource_key, f"{meta.get('namespace', '')}/{meta['name']}", *changed[:3]))

@@ -43,6 +43,8 @@ Trouble = Callable[[Request, Proceed], Answer | Stream]
 
 UNUSED: Final = ("dcgm", "dcgmExporter", "gfd", "migManager", "nodeStatusExporter")
 """Operands that have no part in an upgrade; without them runs take half the time."""
+AFTER: Final = 60.0
+"""Seconds for which what happens counts as happening after a fault."""
 BUGS: Final = ("A pass failed", "Traceback")
 
 
@@ -79,6 +81,7 @@ class World(Drives):
         self.people_act = False
         """Whether what is written now is somebody's doing in the run."""
         self.made = Made()
+        self._at_work: dict[str, float] = {}
         self.processes: list[Process] = []
         self._leader: Process | None = None
         self.troubles: list[Trouble] = []
@@ -237,10 +240,17 @@ class World(Drives):
     def begin_fault(self, fault: Fault) -> None:
         """Let a fault happen; what ends it is put on the calendar."""
         self.watch.met[f"fault {fault.kind}"] += 1
+        self.watch.met[f"{self.scenario.mode} | fault {fault.kind}"] += 1
+        group = KINDS[fault.kind].group
+        self._at_work[group] = max(self._at_work.get(group, 0.0), self.now() + fault.seconds + AFTER)
         self.tell("", f"fault {fault.kind}")
         end = self._try(lambda: KINDS[fault.kind].play(self, fault))
         if end is not None:
             self.later(fault.seconds, lambda: self._end(fault, end))
+
+    def groups_at_work(self) -> list[str]:
+        """Return the groups of faults of which one lasts or was there within the last minute."""
+        return [group for group, until in self._at_work.items() if until >= self.now()]
 
     def later(self, seconds: float, act: End) -> None:
         """Put something on the calendar; all that is there happens at once when the faults end."""
