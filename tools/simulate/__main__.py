@@ -8,10 +8,12 @@ from collections import Counter
 from typing import Any
 
 import click
+import msgspec
 
 from tools.simulate import coverage
 from tools.simulate.many import results
 from tools.simulate.modes import MODES
+from tools.simulate.planted import PLANTS
 from tools.simulate.scenario import Ranges, Scenario, draw
 from tools.simulate.shrink import Shrunk, shrink
 from tools.simulate.watch import Violation
@@ -48,23 +50,39 @@ class Span(click.ParamType[tuple[int, int]]):
 @click.option("--minutes", type=Span(), default="10-30", show_default=True, help="How many virtual minutes.")
 @click.option("--mode", "chosen", multiple=True, type=click.Choice(tuple(MODES)), help="Where drivers come from; all by default.")
 @click.option("--spare", "spared", multiple=True, metavar="RULE", help="Do not end a run for this rule, to see what comes after.")
+@click.option("--plant", type=click.Choice((*PLANTS, "all")), help="Put a defect back and tell which seed and rule catch it.")
 @click.option("--jobs", default=2, show_default=True, help="How many processes play.")
 @click.option("--assert-coverage", is_flag=True, help="Print what was met, and fail if something that can be met never was.")
 @click.option("--shrink/--no-shrink", "shrinks", default=True, help="Look for the smallest run that fails in the same way.")
 def main(**options: Any) -> None:
     """Play the operator on a sandbox, in virtual time, under faults and meddling that follow from each seed."""
-    ranges = Ranges(options["nodes"], options["minutes"], tuple(options["chosen"]) or tuple(MODES), tuple(options["spared"]))
+    ranges = Ranges(options["nodes"], options["minutes"], tuple(options["chosen"]) or tuple(MODES), tuple(options["spared"]),
+                    options["plant"] if options["plant"] in PLANTS else "")
     replay = f"--nodes {_span(ranges.nodes)} --minutes {_span(ranges.minutes)}" + "".join(
         f" --mode {mode}" for mode in options["chosen"]) + "".join(f' --spare "{rule}"' for rule in options["spared"])
+    replay += f" --plant {ranges.plant}" if ranges.plant else ""
     if options["seed"] is not None:
         sys.exit(_one(options["seed"], ranges, options["shrinks"]))
     seeds = range(options["first"], options["first"] + options["seeds"])
+    if options["plant"]:
+        chosen = tuple(PLANTS) if options["plant"] == "all" else (options["plant"],)
+        sys.exit(0 if all([_caught(name, seeds, ranges, options["jobs"]) for name in chosen]) else 1)
     failed, met = _many(seeds, ranges, options["jobs"], replay)
     lacking = coverage.missing(met, len(seeds)) if len(ranges.modes) == len(MODES) else []
     if options["assert_coverage"]:
         click.echo("\n".join(coverage.table(met)))
     click.echo(f"{len(lacking)} of what can be met was never met" + "".join(f"\n  {name}" for name in lacking[:MOST_LACKING]))
     sys.exit(1 if failed or (options["assert_coverage"] and lacking) else 0)
+
+
+def _caught(plant: str, seeds: range, ranges: Ranges, jobs: int) -> bool:
+    """Play seeds with a defect put back until a rule catches it; tell which did."""
+    for number, result in enumerate(results(seeds, msgspec.structs.replace(ranges, plant=plant), jobs), 1):
+        if (found := result.violation) is not None:
+            click.echo(f"{plant}: caught at seed {result.seed}, the {number}. played, by: {found.rule}\n    {found}")
+            return True
+    click.echo(f"{plant}: not caught by {len(seeds)} seeds")
+    return False
 
 
 def _span(span: tuple[int, int]) -> str:

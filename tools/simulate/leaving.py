@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-ON_PURPOSE: Final = frozenset({names.DEPLOY_DRIVER, names.DRIVER_OWNER, names.GPU_PRESENT})
-"""Labels by which people take a driver off a node at once, as is documented."""
+OURS: Final = ("nvidia.com/", "gpuward.io/")
+"""Labels that the operator sets: people who change one by hand take the driver off at once, as is documented."""
+BY_OPERANDS: Final = frozenset({names.DEPLOY_DRIVER, names.GPU_PRESENT})
+"""Labels that the operator takes away where people want no operands."""
 LATE: Final = 60.0
 """Seconds after which what people asked for and took back cannot be the cause of anything any more."""
 
@@ -50,7 +52,7 @@ class Leaving:
             if before.get(key) != after.get(key):
                 self._labelled[name, key] = actor
         told = before.get(names.DEPLOY_OPERANDS) == "false" or after.get(names.DEPLOY_OPERANDS) == "false"
-        if told or (actor == PEOPLE and any(before.get(key) != after.get(key) for key in ON_PURPOSE)):
+        if told or (actor == PEOPLE and any(before.get(key) != after.get(key) for key in BY_OPERANDS)):
             self._emptied[name] = self._world.now()
 
     @staticmethod
@@ -88,7 +90,9 @@ class Leaving:
             return ""
         for key in wrong:
             actor = self._labelled.get((name, key), "nobody")
-            if key in ON_PURPOSE and (actor == PEOPLE or self._is_recent(self._emptied.get(name, float("-inf")))):
+            if actor == PEOPLE and key.startswith(OURS):
+                return ""
+            if key in BY_OPERANDS and self._is_recent(self._emptied.get(name, float("-inf"))):
                 return ""
         told = ", ".join(f"{key}={labels.get(key)} (by {self._labelled.get((name, key), 'nobody')})" for key in wrong)
         return f"DaemonSet {daemonset['metadata']['name']} selects its node no longer: {told}"

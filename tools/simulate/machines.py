@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
+from gpuward.model.plan import NodeStatus
 from gpuward.model.states import State
 from gpuward.sandbox.sim.machine import DRIVER_READY, Machine
 from tools.simulate.leaving import Leaving, users_of
@@ -43,6 +44,8 @@ class Machines:
         self.leaving = Leaving(world)
         self.lost: dict[str, int] = {}
         """Nodes whose driver our doing took away, and at which version; until one is loaded again."""
+        self.touched: dict[str, int] = {}
+        """At which version something about a node's driver pods changed last."""
         self._untrue: dict[tuple[str, str], float] = {}
 
     def machine(self, node: str) -> Machine | None:
@@ -56,6 +59,7 @@ class Machines:
         actor = self._world.actor()
         self.leaving.changed(event, actor)
         if event.resource_key == "pods" and event.obj["spec"].get("nodeName") and is_driver(event.obj):
+            self.touched[event.obj["spec"]["nodeName"]] = event.version
             self._driver_pod_changed(event, actor)
 
     def _driver_pod_changed(self, event: Event, actor: str) -> None:
@@ -122,7 +126,7 @@ class Machines:
             status = plan.nodes.get(node)
             if status is None:
                 yield ("every GPU node is in the totals", node), f"driver {wanted} is for it, and the plan does not know it"
-            elif status.state is State.DONE and status.hold is None and (why := self.untruth(node, wanted)):
+            elif _is_called_fine(status) and (why := self.untruth(node, wanted)):
                 yield ("done means that the driver is loaded and validated", node), why
             if up_to_date and (why := self.untruth(node, wanted)):
                 yield ("a condition that says UpToDate is true", node), why
@@ -190,6 +194,11 @@ def _may_have_driver(node: Object) -> bool:
     told = all(key in labels for key in (names.NFD_KERNEL, names.NFD_OS_ID, names.NFD_OS_VERSION))
     deployed = labels.get(names.DEPLOY_DRIVER) == "true" and labels.get(names.DEPLOY_OPERANDS) != "false"
     return ready and seen and told and deployed and not tainted and not node["metadata"].get("deletionTimestamp")
+
+
+def _is_called_fine(status: NodeStatus) -> bool:
+    """Tell whether a node is said to have what it should have."""
+    return status.up_to_date or (status.state is State.DONE and status.hold is None)
 
 
 def _is_up_to_date(policy: Object) -> bool:

@@ -132,9 +132,23 @@ def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
     return None
 
 
+def done_is_what_is_loaded(change: NodeChange, world: World) -> str | None:
+    """Call no node done that was on its way, or waited to be, while its machine has another driver than a DaemonSet asks for."""
+    before = change.before.state
+    if change.after.state is not State.DONE or before in (None, State.DONE, State.UNKNOWN):
+        return None
+    machine, machines = world.watch.machines.machine(change.node), world.watch.machines
+    if machine is None or machines.touched.get(change.node, 0) > change.writer.known["pods"]:
+        return None
+    if machine.digest in world.watch.digests_known_to(change.writer):
+        return None
+    return f"{before} -> upgrade-done, and driver {machine.driver or 'none'} ({machine.digest or 'no digest'}) is loaded"
+
+
 NODE_RULES: tuple[NodeRule, ...] = (
     labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, who_starts_is_in_the_ledger,
     parallel_limit_holds, unavailable_limit_holds, nobody_starts_who_must_wait, failures_are_not_laundered,
+    done_is_what_is_loaded,
 )
 
 

@@ -24,6 +24,8 @@ class Ranges(msgspec.Struct, frozen=True):
     modes: tuple[str, ...] = tuple(MODES)
     spared: tuple[str, ...] = ()
     """Rules that a run is not ended for."""
+    plant: str = ""
+    """The defect that is put back for these runs."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -57,6 +59,7 @@ class Scenario(msgspec.Struct, frozen=True):
     """Whether drivers go on crashing on one node until the very end."""
     faults: tuple[Fault, ...]
     spared: tuple[str, ...] = ()
+    plant: str = ""
 
     def random(self, purpose: str) -> Random:
         """Return randomness for one purpose, independent of all others."""
@@ -85,6 +88,7 @@ def draw(seed: int, ranges: Ranges | None = None) -> Scenario:
         stays_broken=random.random() < 0.2,
         faults=_faults(Random(f"{seed}/faults"), seconds, pace, mode, seed // len(ranges.modes)),
         spared=ranges.spared,
+        plant=ranges.plant,
     )
 
 

@@ -200,10 +200,7 @@ class Watch:
             self.breach("driver pods are not deleted in a loop", f"{LOOP_DELETIONS} within {LOOP_SECONDS:g} s", node)
         found = self._looks.pop((writer.name, node), None)
         digest = rules.digest_of(pod["spec"])
-        shown = writer.known["daemonsets"]
-        recent = {text for seen in self._digests.values() for number, (_, text) in enumerate(seen)
-                  if number + 1 == len(seen) or seen[number + 1][0] > shown}
-        if digest and digest in recent:
+        if digest and digest in self.digests_known_to(writer):
             return
         if found is not None and known.may_ignore_holders(writer, self.history, node):
             found = {pod: only_holds for pod, only_holds in found.items() if not only_holds}
@@ -241,6 +238,12 @@ class Watch:
         self.met[name] += 1
         for group in self.world.groups_at_work():
             self.met[str(coverage.Cell(self.world.scenario.mode, group, name))] += 1
+
+    def digests_known_to(self, process: Process) -> set[str]:
+        """Return what the driver DaemonSets asked for when a process decided, or have asked for since."""
+        shown = process.known["daemonsets"]
+        return {text for seen in self._digests.values() for number, (_, text) in enumerate(seen)
+                if number + 1 == len(seen) or seen[number + 1][0] > shown}
 
     def bound_at(self, pod: Object) -> int:
         """Return the version at which a pod got its node."""

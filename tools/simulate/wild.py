@@ -63,15 +63,11 @@ def text(random: Random) -> str:
     return random.choice(ABSURD_TIMES if kind == 3 else TEXTS)
 
 
-NOTES: Final = tuple(sorted({
-    names.UPGRADE_ENABLED, names.UPGRADE_REQUESTED, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE, names.WAIT_FOR_JOBS_SINCE,
-    names.VALIDATION_SINCE, names.UPGRADE_RECORD, names.DISCOVERY_LOST}))
-"""Annotations of nodes that the operator reads."""
+KEYS: Final = tuple(sorted({
+    value for name, value in vars(names).items() if name.isupper() and isinstance(value, str) and value[-1:].isalnum()
+    and "/" in value[1:] and not value.startswith(("/", names.NFD_PREFIX))}))
+"""Every key of a label or an annotation that the operator reads or writes; discovery's own are discovery's to change."""
 POLICY_NOTES: Final = (names.RESUMED_AT, names.VALID_UPGRADE_POLICY)
-NODE_LABELS: Final = tuple(sorted({
-    names.UPGRADE_STATE, names.UPGRADE_SKIP, names.GPU_PRESENT, names.DEPLOY_OPERANDS, names.DEPLOY_DRIVER, names.WORKLOAD_CONFIG,
-    names.MIG_CAPABLE, names.MIG_CONFIG, names.GPU_PRODUCT, names.VGPU_HOST_DRIVER, names.DRIVER_OWNER,
-    names.DEPLOY_PREFIX + "operator-validator"}))
 
 
 def changed_somewhere(obj: Object, random: Random) -> str:

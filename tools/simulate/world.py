@@ -33,6 +33,7 @@ from tools.simulate.faults import KINDS
 from tools.simulate.faults.kinds import End
 from tools.simulate.made import CLUSTER, PEOPLE, Made
 from tools.simulate.modes import kernel_of
+from tools.simulate.planted import planted
 from tools.simulate.process import Process
 from tools.simulate.scenario import Fault, Scenario
 from tools.simulate.watch import Violation, Watch
@@ -397,7 +398,8 @@ def play(scenario: Scenario) -> Result:
     async def main() -> Result:
         return await World(scenario).play()
 
-    return run_virtual(main)
+    with planted(scenario.plant):
+        return run_virtual(main)
 
 
 __all__ = ["Fault", "Result", "Told", "World", "play"]

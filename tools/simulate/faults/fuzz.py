@@ -19,7 +19,7 @@ Object = dict[str, Any]
 def wild_annotation(world: World, fault: Fault) -> None:
     """Write something absurd into an annotation of a node: whoever has a node's kubelet may."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
-    key = wild.NOTES[int(fault.level * len(wild.NOTES))]
+    key = wild.KEYS[int(fault.level * len(wild.KEYS))]
     value = wild.record(random) if key == names.UPGRADE_RECORD and random.random() < 0.7 else wild.text(random)
     if node := world.some_node(fault):
         world.tell(node, f"people annotate {key}={value[:200]!r}")
@@ -44,7 +44,7 @@ def wild_time(world: World, fault: Fault) -> None:
 def wild_label(world: World, fault: Fault) -> End | None:
     """Write something absurd into a label of a node, and take it away again."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
-    key, value = wild.NODE_LABELS[int(fault.level * len(wild.NODE_LABELS))], random.choice(wild.LABELS)
+    key, value = wild.KEYS[int(fault.level * len(wild.KEYS))], random.choice(wild.LABELS)
     node = world.some_node(fault)
     if node is None:
         return None

@@ -1,0 +1,136 @@
+"""Defects that were there once, put back on purpose, in this process only: whether the rules would see them again.
+
+Each one undoes the mend where it was made. A developer's tool: nothing of it is in the operator.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+Make = Callable[[Any], Any]
+Place = tuple[str, str]
+"""A module, or a class in one behind a colon, and the name of what is replaced there."""
+
+FAR: Final = 253402300799.0
+"""The last second of the year 9999."""
+
+
+class NotThere(Exception):
+    """Say that what a defect undoes is not there: the code has moved on, and the defect has to be written anew."""
+
+
+def _without_new_accounts(original: Any) -> Any:
+    def apply(wanted: Any, snapshot: Any, state: str) -> Any:
+        known = wanted.key not in snapshot.owned and wanted.key in snapshot.applied
+        return None if known and wanted.key[0] == "ServiceAccount" else original(wanted, snapshot, state)
+
+    return apply
+
+
+def _by_discovery(original: Any) -> Any:
+    from gpuward import names
+
+    def node_selector(variant: Any) -> dict[str, str]:
+        return {} if variant.kernel is None else {names.NFD_KERNEL: variant.kernel.version}
+
+    return property(node_selector)
+
+
+def _without(name: str) -> Make:
+    return lambda rules: tuple(rule for rule in rules if rule.__name__ != name)
+
+
+def _always(value: Any) -> Make:
+    return lambda original: lambda *args, **kwargs: value
+
+
+def _of(value: Any) -> Make:
+    return lambda original: value
+
+
+def _empty(original: Any) -> Any:
+    return property(lambda variant: {})
+
+
+def _unguarded(original: Any) -> Any:
+    def held_on_error(node: Any, decision: Callable[[], Any], policy: Any) -> Any:
+        from gpuward.upgrade.judging import judge
+
+        return judge(node, decision(), policy)
+
+    return held_on_error
+
+
+def _selector_of_before(original: Any) -> Any:
+    """Return the property under its other name, so that nodes are selected as they are by the mended code."""
+    from gpuward.operands.driver_kernels import Variant
+
+    mended = Variant.__dict__["selector"].fget
+    return property(lambda variant: mended(variant))
+
+
+PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
+    "accounts-are-never-made-again": (
+        (("gpuward.operands.changes", "_apply"), _without_new_accounts),),
+    "queue-asks-for-the-pod-alone": (
+        (("gpuward.upgrade.queueing", "_is_stuck"), _always(False)),),
+    "owners-change-at-once": (
+        (("gpuward.model.placement:Placements", "_tears"), _always(False)),),
+    "drivers-follow-discovery": (
+        (("gpuward.operands.driver_kernels:Variant", "selector"), lambda original: original),
+        (("gpuward.operands.driver_kernels:Variant", "node_selector"), _by_discovery),),
+    "kernels-share-a-selector": (
+        (("gpuward.operands.driver_kernels:Variant", "node_selector"), _selector_of_before),
+        (("gpuward.operands.driver_kernels:Variant", "selector"), _empty),
+        (("gpuward.operands.driver_kernels", "_is_taken"), _always(False)),),
+    "rollouts-go-on-without-a-policy": (
+        (("gpuward.controllers.policies", "_absent"), _always("")),),
+    "failures-are-laundered": (
+        (("gpuward.upgrade.facts", "left_unvalidated"), _always(False)),
+        (("gpuward.upgrade.gathering", "left_unvalidated"), _always(False)),),
+    "what-is-refused-is-followed": (
+        (("gpuward.crd.validate", "_sandbox_workloads"), lambda original: original),
+        (("gpuward.crd.validate", "_CLUSTER_POLICY_RULES"), _without("_sandbox_workloads")),),
+    "absurd-times-stop-all": (
+        (("gpuward.model.reading", "LATEST"), _of(FAR)),
+        (("gpuward.model.record", "_LAST"), _of(float("inf"))),
+        (("gpuward.upgrade.judging", "held_on_error"), _unguarded),
+        (("gpuward.upgrade.decide", "held_on_error"), _unguarded),),
+    "evictions-have-no-back-off": (
+        (("gpuward.upgrade.evicting:Eviction", "_before"), _always(None)),),
+}
+"""What each defect replaces, by its name."""
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Put a defect back for a while; none under an empty name.
+
+    Raises:
+        NotThere: what it would undo is not there.
+    """
+    undo: list[tuple[Any, str, Any]] = []
+    try:
+        for (place, attribute), make in PLANTS[name] if name else ():
+            owner = _owner(place)
+            if attribute not in vars(owner):
+                raise NotThere(f"{name}: {place} has no {attribute}")
+            before = vars(owner)[attribute]
+            undo.append((owner, attribute, before))
+            setattr(owner, attribute, make(before))
+        yield
+    finally:
+        for owner, attribute, before in reversed(undo):
+            setattr(owner, attribute, before)
+
+
+def _owner(place: str) -> Any:
+    module, _, name = place.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise NotThere(f"there is no {module}") from error
+    return vars(found)[name] if name else found
