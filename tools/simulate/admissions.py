@@ -145,6 +145,8 @@ def unavailable_limit_holds(change: NodeChange, world: World) -> str | None:
     terms = world.watch.ledger.terms(change.node, change.before)
     if not change.admits or not terms or change.history.was_out(change.node, terms[0].nodes):
         return None
+    if world.watch.machines.was_without(change.node, terms[0].pods):
+        return None
     limit = _widest(terms, change, 1)
     out = [name for name, sight in _others(change, terms) if _is_out(name, sight, terms[0], world)]
     if len(out) < limit:
@@ -168,9 +170,9 @@ def _others(change: NodeChange, terms: Sequence[Terms]) -> list[tuple[str, Sight
 
 
 def _is_out(name: str, sight: Sight, terms: Terms, world: World) -> bool:
-    lost = world.watch.machines.lost.get(name)
-    if lost is not None and lost <= terms.pods:
+    managed = world.has_driver_pod(name, terms.pods)
+    if managed and sight.wanted and world.watch.machines.is_without(name, terms.pods):
         return True
     if sight.out is None or not sight.out.counts(terms.nodes):
         return False
-    return sight.in_progress or world.has_driver_pod(name, terms.pods)
+    return sight.in_progress or managed

@@ -42,10 +42,10 @@ class Machines:
     def __init__(self, world: World) -> None:
         self._world = world
         self.leaving = Leaving(world)
-        self.lost: dict[str, int] = {}
-        """Nodes whose driver our doing took away, and at which version; until one is loaded again."""
         self.touched: dict[str, int] = {}
         """At which version something about a node's driver pods changed last."""
+        self._serving: dict[str, list[tuple[int, bool]]] = {}
+        """From which version on a driver pod of a node was ready and stayed, or not."""
         self._untrue: dict[tuple[str, str], float] = {}
 
     def machine(self, node: str) -> Machine | None:
@@ -59,16 +59,32 @@ class Machines:
         actor = self._world.actor()
         self.leaving.changed(event, actor)
         if event.resource_key == "pods" and event.obj["spec"].get("nodeName") and is_driver(event.obj):
-            self.touched[event.obj["spec"]["nodeName"]] = event.version
+            self._note(event.obj["spec"]["nodeName"], event.version)
             self._driver_pod_changed(event, actor)
+
+    def _note(self, node: str, version: int) -> None:
+        self.touched[node] = version
+        serves = any(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self._world.driver_pods(node))
+        seen = self._serving.setdefault(node, [])
+        if not seen or seen[-1][1] != serves:
+            seen.append((version, serves))
+
+    def is_without(self, node: str, version: int) -> bool:
+        """Tell whether no driver has served a node since before a version."""
+        seen = self._serving.get(node, [])
+        return bool(seen) and not seen[-1][1] and seen[-1][0] <= version
+
+    def was_without(self, node: str, version: int) -> bool:
+        """Tell whether no driver served a node at a version, or at any time since."""
+        seen = self._serving.get(node, [])
+        then = [serves for since, serves in seen if since <= version][-1:] or [False]
+        return not all((*then, *(serves for since, serves in seen if since > version)))
 
     def _driver_pod_changed(self, event: Event, actor: str) -> None:
         pod, node = event.obj, event.obj["spec"]["nodeName"]
         ends = event.type == "DELETED" or bool(pod["metadata"].get("deletionTimestamp"))
         ended = event.old is not None and bool(event.old["metadata"].get("deletionTimestamp"))
         if not ends:
-            if is_ready(pod):
-                self.lost.pop(node, None)
             return
         machine = self.machine(node)
         if ended or machine is None or not machine.driver or not is_ready(event.old or pod):
@@ -82,7 +98,6 @@ class Machines:
                                      f"{name} goes under {', '.join(users[:3])}: {why}", node)
         sight = self._world.watch.history.now(node)
         if sight is not None and not sight.in_progress:
-            self.lost[node] = event.version
             self._world.watch.breach("no driver is taken off a node whose turn has not come", f"{name} goes: {why}", node)
 
     # What is said.
