@@ -42,8 +42,8 @@ class Machines:
     def __init__(self, world: World) -> None:
         self._world = world
         self.leaving = Leaving(world)
-        self.touched: dict[str, int] = {}
-        """At which version something about a node's driver pods changed last."""
+        self._loaded: dict[str, list[tuple[int, str]]] = {}
+        """From which version on which driver was loaded on a node, by the digest of its configuration."""
         self._serving: dict[str, list[tuple[int, bool]]] = {}
         """From which version on a driver pod of a node was ready and stayed, or not."""
         self._untrue: dict[tuple[str, str], float] = {}
@@ -63,11 +63,21 @@ class Machines:
             self._driver_pod_changed(event, actor)
 
     def _note(self, node: str, version: int) -> None:
-        self.touched[node] = version
+        machine, loaded = self.machine(node), self._loaded.setdefault(node, [])
+        digest = machine.digest if machine is not None else ""
+        if not loaded or loaded[-1][1] != digest:
+            loaded.append((version, digest))
         serves = any(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self._world.driver_pods(node))
         seen = self._serving.setdefault(node, [])
         if not seen or seen[-1][1] != serves:
             seen.append((version, serves))
+
+    def loaded_since(self, node: str, version: int) -> set[str]:
+        """Return what was loaded on a node at a version, or at any time since."""
+        seen, machine = self._loaded.get(node, []), self.machine(node)
+        then = [digest for since, digest in seen if since <= version][-1:]
+        now = [machine.digest] if machine is not None else []
+        return {*then, *(digest for since, digest in seen if since > version), *now}
 
     def is_without(self, node: str, version: int) -> bool:
         """Tell whether no driver has served a node since before a version."""

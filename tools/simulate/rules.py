@@ -137,12 +137,10 @@ def done_is_what_is_loaded(change: NodeChange, world: World) -> str | None:
     before = change.before.state
     if change.after.state is not State.DONE or before in (None, State.DONE, State.UNKNOWN):
         return None
-    machine, machines = world.watch.machines.machine(change.node), world.watch.machines
-    if machine is None or machines.touched.get(change.node, 0) > change.writer.known["pods"]:
+    loaded = world.watch.machines.loaded_since(change.node, change.writer.known["pods"])
+    if not loaded or loaded & world.watch.digests_known_to(change.writer):
         return None
-    if machine.digest in world.watch.digests_known_to(change.writer):
-        return None
-    return f"{before} -> upgrade-done, and driver {machine.driver or 'none'} ({machine.digest or 'no digest'}) is loaded"
+    return f"{before} -> upgrade-done, and what is loaded is {', '.join(sorted(loaded)) or 'nothing'}"
 
 
 NODE_RULES: tuple[NodeRule, ...] = (

@@ -81,6 +81,8 @@ class World(Drives):
         self.writer: Process | None = None
         self.people_act = False
         """Whether what is written now is somebody's doing in the run."""
+        self.heals = False
+        """Whether the faults are over, so that nothing is put off any more."""
         self.made = Made()
         self._at_work: dict[str, float] = {}
         self.processes: list[Process] = []
@@ -277,6 +279,7 @@ class World(Drives):
 
     def end_faults(self) -> None:
         """End every fault that lasts."""
+        self.heals = True
         while self._ends:
             heapq.heappop(self._ends)[2]()
 

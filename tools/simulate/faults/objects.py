@@ -62,10 +62,14 @@ def _again(world: World, resource: str, name: str) -> End:
 
     def end() -> None:
         found = world.sandbox.store.find(resource, None, name)
-        if found is None:
-            world.sandbox.apply(body)
-        elif found["metadata"].get("deletionTimestamp"):
+        ends = found is not None and bool(found["metadata"].get("deletionTimestamp"))
+        if ends and not world.heals:
             world.later(5.0, end)
+            return
+        if ends:  # nobody waits any longer for what it has to take with it
+            world.sandbox.store.modify(resource, None, name, lambda obj: obj["metadata"].update(finalizers=[]))
+        if ends or found is None:
+            world.sandbox.apply(body)
 
     return end
 
