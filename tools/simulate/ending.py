@@ -104,7 +104,11 @@ def heal(world: World) -> None:
     for workload in ("training", "holder"):
         world.remove_workload(workload, DEPLOYMENTS)
     world.break_watches()
+    if world.cluster_policy() is not None:
+        world.change_policy(lambda spec: spec.setdefault("sandboxWorkloads", {}).update(enabled=False))
     for governor in dict.fromkeys((CLUSTER_POLICY, *world.governors())):
+        if world.sandbox.store.find(governor.resource, None, governor.name) is None:
+            continue
         if world.scenario.heals_policy or world.upgrade_of(governor).get("maxUnavailable") == BROKEN_LIMIT:
             world.change_driver(governor, _sensible)
             world.annotate_policy(names.RESUMED_AT, format_time(world.now()))
