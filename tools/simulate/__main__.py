@@ -11,9 +11,9 @@ import click
 import msgspec
 
 from tools.simulate import coverage
-from tools.simulate.many import results
+from tools.simulate.many import ITSELF, results
 from tools.simulate.modes import MODES
-from tools.simulate.planted import PLANTS
+from tools.simulate.planted import PLANTS, NotThere, planted
 from tools.simulate.scenario import Ranges, Scenario, draw
 from tools.simulate.shrink import Shrunk, shrink
 from tools.simulate.watch import Violation
@@ -77,8 +77,14 @@ def main(**options: Any) -> None:
 
 def _caught(plant: str, seeds: range, ranges: Ranges, jobs: int) -> bool:
     """Play seeds with a defect put back until a rule catches it; tell which did."""
+    try:
+        with planted(plant):
+            pass
+    except NotThere as error:
+        click.echo(f"{plant}: cannot be put back: {error}")
+        return False
     for number, result in enumerate(results(seeds, msgspec.structs.replace(ranges, plant=plant), jobs), 1):
-        if (found := result.violation) is not None:
+        if (found := result.violation) is not None and found.rule != ITSELF:
             click.echo(f"{plant}: caught at seed {result.seed}, the {number}. played, by: {found.rule}\n    {found}")
             return True
     click.echo(f"{plant}: not caught by {len(seeds)} seeds")

@@ -101,9 +101,14 @@ def heal(world: World) -> None:
     for workload in ("inference", "two-budgets"):  # there may be no room for pods that went, and so no end to a refusal
         world.set_budget(workload, 2 * world.scenario.nodes)
     world.remove_budget("two-budgets-too")
-    for workload in ("training", "holder"):
+    for workload in ("training", "holder", "tolerant"):  # nothing ends these, and they may hold a node for ever
         world.remove_workload(workload, DEPLOYMENTS)
     world.break_watches()
+    _heal_policies(world)
+
+
+def _heal_policies(world: World) -> None:
+    """Make policies ones that can be followed and, mostly, ones under which every node can be upgraded."""
     if world.cluster_policy() is not None:
         world.change_policy(lambda spec: spec.setdefault("sandboxWorkloads", {}).update(enabled=False))
     for governor in dict.fromkeys((CLUSTER_POLICY, *world.governors())):

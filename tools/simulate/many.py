@@ -7,12 +7,17 @@ import multiprocessing
 import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Final
 
 import msgspec
 
 from tools.simulate.scenario import Ranges, draw
 from tools.simulate.watch import Violation
 from tools.simulate.world import Result, play
+
+
+ITSELF: Final = "the simulation itself runs"
+"""The rule that is broken where not the operator failed, but what plays it."""
 
 
 def results(seeds: Iterable[int], ranges: Ranges, jobs: int) -> Iterator[Result]:
@@ -31,5 +36,5 @@ def _quietly(seed: int, ranges: Ranges) -> Result:
     try:
         return msgspec.structs.replace(play(draw(seed, ranges)), story=())
     except Exception:  # one seed's crash must not hide what the others find
-        violation = Violation("the simulation itself runs", 0.0, "", traceback.format_exc(limit=-4))
+        violation = Violation(ITSELF, 0.0, "", traceback.format_exc(limit=-4))
         return Result(seed, "", 0.0, 0, violation, {})

@@ -68,6 +68,8 @@ def _selector_of_before(original: Any) -> Any:
     """Return the property under its other name, so that nodes are selected as they are by the mended code."""
     from gpuward.operands.driver_kernels import Variant
 
+    if "selector" not in Variant.__dict__:
+        raise NotThere("Variant has no selector")
     mended = Variant.__dict__["selector"].fget
     return property(lambda variant: mended(variant))
 
