@@ -15,7 +15,6 @@ from tools.simulate.scenario import Ranges, draw
 from tools.simulate.watch import Violation
 from tools.simulate.world import Result, play
 
-
 ITSELF: Final = "the simulation itself runs"
 """The rule that is broken where not the operator failed, but what plays it."""
 

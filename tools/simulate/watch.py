@@ -125,7 +125,8 @@ class Watch:
         if writer is not None:
             writer.writes += 1
             still = self.world.now() - self._stirred > STILL
-            stirred = event.resource_key in ("nodes", POLICIES, NVIDIA_DRIVERS) and (not still or self.world.scenario.stays_broken)
+            tells = event.resource_key in ("nodes", POLICIES, NVIDIA_DRIVERS)
+            stirred = tells and (not still or self.world.scenario.stays_broken)
             if self.complete and event.resource_key not in LEFT_OUT and not stirred:
                 self.breach("a new process finds nothing to do", _what(event))
             if self.resting and still:
