@@ -75,6 +75,11 @@ class Leaving:
             return self._of_deletion(owner)
         return self._of_selection(daemonset, found)
 
+    def is_unseen(self, node: str) -> bool:
+        """Tell whether discovery sees no GPU on a node: after a while its operands go, unless they are used."""
+        found = self._world.sandbox.store.find("nodes", None, node)
+        return found is not None and not any(_labels(found).get(key) == "true" for key in names.NFD_GPU_LABELS)
+
     def _of_deletion(self, owner: Object) -> str:
         culprit = self._world.made.culprit(owner["uid"])
         if culprit == PEOPLE or self._is_recent(self._off):

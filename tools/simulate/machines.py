@@ -107,7 +107,7 @@ class Machines:
             self._world.watch.breach("no driver leaves a machine under a running GPU pod",
                                      f"{name} goes under {', '.join(users[:3])}: {why}", node)
         sight = self._world.watch.history.now(node)
-        if sight is not None and not sight.in_progress:
+        if sight is not None and not sight.in_progress and not self.leaving.is_unseen(node):
             self._world.watch.breach("no driver is taken off a node whose turn has not come", f"{name} goes: {why}", node)
 
     # What is said.
