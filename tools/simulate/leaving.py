@@ -8,7 +8,7 @@ from gpuward import names
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from gpuward.sandbox.sim.machine import Machine
 from tools.simulate.made import CLUSTER, PEOPLE
-from tools.simulate.people import DAEMONSETS, POLICIES, POLICY
+from tools.simulate.people import DAEMONSETS, NVIDIA_DRIVERS, POLICIES, POLICY
 
 if TYPE_CHECKING:
     from gpuward.sandbox.store import Event
@@ -93,6 +93,9 @@ class Leaving:
             return f"DaemonSet {daemonset['metadata']['name']} deleted it although it selects the node"
         if self._selecting.get(uid) == PEOPLE or uid in self._world.made.edited:
             return ""
+        owner = _selector(daemonset).get(names.DRIVER_OWNER, "")
+        if owner and self._world.sandbox.store.find(NVIDIA_DRIVERS, None, owner) is None:
+            return ""  # with an NVIDIADriver go its drivers
         for key in wrong:
             actor = self._labelled.get((name, key), "nobody")
             if actor == PEOPLE and key.startswith(OURS):

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 from typing import Any, Final
+
+import msgspec
+
+from gpuward.cli.policyfile import default_policy
+from gpuward.crd.generate import all_crds
 
 Object = dict[str, Any]
 
@@ -56,3 +62,15 @@ def rollout_policy(random: Random) -> Object:
         spec["deadlines"] = {"pod-restart-required": random.choice(("2m", "5m", "30m")),
                              "validation-required": random.choice(("1m", "5m")), "pod-deletion-required": "5m"}
     return spec
+
+
+@cache
+def first_policy() -> bytes:
+    """Return the ClusterPolicy that runs begin with, as JSON."""
+    return msgspec.json.encode(default_policy())
+
+
+@cache
+def crds() -> tuple[Object, ...]:
+    """Make the CRDs once for all runs of a process; a sandbox keeps copies."""
+    return tuple(map(loosened, all_crds()))

@@ -7,7 +7,6 @@ import hashlib
 import heapq
 import itertools
 from collections.abc import Callable
-from functools import cache
 from random import Random
 from typing import Any, Final
 
@@ -16,8 +15,6 @@ import structlog
 
 from gpuward import errors, names
 from gpuward.cli import logs
-from gpuward.cli.policyfile import default_policy
-from gpuward.crd.generate import all_crds
 from gpuward.kube.lease import new_lease
 from gpuward.kube.resources import LEASES
 from gpuward.sandbox.cluster import WATCH_LAG_SECONDS, Sandbox
@@ -220,7 +217,7 @@ class World(Drives):
             self.add_machine(name, node["metadata"]["annotations"][MODEL_ANNOTATION], kernel_of(name, self.mode.kernels, found),
                              f"ubuntu{labels[names.NFD_OS_VERSION]}")
         self.sandbox.add_node(cpu_node("cpu-1"))
-        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *_crds()):
+        for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *policies.crds()):
             self.sandbox.apply(obj)
         self.sandbox.apply(self._first_policy())
         for driver in self.mode.drivers if modes.CRD not in self.mode.switches else ():
@@ -320,7 +317,7 @@ class World(Drives):
                       dict(sorted(self.watch.met.items())), tuple(self.story))
 
     def _first_policy(self) -> Object:
-        policy: Object = msgspec.json.decode(_default_policy())
+        policy: Object = msgspec.json.decode(policies.first_policy())
         policy["metadata"]["name"] = people.POLICY
         driver = policy["spec"]["driver"]
         driver["upgradePolicy"] = dict(self.scenario.upgrade)
@@ -378,17 +375,6 @@ class World(Drives):
         staying = (ds["metadata"]["uid"] for ds in self.sandbox.store.list("daemonsets.apps")
                    if not ds["metadata"].get("deletionTimestamp"))
         return any(self.watch.driver_daemonsets.get(uid, version + 1) <= version for uid in staying)
-
-
-@cache
-def _default_policy() -> bytes:
-    return msgspec.json.encode(default_policy())
-
-
-@cache
-def _crds() -> tuple[Object, ...]:
-    """Make the CRDs once for all runs of a process; a sandbox keeps copies."""
-    return tuple(map(policies.loosened, all_crds()))
 
 
 def _within(trouble: Trouble, request: Request, proceed: Proceed) -> Proceed:
