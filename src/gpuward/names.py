@@ -37,6 +37,8 @@ NFD_OS_MAJOR: Final = NFD_OS_VERSION + ".major"
 # Node labels of the GPU operator.
 GPU_PRESENT: Final = "nvidia.com/gpu.present"
 DEPLOY_PREFIX: Final = "nvidia.com/gpu.deploy."
+OWN_PREFIX: Final = "gpuward.io/"
+"""Of gpuward's own labels and annotations."""
 DEPLOY_OPERANDS: Final = DEPLOY_PREFIX + "operands"
 DEPLOY_DRIVER: Final = DEPLOY_PREFIX + "driver"
 DEPLOY_TOOLKIT: Final = DEPLOY_PREFIX + "container-toolkit"

@@ -203,6 +203,66 @@ async def test_a_move_that_fails_stops_the_others_and_is_tried_again_by_the_rule
     assert stage.most_in_progress == 1
 
 
+@on_stage(gpu_nodes=5)
+async def test_a_move_to_a_driver_that_crashes_costs_one_node_however_often_it_is_tried_again(stage: Stage) -> None:
+    watcher = await with_one_owner(stage)
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+    stage.watch_limits()
+    await label_pools(stage, b="gpu-1 gpu-2 gpu-3 gpu-4 gpu-5")
+    await make(stage, nvidia_driver("b", version=NEW))
+    await stage.rest(4 * 3600)
+    (lost,) = [node for node in stage.states() if stage.driver(node) != OLD]
+    assert {stage.hold(node) for node in stage.states() if node != lost} <= {"NewDriverFails", "UnavailableLimit"}
+    assert (stage.most_in_progress, stage.most_unavailable, watcher.torn) == (1, 1, [])
+    assert stage.operator.plan.counts.total == 5
+
+
+@on_stage(gpu_nodes=3)
+async def test_no_node_is_moved_to_an_nvidia_driver_whose_objects_cannot_be_made(stage: Stage) -> None:
+    watcher = await with_one_owner(stage)
+    await label_pools(stage, b="gpu-1 gpu-2 gpu-3")
+    await make(stage, nvidia_driver("b", version=NEW, certConfig={"name": "not-there"}))
+    await stage.rest(1800)
+    assert (stage.drivers(), stage.cordons(), watcher.torn) == ([OLD], [], [])
+    assert condition(stage, "b")[1] == "ReconcileFailed"
+    assert headline(stage)[:2] == ("False", "DriverNotApplied")
+
+
+@on_stage(gpu_nodes=3)
+async def test_an_nvidia_driver_deleted_without_its_daemon_sets_takes_no_driver_away(stage: Stage) -> None:
+    watcher = await with_one_owner(stage)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default", propagation="Orphan")
+    await stage.rest(300)
+    assert (stage.drivers(), watcher.torn) == ([OLD], [])
+    await make(stage, nvidia_driver("default", default=True, version=NEW))
+    await stage.upgraded()
+    assert watcher.torn == []
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_that_may_not_be_labelled_stops_no_upgrade_of_others(stage: Stage) -> None:
+    await with_one_owner(stage)
+    refuse_patches_of(stage, "gpu-3")
+    await label_pools(stage, b="gpu-3")
+    await set_driver(stage, "default", {"version": NEW})
+    await stage.until(lambda: [stage.driver(node) for node in ("gpu-1", "gpu-2")] == [NEW, NEW], within=3600)
+
+
+def headline(stage: Stage) -> tuple[str, str, str]:
+    """Return status, reason and message of the condition that people wait for."""
+    found = [one for one in stage.policy_status()["conditions"] if one["type"] == "DriverUpgrade"]
+    return found[0]["status"], found[0]["reason"], found[0]["message"]
+
+
+def refuse_patches_of(stage: Stage, node: str) -> None:
+    """Let a webhook refuse every patch of a node by the operator."""
+    def interfere(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        if request.method == "PATCH" and request.path == f"/api/v1/nodes/{node}":
+            return refusal(Forbidden("admission webhook denied the request"))
+        return proceed()
+    stage.transport.interfere = interfere
+
+
 async def without_discovery(stage: Stage, *keys: str, seconds: float = 120.0) -> None:
     """Take labels of discovery away from all nodes for a while; without keys all of them."""
     lost = {node: {key: value for key, value in stage.labels(node).items()

@@ -30,10 +30,11 @@ def driver_pod(uid: str = "ds-a", *, ready: bool = True, deleting: bool = False,
 
 
 def cluster(node: NodeView, *pods: PodView, deleting: bool = False, **selector: str) -> Snapshot:
-    """Return a cluster whose DaemonSet `ds-a` selects as NVIDIADriver a's does."""
+    """Return a cluster whose DaemonSet `ds-a` selects as NVIDIADriver a's does, and in which b's waits for nodes."""
     wanted = {names.DRIVER_OWNER: "a", names.DRIVER_OS: "rhel9", **selector}
     ds = DaemonSetView(NAMESPACE, "ds-a", uid="ds-a", node_selector=wanted, deleting=deleting)
-    return Snapshot(NAMESPACE, {node.name: node}, {node.name: pods}, (ds,))
+    other = DaemonSetView(NAMESPACE, "ds-b", uid="ds-b", node_selector={names.DRIVER_OWNER: "b", names.DRIVER_OS: "rhel9"})
+    return Snapshot(NAMESPACE, {node.name: node}, {node.name: pods}, (ds, other))
 
 
 def free(node: NodeView, snapshot: Snapshot, placing: Placing) -> dict[str, str | None]:
@@ -95,8 +96,19 @@ def test_a_change_that_the_daemon_set_does_not_look_at_is_made_at_once() -> None
     assert free(node, taken_over, BOTH) == {names.DRIVER_OS: "rhel9"}
 
 
-def test_the_driver_of_an_nvidia_driver_that_is_gone_is_no_reason_to_wait() -> None:
-    assert free(TO_B, cluster(TO_B, driver_pod()), Placing((B,))) == {names.DRIVER_OWNER: "b"}
+def test_a_driver_whose_nvidia_driver_is_gone_is_not_torn_away_as_long_as_its_daemon_set_is_there() -> None:
+    left = cluster(TO_B, driver_pod())
+    assert free(TO_B, left, Placing((B,))) == {}
+    orphan = msgspec.structs.replace(driver_pod(), owner=None, orphan=True)
+    gone = msgspec.structs.replace(left, daemonsets=(), pods={"n0": (orphan,)})
+    assert free(TO_B, gone, Placing((B,))) == {names.DRIVER_OWNER: "b"}
+
+
+def test_no_node_is_moved_to_where_no_daemon_set_waits_for_it() -> None:
+    served = cluster(TO_B, driver_pod())
+    assert moving(TO_B, served, BOTH) == Placement("b", "rhel9")
+    unserved = tuple(ds for ds in served.daemonsets if ds.node_selector.get(names.DRIVER_OWNER) != "b")
+    assert moving(TO_B, msgspec.structs.replace(served, daemonsets=unserved), BOTH) is None
 
 
 def test_a_machine_that_booted_another_kernel_gets_its_driver_at_once() -> None:
@@ -133,6 +145,6 @@ def test_what_is_made_is_made_for_nodes_as_they_will_be() -> None:
     fresh = NodeView("n0", labels={**SEEN, "pool": "a"})
     (seen,) = placed_nodes(cluster(fresh), BOTH)
     assert seen.labels[names.DRIVER_OWNER] == "a"
-    (busy,) = placed_nodes(cluster(TO_B, driver_pod()), BOTH)
-    assert busy is TO_B
+    busy, moved = placed_nodes(cluster(TO_B, driver_pod()), BOTH)
+    assert (busy, moved.labels[names.DRIVER_OWNER]) == (TO_B, "b"), "where it is to go has to be made before it goes there"
     assert placed_nodes(cluster(fresh), None) == [fresh]

@@ -23,18 +23,20 @@ from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PolicyView
-from gpuward.operands.changes import Prepared, changes, prepare
+from gpuward.operands.changes import Prepared, changes, is_applied, prepare
 from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver_kernels import left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
+from gpuward.operands.nvidiadriver_status import NOT_FOLLOWED
 from gpuward.operands.render import render
-from gpuward.operands.rollout import rollout_of
+from gpuward.operands.rollout import held_up, rollout_of
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged
 from gpuward.ports import Outcome
 
 IGNORED = "ignored"
 DRIVERS = "NVIDIADriver"
+DRIVER_STATE = "state-driver"
 
 
 class Reconciliation(msgspec.Struct, frozen=True):
@@ -81,6 +83,7 @@ class ClusterPolicyController:
         ignored = [action for view in others if (action := _ignore(view)) is not None]
         if active.valid is None:
             verdict = invalid(active.problems)
+            self._hold_up("InvalidPolicy", "the ClusterPolicy is invalid")
             actions = [*ignored, *self._statuses.write(active.view, verdict, snapshot.namespace, now)]
             return Reconciliation(actions, self._statuses.wake_at, verdict)
         if not self._surroundings.known_for(active.view) or awaits_labels(snapshot):
@@ -94,6 +97,7 @@ class ClusterPolicyController:
             return Reconciliation(actions, self._statuses.wake_at, verdict)
         waiting = waiting_states(states, snapshot)
         verdict = _judge(active.valid, states, waiting, snapshot, facts)
+        self._hold_up("DriverNotApplied", _not_applied(active.valid, states, prepared, snapshot))
         actions = [
             *ignored,
             *_remember(active),
@@ -102,6 +106,10 @@ class ClusterPolicyController:
             *self._statuses.write(active.view, verdict, snapshot.namespace, now),
         ]
         return Reconciliation(actions, self._statuses.wake_at, verdict, waiting)
+
+    def _hold_up(self, reason: str, why: str) -> None:
+        if self._statuses.rollout is not None:
+            self._statuses.rollout = held_up(self._statuses.rollout, reason, why)
 
     def report(self, snapshot: Snapshot, decision: Reconciliation, outcomes: Sequence[Outcome]) -> None:
         """Log each write and each change of the verdict; set the metrics."""
@@ -142,6 +150,27 @@ class ClusterPolicyController:
             states = render(active.policy, facts, self._images)
             self._rendered = (key, states, prepare(states, active.view.ref))
         return self._rendered[1:]
+
+
+def _not_applied(
+    policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], snapshot: Snapshot
+) -> str:
+    """Say why drivers are not even on the way to what people ask for, if they are not: nodes know the DaemonSets alone."""
+    if policy.spec.driver.is_left_to_nvidia_drivers:
+        troubled = ((view.name, _error(view)) for view in snapshot.drivers if not view.deleting)
+        return next((f"NVIDIADriver {name} is not followed: {why}" for name, why in troubled if why), "")
+    error = next((state.error for state in states if state.name == DRIVER_STATE and state.error is not None), None)
+    if error is not None:
+        return f"{DRIVER_STATE} cannot be brought about: {error}"
+    wanted = (obj for one in prepared if one.state == DRIVER_STATE for obj in one.objects if obj.key[0] == "DaemonSet")
+    return next((f"DaemonSet {obj.ref.name} is not applied yet" for obj in wanted if not is_applied(obj, snapshot)), "")
+
+
+def _error(view: PolicyView) -> str:
+    """Return why an NVIDIADriver is not followed, as its status says."""
+    conditions = (view.body.get("status") or {}).get("conditions") or ()
+    found = (one for one in conditions if one.get("type") == "Error" and one.get("status") == "True")
+    return next((str(one.get("message")) for one in found if one.get("reason") in NOT_FOLLOWED), "")
 
 
 def _ignore(view: PolicyView) -> Action | None:

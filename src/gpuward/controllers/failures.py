@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
-from gpuward.model.actions import Action, EvictPod
+from gpuward.model.actions import Action, ApplyObject, DeleteObject, DeletePod, EvictPod, PatchNode
 from gpuward.ports import Outcome
 
 FIRST_RETRY: Final = 0.5
@@ -15,6 +16,14 @@ FIRST_RETRY: Final = 0.5
 LAST_RETRY: Final = 30.0
 _DOUBLINGS: Final = 10
 """More than it takes to get to LAST_RETRY; what fails for a day would overflow the power."""
+
+
+WINDOW: Final = 60.0
+"""Seconds in which writes of one lane are counted."""
+MOST_WRITES: Final = 30
+"""Writes of one lane in that time: more of them mean that somebody else keeps undoing them."""
+_COUNTED: Final = (ApplyObject, DeleteObject, DeletePod, PatchNode)
+UNDONE: Final = "it was written {count} times within a minute: somebody else, or another setting, keeps changing it back"
 
 
 def retry_after(failures: int) -> float:
@@ -37,6 +46,8 @@ class Failures:
 
     def __init__(self) -> None:
         self._lanes: dict[str, _Trouble] = {}
+        self._written: dict[str, deque[float]] = {}
+        """When each lane was written to lately."""
 
     def due(self, actions: Iterable[Action], now: float) -> list[Action]:
         """Return the actions whose lanes do not rest; forget old troubles that nobody tries to mend any more.
@@ -65,6 +76,23 @@ class Failures:
             if outcome.error not in told:
                 told.add(outcome.error)
                 news.append(outcome)
+        return [*news, *self._repeated(outcomes, now)]
+
+    def _repeated(self, outcomes: Sequence[Outcome], now: float) -> list[Outcome]:
+        """Let lanes rest that are written to again and again; return what is new about that."""
+        for lane in [lane for lane, times in self._written.items() if not now - WINDOW < times[-1] <= now]:
+            del self._written[lane]
+        news = []
+        for outcome in outcomes:
+            if outcome.error or outcome.dropped or outcome.idle or not isinstance(outcome.action, _COUNTED):
+                continue
+            lane = outcome.action.lane
+            times = self._written.setdefault(lane, deque(maxlen=MOST_WRITES))
+            times.append(now)
+            if len(times) == MOST_WRITES and now - times[0] < WINDOW and lane not in self._lanes:
+                error = UNDONE.format(count=MOST_WRITES)
+                self._lanes[lane] = _Trouble(1, now + LAST_RETRY, error)
+                news.append(msgspec.structs.replace(outcome, error=error))
         return news
 
     def retry_at(self, now: float) -> float | None:

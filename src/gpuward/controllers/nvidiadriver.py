@@ -89,9 +89,8 @@ class NVIDIADriverController:
             return Driving()
         found = {each.view.name: verdict for each in drivers.active if (verdict := _refusal(each, drivers)) is not None}
         able = [each for each in drivers.active if each.view.name not in found and self._surroundings.known_for(each.view)]
-        settled = [each for each in able if each.view.name not in drivers.moving]
         nodes = placed_nodes(snapshot, drivers.placing)
-        rendered = {each.view.name: self._render(each, drivers, snapshot, nodes) for each in settled}
+        rendered = {each.view.name: self._render(each, drivers, snapshot, nodes) for each in able}
         waiting: dict[str, str] = {}
         for name, made in rendered.items():
             waits = waiting_states([made.state], snapshot)
@@ -146,10 +145,23 @@ class NVIDIADriverController:
         prepared = [*probe, *(one for made in rendered.values() for one in made.prepared)]
         actions = [action for each in drivers.active for action in _remember(each)]
         actions += changes(prepared, snapshot)
+        actions += _ownerless(snapshot)
         for each in drivers.active:
             if each.view.name in rendered and rendered[each.view.name].state.error is None:
                 actions += _stale(each, rendered[each.view.name], snapshot, nodes)
         return actions
+
+
+def _ownerless(snapshot: Snapshot) -> list[Action]:
+    """Delete the driver DaemonSets that an NVIDIADriver left behind, without their pods, which are replaced node by node.
+
+    They select their nodes by the NVIDIADriver's name. Nobody changes them any more, and no other DaemonSet gets to these nodes.
+    """
+    return [
+        DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")
+        for ds in snapshot.daemonsets
+        if ds.namespace == snapshot.namespace and ds.owner is None and not ds.deleting and names.DRIVER_OWNER in ds.node_selector
+    ]
 
 
 def _refusal(each: ActiveDriver, drivers: Drivers) -> Verdict | None:

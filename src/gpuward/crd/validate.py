@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpuward.crd import rules
 from gpuward.crd.conversion import CLUSTER_POLICY_FIELD, NVIDIA_DRIVER_FIELD, upgrade_problems
 from gpuward.errors import PolicyError
-from gpuward.names import DRIVER_OWNER
+from gpuward.names import DEPLOY_PREFIX, DRIVER_OWNER, OWN_PREFIX, UPGRADE_STATE
 
 if TYPE_CHECKING:
     from gpuward.crd.clusterpolicy import ClusterPolicy, ClusterPolicySpec
@@ -27,6 +27,8 @@ _TRAFFIC_POLICIES: Final = ("Cluster", "Local")
 _VERSION: Final = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(-[0-9A-Za-z.-]+)?(?:\+.*)?")
 _GDS_NEEDS_OPEN_MODULES: Final = (2, 17, 5)
 """First GPUDirect Storage version that works with open kernel modules only, by gpu-operator 26.7."""
+OPERATOR_LABELS: Final = frozenset({DRIVER_OWNER, UPGRADE_STATE})
+"""Labels that follow from whose a node is: whoever was chosen by them would come and go with them."""
 _LONGEST_LABEL: Final = 63
 _NO_SIDECAR: Final = "turn it off, or usePrecompiled: its module has to be built on the node"
 
@@ -157,8 +159,9 @@ def _driver_nodes(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:
     if spec.default and spec.node_selector:
         fix = "leave it out: the default driver is for the nodes that no other NVIDIADriver selects"
         yield PolicyError("spec.nodeSelector", spec.node_selector, fix)
-    if DRIVER_OWNER in spec.node_selector:
-        yield PolicyError("spec.nodeSelector", DRIVER_OWNER, "use another label: the operator itself sets this one")
+    for key in spec.node_selector:
+        if key in OPERATOR_LABELS or key.startswith((DEPLOY_PREFIX, OWN_PREFIX)):
+            yield PolicyError("spec.nodeSelector", key, "use another label: the operator itself sets this one")
 
 
 def _driver_pods(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:

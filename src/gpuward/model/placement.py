@@ -19,6 +19,7 @@ from gpuward.model.views import NodeView, PodView
 MAJOR_ONLY = ("ol", "rhel", "rocky")
 """Systems whose driver images are built for a major version."""
 LONGEST_LABEL = 63
+_PLACED_BY = frozenset({names.DRIVER_OWNER, names.DRIVER_OS, names.DRIVER_KERNEL})
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -119,6 +120,8 @@ class Placements:
         # The pods of a DaemonSet that is being deleted go or stay whatever labels say.
         self.selectors = {ds.uid: {} if ds.deleting else ds.node_selector for ds in snapshot.daemonsets
                           if ds.namespace == snapshot.namespace}
+        self._serving = [ds.node_selector for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and not ds.deleting
+                         and not ds.node_selector.keys().isdisjoint(_PLACED_BY)]
 
     def free(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
         """Return the change of the labels by which a node is placed, if no driver goes by it; `labels` are as they will be."""
@@ -132,7 +135,21 @@ class Placements:
             return None
         wanted = placement_of(after(node.labels, change))
         claim = self.placing.claim(wanted.owner) if self.placing is not None else None
-        return wanted if claim is None or claim.able else None
+        able = claim is None or claim.able
+        return wanted if able and self._is_served(after(node.labels, change), wanted) else None
+
+    def to_be(self, node: NodeView, pods: Iterable[PodView]) -> tuple[NodeView, ...]:
+        """Return a node as it will be once its labels say what they can say at once, and as it will be after a move."""
+        if not node.gpu_present or not (change := self._change(node, node.labels)):
+            return (node,)
+        moved = msgspec.structs.replace(node, labels=after(node.labels, change))
+        return (node, moved) if self._tears(node, node.labels, change, pods) else (moved,)
+
+    def _is_served(self, labels: Mapping[str, str], wanted: Placement) -> bool:
+        """Tell whether a DaemonSet waits for a node with these labels: none is moved to where it would get no driver."""
+        if self.placing is not None and self.placing.claims is not None and not wanted.owner:
+            return True
+        return any(selector.items() <= labels.items() for selector in self._serving)
 
     def _change(self, node: NodeView, labels: Mapping[str, str]) -> dict[str, str | None]:
         if self.placing is None:
@@ -145,11 +162,11 @@ class Placements:
     ) -> bool:
         """Tell whether a driver pod that lives would be deleted.
 
-        Not where its NVIDIADriver is gone, which takes it away in any case; and one that is not ready is no loss where the
-        machine runs the wanted kernel and not the one that the pod's driver was built for, as after a new kernel was booted.
+        One that is not ready is no loss where the machine runs the wanted kernel and not the one that the pod's driver was built
+        for, as after a new kernel was booted.
         """
-        owner, kernel = placement_of(labels).owner, change.get(names.DRIVER_KERNEL)
-        if self.placing is None or (self.placing.claims is not None and owner and not self.placing.claim(owner)):
+        kernel = change.get(names.DRIVER_KERNEL)
+        if self.placing is None:
             return False
         rebooted = bool(kernel) and kernel == node.kernel and names.DRIVER_KERNEL in labels
         living = (pod for pod in pods if not (pod.deleting or pod.finished) and is_driver_pod(pod, self._namespace))
@@ -169,13 +186,8 @@ def after(labels: Mapping[str, str], change: Mapping[str, str | None]) -> dict[s
 
 
 def placed_nodes(snapshot: Snapshot, placing: Placing | None) -> list[NodeView]:
-    """Return the nodes as they will be once those are placed that can be at once: what is made for nodes is made for that."""
+    """Return the nodes as they will be, one that is to be moved as it is now, too: what is made for nodes is made for that."""
     if placing is None:
         return list(snapshot.nodes.values())
     placements = Placements(snapshot, placing)
-    return [_placed(node, placements.free(node, node.labels, snapshot.pods.get(node.name, ())) if node.gpu_present else {})
-            for node in snapshot.nodes.values()]
-
-
-def _placed(node: NodeView, change: Mapping[str, str | None]) -> NodeView:
-    return msgspec.structs.replace(node, labels=after(node.labels, change)) if change else node
+    return [view for node in snapshot.nodes.values() for view in placements.to_be(node, snapshot.pods.get(node.name, ()))]

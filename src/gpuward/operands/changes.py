@@ -78,6 +78,12 @@ def changes(states: Iterable[Prepared], snapshot: Snapshot) -> tuple[Action, ...
     return tuple(actions)
 
 
+def is_applied(wanted: Wanted, snapshot: Snapshot) -> bool:
+    """Tell whether an object is there as it is wanted."""
+    have = snapshot.owned.get(wanted.key)
+    return have is not None and have.applied_hash == wanted.digest
+
+
 def is_missing(key: Key, snapshot: Snapshot) -> bool:
     """Tell whether an object is not there, or not for long. One of a kind that is not known now is where it was made last."""
     have = snapshot.owned.get(key)

@@ -11,6 +11,8 @@ from gpuward.errors import PolicyError
 from gpuward.operands.status import Verdict, missing
 
 NOT_READY: Final = "notReady"
+NOT_FOLLOWED: Final = frozenset({"ReconcileFailed", "ConflictingNodeSelector"})
+"""Reasons of one that cannot be followed as it is."""
 DISABLED: Final = Verdict("disabled", "Reconciled", "useNvidiaDriverCRD is not enabled in ClusterPolicy", ready=False)
 READY: Final = Verdict("ready", "Reconciled", "All resources have been successfully reconciled", ready=True)
 WAITING: Final = Verdict(NOT_READY, "DriverNotReady", "Waiting for driver pod to be ready", ready=False)

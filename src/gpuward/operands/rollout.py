@@ -55,6 +55,11 @@ def rollout_of(plan: Plan) -> Rollout:
     return Rollout("True" if reason == "UpToDate" else "False", reason, _message(plan))
 
 
+def held_up(rollout: Rollout, reason: str, why: str) -> Rollout:
+    """Return the condition where nodes are not even upgraded to the driver that people ask for; without a reason it stays."""
+    return Rollout("False", reason, f"{rollout.message}; {why}") if why and rollout.status == "True" else rollout
+
+
 def progress(counts: Counts) -> str:
     """Say how many nodes have the driver that they should have, and where the others stand."""
     rest = counts.total - counts.up_to_date - counts.in_progress - counts.pending - counts.failed

@@ -157,8 +157,9 @@ def _held_by_the_fleet(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy, *, 
 
 
 def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
-    move = msgspec.structs.replace(admission(path.node), driver=policy.driver)
-    return walk(take(path, move, now), policy, now)
+    # A node that is tried again still counts where it came from.
+    origin = path.node.record.driver if path.node.record.failure is not None else ""
+    return walk(take(path, msgspec.structs.replace(admission(path.node), driver=origin or policy.driver), now), policy, now)
 
 
 def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:

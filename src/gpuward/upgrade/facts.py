@@ -93,6 +93,11 @@ class NodeFacts(msgspec.Struct, frozen=True):
         return self.driver is not None and self.driver.ready and not self.driver.deleting
 
     @property
+    def serves(self) -> bool:
+        """Tell whether a driver is loaded: pods that use GPUs run on one, though the driver pod may be another and not ready."""
+        return self.loaded or not self.leaving.empty
+
+    @property
     def up_to_date(self) -> bool:
         """Tell whether the target driver is loaded and validated. A validator pod that stood beside another driver pod when the
         node was done has not seen one that came since.
@@ -231,11 +236,6 @@ class NodeFacts(msgspec.Struct, frozen=True):
                 return reached is State.FAILED
             return failure.state not in UNDISTURBED or not self.untouched
         return reached in IN_PROGRESS and reached not in UNDISTURBED
-
-    @property
-    def is_remembered(self) -> bool:
-        """Tell whether all that is kept of a node is that it left the fleet before its driver was validated."""
-        return left_unvalidated(self.record)
 
     @property
     def interrupted(self) -> bool:

@@ -6,7 +6,7 @@ from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner
 from gpuward.model.states import State
-from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.step import Move, Step, step
 
 
@@ -29,7 +29,7 @@ def release(node: NodeFacts) -> Move | None:
     """
     if not node.left or node.state in (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED):
         return None
-    if node.state is State.UNKNOWN and (node.node.record is None or node.is_remembered):
+    if node.state is State.UNKNOWN and (node.node.record is None or left_unvalidated(node.record)):
         return None
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)

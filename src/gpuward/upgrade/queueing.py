@@ -9,20 +9,24 @@ from gpuward.model.states import State
 from gpuward.upgrade.emptying import cordon_annotations, cordon_owner
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import leftovers
+from gpuward.upgrade.resting import unfinished
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 
 
 @step(State.UPGRADE_REQUIRED)
 def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Send a node back whose driver is in step again: the target was rolled back before its turn came, or somebody replaced the
-    driver pod and the new driver is loaded.
+    driver pod and the new driver is loaded. One whose old driver pod is not ready waits for that, disturbed by nobody.
 
     Not one whose new driver pod does not get ready, as under a GPU pod, which has to leave first. Nor one that failed and got
     another driver pod since: that driver has to be validated.
     """
-    if node.in_step and not node.needed and not node.interrupted and not _is_stuck(node):
+    if not node.in_step or node.needed or node.interrupted or _is_stuck(node):
+        return Rest()
+    if node.driver_ready:
         return Move(State.DONE, annotations=leftovers(node))
-    return Rest()
+    hold = unfinished(node)
+    return Rest() if hold is None else Wait(hold)
 
 
 def _is_stuck(node: NodeFacts) -> bool:

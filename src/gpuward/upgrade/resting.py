@@ -7,7 +7,7 @@ from gpuward.model.plan import Hold, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Failure
 from gpuward.model.states import State
-from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.finishing import leftovers
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.waits import driver_starting, unconfirmed
@@ -26,7 +26,7 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.UPGRADE_REQUIRED, forced=node.requested or node.interrupted)
     if not node.target and node.driver is not None and not node.driver.orphan:
         return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since))
-    if node.state is State.UNKNOWN and node.driver is not None and (node.up_to_date or not node.is_remembered):
+    if node.state is State.UNKNOWN and node.driver is not None and (node.up_to_date or not left_unvalidated(node.record)):
         return Move(State.DONE, annotations=leftovers(node))
     hold = unfinished(node)
     if hold is not None:

@@ -127,6 +127,8 @@ class Standing(msgspec.Struct, frozen=True):
 
     name: str
     counts: bool = True
+    elsewhere: bool = False
+    """Whether it is one of another policy's nodes by now, and in the total of that one."""
     in_progress: bool = False
     unavailable: bool = False
     failed: bool = False
@@ -144,7 +146,7 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
     return Standing(
         name,
         in_progress=in_progress,
-        unavailable=in_progress or not before.node.ready or not before.loaded or any(node.unschedulable for node in sides),
+        unavailable=in_progress or not before.node.ready or not before.serves or any(node.unschedulable for node in sides),
         failed=any(_failed(node, policy.rollout.resumed_at) for node in sides),
         proven=before.target if before.up_to_date else "",
         trouble=_trouble(after),
@@ -175,10 +177,11 @@ def moved_away(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Standing]:
         record = node.record
         if record is None or record.driver != policy.driver or concerns(policy, node):
             continue
-        if (under_way := node.state in IN_PROGRESS) or node.state is State.FAILED:
+        if (under_way := node.state in IN_PROGRESS) or node.state in (State.FAILED, State.UPGRADE_REQUIRED):
             failure, target = record.failure, str(placement_of(node.labels))
             yield Standing(
                 node.name,
+                elsewhere=True,
                 in_progress=under_way,
                 unavailable=under_way or node.unschedulable or not node.ready,
                 failed=failure is not None and failure.at > policy.rollout.resumed_at,
@@ -192,7 +195,7 @@ def fleet_of(standings: Iterable[Standing], unsettled: frozenset[str], now: floa
     doubtful = unsettled & {node.name for node in known} if unsettled else unsettled
     in_progress = frozenset(node.name for node in known if node.in_progress) | doubtful
     return Fleet(
-        total=len(known),
+        total=sum(not node.elsewhere for node in known),
         in_progress=in_progress,
         unavailable=in_progress | {node.name for node in known if node.unavailable},
         now=now,
