@@ -9,7 +9,7 @@ from gpuward.cli.resume import resume_rollout
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.sim.faults import Fault, FaultKind
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 
 ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
 ALL = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
@@ -160,3 +160,29 @@ async def test_a_node_that_has_no_driver_pod_is_in_the_totals(stage: Stage) -> N
     assert (status, reason) == ("False", "DriversNotReady")
     assert message.startswith("1 of 2 nodes up to date")
     assert stage.hold("gpu-1") == "DriverPodMissing"
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_whoever_waits_for_the_condition_after_an_edit_meets_no_older_one(stage: Stage) -> None:
+    await stage.installed()
+    await stage.until(lambda: rollout(stage)[1] == "UpToDate")
+    await stage.upgrade_to(NEW)
+    while stage.drivers() != [NEW]:
+        found = next(one for one in stage.policy_status()["conditions"] if one["type"] == "DriverUpgrade")
+        edited = stage.get("clusterpolicies.nvidia.com", POLICY, "")["metadata"]["generation"]
+        assert found["status"] == "False" or found["observedGeneration"] < edited
+        await stage.rest(0.05)
+    await stage.until(lambda: rollout(stage)[0] == "True")
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_driver_that_is_not_in_its_daemon_set_is_nothing_to_be_up_to_date_with(stage: Stage) -> None:
+    await stage.installed()
+    await stage.until(lambda: rollout(stage)[1] == "UpToDate")
+    await stage.patch_policy("driver/certConfig", {"name": "not-there"})
+    await stage.upgrade_to(NEW)
+    await stage.rest(300)
+    assert stage.drivers() == [OLD]
+    status, reason, message = rollout(stage)
+    assert (status, reason) == ("False", "DriverNotApplied")
+    assert "not-there" in message

@@ -33,6 +33,7 @@ from gpuward.operands.rollout import held_up, rollout_of
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged
 from gpuward.ports import Outcome
+from gpuward.upgrade.unmanaged import driver_daemonsets
 
 IGNORED = "ignored"
 DRIVERS = "NVIDIADriver"
@@ -79,6 +80,8 @@ class ClusterPolicyController:
         active = self._reader.read(snapshot)
         if active.view is None:
             return Reconciliation()
+        if self._statuses.rollout is not None:
+            self._statuses.rollout = msgspec.structs.replace(self._statuses.rollout, generation=active.view.generation)
         others = [view for view in snapshot.policies if not view.deleting and view.uid != active.view.uid]
         ignored = [action for view in others if (action := _ignore(view)) is not None]
         if active.valid is None:
@@ -163,7 +166,11 @@ def _not_applied(
     if error is not None:
         return f"{DRIVER_STATE} cannot be brought about: {error}"
     wanted = (obj for one in prepared if one.state == DRIVER_STATE for obj in one.objects if obj.key[0] == "DaemonSet")
-    return next((f"DaemonSet {obj.ref.name} is not applied yet" for obj in wanted if not is_applied(obj, snapshot)), "")
+    pending = next((obj.ref.name for obj in wanted if not is_applied(obj, snapshot)), "")
+    if pending:
+        return f"DaemonSet {pending} is not applied yet"
+    unseen = next((ds.name for ds in driver_daemonsets(snapshot) if not ds.settled), "")
+    return f"DaemonSet {unseen} is not taken up by its controller yet" if unseen else ""
 
 
 def _error(view: PolicyView) -> str:

@@ -25,6 +25,8 @@ class Rollout(msgspec.Struct, frozen=True):
     status: str
     reason: str
     message: str
+    generation: int = 0
+    """Of the policy that it is about: whoever waits for the condition after an edit must not meet an older one."""
 
 
 def rollout_of(plan: Plan) -> Rollout:
@@ -57,7 +59,9 @@ def rollout_of(plan: Plan) -> Rollout:
 
 def held_up(rollout: Rollout, reason: str, why: str) -> Rollout:
     """Return the condition where nodes are not even upgraded to the driver that people ask for; without a reason it stays."""
-    return Rollout("False", reason, f"{rollout.message}; {why}") if why and rollout.status == "True" else rollout
+    if not why or rollout.status != "True":
+        return rollout
+    return msgspec.structs.replace(rollout, status="False", reason=reason, message=f"{rollout.message}; {why}")
 
 
 def progress(counts: Counts) -> str:

@@ -72,7 +72,8 @@ def differs_in_words_only(wanted: Mapping[str, Any], current: Mapping[str, Any])
     """Tell whether a status says the same as the current one but for its messages: those change often during a rollout."""
 
     def bare(status: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        return [tuple(one.get(key) for key in ("type", "status", "reason")) for one in status.get("conditions") or ()]
+        keys = ("type", "status", "reason", "observedGeneration")
+        return [tuple(one.get(key) for key in keys) for one in status.get("conditions") or ()]
 
     return wanted["state"] == current.get("state") and bare(wanted) == bare(current)
 
@@ -93,7 +94,9 @@ def status_of(
         _condition("Error", other if verdict.ready else holding, before.get("Error"), now),
     ]
     if rollout is not None:
-        conditions.append(_condition(ROLLOUT, msgspec.structs.asdict(rollout), before.get(ROLLOUT), now))
+        content = {"status": rollout.status, "reason": rollout.reason, "message": rollout.message}
+        seen = {"observedGeneration": rollout.generation} if rollout.generation else {}
+        conditions.append(_condition(ROLLOUT, content, before.get(ROLLOUT), now) | seen)
     elif ROLLOUT in before:
         conditions.append(dict(before[ROLLOUT]))
     wanted = {"state": verdict.state, **({"namespace": namespace} if namespace else {}), "conditions": conditions}

@@ -17,8 +17,7 @@ from gpuward.upgrade.leaving import Leaving
 RESTARTS_TOLERATED = 10
 """NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
 
-
-_ON_ITS_WAY = frozenset({"", "PodInitializing", "ContainerCreating"})
+_ON_ITS_WAY = frozenset({"", "PodInitializing", "ContainerCreating", "Unschedulable"})
 """What a container that waits says while nothing is wrong."""
 
 _DIGITS = 15
@@ -95,7 +94,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
     @property
     def serves(self) -> bool:
         """Tell whether a driver is loaded: pods that use GPUs run on one, though the driver pod may be another and not ready."""
-        return self.loaded or not self.leaving.empty
+        users = (*self.leaving.pods, *(blocked.pod for blocked in self.leaving.blocked))
+        return self.loaded or any(pod.ready for pod in users)
 
     @property
     def up_to_date(self) -> bool:

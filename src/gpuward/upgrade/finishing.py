@@ -54,8 +54,11 @@ def _removal(node: NodeFacts, *keys: str) -> dict[str, str | None]:
 
 @step(State.UNCORDON_REQUIRED)
 def uncordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
-    """Lift our own cordon, and no other; a node that somebody put here by hand is validated first."""
-    if node.record.forced and not node.validated:
+    """Lift our own cordon, and no other; a node that somebody put here by hand is validated first, and one that lost its new
+    driver since.
+    """
+    lost = not node.driver_ready and not node.untouched and node.driver is not None
+    if lost or (node.record.forced and not node.validated):
         return Move(State.VALIDATION_REQUIRED, annotations={names.VALIDATION_SINCE: str(int(now))})
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     return Move(State.DONE, uncordon=ours, annotations=_removal(node, names.INITIALLY_UNSCHEDULABLE))
