@@ -358,3 +358,9 @@ def test_whatever_is_said_to_help_does(snapshot: Snapshot, rules: UpgradePolicy)
             after = decide(remedy.after.snapshot, remedy.after.policy, NOW).nodes[name]
             assert after.hold != hold
             assert after.state is not State.FAILED or before.nodes[name].state is State.FAILED
+
+
+def test_a_name_from_a_strangers_recording_cannot_end_the_command_that_it_stands_in() -> None:
+    hostile = node("n0; rm -rf /", State.UPGRADE_REQUIRED, labels={names.UPGRADE_SKIP: "true"})
+    (skip,) = [remedy for remedy in remedies(cluster([hostile], [driver_pod(hostile.name)]), policy(), NOW, hostile.name)]
+    assert skip.commands == (f"kubectl label node 'n0; rm -rf /' {names.UPGRADE_SKIP}-",)

@@ -45,7 +45,7 @@ class Machines:
         self._loaded: dict[str, list[tuple[int, str]]] = {}
         """From which version on which driver was loaded on a node, by the digest of its configuration."""
         self._serving: dict[str, list[tuple[int, bool]]] = {}
-        """From which version on a node served, or not: its driver pod was ready and stayed, or users had its loaded driver open."""
+        """From which version on a node served, or not: its driver pod was ready and stayed, or users had its driver open."""
         self._untrue: dict[tuple[str, str], float] = {}
 
     def machine(self, node: str) -> Machine | None:
@@ -68,7 +68,6 @@ class Machines:
         if not loaded or loaded[-1][1] != digest:
             loaded.append((version, digest))
         ready = any(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self._world.driver_pods(node))
-        machine = self.machine(node)
         serves = ready or (machine is not None and bool(machine.driver) and bool(users_of(machine)))
         seen = self._serving.setdefault(node, [])
         if not seen or seen[-1][1] != serves:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from shlex import quote
 
 import msgspec
 
@@ -51,7 +52,7 @@ class Dial(msgspec.Struct, frozen=True):
 
 def label_node(node: NodeView, key: str, value: str | None, do: str) -> Fix:
     """Return the fix that sets a node's label, or removes it."""
-    command = f"kubectl label node {node.name} " + (f"{key}-" if value is None else f"{key}={value} --overwrite")
+    command = f"kubectl label node {quote(node.name)} " + (f"{key}-" if value is None else f"{key}={value} --overwrite")
     return Fix(do, partial(_edit, name=node.name, labels={key: value}), command)
 
 
@@ -63,13 +64,13 @@ def start_anew(node: NodeView, do: str) -> Fix:
 def request_upgrade(node: NodeView, do: str) -> Fix:
     """Return the fix that asks for an upgrade by annotation."""
     change = partial(_edit, name=node.name, annotations={names.UPGRADE_REQUESTED: "true"})
-    return Fix(do, change, f"kubectl annotate node {node.name} {names.UPGRADE_REQUESTED}=true --overwrite")
+    return Fix(do, change, f"kubectl annotate node {quote(node.name)} {names.UPGRADE_REQUESTED}=true --overwrite")
 
 
 def uncordon(node: NodeView) -> Fix:
     """Return the fix that makes a node schedulable again."""
     change = partial(_edit, name=node.name, unschedulable=False)
-    return Fix(f"uncordon node {node.name}, if it may serve again", change, f"kubectl uncordon {node.name}")
+    return Fix(f"uncordon node {node.name}, if it may serve again", change, f"kubectl uncordon {quote(node.name)}")
 
 
 def repair(node: NodeView) -> Fix:
@@ -96,7 +97,7 @@ def _patched(old: Mapping[str, str], new: Mapping[str, str | None]) -> dict[str,
 def delete_pods(pods: Collection[PodView]) -> Fix:
     """Return the fix that deletes pods of one node for good."""
     listed = " and ".join(str(pod.ref) for pod in pods)
-    command = " && ".join(f"kubectl delete pod {pod.name} -n {pod.namespace}" for pod in pods)
+    command = " && ".join(f"kubectl delete pod {quote(pod.name)} -n {quote(pod.namespace)}" for pod in pods)
     return Fix(f"delete {'pods' if len(pods) > 1 else 'pod'} {listed}", partial(_without, gone=places(pods)), command)
 
 
@@ -143,7 +144,7 @@ def raise_budget(budget: BudgetView, first: Collection[PodView], allowed: int) -
     do = (f"let disruption budget {budget.ref} allow {allowed} disruption{'s' if allowed > 1 else ''}, not {budget.allowed} "
           "(raise its maxUnavailable, lower its minAvailable or run more replicas)")
     change = partial(_roomier, budget=budget, first=first, allowed=allowed)
-    return Fix(do, change, f"kubectl edit pdb {budget.name} -n {budget.namespace}")
+    return Fix(do, change, f"kubectl edit pdb {quote(budget.name)} -n {quote(budget.namespace)}")
 
 
 def _roomier(case: Case, budget: BudgetView, first: Collection[PodView], allowed: int) -> Case:
@@ -155,7 +156,7 @@ def _roomier(case: Case, budget: BudgetView, first: Collection[PodView], allowed
 
 def delete_budget(budget: BudgetView) -> Fix:
     """Return the fix that takes a budget away."""
-    command = f"kubectl delete pdb {budget.name} -n {budget.namespace}"
+    command = f"kubectl delete pdb {quote(budget.name)} -n {quote(budget.namespace)}"
     return Fix(f"delete disruption budget {budget.ref}", partial(_unbound, budget=budget), command)
 
 
@@ -171,10 +172,10 @@ def change_policy(case: Case, do: str, fields: Mapping[str, object], policy: Upg
     """Return the fix that sets fields of `upgradePolicy`, as they are spelt there."""
     if case.policy.driver:
         body: Mapping[str, object] = {"spec": {"upgradePolicy": fields}}
-        target = f"nvidiadriver {case.policy.driver}"
+        target = f"nvidiadriver {quote(case.policy.driver)}"
     else:
         body = {"spec": {"driver": {"upgradePolicy": fields}}}
-        target = f"clusterpolicy {case.snapshot.policies[0].name if case.snapshot.policies else DEFAULT_POLICY}"
+        target = f"clusterpolicy {quote(case.snapshot.policies[0].name if case.snapshot.policies else DEFAULT_POLICY)}"
     return Fix(do, partial(_under, before=case.policy, after=policy), f"kubectl patch {target} --type merge -p '{_json(body)}'")
 
 
@@ -208,7 +209,7 @@ def resume(case: Case, now: float) -> Fix:
     """Return the fix that forgives the failures so far."""
     rollout = replace(case.policy.rollout, resumed_at=now)
     change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
-    command = "gpuward resume" + (f" --driver {case.policy.driver}" if case.policy.driver else "")
+    command = "gpuward resume" + (f" --driver {quote(case.policy.driver)}" if case.policy.driver else "")
     return Fix("forgive the failures so far, once their cause is mended", change, command)
 
 
