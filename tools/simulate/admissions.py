@@ -171,7 +171,8 @@ def _others(change: NodeChange, terms: Sequence[Terms]) -> list[tuple[str, Sight
 
 def _is_out(name: str, sight: Sight, terms: Terms, world: World) -> bool:
     managed = world.has_driver_pod(name, terms.pods)
-    if managed and sight.wanted and world.watch.machines.is_without(name, terms.pods):
+    there = world.sandbox.store.find("nodes", None, name) is not None  # a node that is gone takes nothing away any more
+    if there and managed and sight.wanted and world.watch.machines.is_without(name, terms.pods):
         return True
     if sight.out is None or not sight.out.counts(terms.nodes):
         return False

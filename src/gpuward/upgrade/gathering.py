@@ -125,8 +125,12 @@ def concerns(policy: UpgradePolicy, node: NodeView) -> bool:
 
 
 def _is_expected(node: NodeView, policy: UpgradePolicy) -> bool:
-    """Tell whether the NVIDIADriver that owns a node will select it, although the DaemonSet for it may have yet to be made."""
-    return bool(policy.driver) and node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"
+    """Tell whether a node is to have a driver although the DaemonSet for it may have yet to be made: each NVIDIADriver, and each
+    kernel of precompiled drivers, has one of its own.
+    """
+    placing = policy.placing
+    by_kernel = placing is not None and placing.claims is None and placing.precompiled
+    return (bool(policy.driver) or by_kernel) and node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"
 
 
 def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
