@@ -117,10 +117,11 @@ def forbid(method: str, resource: str) -> Callable[[Request, Proceed], Answer | 
 
 @on_stage(gpu_nodes=2, upgrade=ONE, interfere=forbid("POST", "services"))
 async def test_a_kind_that_may_not_be_written_is_named_once_and_the_rest_works(stage: Stage) -> None:
-    await stage.installed()
+    await stage.until(lambda: stage.finished(OLD))
     await stage.upgrade_to(NEW)
     await stage.upgraded()
     await stage.rest(600)
+    assert "missing: Service gpu-operator/nvidia-dcgm-exporter" in stage.condition()["message"]
     told = [line for line in stage.warnings() if "forbidden" in str(line)]
     assert len(told) == 1, told
     assert told[0]["object"].startswith("Service/")

@@ -24,6 +24,7 @@ from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.judging import Memory
+from gpuward.upgrade.leaving import pods_to_leave
 from tests import build
 from tests.upgrade import world
 
@@ -206,8 +207,9 @@ class Watched:
         under_way = {name for name, node in managed.items() if node.state in IN_PROGRESS} - self.by_hand
         limit = self.policy.max_parallel_upgrades
         assert not limit or len(under_way) <= limit, f"{sorted(under_way)} are more than {limit}"
-        if patch.unschedulable and before.nodes[name].ready and _loaded(before, name):
-            out = {name for name, node in managed.items() if node.unschedulable or not (node.ready and _loaded(before, name))}
+        if patch.unschedulable and before.nodes[name].ready and _serves(before, self.policy, name):
+            serving = {name for name, node in managed.items() if node.ready and _serves(before, self.policy, name)}
+            out = {name for name, node in managed.items() if node.unschedulable or name not in serving}
             allowed = self.policy.max_unavailable.of(len(managed))
             assert len(out) <= allowed, f"{sorted(out)} are more than {allowed}"
         self.by_hand.discard(name)
@@ -306,10 +308,13 @@ def check_end(end: world.Rollout, foreign: set[str]) -> None:
             assert node.record is None or node.record.cordon is not CordonOwner.GPUWARD, f"{name} is thought to carry our cordon"
 
 
-def _loaded(snapshot: Snapshot, name: str) -> bool:
-    """Tell whether a node has a driver that serves, and that nothing is about to take away."""
-    drivers = [pod for pod in snapshot.pods.get(name, ()) if pod.labels.get("app") == names.DRIVER_APP and not pod.deleting]
-    return any(pod.ready and (pod.orphan or world.selected(snapshot, name)) for pod in drivers)
+def _serves(snapshot: Snapshot, policy: UpgradePolicy, name: str) -> bool:
+    """Tell whether a node has a driver that nothing is about to take away, or pods that run on its GPUs."""
+    pods = snapshot.pods.get(name, ())
+    drivers = [pod for pod in pods if pod.labels.get("app") == names.DRIVER_APP and not pod.deleting]
+    leaving = pods_to_leave(pods, policy, snapshot.namespace)
+    users = (*leaving.pods, *(blocked.pod for blocked in leaving.blocked))
+    return any(pod.ready and (pod.orphan or world.selected(snapshot, name)) for pod in drivers) or any(pod.ready for pod in users)
 
 
 def check_released(node: NodeView, foreign: bool) -> None:

@@ -78,6 +78,7 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
     "accounts-are-never-made-again": (
         (("gpuward.operands.changes", "_apply"), _without_new_accounts),),
     "queue-asks-for-the-pod-alone": (
+        (("gpuward.upgrade.queueing", "_is_loaded"), _always(True)),
         (("gpuward.upgrade.queueing", "_is_stuck"), _always(False)),),
     "owners-change-at-once": (
         (("gpuward.model.placement:Placements", "_tears"), _always(False)),),

@@ -23,10 +23,14 @@ def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """
     if not node.in_step or node.needed or node.interrupted or _is_stuck(node):
         return Rest()
-    if node.driver_ready:
+    if _is_loaded(node):
         return Move(State.DONE, annotations=leftovers(node))
     hold = unfinished(node)
     return Rest() if hold is None else Wait(hold)
+
+
+def _is_loaded(node: NodeFacts) -> bool:
+    return node.driver_ready
 
 
 def _is_stuck(node: NodeFacts) -> bool:
