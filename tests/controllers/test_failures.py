@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.controllers.failures import LAST_RETRY, Failures, retry_after
+from gpuward.controllers.failures import LAST_RETRY, MOST_WRITES, Failures, retry_after
 from gpuward.model.actions import Action, DeletePod, EvictPod
 from gpuward.model.views import Ref
 from gpuward.ports import Outcome
@@ -91,3 +91,27 @@ def test_a_time_that_has_passed_wakes_nobody() -> None:
     failures = Failures()
     failures.take([failed("a")], 1.0)
     assert failures.retry_at(1.5) is None
+
+
+def test_what_is_written_again_and_again_rests_and_that_is_told_once() -> None:
+    failures = Failures()
+    told = [news for second in range(MOST_WRITES) for news in failures.take([Outcome(action("a"))], 100.0 + second)]
+    assert [(one.action.lane, one.error.startswith("it was written 30 times within a minute")) for one in told] == [("a", True)]
+    last = 100.0 + MOST_WRITES - 1
+    both: list[Action] = [action("a"), action("b")]
+    assert failures.due(both, last + LAST_RETRY - 0.1) == [action("b")]
+    assert failures.due(both, last + LAST_RETRY) == both
+
+
+@pytest.mark.parametrize("outcome", [
+    Outcome(action("a"), idle=True), Outcome(action("a"), dropped=True), Outcome(EvictPod(POD, "a")),
+], ids=["nothing to write", "dropped", "an eviction, which has a back-off of its own"])
+def test_what_is_no_write_may_be_looked_at_as_often_as_one_likes(outcome: Outcome) -> None:
+    failures = Failures()
+    assert not any(failures.take([outcome], 100.0) for _ in range(3 * MOST_WRITES))
+    assert failures.due([action("a")], 100.0) == [action("a")]
+
+
+def test_a_lane_that_is_written_to_now_and_then_never_rests() -> None:
+    failures = Failures()
+    assert not any(failures.take([Outcome(action("a"))], 100.0 + 2.1 * write) for write in range(10 * MOST_WRITES))
