@@ -27,8 +27,8 @@ from gpuward.kube.client import JSON_PATCH, MERGE_PATCH, Client
 from gpuward.kube.config import from_files
 from gpuward.kube.resources import NAMESPACES, NODES, SERVICE_ACCOUNTS
 
-PATIENCE = 10.0
-"""Seconds for anything that a cluster does by itself, on a machine that is busy with other tests."""
+PATIENCE = 30.0
+"""Seconds for anything that a cluster does by itself (a namespace is emptied after 5), on a machine that is busy with other tests."""
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
