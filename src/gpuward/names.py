@@ -76,7 +76,7 @@ ADMISSIONS: Final = "gpuward.io/admissions"
 RESUMED_AT: Final = "gpuward.io/resumed-at"
 """On a ClusterPolicy or NVIDIADriver: failures up to this time (RFC 3339) no longer pause its rollout."""
 VALID_UPGRADE_POLICY: Final = "gpuward.io/valid-upgrade-policy"
-"""On a ClusterPolicy or NVIDIADriver: the last settings that could be followed, as JSON, see `gpuward.controllers.keeping`."""
+"""On a ClusterPolicy or NVIDIADriver: the last settings that could be followed, as JSON, see `gpuward.policy.kept`."""
 
 # Objects that gpuward owns.
 OWNER_KINDS: Final = ("ClusterPolicy", "NVIDIADriver")

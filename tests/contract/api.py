@@ -28,7 +28,7 @@ from gpuward.kube.config import from_files
 from gpuward.kube.resources import NAMESPACES, NODES, SERVICE_ACCOUNTS
 
 PATIENCE = 30.0
-"""Seconds for anything that a cluster does by itself (a namespace is emptied after 5), on a machine that is busy with other tests."""
+"""Seconds for anything that a cluster does by itself (a namespace is emptied after 5), on a machine that is busy."""
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

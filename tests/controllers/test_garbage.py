@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from gpuward import names
 from gpuward.cli.policyfile import default_policy
-from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.planning import Planner
-from gpuward.controllers.policies import PolicyReader
 from gpuward.labels.decide import decide_labels
 from gpuward.labels.policy import label_policy
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import _Stored
 from gpuward.model.states import State
 from gpuward.model.views import PolicyView
+from gpuward.policy.clusterpolicy import PolicyReader
+from gpuward.policy.nvidiadrivers import DriverReader
 from gpuward.upgrade.ledger import read_grants, stamp
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view

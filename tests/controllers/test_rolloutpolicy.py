@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from gpuward.controllers.policies import PolicyReader
 from gpuward.controllers.rolloutpolicy import RolloutPolicyController, Statuses
 from gpuward.model.actions import PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
-from tests.controllers.test_policies import view
-from tests.controllers.test_rollouts import rollout
+from gpuward.policy.clusterpolicy import PolicyReader
+from tests.policy.test_clusterpolicy import view
+from tests.policy.test_rolloutpolicy import rollout
 
 
 def decide(*rollouts: PolicyView, now: float = 0.0, **annotations: str) -> Statuses:

@@ -8,7 +8,7 @@ import pytest
 from gpuward.controllers.statuses import StatusWriter
 from gpuward.model.actions import PatchStatus
 from gpuward.operands.status import Verdict
-from tests.controllers.test_policies import view
+from tests.policy.test_clusterpolicy import view
 
 NOW = 10_000.0
 

@@ -8,16 +8,16 @@ import itertools
 import pytest
 import structlog
 
-from gpuward.controllers.drivers import DriverReader
-from gpuward.controllers.policies import PolicyReader
 from gpuward.controllers.surroundings import LOOK_AGAIN, Surroundings, Wanted
 from gpuward.kube.client import Client
 from gpuward.kube.transport import Response
 from gpuward.model.snapshot import Snapshot
+from gpuward.policy.clusterpolicy import PolicyReader
+from gpuward.policy.nvidiadrivers import DriverReader
 from gpuward.ports import Clock
 from gpuward.sandbox.timeloop import EPOCH, LoopClock, run_virtual
-from tests.controllers.test_policies import snapshot, view
 from tests.kube.scripted import Asked, ScriptedTransport
+from tests.policy.test_clusterpolicy import snapshot, view
 
 SEEN = snapshot(view())
 

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.metrics import Metrics
-from gpuward.controllers.policies import PolicyReader
 from gpuward.controllers.upgrade import UpgradeController
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
@@ -21,6 +19,8 @@ from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import Owner, PodView, Ref
+from gpuward.policy.clusterpolicy import PolicyReader
+from gpuward.policy.nvidiadrivers import DriverReader
 from gpuward.ports import Outcome
 from gpuward.sandbox.api import ApiServer
 from gpuward.sandbox.store import Store

@@ -90,7 +90,7 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.operands.driver_kernels:Variant", "selector"), _empty),
         (("gpuward.operands.driver_kernels", "_is_taken"), _always(False)),),
     "rollouts-go-on-without-a-policy": (
-        (("gpuward.controllers.policies", "_absent"), _always("")),),
+        (("gpuward.policy.clusterpolicy", "_absent"), _always("")),),
     "failures-are-laundered": (
         (("gpuward.upgrade.facts", "left_unvalidated"), _always(False)),
         (("gpuward.upgrade.gathering", "left_unvalidated"), _always(False)),),

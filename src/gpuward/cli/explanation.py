@@ -8,7 +8,6 @@ import msgspec
 
 from gpuward import names
 from gpuward.cli.look import Picture
-from gpuward.controllers.policies import ActivePolicy
 from gpuward.model.actions import PatchNode
 from gpuward.model.plan import NodeStatus, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
@@ -16,6 +15,7 @@ from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
+from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gathering import gather
 from gpuward.upgrade.leaving import Leaving

@@ -11,10 +11,8 @@ import msgspec
 
 from gpuward.cli.connect import WallClock, check_access
 from gpuward.cli.leader import Leader, find_leader
-from gpuward.controllers.drivers import DriverReader, Drivers
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.planning import Planner
-from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.errors import NotFound
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
@@ -23,6 +21,8 @@ from gpuward.model.plan import Hold, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State, parse_state
+from gpuward.policy.clusterpolicy import ActivePolicy, PolicyReader
+from gpuward.policy.nvidiadrivers import DriverReader, Drivers
 from gpuward.upgrade.gathering import gather
 
 _EMPTIED = frozenset({State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED})

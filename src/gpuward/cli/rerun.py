@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import msgspec
 
 from gpuward.cli.look import Picture
-from gpuward.controllers.drivers import ActiveDriver, Drivers
 from gpuward.controllers.planning import Planner
-from gpuward.controllers.policies import ActivePolicy
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode
 from gpuward.model.owners import Claim
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import parse_state
 from gpuward.model.views import PolicyView
+from gpuward.policy.clusterpolicy import ActivePolicy
+from gpuward.policy.nvidiadrivers import ActiveDriver, Drivers
 from gpuward.recorder.reading import Moment
 from gpuward.recording.digest import digest
 from gpuward.recording.frame import Recorded, Shown, recorded_actions, shown

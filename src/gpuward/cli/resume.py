@@ -11,13 +11,13 @@ import msgspec
 from gpuward import names
 from gpuward.cli.connect import WallClock, connected, connection_options
 from gpuward.cli.terminal import say
-from gpuward.controllers.rollouts import annotation, resumed_at
 from gpuward.errors import GpuwardError, InputError, NotFound, PolicyError
 from gpuward.kube import resources
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.resources import GVR
 from gpuward.model.record import format_time
 from gpuward.model.views import NodeView, PolicyView
+from gpuward.policy.rolloutpolicy import annotation, resumed_at
 from gpuward.wire.nodes import node_view
 from gpuward.wire.policies import policy_view
 

@@ -8,9 +8,7 @@ import msgspec
 import structlog
 
 from gpuward import names
-from gpuward.controllers.keeping import remember
 from gpuward.controllers.metrics import Metrics
-from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.controllers.statuses import StatusWriter, lacking, waiting_states
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.crd.clusterpolicy import ClusterPolicy
@@ -32,6 +30,8 @@ from gpuward.operands.render import render
 from gpuward.operands.rollout import held_up, rollout_of
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged
+from gpuward.policy.clusterpolicy import ActivePolicy, PolicyReader
+from gpuward.policy.kept import remember
 from gpuward.ports import Outcome
 from gpuward.upgrade.unmanaged import driver_daemonsets
 

@@ -7,12 +7,12 @@ from typing import Final
 
 import structlog
 
-from gpuward.controllers.drivers import DriverReader
 from gpuward.kube.cluster import Cluster
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.selectors import matches
 from gpuward.model.views import PodView
+from gpuward.policy.nvidiadrivers import DriverReader
 from gpuward.ports import Observer
 from gpuward.wire.pods import keep_pods
 

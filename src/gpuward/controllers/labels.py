@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import structlog
 
-from gpuward.controllers.drivers import DriverReader
 from gpuward.labels.decide import Labelling, decide_labels
 from gpuward.labels.discovery import Kept
 from gpuward.labels.policy import label_policy, remembered_policy
@@ -15,6 +14,7 @@ from gpuward.labels.settled import Settled
 from gpuward.model.actions import Action
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
+from gpuward.policy.nvidiadrivers import DriverReader
 from gpuward.ports import Outcome
 
 NAMED = 10

@@ -13,9 +13,6 @@ import structlog
 
 from gpuward import names
 from gpuward.controllers.clusterpolicy import awaits_labels
-from gpuward.controllers.drivers import ActiveDriver, DriverReader, Drivers
-from gpuward.controllers.keeping import KeptClaim, remember
-from gpuward.controllers.rollouts import annotation
 from gpuward.controllers.statuses import StatusWriter, lacking, waiting_states
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
@@ -31,6 +28,9 @@ from gpuward.operands.nvidiadriver import NAME, render_driver, startup_probe
 from gpuward.operands.nvidiadriver_pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict
+from gpuward.policy.kept import KeptClaim, remember
+from gpuward.policy.nvidiadrivers import ActiveDriver, DriverReader, Drivers
+from gpuward.policy.rolloutpolicy import annotation
 from gpuward.ports import Outcome
 
 KIND: Final = "NVIDIADriver"

@@ -13,14 +13,12 @@ import structlog
 
 from gpuward import names
 from gpuward.controllers.clusterpolicy import ClusterPolicyController
-from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.holds import HoldEvents
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.labels import LabelController
 from gpuward.controllers.loop import LEISURELY, Loop
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.nvidiadriver import NVIDIADriverController
-from gpuward.controllers.policies import PolicyReader
 from gpuward.controllers.rolloutpolicy import RolloutPolicyController
 from gpuward.controllers.surroundings import Surroundings
 from gpuward.controllers.upgrade import UpgradeController
@@ -39,6 +37,8 @@ from gpuward.kube.watcher import Watcher
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView, Ref
+from gpuward.policy.clusterpolicy import PolicyReader
+from gpuward.policy.nvidiadrivers import DriverReader
 from gpuward.ports import Clock
 from gpuward.upgrade.leaving import pods_to_leave
 from gpuward.upgrade.variable import heeds_variable, spares_default_runtime

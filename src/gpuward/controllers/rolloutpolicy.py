@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import structlog
 
-from gpuward.controllers.keeping import kept_problems
-from gpuward.controllers.policies import PolicyReader
-from gpuward.controllers.rollouts import ActiveRollout
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
+from gpuward.policy.clusterpolicy import PolicyReader
+from gpuward.policy.kept import kept_problems
+from gpuward.policy.rolloutpolicy import ActiveRollout
 from gpuward.ports import Outcome
 
 ACCEPTED = "Accepted"

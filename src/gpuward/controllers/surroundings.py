@@ -10,13 +10,13 @@ import msgspec
 import structlog
 
 from gpuward import errors
-from gpuward.controllers.drivers import DriverReader, Drivers
 from gpuward.controllers.failures import retry_after
 from gpuward.kube import resources
 from gpuward.kube.client import Client
 from gpuward.model.views import PolicyView
 from gpuward.operands.facts import referenced_config_maps, referenced_secrets
 from gpuward.operands.nvidiadriver import referenced
+from gpuward.policy.nvidiadrivers import DriverReader, Drivers
 from gpuward.ports import Clock, Observer
 
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")

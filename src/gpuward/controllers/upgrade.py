@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from gpuward.controllers.drivers import DriverReader
 from gpuward.controllers.interest import Interest
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.planning import Planner
@@ -18,6 +17,7 @@ from gpuward.model.plan import Plan, Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import PodView
+from gpuward.policy.nvidiadrivers import DriverReader
 from gpuward.ports import Outcome
 from gpuward.recorder.recorder import done
 from gpuward.recording.frame import Pass

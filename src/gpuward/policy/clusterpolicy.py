@@ -5,8 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from gpuward import names
-from gpuward.controllers.keeping import kept, kept_problems
-from gpuward.controllers.rollouts import ActiveRollout, RolloutReader, annotation, governed, resumed_at
 from gpuward.crd import decode, validate
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.crd.conversion import upgrade_policy
@@ -15,6 +13,8 @@ from gpuward.labels.policy import LabelSettings
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
+from gpuward.policy.kept import kept, kept_problems
+from gpuward.policy.rolloutpolicy import ActiveRollout, RolloutReader, annotation, governed, resumed_at
 
 _Typed = tuple[ClusterPolicy | None, tuple[PolicyError, ...]]
 """A policy, if it can be decoded, and what is wrong with it."""

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.controllers.keeping import remember
-from gpuward.controllers.policies import ActivePolicy, PolicyReader
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import FailureBudget, RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import PolicyView
-from tests.controllers.test_policies import view
+from gpuward.policy.clusterpolicy import ActivePolicy, PolicyReader
+from gpuward.policy.kept import remember
+from tests.policy.test_clusterpolicy import view
 
 
 def rollout(name: str = "default", generation: int = 1, **spec: Any) -> PolicyView:

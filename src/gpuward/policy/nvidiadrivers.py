@@ -7,9 +7,6 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuward import names
-from gpuward.controllers.keeping import Kept, kept, kept_problems
-from gpuward.controllers.policies import ActivePolicy, PolicyReader
-from gpuward.controllers.rollouts import ActiveRollout, annotation, governed, resumed_at
 from gpuward.crd import decode, validate
 from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
 from gpuward.crd.nvidiadriver import NVIDIADriver
@@ -19,6 +16,9 @@ from gpuward.model.placement import Placements, Placing
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PolicyView
+from gpuward.policy.clusterpolicy import ActivePolicy, PolicyReader
+from gpuward.policy.kept import Kept, kept, kept_problems
+from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
 
 _SELECTOR_FIELD = "spec.nodeSelector"
 

@@ -12,12 +12,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gpuward import names
-from gpuward.controllers.rollouts import annotation
 from gpuward.errors import PolicyError
 from gpuward.labels.policy import LabelSettings
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.selectors import is_label_key, is_label_value, is_selector
+from gpuward.policy.rolloutpolicy import annotation
 
 VERSION: Final = 2
 """The version that is written. One had the upgrade policy alone; what a later one adds is not read here."""

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.controllers.drivers import DriverReader, Drivers
-from gpuward.controllers.keeping import KeptClaim, remember
-from gpuward.controllers.policies import PolicyReader
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PolicyView
-from tests.controllers import test_policies as policies
+from gpuward.policy.clusterpolicy import PolicyReader
+from gpuward.policy.kept import KeptClaim, remember
+from gpuward.policy.nvidiadrivers import DriverReader, Drivers
+from tests.policy import test_clusterpolicy as policies
 
 LEFT = {"useNvidiaDriverCRD": True}
 UNOWNED = ("", False, True)

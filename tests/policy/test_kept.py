@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gpuward import names
-from gpuward.controllers.keeping import LONGEST, Kept, KeptClaim, kept, remember
 from gpuward.labels.policy import LabelSettings
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy, WaitForCompletion
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
+from gpuward.policy.kept import LONGEST, Kept, KeptClaim, kept, remember
 
 VALID = UpgradePolicy(
     auto_upgrade=True, max_parallel_upgrades=9, max_unavailable=MaxUnavailable(count=4), driver="a",

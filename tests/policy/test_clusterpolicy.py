@@ -8,11 +8,11 @@ import msgspec
 
 from gpuward import names
 from gpuward.cli.policyfile import default_policy
-from gpuward.controllers.keeping import remember
-from gpuward.controllers.policies import PolicyReader
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
+from gpuward.policy.clusterpolicy import PolicyReader
+from gpuward.policy.kept import remember
 
 
 def view(name: str = "p", generation: int = 1, annotations: dict[str, str] | None = None, **upgrade: Any) -> PolicyView:
