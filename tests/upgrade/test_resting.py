@@ -54,6 +54,13 @@ def test_a_driver_of_another_template_is_not_up_to_date() -> None:
     assert ask(node(state=State.DONE), driver_pod(), validator(), policy=policy(unavailable=0)).plan.counts.up_to_date == 0
 
 
+@pytest.mark.parametrize("state", REST)
+def test_an_older_driver_that_serves_is_not_said_to_start_while_upgrades_are_off(state: State) -> None:
+    answer = ask(node(state=state), driver_pod(), validator(), policy=PAUSED)
+    assert answer.reason is Reason.PAUSED
+    assert answer.plan.counts.up_to_date == 0
+
+
 def test_a_driver_that_fails_is_named_with_what_is_wrong_since_when_and_what_would_help() -> None:
     stuck = replace(DRIVER, ready=False, waiting="CrashLoopBackOff", restarts=7, turned=NOW - 300)
     snapshot = build.cluster([node(state=State.DONE)], [stuck, gpu_pod()])

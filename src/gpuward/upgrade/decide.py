@@ -12,9 +12,7 @@ from functools import partial
 
 import msgspec
 
-from gpuward import names
-from gpuward.model.actions import Action, PatchNode
-from gpuward.model.placement import placement_of
+from gpuward.model.actions import Action
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal, Snapshot
@@ -24,20 +22,15 @@ from gpuward.upgrade import emptying, finishing, queueing, replacing, resting  #
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import FLEET_GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of, moved_away
-from gpuward.upgrade.gathering import concerns
 from gpuward.upgrade.judging import Judged, Memory, held_on_error, undecided
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
+from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.queueing import Turn, admission
 from gpuward.upgrade.refused import overdue, refused, rests
-from gpuward.upgrade.resting import unfinished
 from gpuward.upgrade.standing_down import stand_down
-from gpuward.upgrade.walk import Path, begin, pause, remember, take, walk
+from gpuward.upgrade.walk import Path, begin, take, walk
 from gpuward.upgrade.writing import patch_of
 
-_GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
-"""Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
-
-_AT_REST = frozenset({State.UNKNOWN, State.DONE})
 _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
 """Reasons for which a node that waits is passed over."""
 
@@ -50,7 +43,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     With a memory, which changes nothing about the plan, nodes that did not change are not thought about again.
     """
     memory = memory or Memory()
-    step = _advance if policy.auto_upgrade else stand_down if policy.absent else _finish_only
+    step = _advance if policy.auto_upgrade else stand_down if policy.absent else finish_only
     granted = open_grants(snapshot, now)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: step(node, policy, now), granted)
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy))
@@ -61,7 +54,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
         goes_on = bool(admitted.started or admitted.held or fleet.in_progress)
         return _plan(nodes, admitted, policy, grant(snapshot, admitted.wanted, goes_on, now))
     admitted = _Admission(fleet, _withdrawn(nodes, snapshot, granted, now))
-    return _plan(nodes, admitted, policy, _labels_to_drop(snapshot, policy, nodes))
+    return _plan(nodes, admitted, policy, labels_to_drop(snapshot, policy, nodes))
 
 
 def _withdrawn(
@@ -160,49 +153,6 @@ def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
     # A node that is tried again still counts where it came from.
     origin = path.node.record.driver if path.node.record.failure is not None else ""
     return walk(take(path, msgspec.structs.replace(admission(path.node), driver=origin or policy.driver), now), policy, now)
-
-
-def _finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
-    """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
-    state = node.node.state
-    if node.left:
-        return walk(begin(node, now), policy, now)
-    if state not in IN_PROGRESS:
-        hold = unfinished(node) if state in _AT_REST else None
-        if node.moving is not None:
-            hold = Hold(Reason.MOVE_PAUSED, {"to": node.moving.told(placement_of(node.node.labels))}, node.record.since)
-        return msgspec.structs.replace(remember(node), hold=hold)
-    if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
-        path = walk(begin(node, now), policy, now, within=_GENTLE)
-        waits = path.hold is None and path.node.state in IN_PROGRESS
-        return msgspec.structs.replace(path, hold=Hold(Reason.PAUSED, {}, path.node.record.since)) if waits else path
-    return pause(node, Hold(Reason.PAUSED, {}, node.record.since), now)
-
-
-def _labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[Judged]) -> tuple[Action, ...]:
-    """Remove the state label, as documented, from every node that is not under way; our record of it stays.
-
-    NVIDIADrivers keep their drivers without a ClusterPolicy, so that there is something for the labels to tell.
-    """
-    if policy.absent and policy.driver:
-        return ()
-    moved = {node.before.node.name for node in nodes if node.path.entered}
-    return tuple(
-        PatchNode(
-            node.ref,
-            labels={names.UPGRADE_STATE: None},
-            expect_labels={names.UPGRADE_STATE: node.upgrade_label},
-            has_annotations=node.has_annotations,
-            why="automatic driver upgrades are off",
-        )
-        for name, node in sorted(snapshot.nodes.items())
-        if _droppable(node) and concerns(policy, node) and name not in snapshot.unsettled
-        and name not in moved
-    )
-
-
-def _droppable(node: NodeView) -> bool:
-    return names.UPGRADE_STATE in node.labels and node.state is not None and node.state not in IN_PROGRESS
 
 
 def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:

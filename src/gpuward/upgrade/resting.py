@@ -56,6 +56,11 @@ def unfinished(node: NodeFacts) -> Hold | None:
     return unconfirmed(node, stale, next(unready, driver.turned or driver.created))
 
 
+def is_outdated(node: NodeFacts) -> bool:
+    """Tell whether the driver serves, and is not the one that the node should have."""
+    return node.driver is not None and node.loaded and not (node.in_step or node.driver.orphan)
+
+
 @step(State.FAILED)
 def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Try again some times, ever later; and at once when the target changes, or a driver is ready that was not when it failed."""

@@ -1,0 +1,70 @@
+"""What becomes of nodes while `autoUpgrade` is false: who is under way may be validated and uncordoned, nobody is disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.actions import Action, PatchNode
+from gpuward.model.placement import placement_of
+from gpuward.model.plan import Hold, Reason
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import NodeView
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.gathering import concerns
+from gpuward.upgrade.judging import Judged
+from gpuward.upgrade.resting import is_outdated, unfinished
+from gpuward.upgrade.walk import Path, begin, pause, remember, walk
+
+_GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
+"""Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
+
+_AT_REST = frozenset({State.UNKNOWN, State.DONE})
+
+
+def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
+    """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
+    state, paused = node.node.state, Hold(Reason.PAUSED, {}, node.record.since)
+    if node.left:
+        return walk(begin(node, now), policy, now)
+    if state not in IN_PROGRESS:
+        hold = (paused if is_outdated(node) else unfinished(node)) if state in _AT_REST else None
+        if node.moving is not None:
+            hold = Hold(Reason.MOVE_PAUSED, {"to": node.moving.told(placement_of(node.node.labels))}, node.record.since)
+        return msgspec.structs.replace(remember(node), hold=hold)
+    if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
+        path = walk(begin(node, now), policy, now, within=_GENTLE)
+        if path.hold is None and path.node.state in IN_PROGRESS:
+            return msgspec.structs.replace(path, hold=Hold(Reason.PAUSED, {}, path.node.record.since))
+        return path
+    return pause(node, paused, now)
+
+
+def labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[Judged]) -> tuple[Action, ...]:
+    """Remove the state label, as documented, from every node that is not under way; our record of it stays.
+
+    NVIDIADrivers keep their drivers without a ClusterPolicy, so that there is something for the labels to tell.
+    """
+    if policy.absent and policy.driver:
+        return ()
+    moved = {node.before.node.name for node in nodes if node.path.entered}
+    return tuple(
+        PatchNode(
+            node.ref,
+            labels={names.UPGRADE_STATE: None},
+            expect_labels={names.UPGRADE_STATE: node.upgrade_label},
+            has_annotations=node.has_annotations,
+            why="automatic driver upgrades are off",
+        )
+        for name, node in sorted(snapshot.nodes.items())
+        if _droppable(node) and concerns(policy, node) and name not in snapshot.unsettled
+        and name not in moved
+    )
+
+
+def _droppable(node: NodeView) -> bool:
+    return names.UPGRADE_STATE in node.labels and node.state is not None and node.state not in IN_PROGRESS
