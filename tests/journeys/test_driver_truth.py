@@ -149,6 +149,28 @@ async def test_a_failure_is_not_forgotten_by_a_node_that_leaves_the_fleet_and_co
     await stage.until(lambda: stage.state("gpu-1") == State.DONE and rollout(stage)[1] == "UpToDate")
 
 
+@on_stage(gpu_nodes=2, upgrade=ALL)
+async def test_an_upgrade_that_is_taken_back_validates_nothing_on_a_node_that_came_back_unvalidated(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1", pod=f"{VALIDATOR}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.VALIDATION_REQUIRED)
+    await stage.label("gpu-1", names.DEPLOY_DRIVER, "false")
+    await stage.rest(60)
+    await stage.label("gpu-1", names.DEPLOY_DRIVER, "true")
+    await stage.rest(120)
+    await stage.label("gpu-1", names.UPGRADE_SKIP, "true")
+    await stage.upgrade_to("595.91.09")
+    await stage.until(lambda: stage.state("gpu-1") == State.UPGRADE_REQUIRED)
+    await stage.upgrade_to(NEW)
+    await stage.rest(600)
+    assert stage.state("gpu-1") != State.DONE, "no validator has seen its driver"
+    assert rollout(stage)[0] == "False"
+    stage.sandbox.faults.clear()
+    await stage.label("gpu-1", names.UPGRADE_SKIP, None)
+    await stage.until(lambda: stage.state("gpu-1") == State.DONE and rollout(stage)[1] == "UpToDate")
+
+
 @on_stage(gpu_nodes=2, upgrade=ONE)
 async def test_a_node_that_has_no_driver_pod_is_in_the_totals(stage: Stage) -> None:
     await stage.installed()

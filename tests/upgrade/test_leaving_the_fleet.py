@@ -136,6 +136,17 @@ def test_a_node_that_comes_back_unvalidated_says_what_it_waits_for(state: State)
     assert (end.plan.counts.total, end.plan.counts.up_to_date) == (1, 0)
 
 
+@pytest.mark.parametrize("state", UNVALIDATED)
+def test_a_node_that_comes_back_unvalidated_and_waits_for_another_driver_has_to_be_validated(state: State) -> None:
+    """The next upgrade may be taken back before the node is validated."""
+    snapshot = world.turn(world.turn(returned(state), NOW + 60), NOW + 61)
+    waiting = world.retarget(snapshot, "570")
+    plan = decide(waiting, policy(parallel=1, unavailable=0), NOW + 62)
+    assert plan.nodes["n0"].state is State.UPGRADE_REQUIRED
+    taken_back = world.retarget(world.apply(waiting, plan.actions), "560")
+    assert decide(taken_back, policy(unavailable=0), NOW + 63).nodes["n0"].state is State.UPGRADE_REQUIRED
+
+
 def test_a_node_that_leaves_in_a_pause_and_lost_its_label_before_keeps_no_memory() -> None:
     answer = left(node(remembers=record(State.DONE)), policy=PAUSED)
     assert answer.patch.annotations == {names.UPGRADE_RECORD: None}

@@ -23,7 +23,8 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if node.left:
         return Rest()
     if node.asked or node.interrupted:
-        return Move(State.UPGRADE_REQUIRED, forced=node.requested or node.interrupted)
+        forced = node.requested or node.interrupted or left_unvalidated(node.record)
+        return Move(State.UPGRADE_REQUIRED, forced=forced)
     if not node.target and node.driver is not None and not node.driver.orphan:
         return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since))
     if node.state is State.UNKNOWN and node.driver is not None and (node.up_to_date or not left_unvalidated(node.record)):
