@@ -7,6 +7,8 @@ import pytest
 from gpuward import names
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import gpu_node
+from gpuward.sandbox.sim.faults import Fault, FaultKind
+from gpuward.sandbox.sim.objects import is_ready
 from tests.journeys.stage import NEW, OLD, Stage, blind_to_budgets, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
@@ -114,6 +116,24 @@ async def test_a_node_that_is_taken_away_in_mid_upgrade_gives_its_turn_back(stag
     await stage.upgraded()
     assert sorted(stage.states()) == ["gpu-2", "gpu-3"]
     assert stage.operator.plan.counts.total == 2
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1, "maxParallelUpgrades": 0})
+async def test_pods_of_a_machine_that_is_gone_do_not_make_the_new_one_of_its_name_serve(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", node="gpu-1")
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_NEVER_READY, node="gpu-1"))
+    stage.sandbox.remove_node("gpu-1")
+    stage.sandbox.add_node(gpu_node("gpu-1"))
+    await stage.rest(60)
+    assert any(map(is_ready, stage.workload_pods("inference", "gpu-1"))), "a kubelet that knows of no GPUs starts it without them"
+    assert stage.driver("gpu-1") == ""
+    await stage.upgrade_to(NEW)
+    await stage.rest(600)
+    assert [stage.driver(node) for node in ("gpu-2", "gpu-3")] == [OLD, OLD], "the one node that may be out of service is gpu-1"
+    assert stage.hold("gpu-2") == "UnavailableLimit"
+    stage.sandbox.faults.clear()
+    await stage.upgraded()
 
 
 @on_stage(gpu_nodes=2, upgrade=ALL)

@@ -107,6 +107,13 @@ def test_the_reason_for_which_a_container_waits() -> None:
     assert view(status={"phase": "Pending", "containerStatuses": [waiting]}).waiting == "ImagePullBackOff"
 
 
+def test_since_when_its_containers_have_run() -> None:
+    first, second = ({"state": {"running": {"startedAt": f"1970-01-01T00:00:{at}Z"}}} for at in ("07", "09"))
+    ended = {"state": {"terminated": {"startedAt": "1970-01-01T00:00:01Z", "exitCode": 1}}}
+    assert view(status={"containerStatuses": [ended, second, first]}).started == 7.0
+    assert (view(status={"containerStatuses": [ended]}).started, view().started) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(("resources", "uses"), [
     ({"limits": {"nvidia.com/gpu": "1"}}, True),
     ({"requests": {"nvidia.com/gpu.shared": 2}}, True),

@@ -96,6 +96,8 @@ class PodView(msgspec.Struct, frozen=True):
     """Why the pod does not run: the first waiting container's reason, such as ImagePullBackOff, or the scheduler's."""
     turned: float = 0.0
     """When it last became ready, or ceased to be; 0 where its conditions do not say."""
+    started: float = 0.0
+    """Since when the first of its containers has run; 0 where none does."""
     created: float = 0.0
     deleting: bool = False
     uses_gpu: bool = False
@@ -133,6 +135,13 @@ class PodView(msgspec.Struct, frozen=True):
     def finished(self) -> bool:
         """Tell whether the pod has run to its end."""
         return self.phase in ("Succeeded", "Failed")
+
+    def was_left_by(self, node: NodeView) -> bool:
+        """Tell whether it was bound to an earlier Node of the name, and its containers began on the machine that is there now.
+
+        The kubelet of a machine on which no device plugin has been yet lets it run without its GPUs.
+        """
+        return self.created < node.created <= self.started
 
     @property
     def evicted_freely(self) -> bool:

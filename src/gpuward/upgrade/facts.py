@@ -95,7 +95,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     def serves(self) -> bool:
         """Tell whether a driver is loaded: pods that use GPUs run on one, though the driver pod may be another and not ready."""
         users = (*self.leaving.pods, *(blocked.pod for blocked in self.leaving.blocked))
-        return self.loaded or any(pod.ready for pod in users)
+        return self.loaded or any(pod.ready and not pod.was_left_by(self.node) for pod in users)
 
     @property
     def up_to_date(self) -> bool:

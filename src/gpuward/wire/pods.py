@@ -20,8 +20,13 @@ class _Waiting(msgspec.Struct):
     reason: str = ""
 
 
+class _Running(msgspec.Struct, rename="camel"):
+    started_at: datetime | None = None
+
+
 class _ContainerState(msgspec.Struct):
     waiting: _Waiting | None = None
+    running: _Running | None = None
 
 
 class _ContainerStatus(msgspec.Struct, rename="camel"):
@@ -82,6 +87,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         restarts=max((one.restart_count for one in every if not one.ready), default=0),
         waiting=_waiting(status, every),
         turned=_turned(status),
+        started=min((one.timestamp() for one in map(_started, statuses) if one is not None), default=0.0),
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
         uses_gpu=spec.uses_gpu,
@@ -106,6 +112,11 @@ def _waiting(status: _Status, containers: list[_ContainerStatus]) -> str:
 def _turned(status: _Status) -> float:
     found = next((one.last_transition_time for one in status.conditions or () if one.type == "Ready"), None)
     return found.timestamp() if found is not None else 0.0
+
+
+def _started(container: _ContainerStatus) -> datetime | None:
+    running = container.state.running
+    return running.started_at if running is not None else None
 
 
 def _is_paused(meta: WireMeta, spec: WirePodSpec) -> bool:
