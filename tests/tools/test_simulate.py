@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tools.simulate import coverage
 from tools.simulate.faults import KINDS
+from tools.simulate.known import leaves_drivers, turns_drivers_off
 from tools.simulate.modes import MODES
 from tools.simulate.scenario import DUE, Fault, Ranges, Scenario, draw
 from tools.simulate.shrink import shrink
@@ -125,3 +126,16 @@ def test_the_table_has_a_line_for_each_mode_and_a_column_for_each_group_of_fault
 def test_a_cell_that_cannot_be_met_says_why() -> None:
     assert coverage.why_unmet(coverage.Cell("precompiled", "api", "reason Undecided")) == "it would be a bug"
     assert coverage.why_unmet(coverage.Cell("precompiled", "api", "reason Paused")) is None
+
+
+@pytest.mark.parametrize(("driver", "left", "off"), [
+    ({}, False, False),
+    ({"enabled": False}, False, True),
+    ({"useNvidiaDriverCRD": True}, True, False),
+    ({"useNvidiaDriverCRD": True, "enabled": False}, True, False),
+])
+def test_a_switch_of_the_cluster_policys_driver_says_nothing_about_those_of_nvidiadrivers(
+    driver: dict[str, bool], left: bool, off: bool
+) -> None:
+    policy = {"spec": {"driver": driver}}
+    assert (leaves_drivers(policy), turns_drivers_off(policy)) == (left, off)

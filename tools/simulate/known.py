@@ -35,8 +35,14 @@ def known_policies(process: Process, history: History, node: str) -> list[Upgrad
 
 
 def leaves_drivers(policy: Object) -> bool:
-    """Tell whether a ClusterPolicy leaves drivers to NVIDIADrivers."""
-    return bool(policy["spec"]["driver"].get("useNvidiaDriverCRD")) and policy["spec"]["driver"].get("enabled") is not False
+    """Tell whether a ClusterPolicy leaves drivers to NVIDIADrivers, whether or not its own would be enabled."""
+    return bool(policy["spec"]["driver"].get("useNvidiaDriverCRD"))
+
+
+def turns_drivers_off(policy: Object) -> bool:
+    """Tell whether a ClusterPolicy, or an NVIDIADriver, wants no drivers: `driver.enabled` says nothing about NVIDIADrivers'."""
+    driver = policy["spec"].get("driver") or {}
+    return driver.get("enabled") is False and not driver.get("useNvidiaDriverCRD")
 
 
 def is_refused(policy: Object) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuward import names
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from gpuward.sandbox.sim.machine import Machine
+from tools.simulate.known import turns_drivers_off
 from tools.simulate.made import CLUSTER, PEOPLE
 from tools.simulate.people import DAEMONSETS, NVIDIA_DRIVERS, POLICIES, POLICY
 
@@ -42,7 +43,7 @@ class Leaving:
         elif event.resource_key == DAEMONSETS and (event.old is None or _selector(event.old) != _selector(event.obj)):
             self._selecting[event.obj["metadata"]["uid"]] = actor
         elif event.resource_key == POLICIES and event.obj["metadata"]["name"] == POLICY and any(
-                self._is_off(policy) for policy in (event.obj, event.old) if policy is not None):
+                turns_drivers_off(policy) for policy in (event.obj, event.old) if policy is not None):
             self._off = self._world.now()
 
     def _node_changed(self, event: Event, actor: str) -> None:
@@ -54,10 +55,6 @@ class Leaving:
         told = before.get(names.DEPLOY_OPERANDS) == "false" or after.get(names.DEPLOY_OPERANDS) == "false"
         if told or (actor == PEOPLE and any(before.get(key) != after.get(key) for key in BY_OPERANDS)):
             self._emptied[name] = self._world.now()
-
-    @staticmethod
-    def _is_off(policy: Object) -> bool:
-        return policy["spec"]["driver"].get("enabled") is False
 
     def blame(self, pod: Object, actor: str) -> str:
         """Return what took the driver off its machine, empty where people did, by that very pod or in a documented way."""

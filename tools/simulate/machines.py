@@ -13,6 +13,7 @@ from gpuward import names
 from gpuward.model.plan import NodeStatus
 from gpuward.model.states import State
 from gpuward.sandbox.sim.machine import DRIVER_READY, Machine
+from tools.simulate.known import turns_drivers_off
 from tools.simulate.leaving import Leaving, users_of
 from tools.simulate.modes import POOL
 from tools.simulate.people import POLICIES, POLICY, is_driver
@@ -58,15 +59,15 @@ class Machines:
         """Take a change of the store: no driver leaves a machine under a running GPU pod, nor one whose turn has not come."""
         actor = self._world.actor()
         self.leaving.changed(event, actor)
-        if event.resource_key == "pods" and event.obj["spec"].get("nodeName") and is_driver(event.obj):
+        if event.resource_key == "pods" and event.obj["spec"].get("nodeName"):
             self._note(event.obj["spec"]["nodeName"], event.version)
-            self._driver_pod_changed(event, actor)
+            if is_driver(event.obj):
+                self._driver_pod_changed(event, actor)
 
     def _note(self, node: str, version: int) -> None:
         machine, loaded = self.machine(node), self._loaded.setdefault(node, [])
-        digest = machine.digest if machine is not None else ""
-        if not loaded or loaded[-1][1] != digest:
-            loaded.append((version, digest))
+        if machine is not None and (not loaded or loaded[-1][1] != machine.digest):  # of one that is gone nothing can be told
+            loaded.append((version, machine.digest))
         ready = any(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self._world.driver_pods(node))
         serves = ready or (machine is not None and bool(machine.driver) and bool(users_of(machine)))
         seen = self._serving.setdefault(node, [])
@@ -209,7 +210,7 @@ def _is_followed(policy: Object) -> bool:
     spec = policy["spec"].get("driver") or policy["spec"]
     refused = (policy["spec"].get("sandboxWorkloads") or {}).get("enabled")
     broken = (spec.get("upgradePolicy") or {}).get("maxUnavailable") == BROKEN_LIMIT
-    return not (policy["metadata"].get("deletionTimestamp") or refused or broken or spec.get("enabled") is False)
+    return not (policy["metadata"].get("deletionTimestamp") or refused or broken or turns_drivers_off(policy))
 
 
 def _may_have_driver(node: Object) -> bool:
