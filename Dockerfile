@@ -8,7 +8,8 @@ WORKDIR /app
 COPY pyproject.toml uv.lock README.md LICENSE ./
 COPY src src
 COPY examples examples
-RUN uv sync --locked --no-dev --no-editable
+# Compiled here, as the user that it runs as may not keep what Python compiles.
+RUN uv sync --locked --no-dev --no-editable --compile-bytecode
 
 FROM ${BASE}
 COPY --from=build /app/.venv /app/.venv

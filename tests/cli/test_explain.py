@@ -15,10 +15,10 @@ import structlog
 from click.testing import CliRunner, Result
 
 from gpuward import names
-from gpuward.cli.explain import explain, unknown_node
+from gpuward.cli.commands import explain, status
+from gpuward.cli.explain import unknown_node
 from gpuward.cli.explanation import prospects
 from gpuward.cli.leader import Leader, find_leader, judge
-from gpuward.cli.status import status
 from gpuward.errors import Forbidden, InputError
 from gpuward.kube.client import Client
 from gpuward.kube.lease import micro_time

@@ -19,9 +19,9 @@ from rich.console import Console
 
 from gpuward import names
 from gpuward.cli import logs, terminal
+from gpuward.cli.commands import replay
 from gpuward.cli.literal import Literals
 from gpuward.cli.main import _fail
-from gpuward.cli.replay import replay
 from gpuward.cli.resume import Resumed
 from gpuward.cli.screen import Screen
 from gpuward.cli.terminal import as_json, printable, say, say_bug

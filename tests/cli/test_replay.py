@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from gpuward.cli.replay import replay
+from gpuward.cli.commands import replay
 from gpuward.errors import InputError
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
-import click
-
-from gpuward import errors, names
+from gpuward import errors
 from gpuward.kube import resources
 from gpuward.kube.access import Access
 from gpuward.kube.aio import AiohttpTransport
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.config import find_access
-
-F = TypeVar("F", bound=Callable[..., object])
 
 
 class WallClock:
@@ -30,20 +25,6 @@ class WallClock:
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await asyncio.sleep(seconds)
-
-
-def connection_options(command: F) -> F:
-    """Add the options that say which cluster is meant."""
-    command = click.option("--context", help="The context of the kubeconfig to use.")(command)
-    return click.option("--kubeconfig", help="The kubeconfig file; else $KUBECONFIG, the pod's service account, ~/.kube/config.")(
-        command
-    )
-
-
-def namespace_option(command: F) -> F:
-    """Add the option that says where the operator lives."""
-    return click.option("--namespace", "-n", envvar="OPERATOR_NAMESPACE", default=names.DEFAULT_NAMESPACE, show_default=True,
-                        help="The operator's namespace.")(command)
 
 
 @asynccontextmanager

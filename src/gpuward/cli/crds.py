@@ -7,7 +7,6 @@ import click
 from gpuward.crd.generate import all_crds, as_yaml
 
 
-@click.command()
-def crds() -> None:
-    """Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`."""
+def print_crds() -> None:
+    """Print them as YAML documents."""
     click.echo(as_yaml(*all_crds()), nl=False)

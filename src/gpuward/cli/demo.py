@@ -9,11 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-import click
-
-from gpuward.cli.policyfile import default_policy, read_policy
 from gpuward.cli.screen import Screen
 from gpuward.cli.story import Options, Story
 from gpuward.cli.terminal import console, say
@@ -22,22 +18,14 @@ from gpuward.errors import DemoFailed
 from gpuward.sandbox.timeloop import SpeedLoop
 
 
-@click.command()
-@click.option("--nodes", default=12, show_default=True, type=click.IntRange(1, 5000), help="GPU nodes in the sandbox.")
-@click.option("--max-parallel", type=click.IntRange(0), help="Set maxParallelUpgrades; 0 is no limit.")
-@click.option("--max-unavailable", help="Set maxUnavailable, such as 2 or 25%.")
-@click.option("--speed", default=20.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Factor of virtual time.")
-@click.option("--policy", "file", type=click.Path(dir_okay=False), help="A ClusterPolicy file; NVIDIA's chart's by default.")
-@click.option("--to", "to_version", default="", help="The driver version to upgrade to; the next one by default.")
-@click.option("--keep", is_flag=True, help="Leave the sandbox and the operator serving until Ctrl-C.")
-def demo(
-    nodes: int, max_parallel: int | None, max_unavailable: str | None, speed: float, file: str | None, **rest: Any
-) -> None:
-    """Watch gpuward install the GPU stack on a simulated fleet, and then upgrade its driver under running workloads."""
-    policy = read_policy(file) if file else default_policy()
-    options = Options(policy, nodes, max_parallel, max_unavailable, rest["to_version"])
+def play(options: Options, speed: float, *, keep: bool) -> None:
+    """Play the demo, and leave it serving afterwards if told to.
+
+    Raises:
+        DemoFailed: the demo did not reach its goal.
+    """
     with asyncio.Runner(loop_factory=lambda: SpeedLoop(speed)) as runner:
-        failure = runner.run(_play(options, speed, keep=rest["keep"]))
+        failure = runner.run(_play(options, speed, keep=keep))
     if failure:
         raise DemoFailed(failure)
 

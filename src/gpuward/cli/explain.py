@@ -6,12 +6,11 @@ import asyncio
 import difflib
 from typing import Any
 
-import click
 import structlog
 from rich.table import Table
 
 from gpuward import names
-from gpuward.cli.connect import connected, connection_options, namespace_option
+from gpuward.cli.connect import connected
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look
@@ -30,16 +29,11 @@ CORDONS = {
 }
 
 
-@click.command()
-@click.argument("node")
-@connection_options
-@namespace_option
-@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True, help="The form.")
-def explain(node: str, kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
-    """Say why NODE waits, since when and until when, which pods have to leave it, and what would help.
+def explain_node(node: str, kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
+    """Print why a node waits, and what would help.
 
-    Each remedy was tried on paper: the upgrade was decided again as if it were done, and only what changes the decision is
-    shown. Nothing is changed, and read rights suffice.
+    Raises:
+        InputError: there is no such node.
     """
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     asyncio.run(_explain(node, kubeconfig, context, namespace, output))

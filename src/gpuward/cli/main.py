@@ -6,26 +6,9 @@ import sys
 
 import click
 
-from gpuward.cli.crds import crds
-from gpuward.cli.demo import demo
-from gpuward.cli.explain import explain
-from gpuward.cli.replay import replay
-from gpuward.cli.resume import resume
-from gpuward.cli.run import run
-from gpuward.cli.sandbox import sandbox
-from gpuward.cli.status import status
+from gpuward.cli.commands import commands
 from gpuward.cli.terminal import say, say_bug
 from gpuward.errors import ApiError, GpuwardError, Unreachable
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.version_option(package_name="gpuward")
-def commands() -> None:
-    """Run and upgrade the GPU software stack of a Kubernetes cluster, and say at every moment what it waits for."""
-
-
-for command in (demo, run, status, explain, resume, replay, crds, sandbox):
-    commands.add_command(command)
 
 
 def main() -> None:

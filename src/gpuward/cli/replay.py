@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
 from gpuward.cli.explain import as_json, show, unknown_node
@@ -36,31 +34,22 @@ class Stop(msgspec.Struct, frozen=True):
     history: tuple[tuple[float, Shown | None], ...] = ()
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--at", help="Stop at the last decision up to this time (RFC 3339, such as 2026-01-02T03:04:05Z), and show it.")
-@click.option("--node", help="Explain this node where the replay stops; without --at, the last decision about it.")
-@click.option("--as-test", type=click.Path(path_type=Path), help="Write a pytest file that asserts what is decided there.")
-@click.option("--output", "-o", type=click.Choice(["text", "json"]), default="text", show_default=True, help="The form.")
-def replay(file: Path, at: str | None, node: str | None, as_test: Path | None, output: str) -> None:
-    """Decide again, offline, all that FILE recorded, and check that the same plans come out; exit with 1 if they do not.
+def replay_recording(file: Path, at: str | None, node: str | None, as_test: Path | None, output: str) -> bool:
+    """Decide again and print what comes out; tell whether it is the same.
 
-    FILE is a recording of `gpuward run`, or the folder of its flight recorder. With --at or --node the replay stops at one
-    decision and explains it as `gpuward explain` does. No cluster is needed, and nothing is changed.
+    Raises:
+        InputError: the recording does not have what is asked for.
     """
     seen = _not_empty(file, moments(file, lambda text: say(f"gpuward: {text}", err=True)))
     if at is None and node is None and as_test is None:
-        same = _check(seen, output)
+        return _check(seen, output)
+    stop = _stop(seen, _time(at) if at is not None else None, node)
+    again = rerun(stop.moment)
+    if as_test is not None:
+        say(f"{as_test}: {write_test(again, node, as_test)}")
     else:
-        stop = _stop(seen, _time(at) if at is not None else None, node)
-        again = rerun(stop.moment)
-        if as_test is not None:
-            say(f"{as_test}: {write_test(again, node, as_test)}")
-        else:
-            _explain(again, stop, node, output)
-        same = not again.differences
-    if not same:
-        sys.exit(1)
+        _explain(again, stop, node, output)
+    return not again.differences
 
 
 def _not_empty(file: Path, seen: Iterable[Moment]) -> Iterator[Moment]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import difflib
 
-import click
 import msgspec
 
 from gpuward import names
-from gpuward.cli.connect import WallClock, connected, connection_options
+from gpuward.cli.connect import WallClock, connected
 from gpuward.cli.terminal import say
 from gpuward.errors import GpuwardError, InputError, NotFound, PolicyError
 from gpuward.kube import resources
@@ -40,15 +39,8 @@ class Resumed(msgspec.Struct, frozen=True):
         return f"{'NVIDIADriver' if self.driver else 'ClusterPolicy'} {self.policy}"
 
 
-@click.command()
-@connection_options
-@click.option("--driver", default="", metavar="NAME",
-              help="Resume the rollout of this NVIDIADriver alone; without it all rollouts are resumed.")
-def resume(kubeconfig: str | None, context: str | None, driver: str) -> None:
-    """Let a rollout go on that too many failures have paused: those up to now no longer count.
-
-    The nodes that failed stay as they are. Label one upgrade-required to have it tried again.
-    """
+def resume_paused(kubeconfig: str | None, context: str | None, driver: str) -> None:
+    """Resume and say what was done. Raises as `resume_rollout` does."""
     done = asyncio.run(_resume(kubeconfig, context, driver))
     say(f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}")
 

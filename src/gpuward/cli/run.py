@@ -13,15 +13,14 @@ from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-import click
 import msgspec
 import structlog
 
 from gpuward import names
 from gpuward.cli import logs
-from gpuward.cli.connect import WallClock, check_access, connected, connection_options
+from gpuward.cli.connect import WallClock, check_access, connected
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.durations import parse_duration
@@ -35,7 +34,6 @@ from gpuward.kube.endless import endless
 from gpuward.kube.lease import Timing
 from gpuward.recorder.recorder import Recorder
 
-F = TypeVar("F", bound=Callable[..., object])
 
 class Flags(msgspec.Struct, frozen=True):
     """Hold the flags of the operator's binary, as NVIDIA's has them."""
@@ -53,27 +51,12 @@ class Flags(msgspec.Struct, frozen=True):
     no_recorder: bool
 
 
-def go_bool(name: str, text: str) -> Callable[[F], F]:
-    """Add a boolean option that is written as in Go: `--name`, `--name=true` or `--name=false`."""
-    return click.option(name, is_flag=False, flag_value="true", default="false", type=click.BOOL, help=text)
+def run_operator(kubeconfig: str | None, context: str | None, flags: Flags) -> None:
+    """Run the operator until a signal comes.
 
-
-@click.command()
-@connection_options
-@click.option("--metrics-bind-address", default=":8080", show_default=True, help="Where /metrics is served; 0 for nowhere.")
-@click.option("--health-probe-bind-address", default=":8081", show_default=True, help="Where /healthz and /readyz are served.")
-@go_bool("--leader-elect", "Act only while holding the Lease, so that several replicas can run.")
-@click.option("--leader-elect-namespace", default="", help="Where the Lease is; the operator's namespace by default.")
-@click.option("--leader-lease-renew-deadline", default="0s", help="How long the leader tries to renew, such as 10s; 0s: 8s.")
-@click.option("--zap-log-level", default="info", show_default=True, help="debug, info, warning, error, or a number above 0.")
-@click.option("--zap-time-encoding", default="epoch", show_default=True, help="epoch, millis, nano, iso8601, rfc3339 ...")
-@click.option("--zap-encoder", type=click.Choice(["json", "console"]), default="json", show_default=True, help="Log format.")
-@go_bool("--zap-devel", "Log for people: text, and debug lines too.")
-@click.option("--recorder-dir", default="", help="Where `gpuward replay` finds decisions, 32 MiB; by default in your home.")
-@click.option("--no-recorder", is_flag=True, help="Record nothing for `gpuward replay`.")
-def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
-    """Run the operator. The namespace is that of $OPERATOR_NAMESPACE, which must be set."""
-    flags = Flags(**values)
+    Raises:
+        InputError: the namespace, or a flag, cannot be used.
+    """
     logs.configure(
         logs.to_stream(sys.stderr), WallClock().now, level="debug" if flags.zap_devel else flags.zap_log_level,
         times=flags.zap_time_encoding, readable=flags.zap_devel or flags.zap_encoder == "console",

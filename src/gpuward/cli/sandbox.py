@@ -8,8 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import click
-
 from gpuward.cli.terminal import say
 from gpuward.errors import InputError
 from gpuward.sandbox.cluster import Sandbox
@@ -17,13 +15,8 @@ from gpuward.sandbox.fleet import fleet, operator_place, workloads
 from gpuward.sandbox.timeloop import SpeedLoop
 
 
-@click.command()
-@click.option("--nodes", default=12, show_default=True, type=click.IntRange(0, 5000), help="GPU nodes.")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="The port on 127.0.0.1; a free one by default.")
-@click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Factor of virtual time.")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Where to write the kubeconfig; a temporary file by default.")
-def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None) -> None:
-    """Serve the sandbox alone until Ctrl-C: nodes as node feature discovery leaves them, workloads, no operator."""
+def serve_sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None) -> None:
+    """Serve until a signal comes; `kubeconfig` is where to write one."""
     with asyncio.Runner(loop_factory=lambda: SpeedLoop(speed)) as runner:
         runner.run(_serve(nodes, port, kubeconfig))
 

@@ -6,12 +6,11 @@ import asyncio
 import time
 from typing import Any
 
-import click
 import structlog
 from rich.console import Group
 from rich.live import Live
 
-from gpuward.cli.connect import connected, connection_options, namespace_option
+from gpuward.cli.connect import connected
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.terminal import console, say_json, styled
@@ -25,16 +24,8 @@ LEASE_EVERY = 5.0
 """Seconds between two looks at the operator's Lease while nodes are watched."""
 
 
-@click.command()
-@connection_options
-@namespace_option
-@click.option("--watch", "-w", is_flag=True, help="Keep showing it as it changes, until Ctrl-C.")
-@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table", show_default=True, help="The form.")
-def status(kubeconfig: str | None, context: str | None, namespace: str, watch: bool, output: str) -> None:
-    """Show every managed node: its upgrade state, the reason why it waits, and since when.
-
-    It works out the same plan as the operator, from the cluster's state alone, and changes nothing.
-    """
+def show_status(kubeconfig: str | None, context: str | None, namespace: str, watch: bool, output: str) -> None:
+    """Print the plan, once or whenever it changes."""
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     asyncio.run(_status(kubeconfig, context, namespace, watch, output))
 

@@ -10,11 +10,13 @@ import json
 import sys
 import traceback
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 WIDE = 250
 """Columns of a table that goes to a file or another program."""
@@ -51,11 +53,15 @@ def as_json(data: Any) -> str:
 
 def styled(text: object, style: str = "") -> Text:
     """Return text for rich, which neither it nor the terminal takes for markup."""
+    from rich.text import Text  # here, as help and the version do without it
+
     return Text(printable(text), style=style)
 
 
 def console() -> Console:
     """Return a console that does not fold lines where nobody looks at a terminal. Give it `styled` texts only."""
+    from rich.console import Console
+
     shown = Console(highlight=False, markup=False, emoji=False)
     return shown if shown.is_terminal else Console(highlight=False, markup=False, emoji=False, width=WIDE)
 
