@@ -29,6 +29,21 @@ SPEC: Object = {"type": "object", "required": ["size"], "properties": {
 }, "x-kubernetes-validations": [{"rule": "!has(self.code) || self.size > 2", "message": "a code needs size 3"}]}
 
 
+LOGIC: Object = {
+    "orleft": "self.a == 1 || true", "orright": "true || self.a == 1", "orneither": "self.a == 1 || false",
+    "andleft": "!(self.a == 1 && false)", "andright": "!(false && self.a == 1)", "andneither": "self.a == 1 && true",
+    "alldecided": "!self.parts.all(x, x.b == 1)", "choice": "self.a == 1 ? true : true",
+}
+"""Rules about objects that lack a field which the rules ask for."""
+UNDECIDED = {"orneither", "andneither", "choice"}
+PARTS: Object = {"type": "array", "maxItems": 3, "items": {"type": "object", "properties": {"b": {"type": "integer"}}}}
+SPEC["properties"] |= {
+    name: {"type": "object", "properties": {"a": {"type": "integer"}, "parts": PARTS},
+           "x-kubernetes-validations": [{"rule": rule, "message": "not as it has to be"}]}
+    for name, rule in LOGIC.items()
+}
+
+
 def definition(group: str) -> Object:
     return {"metadata": {"name": f"widgets.{group}"}, "spec": {
         "group": group, "scope": "Namespaced",
@@ -106,6 +121,17 @@ def test_rules_about_changes_hold_for_changes(api: Api, group: str) -> None:
     assert refused.message.endswith("fixed stays")
     assert api.merge(f"{path}/w", {"spec": {"fixed": "a", "size": 2}}).status == 200
     assert api.merge(f"{path}/w", {"spec": {"code": "abc"}}).message.endswith("a code needs size 3")
+
+
+@pytest.mark.parametrize("name", LOGIC)
+def test_rules_absorb_errors_where_another_operand_decides(api: Api, group: str, name: str) -> None:
+    body = {**widget(), "apiVersion": f"{group}/v1", "kind": "Widget"}
+    body["spec"][name] = {"parts": [{}, {"b": 0}]}
+    reply = api.post(widgets(api, group), body)
+    assert reply.status == (422 if name in UNDECIDED else 201), reply.body
+    if name in UNDECIDED:
+        assert reply.causes == {("FieldValueInvalid", f"spec.{name}")}
+        assert "no such key: a" in reply.message
 
 
 def test_custom_objects_need_their_kind_and_version(api: Api, group: str) -> None:

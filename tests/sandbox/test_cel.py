@@ -29,6 +29,38 @@ def test_rules(rule: str, value: Any, old: Any, holds: bool) -> None:
     assert compiled({"self": value, "oldSelf": old}) is holds
 
 
+@pytest.mark.parametrize(("rule", "value", "holds"), [
+    ("self.a == 1 || true", {}, True), ("true || self.a == 1", {}, True), ("self.a == 1 || self.b == 2 || true", {}, True),
+    ("self.a == 1 && false", {}, False), ("false && self.a == 1", {}, False), ("true && self.a == 1 && false", {}, False),
+    ("self < 1 || true", "x", True), ("!(self.a == 1 && false)", {}, True), ("(self.a == 1 || true) && true", {}, True),
+    ("self.all(x, x.b == 1)", [{"b": 0}, {}], False), ("self.all(x, x.b == 1)", [{}, {"b": 0}], False),
+    ("self.a || true", {"a": 1}, True), ("self.matches('(') || true", "a", True),
+    ("self == [1]", [True], False), ("true in self", [1], False),
+])
+def test_an_operand_that_decides_alone_absorbs_errors(rule: str, value: Any, holds: bool) -> None:
+    compiled = cel.compile_rule(rule)
+    assert compiled is not None
+    assert compiled({"self": value}) is holds
+
+
+@pytest.mark.parametrize(("rule", "value", "told"), [
+    ("self.a == 1 || false", {}, "no such key: a"), ("false || self.a == 1", {}, "no such key: a"),
+    ("self.a == 1 && true", {}, "no such key: a"), ("self.a == 1 || self.b == 1", {}, "no such key: a"),
+    ("self.all(x, x.b == 1)", [{"b": 1}, {}], "no such key: b"), ("self.a ? true : true", {}, "no such key: a"),
+    ("self.a ? true : true", {"a": 1}, "no such overload"), ("!self.a", {"a": "x"}, "no such overload"),
+    ("self.a || false", {"a": 1}, "no such overload"), ("self", 1, "no such overload"),
+    ("self < 1", "x", "no such overload"), ("self < 2", True, "no such overload"), ("self <= self", [1], "no such overload"),
+    ("'a' in self", "abc", "no such overload"), ("has(self.a.b)", {"a": "abc"}, "no such overload"),
+    ("self.all(x, true)", "abc", "no such overload"), ("self.contains('a')", ["a"], "no such overload"),
+    ("self.matches('(')", "a", "error parsing regexp"),
+])
+def test_errors_that_nothing_decides(rule: str, value: Any, told: str) -> None:
+    compiled = cel.compile_rule(rule)
+    assert compiled is not None
+    with pytest.raises(cel.EvaluationError, match=told):
+        compiled({"self": value})
+
+
 @pytest.mark.parametrize("rule", [
     "self.exists(x, x > 1)", "self.all(x, x > y)", "self.all(x, x > 1) && x > 1",
     "self + 1 == 2", "self ==", "duration(self) > duration('1s')", "self == 'a\\'b'", "has(self)", "@",
@@ -40,5 +72,5 @@ def test_rules_that_are_beyond_it(rule: str) -> None:
 def test_a_rule_that_asks_for_what_is_not_there() -> None:
     compiled = cel.compile_rule("self.a == 1")
     assert compiled is not None
-    with pytest.raises(cel.EvaluationError, match="no such key: 'a'"):
+    with pytest.raises(cel.EvaluationError, match="no such key: a"):
         compiled({"self": {}})

@@ -3,13 +3,16 @@
 Known are `self`, `oldSelf`, fields, literals, `has`, `size`, the operators `! && || == != < <= > >= in ?:`, parentheses, list
 literals, on strings `startsWith`, `endsWith`, `contains` and `matches`, on lists and maps `all`. Whatever else a rule uses makes
 it unknown: `compile_rule` then returns None, and nothing is checked.
+
+A value that is not there, or of a type that an operator does not take, is an error, and so is what is made of it. But `||`, `&&`
+and `all` are decided by any operand that decides them alone, on whichever side of an error it stands.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from typing import Any, Final
 
 Scope = Mapping[str, Any]
@@ -18,29 +21,85 @@ Node = Callable[[Scope], Any]
 _TOKEN: Final = re.compile(r"""\s*(?:(?P<number>\d+)|(?P<string>"[^"\\]*"|'[^'\\]*')|(?P<name>[A-Za-z_]\w*)|"""
                            r"""(?P<sign>\|\||&&|==|!=|<=|>=|[-<>!?:().,\[\]]))""")
 _CONSTANTS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None}
+_ORDERED: Final[Mapping[type, str]] = {bool: "bool", int: "number", float: "number", str: "string"}
+_NO_OVERLOAD: Final = "no such overload"
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": lambda one, other: bool(_typed(one) == _typed(other)), "!=": lambda one, other: bool(_typed(one) != _typed(other)),
-    "<": lambda one, other: bool(one < other), "<=": lambda one, other: bool(one <= other),
-    ">": lambda one, other: bool(one > other), ">=": lambda one, other: bool(one >= other),
-    "in": lambda one, other: one in other,
+    "<": lambda one, other: _ordered(one, other) < 0, "<=": lambda one, other: _ordered(one, other) <= 0,
+    ">": lambda one, other: _ordered(one, other) > 0, ">=": lambda one, other: _ordered(one, other) >= 0,
+    "in": lambda one, other: _typed(one) in [_typed(item) for item in _collection(other)],
 }
 _METHODS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
-    "startsWith": str.startswith, "endsWith": str.endswith, "contains": lambda text, part: part in text,
+    "startsWith": str.startswith, "endsWith": str.endswith, "contains": str.__contains__,
     "matches": lambda text, pattern: re.search(pattern, text) is not None,
 }
 
 
 class EvaluationError(Exception):
-    """Say that a rule asks for a field that is not there, or compares what cannot be compared."""
+    """Say that a rule asks for a field that is not there, or gives an operator what it does not take."""
 
 
 class _Unknown(Exception):
     """Stop the reading of a rule that uses more than is known here."""
 
 
+_FOREIGN: Final = (EvaluationError, KeyError, TypeError, re.error)
+"""What Python raises where CEL has an error."""
+
+
 def _typed(value: Any) -> Any:
-    """Keep true apart from 1, which are equal in Python."""
+    """Keep true apart from 1, which are equal in Python, also inside of lists and maps."""
+    if isinstance(value, list):
+        return [_typed(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _typed(item) for key, item in value.items()}
     return ("bool", value) if isinstance(value, bool) else value
+
+
+def _ordered(one: Any, other: Any) -> int:
+    """Return which of two is less, as a number below, at or above zero."""
+    kind = _ORDERED.get(type(one))
+    if kind is None or kind != _ORDERED.get(type(other)):
+        raise EvaluationError(_NO_OVERLOAD)
+    return int(one > other) - int(one < other)
+
+
+def _collection(value: Any) -> Any:
+    if not isinstance(value, (list, dict)):
+        raise EvaluationError(_NO_OVERLOAD)
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise EvaluationError(_NO_OVERLOAD)
+    return value
+
+
+def _decided(by: bool, results: Iterable[Callable[[], Any]]) -> bool:
+    """Return `by` where any result is that, whatever the others are, and else raise the first error among them."""
+    error: EvaluationError | None = None
+    for result in results:
+        try:
+            if _truth(result()) is by:
+                return by
+        except _FOREIGN as problem:
+            error = error or _error(problem)
+    if error is not None:
+        raise error
+    return not by
+
+
+def _error(problem: Exception) -> EvaluationError:
+    match problem:
+        case EvaluationError():
+            return problem
+        case KeyError():
+            return EvaluationError(f"no such key: {problem.args[0]}")
+        case re.error():
+            return EvaluationError(f"error parsing regexp: {problem}")
+        case _:
+            return EvaluationError(_NO_OVERLOAD)
 
 
 @lru_cache(maxsize=512)
@@ -56,9 +115,9 @@ def compile_rule(text: str) -> Callable[[Scope], bool] | None:
 
     def holds(scope: Scope) -> bool:
         try:
-            return node(scope) is True
-        except (KeyError, TypeError, IndexError, re.error) as error:
-            raise EvaluationError(f"no such key: {error}") from None
+            return _truth(node(scope))
+        except _FOREIGN as problem:
+            raise _error(problem) from None
 
     return holds
 
@@ -107,21 +166,21 @@ class _Reader:
         yes = self._choice()
         self._take(":")
         no = self._choice()
-        return lambda scope: yes(scope) if condition(scope) is True else no(scope)
+        return lambda scope: yes(scope) if _truth(condition(scope)) else no(scope)
 
     def _or(self) -> Node:
         parts = [self._and()]
         while self._peek() == "||":
             self._take()
             parts.append(self._and())
-        return parts[0] if len(parts) == 1 else lambda scope: any(part(scope) is True for part in parts)
+        return parts[0] if len(parts) == 1 else lambda scope: _decided(True, (partial(part, scope) for part in parts))
 
     def _and(self) -> Node:
         parts = [self._comparison()]
         while self._peek() == "&&":
             self._take()
             parts.append(self._comparison())
-        return parts[0] if len(parts) == 1 else lambda scope: all(part(scope) is True for part in parts)
+        return parts[0] if len(parts) == 1 else lambda scope: _decided(False, (partial(part, scope) for part in parts))
 
     def _comparison(self) -> Node:
         left = self._unary()
@@ -135,7 +194,7 @@ class _Reader:
         if self._peek() == "!":
             self._take()
             inner = self._unary()
-            return lambda scope: inner(scope) is False
+            return lambda scope: not _truth(inner(scope))
         if self._peek() == "-":
             self._take()
             number = self._unary()
@@ -175,7 +234,8 @@ class _Reader:
         condition = self._choice()
         self._bound.pop()
         self._take(")")
-        return lambda scope: all(condition({**scope, variable: item}) is True for item in node(scope))
+        return lambda scope: _decided(
+            False, (partial(condition, {**scope, variable: item}) for item in _collection(node(scope))))
 
     def _primary(self) -> Node:
         token = self._take()
@@ -220,4 +280,4 @@ class _Reader:
         holder = _Reader.__new__(_Reader)
         holder._tokens, holder._at, holder._bound = self._tokens[start:self._at - 3], 0, self._bound
         inside = holder.whole()
-        return lambda scope: last in inside(scope)
+        return lambda scope: last in _collection(inside(scope))
