@@ -14,6 +14,7 @@ from aiohttp import web
 from gpuward.kube.access import Access
 from gpuward.kube.aio import AiohttpTransport
 from gpuward.kube.credentials import Credentials, KeptCredentials
+from gpuward.kube.proxy import Proxy
 from gpuward.kube.tls import Trust
 
 DATA = Path(__file__).parent / "data"
@@ -37,10 +38,11 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None, host: str
 
 @contextlib.asynccontextmanager
 async def connected(
-    url: str, credentials: Credentials | None = None, trust: Trust | None = None, timeout: float = 5.0
+    url: str, credentials: Credentials | None = None, trust: Trust | None = None, timeout: float = 5.0,
+    proxy: Proxy | None = None,
 ) -> AsyncIterator[AiohttpTransport]:
     """Yield a transport to a server, closed at the end."""
-    transport = AiohttpTransport(Access(url, trust or Trust(), credentials or KeptCredentials()), timeout=timeout)
+    transport = AiohttpTransport(Access(url, trust or Trust(), credentials or KeptCredentials(), proxy=proxy), timeout=timeout)
     try:
         yield transport
     finally:

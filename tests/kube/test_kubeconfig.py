@@ -83,7 +83,11 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("no server", kubeconfig(cluster={"server": ""}), r"cluster 'main': server '' is not the URL of an API server"),
     ("no scheme", kubeconfig(cluster={"server": "host:6443"}), r"server 'host:6443' is not the URL"),
     ("bad port", kubeconfig(cluster={"server": "https://h:port"}), r"server 'https://h:port' is not a URL"),
-    ("proxy", kubeconfig(cluster={"proxy-url": "http://p"}), r"cluster 'main': proxy-url is not supported"),
+    ("socks proxy", kubeconfig(cluster={"proxy-url": "socks5://p:1080"}),
+     r"cluster 'main': proxy-url: proxies of the kind 'socks5' are not supported: name an HTTP proxy, such as http://"),
+    ("no proxy", kubeconfig(cluster={"proxy-url": "proxy:3128"}), r"proxies of the kind 'proxy' are not supported"),
+    ("proxy's port", kubeconfig(cluster={"proxy-url": "http://u:secret@p:x"}), r"cluster 'main': proxy-url: not a URL: name"),
+    ("proxy's host", kubeconfig(cluster={"proxy-url": "http://"}), r"cluster 'main': proxy-url: no host in it: name"),
     ("bad base64", kubeconfig(cluster={"certificate-authority-data": "!!"}),
      r"cluster 'main': certificate-authority-data: not valid base64"),
     ("bad authority", kubeconfig(cluster={"certificate-authority-data": "YWJj"}),
@@ -92,7 +96,8 @@ BROKEN: list[tuple[str, Any, str]] = [
      r"cluster 'main': certificate-authority: cannot read /.*gone.pem: No such file or directory"),
     ("half a certificate", kubeconfig({"client-certificate-data": "YWJj"}), r"user 'main': client-key is missing"),
     ("auth-provider", kubeconfig({"auth-provider": {"name": "gcp"}}), r"user 'main': auth-provider was removed"),
-    ("impersonation", kubeconfig({"as": "root"}), r"user 'main': impersonation .* is not supported"),
+    ("nobody to impersonate", kubeconfig({"as-groups": ["admins"]}), r"user 'main': as is missing: as-uid, as-groups and"),
+    ("two lines", kubeconfig({"as": "a", "as-groups": ["a\nb"]}), r"user 'main': 'a\\nb' cannot be sent as Impersonate-Group"),
     ("plugin version", kubeconfig({"exec": {"command": "x", "apiVersion": "v0"}}),
      r"user 'main': exec: apiVersion 'v0' is not supported: use client.authentication.k8s.io/v1 or"),
     ("plugin command", kubeconfig({"exec": {"apiVersion": "client.authentication.k8s.io/v1"}}),
@@ -101,6 +106,18 @@ BROKEN: list[tuple[str, Any, str]] = [
         "command": "x", "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Always"}}),
      r"exec: interactiveMode Always needs a terminal"),
 ]
+
+
+def test_whom_a_user_acts_as_is_told_in_client_gos_headers(tmp_path: Path) -> None:
+    user = {"token": "t", "as": "jane", "as-uid": "42", "as-groups": ["devs", "ops"],
+            "as-user-extra": {"example.com/scope": ["view", "list"], "reason": []}}
+    assert find_access(str(write(tmp_path / "c", kubeconfig(user))), environ={}).impersonation == (
+        ("Impersonate-User", "jane"), ("Impersonate-Uid", "42"), ("Impersonate-Group", "devs"), ("Impersonate-Group", "ops"),
+        ("Impersonate-Extra-example.com%2Fscope", "view"), ("Impersonate-Extra-example.com%2Fscope", "list"),
+    )
+    assert find_access(str(write(tmp_path / "c", kubeconfig({"as": "jane"}))), environ={}).impersonation == (
+        ("Impersonate-User", "jane"),)
+    assert find_access(str(write(tmp_path / "c", kubeconfig())), environ={}).impersonation == ()
 
 
 @pytest.mark.parametrize(("content", "told"), [row[1:] for row in BROKEN], ids=[row[0] for row in BROKEN])
@@ -120,7 +137,7 @@ def test_a_plugin_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
         "apiVersion": "client.authentication.k8s.io/v1beta1", "command": "./bin/login", "args": ["--cluster", "c1"],
         "env": [{"name": "REGION", "value": "west"}], "provideClusterInfo": True, "interactiveMode": "Never",
     }}
-    cluster = {"certificate-authority-data": CA_DATA, "extensions": [
+    cluster = {"certificate-authority-data": CA_DATA, "proxy-url": "http://p:3128", "extensions": [
         {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}]}
     access = find_access(str(write(tmp_path / "c", kubeconfig(user, cluster))), environ={})
     assert isinstance(access.credentials, PluginCredentials)
@@ -131,7 +148,8 @@ def test_a_plugin_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "kind": "ExecCredential",
         "spec": {"interactive": False, "cluster": {
-            "server": "https://main:6443", "certificate-authority-data": CA_DATA, "config": {"audience": "x"}}},
+            "server": "https://main:6443", "certificate-authority-data": CA_DATA, "config": {"audience": "x"},
+            "proxy-url": "http://p:3128"}},
     }
 
 

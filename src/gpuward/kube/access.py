@@ -10,6 +10,7 @@ from gpuward.errors import KubeconfigError
 
 if TYPE_CHECKING:
     from gpuward.kube.credentials import Credentials
+    from gpuward.kube.proxy import Proxy
     from gpuward.kube.tls import Trust
 
 
@@ -25,6 +26,10 @@ class Access:
     """The namespace that the context or the service account belongs to."""
     origin: str = ""
     """Where this comes from, in words, for messages."""
+    proxy: Proxy | None = None
+    """What to go through, or None to connect directly."""
+    impersonation: tuple[tuple[str, str], ...] = ()
+    """Headers that ask the API server to take us for somebody else."""
 
     def apart(self) -> Access:
         """Return the same access for another event loop: it shares nothing that changes with this one."""

@@ -188,9 +188,13 @@ class AiohttpTransport:
         body: bytes | None = None,
     ) -> aiohttp.ClientResponse:
         url = self._access.server + path + (f"?{urlencode(query)}" if query else "")
-        sent = dict(headers or {})
+        sent = [*(headers or {}).items(), *self._access.impersonation]
         if credential.authorization:
-            sent["Authorization"] = credential.authorization
+            sent.append(("Authorization", credential.authorization))
+        proxy = self._access.proxy
+        to_proxy = proxy.headers if proxy else {}
+        if not self._access.server.startswith("https:"):  # there is no tunnel, and but one request for both
+            sent += to_proxy.items()
         return await self._live_session().request(
             method,
             URL(url, encoded=True),
@@ -199,6 +203,8 @@ class AiohttpTransport:
             allow_redirects=False,
             ssl=self._tls(credential),
             server_hostname=self._access.trust.server_name or None,
+            proxy=proxy.url if proxy else None,
+            proxy_headers=to_proxy,
         )
 
     def _live_session(self) -> aiohttp.ClientSession:
@@ -259,6 +265,10 @@ def reason(error: Exception, limit: float) -> str:
         case aiohttp.ClientConnectorCertificateError():
             told = getattr(error.certificate_error, "verify_message", "") or _line(error.certificate_error)
             return f"the server's certificate is not accepted: {told}: {_TRUST_HINT}"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy does not connect us: {error.status} {' '.join(error.message.split())}"
+        case aiohttp.ClientProxyConnectionError():
+            return f"the proxy {error.host}:{error.port} cannot be reached: {_cause(error.os_error)}"
         case aiohttp.ClientConnectorDNSError():
             return f"the name {error.host} cannot be resolved"
         case aiohttp.ClientSSLError():
@@ -270,10 +280,13 @@ def reason(error: Exception, limit: float) -> str:
         case TimeoutError() | aiohttp.ServerTimeoutError():
             return f"no answer within {limit:g} s"
         case aiohttp.ClientConnectorError():
-            number = error.os_error.errno
-            return f"cannot connect: {os.strerror(number) if number and number > 0 else _line(error.os_error)}"
+            return f"cannot connect: {_cause(error.os_error)}"
         case _:
             return _line(error)
+
+
+def _cause(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else _line(error)
 
 
 def _line(error: BaseException) -> str:

@@ -7,6 +7,7 @@ service account, ~/.kube/config.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ from gpuward.kube.access import Access
 from gpuward.kube.credentials import KeptCredentials
 from gpuward.kube.files import InFile
 from gpuward.kube.kubeconfig import Kubeconfig
+from gpuward.kube.proxy import environment_proxy
 from gpuward.kube.tls import Trust
 
 if TYPE_CHECKING:
@@ -30,12 +32,17 @@ def find_access(
     environ: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
-    """Find the API server to talk to.
+    """Find the API server to talk to, and the proxy in front of it: a kubeconfig's `proxy-url`, else the environment's.
 
     `kubeconfig` and `context` are what the command line said, if anything. Raises errors.KubeconfigError, one line
     with file, field and fix, when nothing usable is configured.
     """
     environ = os.environ if environ is None else environ
+    access = _find(kubeconfig, context, environ, service_account)
+    return access if access.proxy is not None else replace(access, proxy=environment_proxy(access.server, environ))
+
+
+def _find(kubeconfig: str | None, context: str | None, environ: Mapping[str, str], service_account: Path) -> Access:
     if kubeconfig:
         return from_files([Path(kubeconfig)], context, skip_missing=False)
     listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]

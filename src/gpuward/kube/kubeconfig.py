@@ -10,6 +10,7 @@ import base64
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from urllib.parse import quote
 
 import msgspec
 import yaml
@@ -19,6 +20,7 @@ from gpuward.kube.access import Access, checked_server
 from gpuward.kube.credentials import Credentials, KeptCredentials, bearer
 from gpuward.kube.files import InFile, Inline, Source
 from gpuward.kube.plugin import Plugin, PluginCredentials
+from gpuward.kube.proxy import parse_proxy
 from gpuward.kube.tls import Trust
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_HEADER_KEY: Final = "!#$&'*+^`|"
+"""What may stand in a header's name, letters, digits and `-._~` aside; the rest of an extra's key is percent-encoded."""
 PLUGIN_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
@@ -77,6 +81,7 @@ class User(msgspec.Struct, rename="kebab"):
     as_: str = msgspec.field(default="", name="as")
     as_groups: list[str] = []
     as_uid: str = ""
+    as_user_extra: dict[str, list[str]] = {}
 
 
 class Context(msgspec.Struct):
@@ -176,8 +181,6 @@ class Kubeconfig:
             raise KubeconfigError(f"{files}: current-context is not set: run `kubectl config use-context NAME`")
         place, chosen = _entry(self.contexts, name, "context", files)
         at, cluster = _entry(self.clusters, chosen.cluster, "cluster", str(place))
-        if cluster.proxy_url:
-            raise KubeconfigError(f"{at}: proxy-url is not supported: reach the server directly, or through a tunnel")
         user_at, user = Place(place.file, "no user"), User()
         if chosen.user:
             user_at, user = _entry(self.users, chosen.user, "user", str(place))
@@ -187,6 +190,8 @@ class Kubeconfig:
             credentials=_credentials(user_at, user, at, cluster),
             namespace=chosen.namespace or "default",
             origin=str(place),
+            proxy=parse_proxy(cluster.proxy_url, f"{at}: proxy-url") if cluster.proxy_url else None,
+            impersonation=_impersonation(user_at, user),
         )
 
 
@@ -240,8 +245,6 @@ def _trust(place: Place, cluster: Cluster) -> Trust:
 
 
 def _credentials(place: Place, user: User, cluster_at: Place, cluster: Cluster) -> Credentials:
-    if user.as_ or user.as_groups or user.as_uid:
-        raise KubeconfigError(f"{place}: impersonation (as, as-groups, as-uid) is not supported: use a user of its own")
     if user.auth_provider is not None:
         raise KubeconfigError(f"{place}: auth-provider was removed from Kubernetes in 1.26: use an exec plugin instead")
     chain = _source(place, "client-certificate", user.client_certificate, user.client_certificate_data)
@@ -261,6 +264,22 @@ def _authorization(user: User) -> str:
     if user.username:
         return "Basic " + base64.b64encode(f"{user.username}:{user.password}".encode()).decode("ascii")
     return ""
+
+
+def _impersonation(place: Place, user: User) -> tuple[tuple[str, str], ...]:
+    """Return the headers that client-go sends for a user who acts as another one."""
+    extra = [(f"Impersonate-Extra-{quote(key, safe=_HEADER_KEY)}", value)
+             for key, values in user.as_user_extra.items() for value in values]
+    headers = [("Impersonate-Uid", user.as_uid), *(("Impersonate-Group", group) for group in user.as_groups), *extra]
+    if not user.as_:
+        if user.as_uid or user.as_groups or extra:
+            raise KubeconfigError(f"{place}: as is missing: as-uid, as-groups and as-user-extra are about the user that it names")
+        return ()
+    headers = [("Impersonate-User", user.as_), *(header for header in headers if header != ("Impersonate-Uid", ""))]
+    for name, value in headers:
+        if not value.isprintable():
+            raise KubeconfigError(f"{place}: {value!r} cannot be sent as {name}: write one line without control characters")
+    return tuple(headers)
 
 
 def _plugin(place: Place, section: Exec, cluster_at: Place, cluster: Cluster) -> Plugin:
@@ -291,6 +310,8 @@ def _told(place: Place, cluster: Cluster) -> dict[str, Any]:
     """Return what a plugin with provideClusterInfo is told of the cluster."""
     authority = _source(place, "certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data)
     told: dict[str, Any] = {"server": cluster.server}
+    if cluster.proxy_url:
+        told["proxy-url"] = cluster.proxy_url
     if cluster.tls_server_name:
         told["tls-server-name"] = cluster.tls_server_name
     if cluster.insecure_skip_tls_verify:
