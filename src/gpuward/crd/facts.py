@@ -23,7 +23,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 def schema(**facts: Any) -> Meta:
-    """Attach schema keywords; `_` in a keyword stands for `-`, as in `x_kubernetes_list_type`."""
+    """Attach schema keywords; `_` in a keyword stands for `-`, as in `x_kubernetes_validations`."""
     return Meta(extra_json_schema={key.replace("_", "-"): value for key, value in facts.items()})
 
 

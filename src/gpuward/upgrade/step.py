@@ -59,7 +59,7 @@ Step = Move | Wait | Rest
 StepFunction = Callable[[NodeFacts, UpgradePolicy, float], Step]
 
 STEPS: dict[State, StepFunction] = {}
-"""One function per state; filled by the `step` decorator when `steps/` is imported."""
+"""One function per state; filled by the `step` decorator as the modules of the steps are imported."""
 
 
 def step(state: State) -> Callable[[StepFunction], StepFunction]:
