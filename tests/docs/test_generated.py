@@ -35,3 +35,13 @@ def test_the_generated_sections_are_up_to_date(rewrite_docs: bool) -> None:
 def test_paths_that_a_page_names_exist(page: Path) -> None:
     named = re.findall(r"`((?:src|docs|tests|examples|deploy|tools)/[\w./-]+)`", page.read_text(encoding="utf-8"))
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_size_of_what_reads_kubeconfigs_is_about_what_decisions_says() -> None:
+    text = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
+    found = re.search(r"\(about ([\d,]+) lines in (\d+) files of `(src/[\w/]+)`: (.+?)\)", text, re.DOTALL)
+    assert found is not None
+    files = re.findall(r"`(\w+\.py)`", found[4])
+    lines = sum(len((ROOT / found[3] / file).read_text(encoding="utf-8").splitlines()) for file in files)
+    assert len(files) == int(found[2])
+    assert lines == pytest.approx(int(found[1].replace(",", "")), rel=0.1)
