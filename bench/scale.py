@@ -32,6 +32,7 @@ from gpuward.cli.story import IMAGES, Options, Story
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube import resources
 from gpuward.kube.client import Client
+from gpuward.model.plan import Plan
 from gpuward.model.record import Record, encode_record
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import namespace
@@ -171,7 +172,7 @@ async def _measure(nodes: int, pods: int, kubeconfig: Path) -> Scale:
             operator.cluster.start(group)
             await operator.cluster.synced()
             listed = time.perf_counter() - begun
-            plan = operator.upgrade.decide(operator.cluster.observe(), time.time())
+            plan = _decided(operator)
             first = time.perf_counter() - begun - listed
             assert len(plan.nodes) == nodes, f"the plan is about {len(plan.nodes)} of {nodes} nodes"
             passes = [await _pass(client, operator, f"gpu-{number * nodes // CHANGES + 1}") for number in range(CHANGES)]
@@ -181,6 +182,11 @@ async def _measure(nodes: int, pods: int, kubeconfig: Path) -> Scale:
     return Scale(nodes, pods, listed, first, statistics.median(passes), peak, requests)
 
 
+def _decided(operator: Operator) -> Plan:
+    snapshot = operator.cluster.observe()
+    return operator.upgrades.controller.decide(snapshot, operator.policies.read(snapshot), time.time())
+
+
 async def _pass(client: Client, operator: Operator, node: str) -> float:
     """Change one node, wait until that is seen, and return the seconds that the pass takes."""
     before = operator.cluster.observe().nodes[node]
@@ -188,7 +194,7 @@ async def _pass(client: Client, operator: Operator, node: str) -> float:
     while operator.cluster.nodes.get(node) is before:
         await asyncio.sleep(0.001)
     begun = time.perf_counter()
-    operator.upgrade.decide(operator.cluster.observe(), time.time())
+    _decided(operator)
     return time.perf_counter() - begun
 
 

@@ -8,24 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
-
 from gpuward.model.actions import Action
+from gpuward.model.passes import Outcome
 from gpuward.model.snapshot import Snapshot
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """Say how one action ended. `error` is empty for a success; a dropped action followed a failed one of its lane."""
-
-    action: Action
-    error: str = ""
-    dropped: bool = False
-    idle: bool = False
-    """Whether a look showed that nothing had to be written."""
-    called_off: bool = False
-    """Whether the last look before it showed that it is not wanted now, or this process does not lead any more: no failure."""
-    wait: float = 0.0
-    """Seconds after which it may be tried again, where the API server refused it for its own load; 0 where that is not known."""
 
 
 class Clock(Protocol):

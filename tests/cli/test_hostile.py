@@ -29,7 +29,7 @@ from gpuward.cli.view import node_rows, node_table
 from gpuward.errors import GpuwardError
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
-from gpuward.recording.frame import Done, Pass
+from gpuward.recording.frame import Done, Entry
 from gpuward.recording.journal import Journal
 from gpuward.upgrade.decide import decide
 from tests import build
@@ -80,7 +80,7 @@ def recording(folder: Path) -> Path:
     plan = decide(snapshot, policy, build.NOW)
     assert len(plan.nodes) == 3
     outcomes = tuple(Done(number, EVIL) for number in range(len(plan.actions)))
-    seen = Pass(snapshot, (policy,), build.NOW, "cluster-policy" + EVIL, plan, outcomes)
+    seen = Entry(snapshot, (policy,), build.NOW, "cluster-policy" + EVIL, plan, outcomes)
     file = folder / "recording-00000001.gpuward"
     file.write_bytes(b"".join(Journal("1.0" + EVIL).begin(seen)))
     return file

@@ -19,7 +19,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.recorder.recorder import Recorder
 from gpuward.recorder.ring import PATTERN
-from gpuward.recording.frame import Done, Pass
+from gpuward.recording.frame import Done, Entry
 from gpuward.upgrade.decide import decide
 from tests import build
 
@@ -29,19 +29,19 @@ TWO = build.policy(parallel=2)
 AT, BEFORE, BETWEEN = "2023-11-14T22:13:20Z", "2023-11-14T22:13:19Z", "2023-11-14T22:13:25Z"
 
 
-def decided(snapshot: Snapshot = WAITING, policy: UpgradePolicy = TWO, after: float = 0.0, plan: Plan | None = None) -> Pass:
+def decided(snapshot: Snapshot = WAITING, policy: UpgradePolicy = TWO, after: float = 0.0, plan: Plan | None = None) -> Entry:
     """Build a pass that decided about a fleet some seconds after NOW, as it should or as given."""
     now = build.NOW + after
     plan = plan or decide(snapshot, policy, now)
     outcomes = tuple(Done(number, "the API server said no" if number else "") for number in range(len(plan.actions)))
-    return Pass(snapshot, (policy,), now, "cluster-policy", plan, outcomes)
+    return Entry(snapshot, (policy,), now, "cluster-policy", plan, outcomes)
 
 
-def recorded(folder: Path, *passes: Pass) -> Path:
+def recorded(folder: Path, *passes: Entry) -> Path:
     """Record passes in a folder of their own."""
     recorder = Recorder(folder / "recordings", "1.2.3")
     for each in passes or (decided(), decided(LATER, after=10)):
-        recorder.note(each)
+        recorder.take(each)
     recorder.close()
     return folder / "recordings"
 
@@ -117,7 +117,7 @@ def test_a_node_of_an_nvidiadriver_is_explained_under_its_policy(tmp_path: Path)
                                        daemonsets=(build.daemonset(driver="pool"),))
     policies = (build.policy(driver="pool", admit=False), build.policy(unowned=True, auto_upgrade=False))
     plan = decide(snapshot, policies[0], build.NOW)
-    folder = recorded(tmp_path, Pass(snapshot, policies, build.NOW, "cluster-policy", plan))
+    folder = recorded(tmp_path, Entry(snapshot, policies, build.NOW, "cluster-policy", plan))
     assert "POLICY    NVIDIADriver pool" in run(folder, "--node", "n0").output
     assert "POLICIES  ClusterPolicy cluster-policy, NVIDIADriver pool" in run(folder).output
 

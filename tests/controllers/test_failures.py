@@ -6,8 +6,8 @@ import pytest
 
 from gpuward.controllers.failures import LAST_RETRY, MOST_WRITES, Failures, retry_after
 from gpuward.model.actions import Action, DeletePod, EvictPod
+from gpuward.model.passes import Outcome
 from gpuward.model.views import Ref
-from gpuward.ports import Outcome
 
 POD = Ref("ns", "pod", "uid")
 

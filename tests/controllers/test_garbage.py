@@ -22,8 +22,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import _Stored
 from gpuward.model.states import State
 from gpuward.model.views import PolicyView
-from gpuward.policy.clusterpolicy import PolicyReader
-from gpuward.policy.nvidiadrivers import DriverReader
+from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.upgrade.ledger import read_grants, stamp
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
@@ -107,7 +106,7 @@ def test_no_label_and_no_annotation_ends_a_pass(
     facts = build.cluster(nodes.values(), pods)
     grants = {**read_grants(ledger), "n0": stamp(nodes["n0"])}
     facts = msgspec.structs.replace(facts, grants=grants, policies=(policy_of(policy_notes, broken),))
-    drivers = DriverReader(PolicyReader()).read(facts)
+    drivers = PolicyReader().read(facts)
     upgrades = build.policy(parallel=0, unavailable="100%")
     for policy in (upgrades, build.PAUSED, drivers.policy.upgrades):
         for seen in (facts, msgspec.structs.replace(facts, grants=None)):

@@ -13,9 +13,12 @@ from gpuward import names
 from gpuward.controllers.holds import IN_PASSING, OF_THE_FLEET, HoldEvents
 from gpuward.kube.client import Client
 from gpuward.kube.events import EventRecorder
+from gpuward.model.passes import Pass
 from gpuward.model.plan import Hold, NodeStatus, Plan, Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
+from gpuward.policy.clusterpolicy import ActivePolicy
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.api import ApiServer
 from gpuward.sandbox.store import Store
 from gpuward.sandbox.timeloop import run_virtual
@@ -41,7 +44,7 @@ def said(plans: Iterable[Plan], first: Plan = GOING) -> list[tuple[str, str]]:
         writing = asyncio.create_task(recorder.run())
         holds = HoldEvents(recorder)
         for plan in (first, *plans):
-            holds.planned(HERE, plan)
+            holds(Pass(HERE, PoliciesInForce(ActivePolicy()), 0.0, plan))
         await recorder.flush()
         writing.cancel()
 

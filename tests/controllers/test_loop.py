@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import structlog
 
-from gpuward.controllers.loop import Loop
+from gpuward.controllers.loop import Loop, Shared
 from gpuward.model.actions import Action, DeletePod
+from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import Ref
-from gpuward.ports import Outcome
+from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.sandbox.timeloop import EPOCH, LoopClock, run_virtual
 
 ACTION = DeletePod(Ref("ns", "pod", "uid"), "n1")
@@ -60,16 +61,16 @@ class Always:
         self.plan = plan
         self.bug = bug
         self.asked: list[float] = []
-        self.reported: list[Sequence[Outcome]] = []
+        self.passes: list[Pass[PoliciesInForce, Plan]] = []
 
-    def decide(self, snapshot: Snapshot, now: float) -> Plan:
+    def decide(self, snapshot: Snapshot, policies: PoliciesInForce, now: float) -> Plan:
         self.asked.append(now - EPOCH)
         if self.bug:
             raise self.bug
         return self.plan
 
-    def report(self, snapshot: Snapshot, decision: Plan, outcomes: Sequence[Outcome]) -> None:
-        self.reported.append(outcomes)
+    def heard(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        self.passes.append(seen)
 
 
 @pytest.fixture
@@ -82,7 +83,8 @@ def play(controller: Always, executor: Done, seconds: float, acting: Callable[[]
          meanwhile: Callable[[Seen], Coroutine[Any, Any, None]] | None = None) -> None:
     async def main() -> None:
         seen = Seen()
-        loop = Loop(controller, seen, executor, LoopClock(), acting=acting)
+        shared = Shared(PolicyReader().read, executor, LoopClock(), acting)
+        loop = Loop(controller, seen, shared, controller.heard)
         task = asyncio.create_task(loop.run())
         if meanwhile:
             await meanwhile(seen)
@@ -164,3 +166,13 @@ def test_who_does_not_lead_looks_on_without_spinning_and_takes_over_within_a_sec
     play(controller, Done(), 2, acting, elect)
     assert [600 <= at <= 601 for at in controller.asked] == [True]
     assert looks < 2500
+
+
+def test_who_listens_is_given_each_pass_with_how_it_went_and_those_that_fail() -> None:
+    controller = Always(Plan(actions=(ACTION,)))
+    play(controller, Done(error="forbidden"), 0.1)
+    [seen] = controller.passes
+    assert (seen.decision, [outcome.error for outcome in seen.outcomes], seen.error) == (controller.plan, ["forbidden"], "")
+    broken = Always(Plan(), bug=KeyError("x"))
+    play(broken, Done(), 0.1)
+    assert [(seen.decision, seen.error) for seen in broken.passes] == [(None, "KeyError")]

@@ -50,7 +50,7 @@ def test_a_policy_about_which_nothing_can_be_decided_holds_its_own_nodes_only() 
     broken = msgspec.structs.replace(A, max_unavailable=nonsense)
     before = planner.decide(snapshot, [A, B], NOW)
     plan = planner.decide(snapshot, [broken, B], NOW)
-    assert set(planner.troubles) == {"a"}
+    assert set(plan.troubles) == {"a"}
     assert {action.lane for action in plan.actions} == {action.lane for action in before.actions if action.lane in ("n2", "n3")}
     assert plan.nodes.keys() == before.nodes.keys()
     assert plan.wake_at == NOW + AFTER_TROUBLE

@@ -10,7 +10,7 @@ from gpuward.controllers.rolloutpolicy import RolloutPolicyController, Statuses
 from gpuward.model.actions import PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
-from gpuward.policy.clusterpolicy import PolicyReader
+from gpuward.policy.nvidiadrivers import PolicyReader
 from tests.policy.test_clusterpolicy import view
 from tests.policy.test_rolloutpolicy import rollout
 
@@ -18,7 +18,7 @@ from tests.policy.test_rolloutpolicy import rollout
 def decide(*rollouts: PolicyView, now: float = 0.0, **annotations: str) -> Statuses:
     kept = {f"gpuward.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
     snapshot = Snapshot("gpu-operator", policies=(view(annotations=kept),), rollout_policies=rollouts)
-    return RolloutPolicyController(PolicyReader()).decide(snapshot, now)
+    return RolloutPolicyController().decide(snapshot, PolicyReader().read(snapshot), now)
 
 
 def said(decision: Statuses) -> dict[str, Any]:

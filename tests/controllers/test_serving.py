@@ -8,10 +8,17 @@ import socket
 import aiohttp
 import pytest
 
+from gpuward import names
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.serving import health_routes, metrics_routes, parse_address, serve
 from gpuward.errors import InputError
+from gpuward.model.passes import Pass
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView
+from gpuward.operands.decide import Reconciliation
 from gpuward.operands.status import Verdict, judged
+from gpuward.policy.clusterpolicy import ActivePolicy
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 
 @pytest.mark.parametrize(("text", "address"), [
@@ -115,7 +122,9 @@ def test_a_server_that_is_switched_off_binds_nothing() -> None:
 ])
 def test_metrics_have_nvidias_names(verdict: Verdict | None, status: str) -> None:
     metrics = Metrics()
-    metrics.reconciled(verdict, gpu_nodes=3, has_nfd_labels=True, now=1700000000.0)
+    labels = {names.NFD_GPU_LABELS[0]: "true", names.GPU_PRESENT: "true"}
+    facts = Snapshot("ns", {name: NodeView(name, labels=labels) for name in "abc"})
+    metrics.applied(Pass(facts, PoliciesInForce(ActivePolicy()), 1700000000.0, Reconciliation(verdict=verdict)))
 
     async def main() -> str:
         async with serve("--metrics-bind-address", "127.0.0.1:0", metrics_routes(metrics)) as address:

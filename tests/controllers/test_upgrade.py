@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from random import Random
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 import structlog.testing
 
-from gpuward.controllers.interest import Interest
 from gpuward.controllers.metrics import Metrics
-from gpuward.controllers.upgrade import UpgradeController
-from gpuward.kube.client import Client
-from gpuward.kube.cluster import Cluster
+from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
 from gpuward.model.actions import EvictPod, PatchNode
+from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
+from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import Owner, PodView, Ref
-from gpuward.policy.clusterpolicy import PolicyReader
-from gpuward.policy.nvidiadrivers import DriverReader
-from gpuward.ports import Outcome
-from gpuward.sandbox.api import ApiServer
-from gpuward.sandbox.store import Store
-from gpuward.sandbox.transport import InProcessTransport
+from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
+from gpuward.policy.pods import selections
+from tests import build
 
 NODE = Ref("", "n1", "uid-n1")
 POD = Ref("ml", "train", "uid-train")
+HERE = Snapshot("ns")
 
 
 @pytest.fixture
@@ -36,13 +33,16 @@ def log() -> Iterator[list[Any]]:
         yield lines
 
 
-def controller(*, listed: bool = True) -> UpgradeController:
-    """Return a controller over a cluster whose pods have been listed, or not yet."""
-    client = Client(InProcessTransport(ApiServer(Store(lambda: 0.0))))
-    cluster, reader = Cluster(client, "ns", random=Random(0)), DriverReader(PolicyReader())
-    if listed:
-        cluster.pods.listing().commit("1")
-    return UpgradeController(reader, Interest(cluster, reader), Metrics())
+def told(*plans: Plan, about: Snapshot = HERE, outcomes: Sequence[Outcome] = ()) -> None:
+    """Let the log take passes, one for each plan, and all actions end in the same way."""
+    take = UpgradeLog()
+    for plan in plans or (Plan(),):
+        take(passed(plan, about, outcomes))
+
+
+def passed(plan: Plan, about: Snapshot = HERE, outcomes: Sequence[Outcome] = ()) -> Pass[PoliciesInForce, Plan]:
+    """Return a pass that decided a plan."""
+    return Pass(about, PolicyReader().read(about), 1.0, plan, tuple(outcomes))
 
 
 def held(*reasons: Reason) -> Plan:
@@ -53,29 +53,27 @@ def held(*reasons: Reason) -> Plan:
 
 def test_a_state_entered_is_one_line_with_all_states_passed(log: list[Any]) -> None:
     patch = PatchNode(NODE, entered=(State.CORDON_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED), why="a -> b")
-    controller().report(Snapshot("ns"), Plan(), [Outcome(patch), Outcome(patch, error="no"), Outcome(patch, dropped=True)])
+    told(outcomes=[Outcome(patch), Outcome(patch, error="no"), Outcome(patch, dropped=True)])
     assert log == [{"event": "Updated node state", "log_level": "info", "node": "n1", "change": "a -> b",
                     "states": ["cordon-required", "wait-for-jobs-required"], "source": "controllers.Upgrade"}]
 
 
 def test_evictions_and_their_refusals_are_told(log: list[Any]) -> None:
     action = EvictPod(POD, "n1")
-    controller().report(Snapshot("ns"), Plan(), [Outcome(action), Outcome(action, error="budget")])
+    told(outcomes=[Outcome(action), Outcome(action, error="budget")])
     assert [(line["event"], line["pod"], line.get("error")) for line in log] == [
         ("Evicted pod", "ml/train", None), ("Eviction refused", "ml/train", "budget")]
 
 
 def test_a_node_passed_over_is_warned_of_once_each_time_that_it_begins(log: list[Any]) -> None:
-    upgrade = controller()
-    for plan in (held(Reason.SKIPPED), held(Reason.SKIPPED), Plan(), held(Reason.SKIPPED), held(Reason.NODE_NOT_READY)):
-        upgrade.report(Snapshot("ns"), plan, [])
+    told(held(Reason.SKIPPED), held(Reason.SKIPPED), Plan(), held(Reason.SKIPPED), held(Reason.NODE_NOT_READY))
     assert [line["reason"].split(":")[0] for line in log] == ["left alone", "left alone", "the node is not Ready"]
     assert {(line["event"], line["node"]) for line in log} == {("Skipping node", "n1")}
     assert {line["log_level"] for line in log} == {"warning"}
 
 
 def test_waiting_for_a_turn_is_no_warning(log: list[Any]) -> None:
-    controller().report(Snapshot("ns"), held(Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.EVICTING), [])
+    told(held(Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.EVICTING))
     assert log == []
 
 
@@ -83,24 +81,32 @@ def test_a_driver_pod_that_the_scheduler_cannot_place_is_named(log: list[Any]) -
     pod = PodView("ns", "driver-x", labels={"app": "nvidia-driver-daemonset"}, owner=Owner("DaemonSet", "d", "u"))
     placed = Snapshot("ns", pods={"": (pod,)})
     stuck = Snapshot("ns", pods={"": (PodView("ns", "driver-x", labels=pod.labels, owner=pod.owner, waiting="Unschedulable"),)})
-    upgrade = controller()
+    take = UpgradeLog()
     for snapshot in (placed, stuck, stuck):
-        upgrade.report(snapshot, Plan(), [])
+        take(passed(Plan(), snapshot))
     assert [(line["event"], line["pod"]) for line in log] == [("Skipping pod", "driver-x")]
 
 
 def test_the_metrics_are_those_of_the_plan() -> None:
-    upgrade = controller()
-    upgrade.report(Snapshot("ns"), Plan(counts=Counts(9, 1, 2, 3, 4, 5, 6), auto_upgrade=True), [])
-    text = upgrade._metrics.text().decode()
+    metrics = Metrics()
+    metrics.planned(passed(Plan(counts=Counts(9, 1, 2, 3, 4, 5, 6), auto_upgrade=True)))
+    text = metrics.text().decode()
     for line in ("nodes_upgrades_in_progress 1.0", "nodes_upgrades_done 2.0", "nodes_upgrades_failed 3.0",
                  "nodes_upgrades_available 4.0", "nodes_upgrades_pending 5.0", "driver_auto_upgrade_enabled 1.0"):
         assert f"gpu_operator_{line}\n" in text
 
 
+def test_a_node_that_fails_is_counted_once_it_is_written() -> None:
+    metrics, patch = Metrics(), PatchNode(NODE, entered=(State.FAILED,))
+    metrics.planned(passed(Plan(), outcomes=[Outcome(patch), Outcome(patch, error="no"), Outcome(patch, dropped=True)]))
+    assert "gpuward_driver_upgrade_failures_total 1.0\n" in metrics.text().decode()
+
+
 def test_nothing_is_done_while_the_pods_that_matter_are_not_known() -> None:
-    upgrade = controller(listed=False)
-    upgrade.plan = Plan(actions=(EvictPod(POD, "n1"),), nodes=held(Reason.EVICTING).nodes, wake_at=5.0)
-    plan = upgrade.decide(Snapshot("ns"), 1.0)
-    assert (plan.actions, plan.wake_at) == ((), None)
-    assert plan.nodes == upgrade.plan.nodes
+    facts = build.cluster([build.node(state="upgrade-done")], [build.driver_pod(driver="560")])
+    known = msgspec.structs.replace(facts, followed=selections([UpgradePolicy()]))
+    upgrade, policies = UpgradeController(), PolicyReader().read(known)
+    before = upgrade.decide(known, policies, build.NOW)
+    plan = upgrade.decide(facts, policies, build.NOW)
+    assert before.actions
+    assert (plan.actions, plan.wake_at, plan.nodes) == ((), None, before.nodes)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from gpuward.errors import LONGEST_WAIT, TooManyRequests
 from gpuward.execute.throttle import CAREFUL, PAUSE, Throttle
 from gpuward.model.actions import PatchNode
-from gpuward.ports import Outcome
+from gpuward.model.passes import Outcome
 from gpuward.sandbox.messages import Answer, Request, Stream, refusal
 from tests.execute.bench import Bench, on_a_bench
 

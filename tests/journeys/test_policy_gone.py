@@ -102,7 +102,7 @@ def said(stage: Stage) -> str:
     """Return the first line of `gpuward status`."""
     operator = stage.operator
     snapshot = operator.cluster.observe()
-    return _headline(Picture(snapshot, operator.drivers.read(snapshot), operator.plan, stage.clock.now()))
+    return _headline(Picture(snapshot, operator.policies.read(snapshot), operator.plan, stage.clock.now()))
 
 
 async def with_drivers(stage: Stage, **upgrade: object) -> None:

@@ -175,7 +175,7 @@ async def test_without_the_crd_the_defaults_hold_and_it_may_come_later(stage: St
 
 def retries(stage: Stage) -> int:
     """Return a setting that is in force."""
-    return stage.operator.reader.read(stage.operator.cluster.observe()).upgrades.rollout.retries
+    return stage.operator.policies.read(stage.operator.cluster.observe()).policy.upgrades.rollout.retries
 
 
 def _loosened() -> dict[str, Any]:

@@ -195,7 +195,7 @@ def test_a_new_list_of_pods_is_news_even_if_it_shows_the_same() -> None:
     async def play(scene: Following) -> None:
         watcher = scene.cluster.watcher()
         watcher.observe()
-        scene.cluster.follow_pods(lambda pod: False)
+        scene.cluster.follow_pods(frozenset(), lambda pod: False)
         assert not scene.cluster.pods.synced.is_set(), "what matters now is not known yet"
         assert await watcher.changed(60), "who waits for the list has to look again"
         assert scene.cluster.pods.synced.is_set()

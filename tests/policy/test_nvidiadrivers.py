@@ -11,9 +11,8 @@ from gpuward import names
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PolicyView
-from gpuward.policy.clusterpolicy import PolicyReader
 from gpuward.policy.kept import KeptClaim, remember
-from gpuward.policy.nvidiadrivers import DriverReader, Drivers
+from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from tests.policy import test_clusterpolicy as policies
 
 LEFT = {"useNvidiaDriverCRD": True}
@@ -33,12 +32,12 @@ def cluster_policy(**spec: Any) -> PolicyView:
     return msgspec.structs.replace(view, body=body)
 
 
-def read(*drivers: PolicyView, policy: PolicyView | None = None, **facts: Any) -> Drivers:
+def read(*drivers: PolicyView, policy: PolicyView | None = None, **facts: Any) -> PoliciesInForce:
     views = (cluster_policy(**LEFT),) if policy is None else (policy,)
-    return DriverReader(PolicyReader()).read(Snapshot("ns", policies=views, drivers=drivers, **facts))
+    return PolicyReader().read(Snapshot("ns", policies=views, drivers=drivers, **facts))
 
 
-def in_force(found: Drivers) -> list[tuple[str, bool, bool]]:
+def in_force(found: PoliciesInForce) -> list[tuple[str, bool, bool]]:
     return [(policy.driver, policy.auto_upgrade, policy.unowned) for policy in found.upgrades]
 
 
@@ -59,7 +58,7 @@ def test_without_the_switch_the_policy_is_the_cluster_policy_s() -> None:
 
 
 def test_without_a_cluster_policy_they_are_in_force_if_there_are_any() -> None:
-    reader = DriverReader(PolicyReader())
+    reader = PolicyReader()
     found = reader.read(Snapshot("ns", drivers=(driver("a"),)))
     assert in_force(found) == [("a", False, False), UNOWNED], "nothing is upgraded, whatever they say"
     assert {policy.absent for policy in found.upgrades} == {"there is no ClusterPolicy"}
@@ -136,7 +135,7 @@ def test_resuming_the_cluster_policy_s_rollout_resumes_every_driver_s() -> None:
 
 
 def test_whose_a_node_should_be_follows_its_labels() -> None:
-    reader = DriverReader(PolicyReader())
+    reader = PolicyReader()
     views: tuple[PolicyView, ...] = (driver("a", nodeSelector={"pool": "a"}), driver("b", default=True))
 
     def owner(**labels: str) -> object:
@@ -151,6 +150,6 @@ def test_whose_a_node_should_be_follows_its_labels() -> None:
 
 
 def test_a_version_of_a_spec_is_decoded_once() -> None:
-    reader = DriverReader(PolicyReader())
+    reader = PolicyReader()
     first, again = (reader.read(Snapshot("ns", drivers=(driver("a"),))) for _ in range(2))
     assert first.active[0] is again.active[0]

@@ -13,7 +13,7 @@ from gpuward.model.rollout import FailureBudget, RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import PolicyView
-from gpuward.policy.clusterpolicy import ActivePolicy, PolicyReader
+from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
 from gpuward.policy.kept import remember
 from tests.policy.test_clusterpolicy import view
 
@@ -23,10 +23,10 @@ def rollout(name: str = "default", generation: int = 1, **spec: Any) -> PolicyVi
     return PolicyView(name, f"uid-{name}", "1", generation, body=body)
 
 
-def read(*rollouts: PolicyView, reader: PolicyReader | None = None, **annotations: str) -> ActivePolicy:
+def read(*rollouts: PolicyView, reader: ClusterPolicyReader | None = None, **annotations: str) -> ActivePolicy:
     kept = {f"gpuward.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
     snapshot = Snapshot("gpu-operator", policies=(view(annotations=kept),), rollout_policies=rollouts)
-    return (reader or PolicyReader()).read(snapshot)
+    return (reader or ClusterPolicyReader()).read(snapshot)
 
 
 def test_without_one_the_defaults_hold() -> None:
@@ -41,14 +41,14 @@ def test_the_oldest_one_is_in_force() -> None:
 
 
 def test_an_edit_is_read_and_its_end_brings_the_defaults_back() -> None:
-    reader = PolicyReader()
+    reader = ClusterPolicyReader()
     assert read(rollout(retries=7), reader=reader).upgrades.rollout.retries == 7
     assert read(rollout(generation=2, retries=8), reader=reader).upgrades.rollout.retries == 8
     assert read(reader=reader).upgrades.rollout.retries == RolloutSettings().retries
 
 
 def test_a_change_of_its_status_alone_is_not_decoded_again() -> None:
-    reader = PolicyReader()
+    reader = ClusterPolicyReader()
     first, later = rollout(retries=7), msgspec.structs.replace(rollout(retries=7), version="2")
     before = read(first, reader=reader)
     again = read(later, reader=reader)
@@ -76,7 +76,7 @@ def test_an_invalid_one_without_settings_before_leaves_the_defaults(kept: str) -
 
 def test_a_valid_one_holds_also_beside_an_invalid_cluster_policy() -> None:
     snapshot = Snapshot("gpu-operator", policies=(view(maxUnavailable="abc"),), rollout_policies=(rollout(retries=7),))
-    upgrades = PolicyReader().read(snapshot).upgrades
+    upgrades = ClusterPolicyReader().read(snapshot).upgrades
     assert (upgrades.admit, upgrades.rollout.retries) == (False, 7)
 
 
@@ -97,6 +97,6 @@ def test_a_resumption_at_no_time_is_named_and_forgives_nothing(text: str) -> Non
 
 
 def test_an_edit_of_the_annotation_alone_is_seen() -> None:
-    reader = PolicyReader()
+    reader = ClusterPolicyReader()
     assert read(reader=reader).upgrades.rollout.resumed_at == 0
     assert read(reader=reader, resumed_at="1970-01-01T00:01:00Z").upgrades.rollout.resumed_at == 60

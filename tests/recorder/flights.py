@@ -8,12 +8,14 @@ import weakref
 from pathlib import Path
 
 from gpuward.controllers.planning import Planner
+from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.recorder.reading import Moment, moments
-from gpuward.recorder.recorder import Recorder
+from gpuward.recorder.recorder import Recorder, entry_of
 from gpuward.recorder.ring import Limits
 from gpuward.recording.digest import digest
-from gpuward.recording.frame import Pass
+from gpuward.recording.frame import Entry
 from tests.journeys.stage import Stage
 
 PLENTY = 100_000
@@ -27,14 +29,18 @@ class Flight:
         self.folder = Path(tempfile.mkdtemp(prefix="gpuward-flight-"))
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.limits = limits
-        self.passes: list[Pass] = []
+        self.passes: list[Entry] = []
         self._recorder: Recorder | None = None
 
     def board(self, stage: Stage) -> None:
         """Begin to record, in the operator that a stage has now."""
         self.land()
         recorder = self._recorder = Recorder(self.folder, "1.2.3", self.limits, room=PLENTY)
-        stage.operator.upgrade.recorders += [self.passes.append, recorder.note]
+        stage.operator.upgrades.listeners += [self._note, recorder.note]
+
+    def _note(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        if (entry := entry_of(seen)) is not None:
+            self.passes.append(entry)
 
     def land(self) -> None:
         """Write all that waits."""

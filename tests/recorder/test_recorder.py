@@ -16,29 +16,33 @@ import pytest
 import structlog
 
 from gpuward.cli import logs
+from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
-from gpuward.ports import Outcome
+from gpuward.model.policy import UpgradePolicy
+from gpuward.policy.clusterpolicy import ActivePolicy
+from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.pods import selections
 from gpuward.recorder.reading import moments
-from gpuward.recorder.recorder import Recorder, done
+from gpuward.recorder.recorder import Recorder, entry_of
 from gpuward.recorder.ring import PATTERN, Limits, Ring
-from gpuward.recording.frame import LONGEST_ERROR, Done, Pass
+from gpuward.recording.frame import LONGEST_ERROR, Done, Entry
 from gpuward.upgrade.decide import decide
 from tests import build
 from tests.recorder.flights import differing, read
 
 
-def passing(number: int, **rest: object) -> Pass:
+def passing(number: int, **rest: object) -> Entry:
     """Build a pass that decides something else for each number."""
     snapshot, policy = build.fleet(4, cordoned=range(number % 4)), build.policy(parallel=number + 1)
-    made = Pass(snapshot, (policy,), build.NOW + number, "cluster-policy", decide(snapshot, policy, build.NOW + number))
+    made = Entry(snapshot, (policy,), build.NOW + number, "cluster-policy", decide(snapshot, policy, build.NOW + number))
     return msgspec.structs.replace(made, **rest)
 
 
-def record(folder: Path, *passes: Pass) -> None:
+def record(folder: Path, *passes: Entry) -> None:
     """Record passes and end."""
     recorder = Recorder(folder, "1.2.3")
     for each in passes:
-        recorder.note(each)
+        recorder.take(each)
     recorder.close()
 
 
@@ -74,8 +78,11 @@ def test_a_pass_that_fails_is_recorded_and_so_is_the_next_one(tmp_path: Path) ->
 
 def test_outcomes_are_those_of_the_actions_that_were_due() -> None:
     plan = passing(0).plan
-    outcomes = [Outcome(plan.actions[1], error="no"), Outcome(plan.actions[0], idle=True)]
-    assert done(plan, outcomes) == (Done(1, "no"), Done(0, idle=True))
+    outcomes = (Outcome(plan.actions[1], error="no"), Outcome(plan.actions[0], idle=True))
+    facts = msgspec.structs.replace(build.fleet(1), followed=selections([UpgradePolicy()]))
+    entry = entry_of(Pass(facts, PoliciesInForce(ActivePolicy()), build.NOW, plan, outcomes))
+    assert entry is not None
+    assert entry.outcomes == (Done(1, "no"), Done(0, idle=True))
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -110,7 +117,7 @@ def test_a_folder_that_somebody_else_prepared_is_refused(
     folder = tmp_path / "gpuward-recorder-0"
     prepare(folder)
     recorder = Recorder(folder, "1.2.3", private=True)
-    recorder.note(passing(0))
+    recorder.take(passing(0))
     recorder.close()
     (warning,) = warnings
     assert told in warning
@@ -120,7 +127,7 @@ def test_a_folder_that_somebody_else_prepared_is_refused(
 def test_a_folder_of_ones_own_is_used_again(tmp_path: Path, warnings: list[str]) -> None:
     for _ in range(2):
         recorder = Recorder(tmp_path / "state" / "recorder", "1.2.3", private=True)
-        recorder.note(passing(0))
+        recorder.take(passing(0))
         recorder.close()
     assert warnings == []
     assert len(list(tmp_path.rglob(PATTERN))) == 2
@@ -136,9 +143,9 @@ def test_a_folder_that_cannot_be_made_costs_one_warning(tmp_path: Path, warnings
 
 def test_a_cluster_too_large_for_the_ring_costs_one_warning(tmp_path: Path, warnings: list[str]) -> None:
     recorder = Recorder(tmp_path, "1.2.3", Limits(100, 100))
-    recorder.note(passing(0))
+    recorder.take(passing(0))
     recorder.close()
-    recorder.note(passing(1))
+    recorder.take(passing(1))
     assert len(warnings) == 1
     assert "takes more than the 100 bytes" in warnings[0]
 
@@ -147,10 +154,10 @@ def test_passes_that_come_too_fast_are_counted_and_their_changes_kept(tmp_path: 
     passes = [passing(number) for number in range(100)]
     recorder = Recorder(tmp_path, "1.2.3", room=1)
     for each in passes:
-        recorder.note(each)
+        recorder.take(each)
     for _ in range(20):
         time.sleep(0.01)
-        recorder.note(passes[-1])
+        recorder.take(passes[-1])
     recorder.close()
     found = read(tmp_path)
     assert sum(moment.frame.missed for moment in found) >= 100 - len(found) > 0
@@ -168,7 +175,7 @@ recorder = Recorder(Path(sys.argv[1]), "1.2.3")
 number = 0
 while True:
     number += 1
-    recorder.note(passing(number))
+    recorder.take(passing(number))
 """
 
 
@@ -195,7 +202,7 @@ from tests.recorder.test_recorder import passing
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 recorder = Recorder(Path(sys.argv[1]), "1.2.3", room=1000)
 for number in range(300):
-    recorder.note(passing(number))
+    recorder.take(passing(number))
 recorder.close()
 """
 
@@ -215,7 +222,7 @@ def test_two_processes_in_one_folder_leave_each_other_alone(tmp_path: Path) -> N
     recorders = [Recorder(tmp_path, "1.2.3") for _ in range(2)]
     for number in range(4):
         for recorder in recorders:
-            recorder.note(passing(number))
+            recorder.take(passing(number))
     for recorder in recorders:
         recorder.close()
     found = read(tmp_path)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +13,11 @@ from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate
+from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
-from gpuward.ports import Outcome
+from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.ports import Observer
 from gpuward.sandbox.messages import Answer, Request, Stream
 
 if TYPE_CHECKING:
@@ -107,22 +108,19 @@ class Process:
                       "store": self.world.sandbox.store.version})
 
     def _listen(self) -> None:
-        """Note what the upgrade controller knows whenever it decides, and hear how its actions ended."""
-        controller: Any = self.operator.upgrade
-        decide: Callable[[Snapshot, float], Plan] = controller.decide
-        report: Callable[[Snapshot, Plan, Sequence[Outcome]], None] = controller.report
+        """Note what the upgrade controller is shown whenever it looks, and hear how its actions ended."""
+        upgrades = self.operator.upgrades
+        upgrades.observer = Noting(upgrades.observer, self._looked)
+        upgrades.listeners.append(self._heard)
 
-        def noting(snapshot: Snapshot, now: float) -> Plan:
-            self.known = self.shown()
-            if not self.looks or self.looks[-1] != self.known["nodes"]:
-                self.looks.append(self.known["nodes"])
-            return decide(snapshot, now)
+    def _looked(self) -> None:
+        self.known = self.shown()
+        if not self.looks or self.looks[-1] != self.known["nodes"]:
+            self.looks.append(self.known["nodes"])
 
-        def telling(snapshot: Snapshot, plan: Plan, outcomes: Sequence[Outcome]) -> None:
-            report(snapshot, plan, outcomes)
-            self.world.watch.decided(self, plan, outcomes)
-
-        controller.decide, controller.report = noting, telling
+    def _heard(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        if seen.decision is not None:
+            self.world.watch.decided(self, seen.decision, seen.outcomes)
 
     def _interfere(self, request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
         def served() -> Answer | Stream:
@@ -162,6 +160,24 @@ class Process:
         finally:
             if answer is not stream and isinstance(stream, Stream):
                 stream.close()
+
+
+class Noting:
+    """Show the cluster as another observer does, and say so."""
+
+    def __init__(self, observer: Observer, looked: Callable[[], None]) -> None:
+        self._observer = observer
+        self._looked = looked
+
+    def observe(self) -> Snapshot:
+        """Return the facts of this moment."""
+        snapshot = self._observer.observe()
+        self._looked()
+        return snapshot
+
+    async def changed(self, timeout: float | None) -> bool:
+        """Wait as the other one does."""
+        return await self._observer.changed(timeout)
 
 
 def _number(version: str) -> int:

@@ -16,9 +16,9 @@ import msgspec
 from gpuward import names
 from gpuward.kube.resources import LEASES
 from gpuward.model.actions import PatchNode
+from gpuward.model.passes import Outcome
 from gpuward.model.plan import Plan, Reason
 from gpuward.model.states import TRANSITIONS, State, parse_state
-from gpuward.ports import Outcome
 from gpuward.sandbox.messages import Answer, Request, Stream
 from gpuward.sandbox.store import Event
 from tools.simulate import coverage, known, rules

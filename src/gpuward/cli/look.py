@@ -11,8 +11,8 @@ import msgspec
 
 from gpuward.cli.connect import WallClock, check_access
 from gpuward.cli.leader import Leader, find_leader
-from gpuward.controllers.interest import Interest
 from gpuward.controllers.planning import Planner
+from gpuward.controllers.podfilter import PodFilter
 from gpuward.errors import NotFound
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
@@ -21,8 +21,9 @@ from gpuward.model.plan import Hold, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State, parse_state
-from gpuward.policy.clusterpolicy import ActivePolicy, PolicyReader
-from gpuward.policy.nvidiadrivers import DriverReader, Drivers
+from gpuward.policy.clusterpolicy import ActivePolicy
+from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
+from gpuward.policy.pods import covers
 from gpuward.upgrade.gathering import gather
 
 _EMPTIED = frozenset({State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED})
@@ -32,7 +33,7 @@ class Picture(msgspec.Struct, frozen=True):
     """Hold a cluster at one moment, the policies in force and the plan that follows from both."""
 
     snapshot: Snapshot
-    drivers: Drivers
+    drivers: PoliciesInForce
     plan: Plan
     now: float
     """The time for which the plan is worked out."""
@@ -53,9 +54,9 @@ class Look:
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
-        self.reader = DriverReader(PolicyReader())
+        self.reader = PolicyReader()
         self.cluster = Cluster(client, namespace, random=Random())
-        self.interest = Interest(self.cluster, self.reader)
+        self._pods = PodFilter(self.cluster, self.reader)
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[Watcher]:
@@ -69,10 +70,10 @@ class Look:
         observer = self.cluster.watcher()
         async with asyncio.TaskGroup() as group:
             self.cluster.start(group)
-            follow = group.create_task(self.interest.run(self.cluster.watcher()))
+            follow = group.create_task(self._pods.run(self.cluster.watcher()))
             try:
                 await self.cluster.synced()
-                while not self.interest.covers(*self.reader.read(observer.observe()).upgrades):
+                while not covers((snapshot := observer.observe()).followed, self.reader.read(snapshot).upgrades):
                     await observer.changed(0.05)
                 yield observer
             finally:

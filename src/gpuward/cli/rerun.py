@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -15,7 +15,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import parse_state
 from gpuward.model.views import PolicyView
 from gpuward.policy.clusterpolicy import ActivePolicy
-from gpuward.policy.nvidiadrivers import ActiveDriver, Drivers
+from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
 from gpuward.recorder.reading import Moment
 from gpuward.recording.digest import digest
 from gpuward.recording.frame import Recorded, Shown, recorded_actions, shown
@@ -43,13 +43,13 @@ def rerun(moment: Moment) -> Rerun:
         return Rerun(moment, Plan(), () if known else (f"the decision fails now: {kind}: {error}",))
     if frame.error:
         return Rerun(moment, plan, (f"the decision is made now; then it failed: {frame.error}",))
-    if frame.troubled or planner.troubles:
-        return Rerun(moment, plan, tuple(_troubles(frame.troubled, planner.troubles)))
+    if frame.troubled or plan.troubles:
+        return Rerun(moment, plan, tuple(_troubles(frame.troubled, plan.troubles)))
     same = digest(plan) == frame.digest
     return Rerun(moment, plan, () if same else tuple(_differences(moment, plan)))
 
 
-def _troubles(then: tuple[str, ...], now: dict[str, str]) -> Iterator[str]:
+def _troubles(then: tuple[str, ...], now: Mapping[str, str]) -> Iterator[str]:
     """Say which NVIDIADrivers differ. The plan for one that is in trouble is the last one, so that it cannot be compared."""
     for name in sorted({*then, *now}):
         policy = f"NVIDIADriver {name}" if name else "the ClusterPolicy"
@@ -102,11 +102,11 @@ def picture(again: Rerun) -> Picture:
     return Picture(again.moment.snapshot, _drivers(again.moment), plan, again.moment.at)
 
 
-def _drivers(moment: Moment) -> Drivers:
+def _drivers(moment: Moment) -> PoliciesInForce:
     """Return the policies in force. Of custom resources only names and upgrade policies were recorded."""
     named = [policy for policy in moment.policies if policy.driver]
     other = next((policy for policy in moment.policies if not policy.driver), UpgradePolicy())
     active = tuple(ActiveDriver(PolicyView(each.driver), None, (), Claim(each.driver), each) for each in named)
     view = moment.snapshot.policies[0] if moment.snapshot.policies else None
     in_force = len(moment.policies) > 1 or bool(named)
-    return Drivers(ActivePolicy(view, upgrades=other), active, in_force=in_force, known=False)
+    return PoliciesInForce(ActivePolicy(view, upgrades=other), active, in_force=in_force, known=False)

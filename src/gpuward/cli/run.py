@@ -81,7 +81,7 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         if not flags.no_recorder:
             folder = Path(flags.recorder_dir) if flags.recorder_dir else _own_folder(os.environ)
             recorder = Recorder(folder, version("gpuward"), private=not flags.recorder_dir)
-            operator.upgrade.recorders.append(recorder.note)
+            operator.upgrades.listeners.append(recorder.note)
             stack.callback(recorder.close)
         stop = _stopped()
         routes = metrics_routes(operator.metrics)

@@ -18,8 +18,10 @@ from gpuward.errors import DemoFailed
 from gpuward.kube import resources
 from gpuward.kube.client import Client
 from gpuward.kube.stats import RequestKey
+from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place, workloads
 from gpuward.sandbox.store import Event
@@ -67,11 +69,16 @@ class Story:
         logs.configure(self.log.append, self.clock.now)
         self.client = Client(self.sandbox.transport())
         self.operator = Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock)
+        self._told = told
         self.old_version = ""
         self.new_version = ""
-        self.operator.upgrade.listeners += [told, lambda plan: self.tally.planned(plan, self.clock.now())]
+        self.operator.upgrades.listeners.append(self._planned)
         self._work: asyncio.Task[None] | None = None
         self._moved = 0.0
+
+    def _planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        self._told(self.plan)
+        self.tally.planned(self.plan, self.clock.now())
 
     @property
     def plan(self) -> Plan:
@@ -90,7 +97,7 @@ class Story:
 
     def limit(self) -> str:
         """Return how many nodes the policy lets be disrupted at once."""
-        policy = self.operator.reader.read(self.operator.cluster.observe()).upgrades
+        policy = self.operator.policies.read(self.operator.cluster.observe()).policy.upgrades
         limits = [policy.max_unavailable.of(self.options.nodes)]
         if policy.max_parallel_upgrades:
             limits.append(policy.max_parallel_upgrades)

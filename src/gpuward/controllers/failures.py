@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gpuward.model.actions import Action, ApplyObject, DeleteObject, DeletePod, EvictPod, PatchNode
-from gpuward.ports import Outcome
+from gpuward.model.passes import Outcome
 
 FIRST_RETRY: Final = 0.5
 """Seconds until a failed action is tried again; it doubles up to LAST_RETRY."""

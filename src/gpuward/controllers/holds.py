@@ -11,9 +11,10 @@ from typing import Final
 
 from gpuward import names
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
+from gpuward.model.passes import Pass
 from gpuward.model.plan import NodeStatus, Plan, Reason
-from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.upgrade.explain import sentence
 
 OF_THE_FLEET: Final = frozenset({
@@ -42,8 +43,11 @@ class HoldEvents:
         self._said: dict[str, tuple[State | None, Reason]] = {}
         self._begun = False
 
-    def planned(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Take a plan: an event for each node whose own reason is another than the last one said in its state."""
+    def __call__(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        """Take a pass: an event for each node whose own reason is another than the last one said in its state."""
+        snapshot, plan = seen.snapshot, seen.decision
+        if plan is None:
+            return
         self._said = {name: said for name, said in self._said.items()
                       if name in plan.nodes and plan.nodes[name].state is said[0]}
         for name, status in plan.nodes.items():

@@ -12,10 +12,10 @@ from gpuward.labels.discovery import Kept
 from gpuward.labels.policy import label_policy, remembered_policy
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import Action
+from gpuward.model.passes import Pass
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
-from gpuward.policy.nvidiadrivers import DriverReader
-from gpuward.ports import Outcome
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 NAMED = 10
 """How many nodes a line of the log names."""
@@ -42,18 +42,11 @@ class LabelController:
 
     name = "controllers.NodeLabeling"
 
-    def __init__(self, reader: DriverReader, tell: Callable[[NodeView, str], None] = lambda node, message: None) -> None:
-        """Take the reader of policies, and what reports an event about a node."""
-        self._reader = reader
-        self._log = structlog.get_logger(source=self.name)
-        self._kept: Mapping[str, Kept] = {}
+    def __init__(self) -> None:
         self._settled = Settled()
-        self._troubles: Mapping[str, str] = {}
-        self._tell = tell
 
-    def decide(self, snapshot: Snapshot, now: float) -> Labels:
+    def decide(self, snapshot: Snapshot, drivers: PoliciesInForce, now: float) -> Labels:
         """Return a patch for each node whose labels differ from what they should be."""
-        drivers = self._reader.read(snapshot)
         active = drivers.policy
         if drivers.in_force and not drivers.known:
             return Labels()
@@ -65,12 +58,28 @@ class LabelController:
             return Labels()
         return Labels(decide_labels(snapshot, policy, now, self._settled))
 
-    def report(self, snapshot: Snapshot, decision: Labels, outcomes: Sequence[Outcome]) -> None:
-        """Log what changed, and nodes that keep their operands though discovery sees no GPU there, once for each reason."""
-        for outcome in outcomes:
+
+class LabelLog:
+    """Log what changed, and nodes that keep their operands though discovery sees no GPU there, once for each reason."""
+
+    def __init__(self, tell: Callable[[NodeView, str], None] = lambda node, message: None) -> None:
+        """Take what reports an event about a node."""
+        self._log = structlog.get_logger(source=LabelController.name)
+        self._kept: Mapping[str, Kept] = {}
+        self._troubles: Mapping[str, str] = {}
+        self._tell = tell
+
+    def __call__(self, seen: Pass[PoliciesInForce, Labels]) -> None:
+        """Take a pass."""
+        if seen.decision is None:
+            return
+        for outcome in seen.outcomes:
             if not (outcome.error or outcome.dropped):
                 self._log.info("Labelled node", node=outcome.action.lane, why=outcome.action.why)
-        kept = decision.labelling.kept
+        self._log_kept(seen.snapshot, seen.decision.labelling.kept)
+        self._log_troubles(seen.snapshot, seen.decision.labelling.troubles)
+
+    def _log_kept(self, snapshot: Snapshot, kept: Mapping[str, Kept]) -> None:
         out, was_out = Kept.OUTAGE in kept.values(), Kept.OUTAGE in self._kept.values()
         if out and not was_out:
             total = sum(node.gpu_present for node in snapshot.nodes.values())
@@ -84,9 +93,11 @@ class LabelController:
                 self._log.warning("Discovery sees no GPU on nodes that had some; their operands stay", why=str(why),
                                   nodes=fresh[:NAMED], count=len(fresh))
         self._kept = kept
-        for name, trouble in decision.labelling.troubles.items():
+
+    def _log_troubles(self, snapshot: Snapshot, troubles: Mapping[str, str]) -> None:
+        for name, trouble in troubles.items():
             if self._troubles.get(name) != trouble and (node := snapshot.nodes.get(name)) is not None:
                 message = f"its labels could not be decided about, which is a bug in gpuward: {trouble}"
                 self._log.warning("Skipping node", node=name, reason=message)
                 self._tell(node, message)
-        self._troubles = decision.labelling.troubles
+        self._troubles = troubles

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
 import structlog
 
 from gpuward.controllers.failures import Failures, retry_after
-from gpuward.model.actions import Action
+from gpuward.model.passes import Decision, Outcome, Pass
 from gpuward.model.snapshot import Snapshot
-from gpuward.ports import Clock, Executor, Observer, Outcome
+from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.ports import Clock, Executor, Observer
 
 
 class Pace(NamedTuple):
@@ -32,24 +34,12 @@ STANDBY: Final = 0.25
 """Seconds between two looks whether this process leads now; nothing else wakes one that does not, and a look costs no request."""
 
 
-class Decision(Protocol):
-    """Be what a pass decided: what to do now, and when to look again unasked."""
-
-    @property
-    def actions(self) -> Sequence[Action]:
-        """Return what to do now."""
-        ...
-
-    @property
-    def wake_at(self) -> float | None:
-        """Return when time alone changes the decision."""
-        ...
-
-
 D = TypeVar("D", bound=Decision)
+Made = TypeVar("Made", bound=Decision, covariant=True)
+Listener = Callable[[Pass[PoliciesInForce, D]], None]
 
 
-class Controller(Protocol[D]):
+class Controller(Protocol[Made]):
     """Decide for one concern."""
 
     @property
@@ -57,26 +47,34 @@ class Controller(Protocol[D]):
         """Return the name of its logger."""
         ...
 
-    def decide(self, snapshot: Snapshot, now: float) -> D:
+    def decide(self, snapshot: Snapshot, policies: PoliciesInForce, now: float) -> Made:
         """Return what to do. Called once per pass, with one reading of the clock."""
         ...
 
-    def report(self, snapshot: Snapshot, decision: D, outcomes: Sequence[Outcome]) -> None:
-        """Tell people and metrics what was decided and how it went. Failures are logged already, each once."""
-        ...
+
+class Shared(msgspec.Struct, frozen=True):
+    """Bundle what the loops of one process share."""
+
+    policies: Callable[[Snapshot], PoliciesInForce]
+    executor: Executor
+    clock: Clock
+    acting: Callable[[], bool] = lambda: True
+    """Whether this process leads; one that does not looks on."""
 
 
 class Loop(Generic[D]):
-    """Run a controller. Nothing is kept between two passes but how long to wait after failures."""
+    """Run a controller, and give each pass to whoever listens: logs, metrics, events, the recorder, other loops.
 
-    def __init__(self, controller: Controller[D], observer: Observer, executor: Executor, clock: Clock, *,
-                 acting: Callable[[], bool] = lambda: True, pace: Pace = PROMPT) -> None:
+    Nothing is kept between two passes but how long to wait after failures.
+    """
+
+    def __init__(self, controller: Controller[D], observer: Observer, shared: Shared, *listeners: Listener[D],
+                 pace: Pace = PROMPT) -> None:
         self.controller = controller
         self.observer = observer
-        self.executor = executor
-        self.clock = clock
-        self.acting = acting
-        """Whether this process leads; one that does not looks on."""
+        self.listeners = [*listeners]
+        self._shared = shared
+        self._clock = shared.clock
         self.pace = pace
         self.passes = 0
         self._busy = 0.0
@@ -88,32 +86,47 @@ class Loop(Generic[D]):
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
         while True:
-            if not self.acting():
-                await self.clock.sleep(STANDBY)
+            if not self._shared.acting():
+                await self._clock.sleep(STANDBY)
                 continue
             wake_at = await self.once()
-            await self.clock.sleep(max(self.pace.gap, min(self._busy * self.pace.rest, self.pace.longest)))
-            await self.observer.changed(None if wake_at is None else max(0.0, wake_at - self.clock.now()))
+            await self._clock.sleep(max(self.pace.gap, min(self._busy * self.pace.rest, self.pace.longest)))
+            await self.observer.changed(None if wake_at is None else max(0.0, wake_at - self._clock.now()))
 
     async def once(self) -> float | None:
         """Look, decide and act once; return when to look again unasked."""
-        now = self.clock.now()
+        now = self._clock.now()
         try:
             wake_at = await self._pass(now)
         except Exception:  # a bug in a decision must not end the operator: it is logged, and tried again
             self._crashes += 1
             self._log.exception("A pass failed")
-            return self.clock.now() + retry_after(self._crashes)
+            return self._clock.now() + retry_after(self._crashes)
         self._crashes = 0
         return wake_at
 
     async def _pass(self, now: float) -> float | None:
         snapshot = self.observer.observe()
-        decision = self.controller.decide(snapshot, now)
-        self._busy = self.clock.now() - now
-        outcomes = await self.executor.execute(self._failures.due(decision.actions, now))
+        seen: Pass[PoliciesInForce, D] = Pass(snapshot, self._shared.policies(snapshot), now)
+        try:
+            decision = self.controller.decide(snapshot, seen.policies, now)
+        except Exception as error:
+            self._tell(msgspec.structs.replace(seen, error=type(error).__name__))
+            raise
+        self._busy = self._clock.now() - now
+        outcomes = await self._shared.executor.execute(self._failures.due(decision.actions, now))
         self.passes += 1
-        ended = self.clock.now()
+        ended = self._clock.now()
+        self._log_failures(outcomes, ended)
+        self._tell(msgspec.structs.replace(seen, decision=decision, outcomes=tuple(outcomes)))
+        self._busy += self._clock.now() - ended
+        return min((at for at in (decision.wake_at, self._failures.retry_at(ended)) if at is not None), default=None)
+
+    def _tell(self, seen: Pass[PoliciesInForce, D]) -> None:
+        for listener in self.listeners:
+            listener(seen)
+
+    def _log_failures(self, outcomes: Sequence[Outcome], ended: float) -> None:
         for outcome in outcomes:
             if outcome.called_off:
                 action = outcome.action
@@ -121,6 +134,3 @@ class Loop(Generic[D]):
         for outcome in self._failures.take(outcomes, ended):
             action = outcome.action
             self._log.warning("Action failed", action=type(action).__name__, object=action.lane, error=outcome.error)
-        self.controller.report(snapshot, decision, outcomes)
-        self._busy += self.clock.now() - ended
-        return min((at for at in (decision.wake_at, self._failures.retry_at(ended)) if at is not None), default=None)

@@ -11,8 +11,13 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from gpuward.model.actions import PatchNode
+from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan, Reason
+from gpuward.model.states import State
+from gpuward.operands.decide import Reconciliation, has_nfd_labels
 from gpuward.operands.status import Verdict
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 PREFIX = "gpu_operator_"
 OWN_PREFIX = "gpuward_"
@@ -61,16 +66,32 @@ class Metrics:
         self._gauges: dict[str, Gauge] = {}
         self._held = Gauge(OWN_PREFIX + "driver_upgrade_held_nodes", "Nodes whose driver upgrade waits, by the reason",
                            ["reason"], registry=self._fleet)
-        self._upgrades: tuple[object, ...] = ()
+        self._set_to: tuple[object, ...] = ()
         """What the upgrade metrics say: most plans say the same as the one before."""
 
-    def upgrades(self, plan: Plan) -> None:
-        """Set the upgrade metrics from a plan."""
+    def planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        """Take a pass of the upgrade: set its metrics from the plan, and count the nodes that failed."""
+        if seen.decision is None:
+            return
+        self._upgrades(seen.decision)
+        for outcome in seen.outcomes:
+            if isinstance(outcome.action, PatchNode) and State.FAILED in outcome.action.entered and not (
+                    outcome.error or outcome.dropped):
+                self._failures.inc()
+
+    def applied(self, seen: Pass[PoliciesInForce, Reconciliation]) -> None:
+        """Take a pass over the ClusterPolicy: set the metrics of how its objects stand."""
+        if seen.decision is None or (seen.decision.verdict is None and not all(view.deleting for view in seen.snapshot.policies)):
+            return
+        gpu_nodes = sum(node.gpu_present for node in seen.snapshot.nodes.values())
+        self._reconciled(seen.decision.verdict, gpu_nodes=gpu_nodes, has_nfd_labels=has_nfd_labels(seen.snapshot), now=seen.at)
+
+    def _upgrades(self, plan: Plan) -> None:
         held = Counts(hold.reason for hold in plan.holds.values())
         upgrades = (plan.auto_upgrade, plan.counts, held)
-        if upgrades == self._upgrades:
+        if upgrades == self._set_to:
             return
-        self._upgrades = upgrades
+        self._set_to = upgrades
         self._set(driver_auto_upgrade_enabled=plan.auto_upgrade, auto_upgrade_enabled=plan.auto_upgrade)
         counts = plan.counts
         self._set(nodes_upgrades_in_progress=counts.in_progress, nodes_upgrades_done=counts.done,
@@ -79,12 +100,7 @@ class Metrics:
         for reason in Reason:
             self._held.labels(str(reason)).set(held[reason])
 
-    def failed_upgrade(self) -> None:
-        """Count the failure of one node's upgrade."""
-        self._failures.inc()
-
-    def reconciled(self, verdict: Verdict | None, *, gpu_nodes: int, has_nfd_labels: bool, now: float) -> None:
-        """Set the metrics of the ClusterPolicy from a pass; `now` in Unix seconds."""
+    def _reconciled(self, verdict: Verdict | None, *, gpu_nodes: int, has_nfd_labels: bool, now: float) -> None:
         self._set(gpu_nodes_total=gpu_nodes, reconciliation_has_nfd_labels=has_nfd_labels)
         if verdict is None:
             self._set(reconciliation_status=-1)

@@ -1,211 +1,49 @@
-"""The NVIDIADriver controller: brings the drivers of every NVIDIADriver about and reports on each in its status.
-
-What is wrong with one holds up that one: its objects stay as they are, and the others go on.
-"""
+"""The controller of NVIDIADrivers: keeps drivers as they describe them, while the ClusterPolicy leaves drivers to these."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
 
-import msgspec
 import structlog
 
-from gpuward import names
-from gpuward.controllers.clusterpolicy import awaits_labels
-from gpuward.controllers.statuses import StatusWriter, lacking, waiting_states
-from gpuward.controllers.surroundings import Surroundings
-from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
-from gpuward.model.placement import placed_nodes
+from gpuward.controllers.clusterpolicy import log_writes
+from gpuward.model.passes import Pass
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import NodeView, Ref
-from gpuward.operands import nvidiadriver_status as verdicts
-from gpuward.operands.changes import Prepared, changes, prepare
-from gpuward.operands.cluster import cluster_facts
-from gpuward.operands.driver_pod import STARTUP_PROBE
-from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.nvidiadriver import NAME, render_driver, startup_probe
-from gpuward.operands.nvidiadriver_pools import Pool, is_unknown, owns, pools_of
-from gpuward.operands.state import OperandState
-from gpuward.operands.status import Verdict
-from gpuward.policy.kept import KeptClaim, remember
-from gpuward.policy.nvidiadrivers import ActiveDriver, DriverReader, Drivers
-from gpuward.policy.rolloutpolicy import annotation
-from gpuward.ports import Outcome
-
-KIND: Final = "NVIDIADriver"
-_Key = tuple[str, int, tuple[Pool, ...], ClusterFacts, str]
-
-
-_FINE: Final = (verdicts.READY, verdicts.WAITING)
-
-
-class Rendered(msgspec.Struct, frozen=True):
-    """Hold what one NVIDIADriver makes."""
-
-    state: OperandState
-    prepared: tuple[Prepared, ...]
-
-    @property
-    def daemon_set(self) -> str:
-        """Return the name of its first DaemonSet, empty without any."""
-        return next((obj["metadata"]["name"] for obj in self.state.objects if obj["kind"] == "DaemonSet"), "")
-
-
-class Driving(msgspec.Struct, frozen=True):
-    """Hold what one pass over the NVIDIADrivers decided."""
-
-    actions: Sequence[Action] = ()
-    wake_at: float | None = None
-    verdicts: Mapping[str, Verdict] = {}
-    waiting: Mapping[str, str] = {}
-    """What each NVIDIADriver that is not ready waits for."""
+from gpuward.operands.nvidiadriver_decide import KIND, DriverMemory, Driving, decide_drivers
+from gpuward.operands.nvidiadriver_status import DISABLED
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 
 class NVIDIADriverController:
-    """Keep drivers as the NVIDIADrivers describe them, while the ClusterPolicy leaves drivers to these."""
+    """Keep drivers as the NVIDIADrivers describe them."""
 
     name = "controllers.NVIDIADriver"
 
-    def __init__(self, reader: DriverReader, surroundings: Surroundings, images: Mapping[str, str]) -> None:
-        self._reader = reader
-        self._surroundings = surroundings
+    def __init__(self, images: Mapping[str, str]) -> None:
         self._images = images
-        self._log = structlog.get_logger(source=self.name)
-        self._statuses = StatusWriter(KIND)
-        self._rendered: dict[str, tuple[_Key, Rendered]] = {}
+        self._memory = DriverMemory()
+
+    def decide(self, snapshot: Snapshot, policies: PoliciesInForce, now: float) -> Driving:
+        """Return the writes that the NVIDIADrivers need, and the status of each."""
+        return decide_drivers(snapshot, policies, self._images, now, self._memory)
+
+
+class NVIDIADriverLog:
+    """Log each write, and each change of a verdict."""
+
+    def __init__(self) -> None:
+        self._log = structlog.get_logger(source=NVIDIADriverController.name)
         self._said: dict[str, str] = {}
 
-    def decide(self, snapshot: Snapshot, now: float) -> Driving:
-        """Return the writes that the NVIDIADrivers need, and the status of each."""
-        self._statuses.wake_at = None
-        drivers = self._reader.read(snapshot)
-        policy = drivers.policy
-        if not drivers.active or (policy.view is not None and policy.valid is None):
-            return Driving()
-        if not drivers.in_force:
-            return self._told(drivers, {each.view.name: verdicts.DISABLED for each in drivers.active}, {}, [], snapshot, now)
-        if policy.valid is not None and awaits_labels(snapshot):
-            return Driving()
-        found = {each.view.name: verdict for each in drivers.active if (verdict := _refusal(each, drivers)) is not None}
-        able = [each for each in drivers.active if each.view.name not in found and self._surroundings.known_for(each.view)]
-        nodes = placed_nodes(snapshot, drivers.placing)
-        rendered = {each.view.name: self._render(each, drivers, snapshot, nodes) for each in able}
-        waiting: dict[str, str] = {}
-        for name, made in rendered.items():
-            waits = waiting_states([made.state], snapshot)
-            if waits:
-                waiting[name] = "; ".join(waits.values())
-            error = made.state.error
-            lacks = lacking([made.state], snapshot)
-            found[name] = verdicts.judged(waits, lacks) if error is None else verdicts.failed(made.state.name, error)
-        if policy.view is None:
-            found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name] in _FINE}
-        return self._told(drivers, found, waiting, self._changes(drivers, rendered, snapshot, nodes), snapshot, now)
-
-    def report(self, snapshot: Snapshot, decision: Driving, outcomes: Sequence[Outcome]) -> None:
-        """Log each write, and each change of a verdict."""
-        for outcome in outcomes:
-            action = outcome.action
-            if not (outcome.error or outcome.dropped or outcome.idle or isinstance(action, PatchStatus)):
-                self._log.info(type(action).__name__, object=action.lane, why=action.why)
+    def __call__(self, seen: Pass[PoliciesInForce, Driving]) -> None:
+        """Take a pass."""
+        decision = seen.decision
+        if decision is None:
+            return
+        log_writes(self._log, seen.outcomes)
         for name, verdict in decision.verdicts.items():
             if self._said.get(name) != (said := f"{verdict.reason} {verdict.message}"):
                 self._said[name] = said
-                log = self._log.info if verdict.ready or verdict is verdicts.DISABLED else self._log.warning
+                log = self._log.info if verdict.ready or verdict is DISABLED else self._log.warning
                 details = {"waiting": decision.waiting[name]} if name in decision.waiting else {}
                 log(f"{KIND} {verdict.state}", driver=name, message=verdict.message, **details)
-
-    def _told(self, drivers: Drivers, found: Mapping[str, Verdict], waiting: Mapping[str, str], actions: list[Action],
-              snapshot: Snapshot, now: float) -> Driving:
-        """Add the statuses; the namespace is not said in them, as NVIDIA's operator does not."""
-        views = {each.view.name: each.view for each in drivers.active}
-        for name, verdict in found.items():
-            actions += self._statuses.write(views[name], verdict, "", now)
-        return Driving(actions, self._statuses.wake_at, found, waiting)
-
-    def _render(self, each: ActiveDriver, drivers: Drivers, snapshot: Snapshot, nodes: Sequence[NodeView]) -> Rendered:
-        """Render once for each version, pools and facts, as most passes change none of them."""
-        assert each.driver is not None
-        seen, policy = self._surroundings, drivers.policy.valid
-        pools = pools_of(each.driver, nodes)
-        facts = cluster_facts(snapshot.namespace, nodes, config_maps=seen.config_maps, secrets=seen.secrets)
-        root = policy.spec.host_paths.root_fs if policy is not None else "/"
-        key = (each.view.uid, each.view.generation, pools, facts, root)
-        known = self._rendered.get(each.view.name)
-        if known is None or known[0] != key:
-            state = render_driver(each.driver, pools, facts, self._images, root)
-            known = (key, Rendered(state, prepare([state], each.view.ref, KIND)))
-            self._rendered[each.view.name] = known
-        return known[1]
-
-    def _changes(self, drivers: Drivers, rendered: Mapping[str, Rendered], snapshot: Snapshot,
-                 nodes: Sequence[NodeView]) -> list[Action]:
-        probe = _probe(drivers, rendered, snapshot)
-        prepared = [*probe, *(one for made in rendered.values() for one in made.prepared)]
-        actions = [action for each in drivers.active for action in _remember(each)]
-        actions += changes(prepared, snapshot)
-        actions += _ownerless(snapshot)
-        for each in drivers.active:
-            if each.view.name in rendered and rendered[each.view.name].state.error is None:
-                actions += _stale(each, rendered[each.view.name], snapshot, nodes)
-        return actions
-
-
-def _ownerless(snapshot: Snapshot) -> list[Action]:
-    """Delete the driver DaemonSets that an NVIDIADriver left behind, without their pods, which are replaced node by node.
-
-    They select their nodes by the NVIDIADriver's name. Nobody changes them any more, and no other DaemonSet gets to these nodes.
-    """
-    return [
-        DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")
-        for ds in snapshot.daemonsets
-        if ds.namespace == snapshot.namespace and ds.owner is None and not ds.deleting and names.DRIVER_OWNER in ds.node_selector
-    ]
-
-
-def _refusal(each: ActiveDriver, drivers: Drivers) -> Verdict | None:
-    """Return the verdict on an NVIDIADriver that cannot be followed, whatever its objects are."""
-    if each.problems:
-        return verdicts.refused(each.problems, misplaced=each.is_misplaced)
-    if conflict := drivers.conflicts.get(each.view.name):
-        return verdicts.conflicting(str(conflict), node=conflict.node)
-    return None
-
-
-def _probe(drivers: Drivers, rendered: Mapping[str, Rendered], snapshot: Snapshot) -> Iterable[Prepared]:
-    """Return the ConfigMap that all driver pods mount. It belongs to every NVIDIADriver that has a DaemonSet, wanted or there."""
-    there = {ds.owner.uid: ds.name for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.kind == KIND}
-    sets = [
-        (each, (made.daemon_set if (made := rendered.get(each.view.name)) else "") or there.get(each.view.uid, ""))
-        for each in drivers.active
-    ]
-    owners = [(each.driver, name) for each, name in sets if name and each.driver is not None]
-    if not owners:
-        return ()
-    first = next(each for each, name in sets if name and each.driver is not None)
-    state = OperandState(NAME, enabled=True, objects=(startup_probe(snapshot.namespace, owners),))
-    return prepare([state], first.view.ref, KIND)
-
-
-def _stale(each: ActiveDriver, made: Rendered, snapshot: Snapshot, nodes: Sequence[NodeView]) -> list[Action]:
-    """Delete what an NVIDIADriver owns and does not make any more; nothing while discovery does not say what its nodes run."""
-    assert each.driver is not None
-    driver, precompiled = each.driver, each.driver.spec.is_precompiled
-    if any(owns(driver, node) and is_unknown(node, precompiled=precompiled) for node in nodes):
-        return []
-    wanted = {obj.key for prepared in made.prepared for obj in prepared.objects} | {
-        ("ConfigMap", snapshot.namespace, STARTUP_PROBE)}
-    return [
-        DeleteObject(owned.kind, Ref(owned.namespace, owned.name, owned.uid), why=f"no node pool of {each.view.name} wants it")
-        for key, owned in sorted(snapshot.owned.items())
-        if owned.owner_uid == each.view.uid and key not in wanted and not owned.deleting
-    ]
-
-
-def _remember(each: ActiveDriver) -> list[Action]:
-    """Keep valid settings on the object: an invalid edit must not change them for nodes in progress, nor for nodes that join."""
-    text = remember(each.upgrades, claim=KeptClaim(each.claim.selector, each.claim.default))
-    if each.problems or annotation(each.view.body, names.VALID_UPGRADE_POLICY) == text:
-        return []
-    return [PatchAnnotations(KIND, each.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]

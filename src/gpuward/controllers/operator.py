@@ -12,16 +12,16 @@ import msgspec
 import structlog
 
 from gpuward import names
-from gpuward.controllers.clusterpolicy import ClusterPolicyController
+from gpuward.controllers.clusterpolicy import ClusterPolicyController, ClusterPolicyLog
 from gpuward.controllers.holds import HoldEvents
-from gpuward.controllers.interest import Interest
-from gpuward.controllers.labels import LabelController
-from gpuward.controllers.loop import LEISURELY, Loop
+from gpuward.controllers.labels import LabelController, LabelLog
+from gpuward.controllers.loop import LEISURELY, Loop, Shared
 from gpuward.controllers.metrics import Metrics
-from gpuward.controllers.nvidiadriver import NVIDIADriverController
-from gpuward.controllers.rolloutpolicy import RolloutPolicyController
-from gpuward.controllers.surroundings import Surroundings
-from gpuward.controllers.upgrade import UpgradeController
+from gpuward.controllers.nvidiadriver import NVIDIADriverController, NVIDIADriverLog
+from gpuward.controllers.podfilter import PodFilter
+from gpuward.controllers.references import ReferencedObjects
+from gpuward.controllers.rolloutpolicy import RolloutPolicyController, RolloutPolicyLog
+from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
 from gpuward.errors import GpuwardError, NotFound
 from gpuward.execute.executor import ApiExecutor
 from gpuward.execute.world import World
@@ -33,12 +33,10 @@ from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
 from gpuward.kube.ledger import LeaseLedger
 from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
 from gpuward.kube.servertime import ServerClock
-from gpuward.kube.watcher import Watcher
+from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
-from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView, Ref
-from gpuward.policy.clusterpolicy import PolicyReader
-from gpuward.policy.nvidiadrivers import DriverReader
+from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.ports import Clock
 from gpuward.upgrade.leaving import pods_to_leave
 from gpuward.upgrade.variable import heeds_variable, spares_default_runtime
@@ -75,29 +73,30 @@ class Operator:
         client.heard = clock.heard
         self._acting, self._clock = acting, clock
         self.metrics = Metrics(self._leads)
-        self.reader = PolicyReader()
-        self.drivers = DriverReader(self.reader)
+        self.policies = PolicyReader()
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
         self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)
-        self.interest = Interest(self.cluster, self.drivers)
-        self.surroundings = Surroundings(client, settings.namespace, self.drivers, clock, self.cluster.follow_monitors)
+        self._pods = PodFilter(self.cluster, self.policies)
+        self._references = ReferencedObjects(
+            client, settings.namespace, self.policies, clock, self.cluster.follow_monitors, self.cluster.refer)
         self.ledger = LeaseLedger(client, self.cluster, candidate) if candidate else None
         world = World(self.cluster, Events(self.events), clock, self._must_leave, self.ledger)
         self.executor = ApiExecutor(world, acting)
-        self.upgrade = UpgradeController(self.drivers, self.interest, self.metrics)
-        policies = ClusterPolicyController(self.reader, self.surroundings, settings.images, self.metrics)
-        drivers = NVIDIADriverController(self.drivers, self.surroundings, settings.images)
-        rollouts = RolloutPolicyController(self.reader)
-        watcher = self.cluster.watcher()
-        self.upgrade.observers += [HoldEvents(self.events).planned, partial(_tell, policies, watcher)]
-        labels = LabelController(self.drivers, partial(_warn, self.events))
-        leads = self._leads
+        self.plan = Plan()
+        """What the last pass of the upgrade decided."""
+        shared = Shared(self.policies.read, self.executor, clock, self._leads)
+        policies, watcher = ClusterPolicyController(settings.images), self.cluster.watcher()
+        self.upgrades = Loop(
+            UpgradeController(), self.cluster.watcher(counts=False), shared,
+            self._planned, HoldEvents(self.events), self.metrics.planned, UpgradeLog(), policies.follow, lambda _: watcher.wake(),
+        )
+        """The loop of the upgrade; whoever wants to know of its passes is one of its listeners."""
         self._loops: list[Loop[Any]] = [
-            Loop(policies, watcher, self.executor, clock, acting=leads, pace=LEISURELY),
-            Loop(drivers, self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
-            Loop(labels, self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
-            Loop(rollouts, self.cluster.watcher(), self.executor, clock, acting=leads, pace=LEISURELY),
-            Loop(self.upgrade, self.cluster.watcher(counts=False), self.executor, clock, acting=leads),
+            Loop(policies, watcher, shared, ClusterPolicyLog(), self.metrics.applied, pace=LEISURELY),
+            Loop(NVIDIADriverController(settings.images), self.cluster.watcher(), shared, NVIDIADriverLog(), pace=LEISURELY),
+            Loop(LabelController(), self.cluster.watcher(), shared, LabelLog(partial(_warn, self.events)), pace=LEISURELY),
+            Loop(RolloutPolicyController(), self.cluster.watcher(), shared, RolloutPolicyLog(), pace=LEISURELY),
+            self.upgrades,
         ]
         self._log = structlog.get_logger(source="setup")
         self.alive = False
@@ -113,11 +112,6 @@ class Operator:
         if self.ledger is not None:
             self.ledger.forget()
 
-    @property
-    def plan(self) -> Plan:
-        """Return the plan of the last pass of the upgrade controller."""
-        return self.upgrade.plan
-
     async def run(self) -> None:
         """Run until cancelled. Raises what ends any of its tasks, errors.EndedByItself for one that just stops."""
         self.alive = True
@@ -132,12 +126,15 @@ class Operator:
         finally:
             self.alive = False
 
+    def _planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        self.plan = seen.decision or self.plan
+
     def _leads(self) -> bool:
         return self._acting() and (self.ledger is None or self.ledger.known)
 
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
-        yield "interest", partial(self.interest.run, self.cluster.watcher())
-        yield "surroundings", partial(self.surroundings.run, self.cluster.watcher(), self.cluster.touch)
+        yield "pods", partial(self._pods.run, self.cluster.watcher())
+        yield "references", partial(self._references.run, self.cluster.watcher())
         if self.ledger:
             yield "ledger", partial(self.ledger.run, self._acting)
         for loop in self._loops:
@@ -147,7 +144,7 @@ class Operator:
         """Return the pods that must be gone before their node's driver is replaced."""
         snapshot = self.cluster.observe()
         node = snapshot.nodes.get(pods[0].node) if pods else None
-        policy = self.drivers.read(snapshot).upgrades_of(node)
+        policy = self.policies.read(snapshot).upgrades_of(node)
         variable = heeds_variable(node, spares_default_runtime(snapshot))
         leaving = pods_to_leave(pods, policy, self.cluster.namespace, variable=variable)
         return (*leaving.pods, *(blocked.pod for blocked in leaving.blocked))
@@ -170,12 +167,6 @@ class Operator:
 def _warn(events: EventRecorder, node: NodeView, message: str) -> None:
     """Report an event about what is wrong with a node."""
     events.record(About("v1", "Node", node.name, node.uid), WARNING, names.HELD_EVENT_REASON, message)
-
-
-def _tell(policies: ClusterPolicyController, watcher: Watcher, _: Snapshot, plan: Plan) -> None:
-    """Let the loop that writes the policy's status look at a plan."""
-    policies.follow(plan)
-    watcher.wake()
 
 
 class Events:

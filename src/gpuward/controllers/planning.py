@@ -24,12 +24,9 @@ class Planner:
     def __init__(self) -> None:
         self._memories: dict[str, Memory] = {}
         self._last: dict[str, Plan] = {}
-        self.troubles: dict[str, str] = {}
-        """Why no decision could be made, by the NVIDIADriver whose policy it is about; empty for the ClusterPolicy."""
 
     def decide(self, snapshot: Snapshot, policies: Sequence[UpgradePolicy], now: float) -> Plan:
         """Return the plan for the fleet. With a single policy an error is raised as it is."""
-        self.troubles = {}
         drivers = {policy.driver for policy in policies}
         self._memories = {name: self._memories.get(name) or Memory() for name in drivers}
         plans = {policy.driver: self._plan(snapshot, policy, now, alone=len(policies) == 1) for policy in policies}
@@ -42,9 +39,9 @@ class Planner:
         except Exception as error:  # whatever it is, it is the trouble of this policy's nodes alone
             if alone:
                 raise
-            self.troubles[policy.driver] = f"{type(error).__name__}: {error}"
             waiting = self._last.get(policy.driver, Plan()).waiting()
-            return msgspec.structs.replace(waiting, wake_at=now + AFTER_TROUBLE)
+            troubles = {policy.driver: f"{type(error).__name__}: {error}"}
+            return msgspec.structs.replace(waiting, wake_at=now + AFTER_TROUBLE, troubles=troubles)
 
 
 def merged(plans: Iterable[Plan]) -> Plan:
@@ -61,6 +58,7 @@ def merged(plans: Iterable[Plan]) -> Plan:
         wake_at=min((plan.wake_at for plan in plans if plan.wake_at is not None), default=None),
         counts=counts,
         auto_upgrade=any(plan.auto_upgrade for plan in plans),
+        troubles={name: why for plan in plans for name, why in plan.troubles.items()},
     )
 
 

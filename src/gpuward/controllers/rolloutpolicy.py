@@ -9,13 +9,13 @@ import msgspec
 import structlog
 
 from gpuward.model.actions import Action, PatchStatus
+from gpuward.model.passes import Pass
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
-from gpuward.policy.clusterpolicy import PolicyReader
 from gpuward.policy.kept import kept_problems
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.rolloutpolicy import ActiveRollout
-from gpuward.ports import Outcome
 
 ACCEPTED = "Accepted"
 """The type of the one condition."""
@@ -43,14 +43,9 @@ class RolloutPolicyController:
 
     name = "controllers.RolloutPolicy"
 
-    def __init__(self, reader: PolicyReader) -> None:
-        self._reader = reader
-        self._log = structlog.get_logger(source=self.name)
-        self._said: tuple[str, ...] = ()
-
-    def decide(self, snapshot: Snapshot, now: float) -> Statuses:
+    def decide(self, snapshot: Snapshot, policies: PoliciesInForce, now: float) -> Statuses:
         """Return the status of every RolloutPolicy that has another one."""
-        active = self._reader.read(snapshot)
+        active = policies.policy
         actions: list[Action] = []
         for view in snapshot.rollout_policies:
             finding = _finding(view, active.rollout)
@@ -63,15 +58,25 @@ class RolloutPolicyController:
             problems += [f"ClusterPolicy {active.view.name}: {problem}" for problem in kept_problems(active.view.body)]
         return Statuses(actions, problems=tuple(problems))
 
-    def report(self, snapshot: Snapshot, decision: Statuses, outcomes: Sequence[Outcome]) -> None:
-        """Log each status written, and each problem once."""
-        for outcome in outcomes:
+
+class RolloutPolicyLog:
+    """Log each status written, and each problem once."""
+
+    def __init__(self) -> None:
+        self._log = structlog.get_logger(source=RolloutPolicyController.name)
+        self._said: tuple[str, ...] = ()
+
+    def __call__(self, seen: Pass[PoliciesInForce, Statuses]) -> None:
+        """Take a pass."""
+        if seen.decision is None:
+            return
+        for outcome in seen.outcomes:
             if not (outcome.error or outcome.dropped):
                 self._log.info("RolloutPolicy status", object=outcome.action.lane, status=outcome.action.why)
-        for problem in decision.problems:
+        for problem in seen.decision.problems:
             if problem not in self._said:
                 self._log.warning("Settings of rollouts cannot be followed", problem=problem)
-        self._said = decision.problems
+        self._said = seen.decision.problems
 
 
 def _finding(view: PolicyView, rollout: ActiveRollout) -> Finding:

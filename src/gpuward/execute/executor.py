@@ -23,7 +23,7 @@ from gpuward.model.actions import (
     PatchStatus,
     ReleasePod,
 )
-from gpuward.ports import Outcome
+from gpuward.model.passes import Outcome
 
 LANES_AT_ONCE: Final = 64
 

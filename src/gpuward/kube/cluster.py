@@ -14,42 +14,33 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuward import errors, names
+from gpuward import errors
 from gpuward.kube import resources
 from gpuward.kube.arrival import absence
 from gpuward.kube.cache import Cache, Change
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.endless import endless
 from gpuward.kube.memory import Memory
+from gpuward.kube.owned import OWNED_KINDS, owned_cache, owned_views
 from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
 from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
 from gpuward.kube.watcher import Sleepers, Watcher, only_counts
 from gpuward.model.budgets import BudgetView
-from gpuward.model.snapshot import Applied, Snapshot
-from gpuward.model.views import ClaimView, DaemonSetView, NodeView, OwnedView, PodView, PolicyView, Ref, RevisionView
+from gpuward.model.selectors import PodSelection
+from gpuward.model.snapshot import Applied, References, Snapshot
+from gpuward.model.views import ClaimView, DaemonSetView, NodeView, PodView, PolicyView, Ref, RevisionView
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.claims import claim_view, with_claims
-from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view
+from gpuward.wire.daemonsets import daemonset_view, revision_view
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
 from gpuward.wire.policies import oldest_first, policy_view
 
 Place = tuple[str, str]
 Report = Callable[[GVR, errors.GpuwardError | None], None]
-Namespaced = BudgetView | ClaimView | PodView | DaemonSetView | RevisionView | OwnedView
+Namespaced = BudgetView | ClaimView | PodView | DaemonSetView | RevisionView
 
-OWNED_KINDS: Final[dict[str, GVR]] = {
-    "ServiceAccount": resources.SERVICE_ACCOUNTS,
-    "Role": resources.ROLES,
-    "RoleBinding": resources.ROLE_BINDINGS,
-    "ClusterRole": resources.CLUSTER_ROLES,
-    "ClusterRoleBinding": resources.CLUSTER_ROLE_BINDINGS,
-    "ConfigMap": resources.CONFIG_MAPS,
-    "Service": resources.SERVICES,
-    "RuntimeClass": resources.RUNTIME_CLASSES,
-}
-"""Kinds, besides DaemonSets, of which the operands have objects on every cluster."""
 _KINDS: Final = {**OWNED_KINDS, "ServiceMonitor": resources.SERVICE_MONITORS, "NVIDIADriver": resources.NVIDIA_DRIVERS}
 
 SETTLE_EVERY: Final = 1.0
@@ -76,6 +67,8 @@ class Cluster:
         self.namespace = namespace
         self.keep_pod: Callable[[PodView], bool] = lambda pod: True
         """Which pods matter. Change it through `follow_pods`."""
+        self._selected = frozenset[PodSelection]()
+        self._references = References()
         self.nodes = Cache(Projection(BY_NAME, node_view, _name, _same))
         self.pods = Cache(
             Projection(BY_PLACE, self._pod, _place, _same),
@@ -89,7 +82,7 @@ class Cluster:
         self.drivers = Cache(Projection(BY_NAME, policy_view, _name, _same))
         self.budgets = Cache(Projection(BY_PLACE, budget_view, _place, _same))
         self.claims = Cache(Projection(BY_PLACE, claim_view, _place, _same))
-        self.owned = {kind: _owned_cache(kind) for kind in OWNED_KINDS}
+        self.owned = {kind: owned_cache(kind) for kind in OWNED_KINDS}
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._memory = Memory()
         self.grants: Mapping[str, str] | None = None
@@ -157,9 +150,10 @@ class Cluster:
         optional += [(resources.ROLLOUT_POLICIES, self.rollout_policies), (resources.NVIDIA_DRIVERS, self.drivers)]
         return any(not cache.synced.is_set() and gvr not in self._refused for gvr, cache in optional)
 
-    def follow_pods(self, keep: Callable[[PodView], bool]) -> None:
+    def follow_pods(self, selected: frozenset[PodSelection], keep: Callable[[PodView], bool]) -> None:
         """Change which pods matter, and list them anew: the ones that did not matter before are not known."""
-        self.keep_pod = keep
+        self._selected, self.keep_pod = selected, keep
+        self._snapshot = None
         if resources.PODS in self._tasks:
             self._follow_anew(resources.PODS)
 
@@ -184,7 +178,7 @@ class Cluster:
         """Follow ServiceMonitors too, which only clusters with the Prometheus operator have."""
         kind, gvr = "ServiceMonitor", resources.SERVICE_MONITORS
         if kind not in self.owned:
-            self.owned[kind] = _owned_cache(kind)
+            self.owned[kind] = owned_cache(kind)
             self.owned[kind].subscribe(self._wake)
             self._follow(Selection(gvr, self.namespace), self.owned[kind])
 
@@ -232,10 +226,10 @@ class Cluster:
 
     def observe(self) -> Snapshot:
         """Return the facts of this moment: the same object for as long as they stay the same."""
-        unsettled = self._unsettled()
-        if self._snapshot is None or self._snapshot.unsettled != unsettled:
-            self._snapshot = self._look(unsettled)
-        return self._snapshot
+        unsettled, known, last = self._unsettled(), self.pods.synced.is_set(), self._snapshot
+        if last is None or last.unsettled != unsettled or (last.followed is not None) != known:
+            last = self._snapshot = self._look(unsettled)
+        return last
 
     def _look(self, unsettled: frozenset[str]) -> Snapshot:
         self._group_pods()
@@ -250,7 +244,7 @@ class Cluster:
             policies=oldest_first(self.policies.values()),
             rollout_policies=oldest_first(self.rollout_policies.values()),
             drivers=oldest_first(self.drivers.values()),
-            owned=self._owned_views(),
+            owned=owned_views(self.owned, self.daemonsets.values()),
             applied=dict(self._applied),
             refusals=dict(memory.refusals),
             evicted=memory.evicted,
@@ -258,8 +252,15 @@ class Cluster:
             grants=self.grants,
             inherited=self._inherited,
             unsettled=unsettled,
+            followed=self._selected if self.pods.synced.is_set() else None,
+            references=self._references,
             unlisted=self._unlisted(),
         )
+
+    def refer(self, references: References) -> None:
+        """Take what was asked for and is not watched."""
+        self._references = references
+        self.touch()
 
     def _unlisted(self) -> dict[str, str]:
         caches: dict[str, Cache[Any, Any]] = {**self.owned, "NVIDIADriver": self.drivers}
@@ -326,15 +327,6 @@ class Cluster:
             self._applied[kind, ref.namespace, ref.name] = last
         self._snapshot = None
 
-    def _owned_views(self) -> dict[tuple[str, str, str], OwnedView]:
-        views = {(kind, view.namespace, view.name): view
-                 for kind, cache in self.owned.items() for view in cache.values()}
-        for ds in self.daemonsets.values():
-            if ds.owner is not None and ds.owner.kind in names.OWNER_KINDS:
-                views["DaemonSet", ds.namespace, ds.name] = OwnedView("DaemonSet", ds.namespace, ds.name, ds.uid, ds.version,
-                    ds.generation, ds.owner.uid, ds.applied_hash, ds.deleting)
-        return views
-
     def _unsettled(self) -> frozenset[str]:
         """Return the nodes about which, or about one of whose pods, something is not known."""
         return self.nodes.uncertain | {pod.node for pod in map(self.pods.get, self.pods.uncertain) if pod is not None}
@@ -387,12 +379,3 @@ class Cluster:
             cache.settle(key, None, mark)
         else:
             cache.settle(key, answer.body, mark)
-
-
-def _owned_cache(kind: str) -> Cache[Place, OwnedView]:
-    return Cache(Projection(BY_PLACE, partial(_owned, kind=kind), _place, OwnedView.__eq__))
-
-
-def _owned(raw: bytes, kind: str) -> OwnedView | None:
-    view = owned_view(raw, kind)
-    return view if view.owner_uid or kind == "ServiceAccount" else None  # somebody else's account is left alone

@@ -101,6 +101,8 @@ class Plan(msgspec.Struct, frozen=True):
     wake_at: float | None = None
     counts: Counts = Counts()
     auto_upgrade: bool = False
+    troubles: Mapping[str, str] = {}
+    """Why nothing could be decided, by the NVIDIADriver whose nodes it is about; empty for the ClusterPolicy's."""
 
     @property
     def holds(self) -> Mapping[str, Hold]:

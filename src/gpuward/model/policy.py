@@ -7,7 +7,8 @@ import math
 import msgspec
 
 from gpuward.model.placement import Placing
-from gpuward.model.rollout import RolloutSettings
+from gpuward.model.rollout import DeviceHolders, RolloutSettings
+from gpuward.model.selectors import PodSelection
 
 
 class MaxUnavailable(msgspec.Struct, frozen=True):
@@ -76,3 +77,9 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     rollout: RolloutSettings = RolloutSettings()
     placing: Placing | None = None
     """What decides where nodes' drivers come from; None where every driver comes from the same DaemonSet."""
+
+    @property
+    def pods(self) -> PodSelection:
+        """Return which pods matter under this policy."""
+        holders = self.rollout.device_holders is not DeviceHolders.IGNORE
+        return PodSelection(self.wait_for_completion.pod_selector, self.drain.enable, holders)

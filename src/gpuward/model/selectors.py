@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 Requirement = tuple[str, str, frozenset[str]]
 """A label's key, an operator (in, notin, exists, absent, < or >) and the values that it compares with."""
 
@@ -94,3 +96,14 @@ def _compares(operator: str, text: str, bound: int) -> bool:
     if not _NUMBER.fullmatch(text):
         return False
     return int(text) < bound if operator == "<" else int(text) > bound
+
+
+class PodSelection(msgspec.Struct, frozen=True, order=True):
+    """Say which pods matter to an upgrade policy besides GPU pods and ours."""
+
+    finishing: str = ""
+    """The label selector of pods that may finish first; empty for none."""
+    drained: bool = False
+    """Whether all pods of a node do that a drain evicts."""
+    holders: bool = True
+    """Whether those that hold the driver without asking for a GPU do."""

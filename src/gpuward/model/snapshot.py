@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuward.model.budgets import BudgetView
+from gpuward.model.selectors import PodSelection
 from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
 
 
@@ -35,6 +36,22 @@ class Applied(msgspec.Struct, frozen=True):
     hash: str
     version: str
     generation: int
+
+
+class References(msgspec.Struct, frozen=True):
+    """Hold what is asked for and not watched: what policies refer to, and what is installed."""
+
+    versions: frozenset[tuple[str, int]] = frozenset()
+    """By uid and generation, the policies whose references these are."""
+    has_service_monitors: bool = False
+    config_maps: Mapping[str, tuple[str, ...]] = {}
+    """The keys of each ConfigMap that is there."""
+    secrets: frozenset[str] = frozenset()
+    """The Secrets that are there."""
+
+    def known_for(self, policy: PolicyView) -> bool:
+        """Tell whether these are the references of this version of a policy."""
+        return (policy.uid, policy.generation) in self.versions
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -71,5 +88,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Nodes that a leader was granted to start, with their stamps (`gpuward.upgrade.ledger`); None where nobody else can lead."""
     inherited: frozenset[str] = frozenset()
     """Nodes that were granted already when this process began to lead: an earlier leader's patch may be on its way."""
+    followed: frozenset[PodSelection] | None = None
+    """Which further pods are in `pods`; None until all that matter have been listed, and no upgrade is decided before."""
+    references: References = References()
     unlisted: Mapping[str, str] = {}
     """Kinds whose objects are not known, and why if that is known: nothing is decided about objects of these kinds."""

@@ -39,7 +39,7 @@ class ActivePolicy(msgspec.Struct, frozen=True):
         return None if self.problems else self.policy
 
 
-class PolicyReader:
+class ClusterPolicyReader:
     """Read the active ClusterPolicy of snapshots, decoding each version of its spec once."""
 
     def __init__(self) -> None:

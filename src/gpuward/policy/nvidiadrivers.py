@@ -16,7 +16,7 @@ from gpuward.model.placement import Placements, Placing
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PolicyView
-from gpuward.policy.clusterpolicy import ActivePolicy, PolicyReader
+from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
 from gpuward.policy.kept import Kept, kept, kept_problems
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
 
@@ -45,7 +45,7 @@ class ActiveDriver(msgspec.Struct, frozen=True):
         return any(problem.field.startswith(_SELECTOR_FIELD) for problem in self.problems)
 
 
-class Drivers(msgspec.Struct, frozen=True):
+class PoliciesInForce(msgspec.Struct, frozen=True):
     """Hold all NVIDIADrivers that are not being deleted, oldest first, and the ClusterPolicy that they are under."""
 
     policy: ActivePolicy
@@ -135,32 +135,32 @@ class _Owners:
         return {name: owner for name, (_, owner) in self._known.items()}
 
 
-class DriverReader:
-    """Read the NVIDIADrivers of snapshots, decoding each version of each spec once."""
+class PolicyReader:
+    """Read the policies of snapshots, decoding each version of each spec once."""
 
-    def __init__(self, reader: PolicyReader) -> None:
-        self._reader = reader
+    def __init__(self) -> None:
+        self._cluster_policies = ClusterPolicyReader()
         self._owners = _Owners()
         self._read: dict[tuple[object, ...], ActiveDriver] = {}
-        self._last: tuple[Snapshot, Drivers] | None = None
+        self._last: tuple[Snapshot, PoliciesInForce] | None = None
 
-    def read(self, snapshot: Snapshot) -> Drivers:
-        """Return the NVIDIADrivers of a snapshot, and whether drivers are theirs."""
+    def read(self, snapshot: Snapshot) -> PoliciesInForce:
+        """Return the policies in force in a snapshot: the same object for the same snapshot."""
         if self._last is None or self._last[0] is not snapshot:
             self._last = (snapshot, self._look(snapshot))
         return self._last[1]
 
-    def _look(self, snapshot: Snapshot) -> Drivers:
-        policy = self._reader.read(snapshot)
+    def _look(self, snapshot: Snapshot) -> PoliciesInForce:
+        policy = self._cluster_policies.read(snapshot)
         before, self._read = self._read, {}
         active = tuple(self._driver(view, policy.rollout, before) for view in snapshot.drivers if not view.deleting)
         known = "NVIDIADriver" not in snapshot.unlisted
         if not _are_in_force(policy, snapshot):
-            return Drivers(policy, active, known=known)
+            return PoliciesInForce(policy, active, known=known)
         claims = tuple(each.claim for each in active)
         owners = self._owners.judge(snapshot.nodes, claims)
         moving = _moving(owners, snapshot, Placing(claims)) if policy.valid is not None else frozenset()
-        return Drivers(policy, active, True, owners, conflicts(owners.values(), claims), moving, known)
+        return PoliciesInForce(policy, active, True, owners, conflicts(owners.values(), claims), moving, known)
 
     def _driver(
         self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]

@@ -11,10 +11,12 @@ from typing import Final
 
 import structlog
 
+from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
-from gpuward.ports import Outcome
+from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.pods import covers
 from gpuward.recorder.ring import Limits, Ring
-from gpuward.recording.frame import Done, Pass
+from gpuward.recording.frame import Done, Entry
 from gpuward.recording.journal import Journal
 
 ROOM: Final = 64
@@ -32,19 +34,24 @@ class Recorder:
         self._limits = limits or Limits()
         self._private = private
         self._journal = Journal(version)
-        self._waiting: queue.Queue[Pass | None] = queue.Queue(room)
+        self._waiting: queue.Queue[Entry | None] = queue.Queue(room)
         self._missed = 0
         self._off = False
         self._log = structlog.get_logger(source="recorder")
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
-    def note(self, seen: Pass) -> None:
-        """Take a pass over, to be recorded soon. Never waits and never fails."""
+    def note(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        """Take a pass over, to be recorded soon, unless nothing could be decided yet. Never waits."""
+        if (entry := entry_of(seen)) is not None:
+            self.take(entry)
+
+    def take(self, entry: Entry) -> None:
+        """Take over what is to be recorded of a pass. Never waits and never fails."""
         if self._off:
             return
         try:
-            self._waiting.put_nowait(seen)
+            self._waiting.put_nowait(entry)
         except queue.Full:
             self._missed += 1
 
@@ -86,7 +93,18 @@ class Recorder:
             ring.close()
 
 
-def done(plan: Plan, outcomes: Sequence[Outcome]) -> tuple[Done, ...]:
+def entry_of(seen: Pass[PoliciesInForce, Plan]) -> Entry | None:
+    """Return what is recorded of a pass; None for one in which not all pods that matter were known yet."""
+    if not covers(seen.snapshot.followed, seen.policies.upgrades):
+        return None
+    policy, plan = seen.policies.policy.view, seen.decision or Plan()
+    return Entry(
+        seen.snapshot, seen.policies.decidable, seen.at, policy.name if policy else "", plan, _done(plan, seen.outcomes),
+        seen.error, tuple(plan.troubles),
+    )
+
+
+def _done(plan: Plan, outcomes: Sequence[Outcome]) -> tuple[Done, ...]:
     """Return how the actions of a plan ended, by their numbers in it."""
     numbers = {id(action): number for number, action in enumerate(plan.actions)} if outcomes else {}
     return tuple(

@@ -1,4 +1,4 @@
-"""One pass of the upgrade controller, and the frame that a recording keeps of it."""
+"""What is recorded of one pass of the upgrade controller, and the frame that a recording keeps of it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Done(msgspec.Struct, frozen=True, omit_defaults=True):
     idle: bool = False
 
 
-class Pass(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True):
     """Hold one pass: the facts, the policies and the time, what was decided and how that went."""
 
     snapshot: Snapshot

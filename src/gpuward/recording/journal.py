@@ -9,9 +9,9 @@ import msgspec
 from gpuward.recording.changes import NOTHING, changes_between
 from gpuward.recording.codec import Encoder
 from gpuward.recording.digest import digest
-from gpuward.recording.frame import LONGEST_ERROR, Done, Frame, Header, Pass, recorded_actions, shown_between
+from gpuward.recording.frame import LONGEST_ERROR, Done, Entry, Frame, Header, recorded_actions, shown_between
 
-_BEFORE = Pass(NOTHING, (), 0.0)
+_BEFORE = Entry(NOTHING, (), 0.0)
 
 
 class Journal:
@@ -20,10 +20,10 @@ class Journal:
     def __init__(self, version: str) -> None:
         self._header = Header(version)
         self._encoder = Encoder()
-        self._last: Pass | None = None
+        self._last: Entry | None = None
         self._missed = 0
 
-    def wants(self, seen: Pass) -> bool:
+    def wants(self, seen: Entry) -> bool:
         """Tell whether a pass is worth a frame: it decided something else than the last one, or something went wrong."""
         last = self._last
         if last is None or seen.error or last.error or any(done.error for done in seen.outcomes):
@@ -34,14 +34,14 @@ class Journal:
         """Count passes that came too fast."""
         self._missed += passes
 
-    def begin(self, seen: Pass) -> Iterator[bytes]:
+    def begin(self, seen: Entry) -> Iterator[bytes]:
         """Return the first bytes of a recording, which hold everything."""
         self._encoder = Encoder()
         yield self._encoder.begin(self._header)
         self._last = None
         yield from self.add(seen)
 
-    def add(self, seen: Pass) -> Iterator[bytes]:
+    def add(self, seen: Entry) -> Iterator[bytes]:
         """Return the bytes of one more frame."""
         last, missed = self._last or _BEFORE, self._missed
         first, plan = last is _BEFORE, last.plan if seen.error else seen.plan

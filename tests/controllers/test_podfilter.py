@@ -6,6 +6,7 @@ import asyncio
 
 from gpuward.model.policy import Drain, UpgradePolicy, WaitForCompletion
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
+from gpuward.policy.pods import covers
 from gpuward.sandbox.fleet import workloads
 from tests.journeys.stage import Stage, on_stage
 
@@ -20,18 +21,21 @@ async def test_a_policy_that_makes_more_pods_matter_has_them_listed_before_it_is
     for obj in workloads(inference=1, training=1, web=2):
         stage.sandbox.apply(obj)
     await stage.until(lambda: kept(stage) == {"inference", "training"})
-    interest = stage.operator.interest
-    assert interest.covers(UpgradePolicy())
-    assert not interest.covers(UpgradePolicy(drain=Drain(enable=True)))
-    assert not interest.covers(UpgradePolicy(rollout=RolloutSettings(device_holders=DeviceHolders.IGNORE)))
+
+    def covered(policy: UpgradePolicy) -> bool:
+        return covers(stage.operator.cluster.observe().followed, [policy])
+
+    assert covered(UpgradePolicy())
+    assert not covered(UpgradePolicy(drain=Drain(enable=True)))
+    assert not covered(UpgradePolicy(rollout=RolloutSettings(device_holders=DeviceHolders.IGNORE)))
     await stage.patch_policy("driver/upgradePolicy/drain/enable", True)
     await stage.until(lambda: kept(stage) == {"inference", "training", "web"}, within=10)
-    assert interest.covers(UpgradePolicy(drain=Drain(enable=True)))
+    assert covered(UpgradePolicy(drain=Drain(enable=True)))
     await stage.patch_policy("driver/upgradePolicy/drain/enable", False)
     await stage.patch_policy("driver/upgradePolicy/waitForCompletion/podSelector", "app=web")
     await asyncio.sleep(5)
-    assert interest.covers(UpgradePolicy(wait_for_completion=WaitForCompletion("app=web")))
-    assert not interest.covers(UpgradePolicy())
+    assert covered(UpgradePolicy(wait_for_completion=WaitForCompletion("app=web")))
+    assert not covered(UpgradePolicy())
 
 
 @on_stage(gpu_nodes=2)

@@ -1,48 +1,51 @@
-"""What the controllers of custom resources share: what their states wait for, and how a status is written."""
+"""What the decisions about custom resources share: what their states wait for, and when a status is written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.changes import is_missing
 from gpuward.operands.readiness import waits_for
-from gpuward.operands.rollout import Rollout
 from gpuward.operands.state import OperandState, ref_of
-from gpuward.operands.status import Verdict, differs_in_words_only, status_of
+from gpuward.operands.status import Verdict, differs_in_words_only
 
 WORDS_EVERY: Final = 30.0
 """Seconds between two writes of a status that differ only in their messages."""
 
 
-class StatusWriter:
-    """Write a status at once where it says something else, and its words alone no more often than they can be read."""
+class Worded:
+    """Remember when the words of each object's status were written last, by uid. Losing it costs a delay of words."""
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._worded: dict[str, float] = {}
-        self.wake_at: float | None = None
-        """When words that were held back may be written."""
-        self.rollout: Rollout | None = None
-        """How the driver upgrade stands; while that is not known the condition of it stays as it is."""
+    def __init__(self) -> None:
+        self.at: dict[str, float] = {}
 
-    def write(self, view: PolicyView, verdict: Verdict, namespace: str, now: float) -> list[Action]:
-        """Return the write that the object's status needs; an empty `namespace` is not written."""
-        # After a start less is known than whoever wrote these words knew, such as refused evictions: they stand until it is.
-        worded = self._worded.setdefault(view.uid, now)
-        current = view.body.get("status") or {}
-        status = status_of(verdict, current, namespace, now, self.rollout)
-        if status is None:
-            return []
-        again = worded + WORDS_EVERY
-        if differs_in_words_only(status, current) and worded <= now < again:  # earlier than the last: the clock was set back
-            self.wake_at = again if self.wake_at is None else min(again, self.wake_at)
-            return []
-        self._worded[view.uid] = now
-        return [PatchStatus(self._kind, view.ref, status, why=verdict.reason)]
+
+class StatusWrite(NamedTuple):
+    """Hold the write that a status needs now, and when words that are held back may be written."""
+
+    actions: tuple[Action, ...] = ()
+    wake_at: float | None = None
+
+
+def status_write(view: PolicyView, kind: str, verdict: Verdict, wanted: Mapping[str, Any] | None, now: float,
+                 worded: Worded) -> StatusWrite:
+    """Write a status, None if it is right as it is: at once where it says something else than the one that is there, and its
+    words alone no more often than they can be read.
+    """
+    # After a start less is known than whoever wrote these words knew, such as refused evictions: they stand until it is.
+    last = worded.at.setdefault(view.uid, now)
+    if wanted is None:
+        return StatusWrite()
+    again = last + WORDS_EVERY
+    # Earlier than the last: the clock was set back.
+    if differs_in_words_only(wanted, view.body.get("status") or {}) and last <= now < again:
+        return StatusWrite(wake_at=again)
+    worded.at[view.uid] = now
+    return StatusWrite((PatchStatus(kind, view.ref, wanted, why=verdict.reason),))
 
 
 def waiting_states(states: Iterable[OperandState], snapshot: Snapshot) -> dict[str, str]:

@@ -1,13 +1,13 @@
-"""What the ClusterPolicy controller makes of the nodes."""
+"""What the decision about the operands makes of the nodes."""
 
 from __future__ import annotations
 
 import pytest
 
 from gpuward import names
-from gpuward.controllers.clusterpolicy import awaits_labels
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
+from gpuward.operands.decide import awaits_labels
 
 SEEN = {names.NFD_GPU_LABELS[0]: "true"}
 LABELLED = {**SEEN, names.GPU_PRESENT: "true"}

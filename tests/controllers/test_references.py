@@ -8,12 +8,11 @@ import itertools
 import pytest
 import structlog
 
-from gpuward.controllers.surroundings import LOOK_AGAIN, Surroundings, Wanted
+from gpuward.controllers.references import LOOK_AGAIN, ReferencedObjects, Wanted
 from gpuward.kube.client import Client
 from gpuward.kube.transport import Response
-from gpuward.model.snapshot import Snapshot
-from gpuward.policy.clusterpolicy import PolicyReader
-from gpuward.policy.nvidiadrivers import DriverReader
+from gpuward.model.snapshot import References, Snapshot
+from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.ports import Clock
 from gpuward.sandbox.timeloop import EPOCH, LoopClock, run_virtual
 from tests.kube.scripted import Asked, ScriptedTransport
@@ -42,17 +41,19 @@ def refusing(status: int, until: float) -> ScriptedTransport:
     return ScriptedTransport(answer)
 
 
-def looked(transport: ScriptedTransport, seconds: float, clock: Clock | None = None) -> tuple[Surroundings, list[float]]:
+def looked(transport: ScriptedTransport, seconds: float, clock: Clock | None = None) -> tuple[References, list[float]]:
     """Let the facts be looked up for some seconds; return when each look began."""
-    found = Surroundings(Client(transport), "gpu-operator", DriverReader(PolicyReader()), clock or LoopClock(), lambda: None)
+    found = [References()]
+    looking = ReferencedObjects(
+        Client(transport), "gpu-operator", PolicyReader(), clock or LoopClock(), lambda: None, found.append)
 
     async def run() -> None:
-        task = asyncio.create_task(found.run(Unchanged(), lambda: None))
+        task = asyncio.create_task(looking.run(Unchanged()))
         await asyncio.sleep(seconds)
         task.cancel()
 
     run_virtual(run)
-    return found, [round(asked.at - EPOCH, 1) for asked in transport.asked if "customresourcedefinitions" in asked.path]
+    return found[-1], [round(asked.at - EPOCH, 1) for asked in transport.asked if "customresourcedefinitions" in asked.path]
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
@@ -90,8 +91,9 @@ def test_a_clock_that_is_set_back_puts_no_look_off() -> None:
 def test_a_name_that_nothing_can_have_is_missing(name: str) -> None:
     """The API server would not answer 404 for it, and the policy would be held up without a word about the field."""
     transport = refusing(400, until=0.0)
-    found = Surroundings(Client(transport), "gpu-operator", DriverReader(PolicyReader()), LoopClock(), lambda: None)
-    run_virtual(lambda: found.look(Wanted(config_maps=frozenset({name}), secrets=frozenset({name}))))
+    looking = ReferencedObjects(
+        Client(transport), "gpu-operator", PolicyReader(), LoopClock(), lambda: None, lambda found: None)
+    found = run_virtual(lambda: looking.look(Wanted(config_maps=frozenset({name}), secrets=frozenset({name}))))
     assert ["customresourcedefinitions" in asked.path for asked in transport.asked] == [True]
     assert not found.config_maps
     assert not found.secrets

@@ -13,10 +13,10 @@ from gpuward import errors
 from gpuward.controllers.failures import retry_after
 from gpuward.kube import resources
 from gpuward.kube.client import Client
-from gpuward.model.views import PolicyView
+from gpuward.model.snapshot import References
 from gpuward.operands.facts import referenced_config_maps, referenced_secrets
 from gpuward.operands.nvidiadriver import referenced
-from gpuward.policy.nvidiadrivers import DriverReader, Drivers
+from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.ports import Clock, Observer
 
 _NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
@@ -33,33 +33,29 @@ class Wanted(msgspec.Struct, frozen=True):
     secrets: frozenset[str] = frozenset()
 
 
-class Surroundings:
-    """Hold those facts as they were when last asked for, and for which versions of which policies that was."""
+class ReferencedObjects:
+    """Ask for those facts whenever a policy in force changes, and put them into the cluster's snapshot."""
 
     def __init__(
-        self, client: Client, namespace: str, reader: DriverReader, clock: Clock, follow: Callable[[], None]
+        self, client: Client, namespace: str, reader: PolicyReader, clock: Clock, follow: Callable[[], None],
+        refer: Callable[[References], None],
     ) -> None:
+        """Take what follows ServiceMonitors once these are installed, and what takes the facts."""
         self._client = client
         self._clock = clock
         self._namespace = namespace
         self._reader = reader
         self._follow_monitors = follow
+        self._refer = refer
+        self._found = References()
         self._log = structlog.get_logger(source="controllers.ClusterPolicy")
-        self._seen: frozenset[tuple[str, int]] = frozenset()
         self._complete = False
         self._tried: frozenset[tuple[str, int]] = frozenset()
         self._again = 0.0
         self._failures = 0
         self._complaint = ""
-        self.has_service_monitors = False
-        self.config_maps: Mapping[str, tuple[str, ...]] = {}
-        self.secrets: frozenset[str] = frozenset()
 
-    def known_for(self, view: PolicyView) -> bool:
-        """Tell whether the facts are those that this version of a policy needs."""
-        return (view.uid, view.generation) in self._seen
-
-    async def run(self, observer: Observer, touch: Callable[[], None]) -> None:
+    async def run(self, observer: Observer) -> None:
         """Look whenever a policy in force changes, and again while something is missing. Ends only by cancellation."""
         while True:
             try:
@@ -71,7 +67,7 @@ class Surroundings:
             if wanted.versions:
                 if self._is_due(wanted):
                     await self._try_to_look(wanted)
-                    touch()
+                    self._refer(self._found)
                 rest = None if self._complete else self._rest()
             await observer.changed(rest)
 
@@ -90,30 +86,32 @@ class Surroundings:
         self._tried = wanted.versions
         complaint, rest = "", LOOK_AGAIN
         try:
-            await self.look(wanted)
+            self._found = await self.look(wanted)
         except (errors.ApiError, errors.Unreachable) as error:
             self._complete = False
             self._failures += 1
             complaint, rest = str(error), min(retry_after(self._failures), LOOK_AGAIN)
         else:
             self._failures = 0
-            self._seen = self._tried
+            found = self._found
+            self._complete = wanted.config_maps <= found.config_maps.keys() and wanted.secrets <= found.secrets
         self._again = self._clock.now() + rest
         if complaint and complaint != self._complaint:
             self._log.warning("Looking up what policies refer to failed", error=complaint)
         self._complaint = complaint
 
-    async def look(self, wanted: Wanted) -> None:
+    async def look(self, wanted: Wanted) -> References:
         """Ask for everything once. Raises what the API server's answers raise, but for NotFound."""
         monitors = str(resources.SERVICE_MONITORS)
-        if await self._read(resources.CUSTOM_RESOURCE_DEFINITIONS, monitors, "") is not None:
-            self.has_service_monitors = True
+        if has_monitors := await self._read(resources.CUSTOM_RESOURCE_DEFINITIONS, monitors, "") is not None:
             self._follow_monitors()
         maps = {name: await self._read(resources.CONFIG_MAPS, name, self._namespace) for name in sorted(wanted.config_maps)}
         secrets = {name: await self._read(resources.SECRETS, name, self._namespace) for name in sorted(wanted.secrets)}
-        self.config_maps = {name: _keys(body) for name, body in maps.items() if body is not None}
-        self.secrets = frozenset(name for name, body in secrets.items() if body is not None)
-        self._complete = None not in (*maps.values(), *secrets.values())
+        return References(
+            wanted.versions, has_monitors or self._found.has_service_monitors,
+            {name: _keys(body) for name, body in maps.items() if body is not None},
+            frozenset(name for name, body in secrets.items() if body is not None),
+        )
 
     async def _read(self, gvr: resources.GVR, name: str, namespace: str) -> dict[str, Any] | None:
         if not _NAME.fullmatch(name):  # there can be none, and the refusal of the question would look like another trouble
@@ -124,7 +122,7 @@ class Surroundings:
             return None
 
 
-def wanted_by(drivers: Drivers) -> Wanted:
+def wanted_by(drivers: PoliciesInForce) -> Wanted:
     """Return what the ClusterPolicy in force, and the NVIDIADrivers if drivers are theirs, refer to."""
     active = drivers.policy
     versions, maps, secrets = set(), frozenset[str](), frozenset[str]()

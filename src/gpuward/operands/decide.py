@@ -1,0 +1,222 @@
+"""Decide what brings the operands about as the ClusterPolicy describes them, and what its status says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gpuward import names
+from gpuward.crd.clusterpolicy import ClusterPolicy
+from gpuward.errors import PolicyError
+from gpuward.labels.discovery import has_gpu
+from gpuward.labels.policy import label_settings
+from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.placement import Placing, placed_nodes
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
+from gpuward.model.views import NodeView, PolicyView
+from gpuward.operands.changes import Prepared, changes, is_applied, prepare
+from gpuward.operands.cluster import cluster_facts
+from gpuward.operands.driver_kernels import left_daemon_sets, removal, stale_driver_daemon_sets
+from gpuward.operands.facts import ClusterFacts
+from gpuward.operands.nvidiadriver_status import NOT_FOLLOWED
+from gpuward.operands.render import render
+from gpuward.operands.rollout import Rollout, held_up
+from gpuward.operands.state import OperandState
+from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
+from gpuward.operands.statuses import Worded, lacking, status_write, waiting_states
+from gpuward.policy.clusterpolicy import ActivePolicy
+from gpuward.policy.kept import remember
+from gpuward.upgrade.unmanaged import driver_daemonsets
+
+IGNORED = "ignored"
+KIND = "ClusterPolicy"
+DRIVERS = "NVIDIADriver"
+DRIVER_STATE = "state-driver"
+
+
+class Reconciliation(msgspec.Struct, frozen=True):
+    """Hold what one pass over the policies decided."""
+
+    actions: Sequence[Action] = ()
+    wake_at: float | None = None
+    verdict: Verdict | None = None
+    waiting: Mapping[str, str] = {}
+    """What each state that is not ready waits for."""
+
+
+class OperandMemory:
+    """Keep what a policy was rendered to last, and when words were written: it saves work and paces writes."""
+
+    def __init__(self) -> None:
+        self.rendered: tuple[tuple[str, int, ClusterFacts], tuple[OperandState, ...], tuple[Prepared, ...]] | None = None
+        self.worded = Worded()
+
+
+def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, images: Mapping[str, str], now: float,
+           memory: OperandMemory) -> Reconciliation:
+    """Return the writes that the active policy needs, and the status of every policy.
+
+    While it is not known how the driver upgrade stands (`rollout`), the condition of it stays as it is. `images` are variables
+    that name images: DRIVER_MANAGER_IMAGE, VALIDATOR_IMAGE, ...
+    """
+    view = active.view
+    if view is None:
+        return Reconciliation()
+    others = [other for other in snapshot.policies if not other.deleting and other.uid != view.uid]
+    ignored = [action for other in others if (action := _ignore(other)) is not None]
+    if rollout is not None:
+        rollout = msgspec.structs.replace(rollout, generation=view.generation)
+
+    def told(verdict: Verdict, held: Rollout | None, actions: Sequence[Action] = (),
+             waiting: Mapping[str, str] = {}) -> Reconciliation:
+        wanted = status_of(verdict, view.body.get("status") or {}, snapshot.namespace, now, held)
+        write = status_write(view, KIND, verdict, wanted, now, memory.worded)
+        return Reconciliation([*ignored, *actions, *write.actions], write.wake_at, verdict, waiting)
+
+    if active.valid is None:
+        return told(invalid(active.problems), _held_up(rollout, "InvalidPolicy", "the ClusterPolicy is invalid"))
+    if not snapshot.references.known_for(view) or awaits_labels(snapshot):
+        return Reconciliation(ignored)
+    facts = _facts(snapshot, active.valid)
+    try:
+        states, prepared = _render(active, facts, images, memory)
+    except PolicyError as problem:
+        return told(invalid([problem]), rollout)
+    waiting = waiting_states(states, snapshot)
+    verdict = _judge(active.valid, states, waiting, snapshot, facts)
+    writes = [*_remember(active), *changes(prepared, snapshot), *_stale(active.valid, states, view, snapshot)]
+    unapplied = _not_applied(active.valid, states, prepared, snapshot)
+    return told(verdict, _held_up(rollout, "DriverNotApplied", unapplied), writes, waiting)
+
+
+def _held_up(rollout: Rollout | None, reason: str, why: str) -> Rollout | None:
+    return None if rollout is None else held_up(rollout, reason, why)
+
+
+def _facts(snapshot: Snapshot, policy: ClusterPolicy) -> ClusterFacts:
+    seen, driver = snapshot.references, policy.spec.driver
+    chosen = driver.is_precompiled and not driver.is_left_to_nvidia_drivers
+    return cluster_facts(
+        snapshot.namespace,
+        placed_nodes(snapshot, Placing(precompiled=True)) if chosen else snapshot.nodes.values(),
+        driver_image=_driver_image(snapshot),
+        has_service_monitor_crd=seen.has_service_monitors,
+        config_maps=seen.config_maps,
+        secrets=seen.secrets,
+    )
+
+
+def _render(active: ActivePolicy, facts: ClusterFacts, images: Mapping[str, str], memory: OperandMemory
+            ) -> tuple[tuple[OperandState, ...], tuple[Prepared, ...]]:
+    """Render once for each policy and set of facts, as most passes change neither; return the states, plain and prepared."""
+    assert active.view is not None
+    assert active.policy is not None
+    key = (active.view.uid, active.view.generation, facts)
+    if memory.rendered is None or memory.rendered[0] != key:
+        states = render(active.policy, facts, images)
+        memory.rendered = (key, states, prepare(states, active.view.ref))
+    return memory.rendered[1:]
+
+
+def _not_applied(
+    policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], snapshot: Snapshot
+) -> str:
+    """Say why drivers are not even on the way to what people ask for, if they are not: nodes know the DaemonSets alone."""
+    if policy.spec.driver.is_left_to_nvidia_drivers:
+        troubled = ((view.name, _error(view)) for view in snapshot.drivers if not view.deleting)
+        return next((f"NVIDIADriver {name} is not followed: {why}" for name, why in troubled if why), "")
+    error = next((state.error for state in states if state.name == DRIVER_STATE and state.error is not None), None)
+    if error is not None:
+        return f"{DRIVER_STATE} cannot be brought about: {error}"
+    wanted = (obj for one in prepared if one.state == DRIVER_STATE for obj in one.objects if obj.key[0] == "DaemonSet")
+    pending = next((obj.ref.name for obj in wanted if not is_applied(obj, snapshot)), "")
+    if pending:
+        return f"DaemonSet {pending} is not applied yet"
+    unseen = next((ds.name for ds in driver_daemonsets(snapshot) if not ds.settled), "")
+    return f"DaemonSet {unseen} is not taken up by its controller yet" if unseen else ""
+
+
+def _error(view: PolicyView) -> str:
+    """Return why an NVIDIADriver is not followed, as its status says."""
+    conditions = (view.body.get("status") or {}).get("conditions") or ()
+    found = (one for one in conditions if one.get("type") == "Error" and one.get("status") == "True")
+    return next((str(one.get("message")) for one in found if one.get("reason") in NOT_FOLLOWED), "")
+
+
+def _ignore(view: PolicyView) -> Action | None:
+    if (view.body.get("status") or {}).get("state") == IGNORED:
+        return None
+    return PatchStatus(KIND, view.ref, {"state": IGNORED}, why="an older ClusterPolicy is in force")
+
+
+def _driver_image(snapshot: Snapshot) -> str:
+    """Return the image of the driver DaemonSet as it is: its operating system stays while any GPU node has it."""
+    return next((ds.image for ds in snapshot.daemonsets if ds.name == names.DRIVER_APP), "")
+
+
+def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyView, snapshot: Snapshot) -> list[Action]:
+    """Delete the driver DaemonSets of kernels that no node runs any more, and of a mode that was switched off.
+
+    Where drivers are left to NVIDIADrivers, or are precompiled now and were not before, or the other way round, the pods run on,
+    owned by nobody, until the upgrade replaces them node by node.
+    """
+    owned = [ds for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.uid == view.uid and not ds.deleting]
+    if policy.spec.driver.is_left_to_nvidia_drivers:
+        why = "drivers are left to NVIDIADrivers"
+        known = DRIVERS not in snapshot.unlisted
+        return [action for ds in left_daemon_sets(owned) if known for action in removal(ds, owned, snapshot, why)]
+    why = "the policy makes other driver DaemonSets now"
+    stale = [ds for state in states if state.name == "state-driver" for ds in stale_driver_daemon_sets(state, owned)]
+    return [
+        action for ds in stale
+        for action in (removal(ds, owned, snapshot, why) if ds.desired or ds.misscheduled
+                       else [DeleteObject("DaemonSet", ds.ref, why=why)])
+    ]
+
+
+def _remember(active: ActivePolicy) -> list[Action]:
+    """Keep valid settings on the object: an invalid edit must not change them for nodes in progress, nor for nodes that join."""
+    assert active.view is not None
+    assert active.policy is not None
+    annotations = active.view.body.get("metadata", {}).get("annotations") or {}
+    text = remember(active.upgrades, labels=label_settings(active.policy))
+    if annotations.get(names.VALID_UPGRADE_POLICY) == text:
+        return []
+    return [PatchAnnotations(KIND, active.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]
+
+
+def _judge(policy: ClusterPolicy, states: Sequence[OperandState], waiting: Mapping[str, str], snapshot: Snapshot,
+           facts: ClusterFacts) -> Verdict:
+    left = policy.spec.driver.is_left_to_nvidia_drivers
+    if left and DRIVERS in snapshot.unlisted:
+        return failed("state-driver", f"NVIDIADriver objects cannot be listed: {snapshot.unlisted[DRIVERS]}")
+    for state in states:
+        if state.error is not None:
+            return failed(state.name, state.error)
+        for kind in sorted({obj["kind"] for obj in state.objects} & {kind for kind, why in snapshot.unlisted.items() if why}):
+            return failed(state.name, f"{kind} objects cannot be listed: {snapshot.unlisted[kind]}")
+    return judged(waiting, has_nfd_labels=has_nfd_labels(snapshot), has_gpu_nodes=facts.has_gpu_nodes,
+                  upgrading=left and any(map(is_upgrading, snapshot.nodes.values())),
+                  lacking=lacking(states, snapshot))
+
+
+def is_upgrading(node: NodeView) -> bool:
+    """Tell whether an NVIDIADriver owns a node that waits to be upgraded, is under way or failed; one left alone is no matter."""
+    owned = names.DRIVER_OWNER in node.labels and node.labels.get(names.UPGRADE_SKIP) != "true"
+    return owned and node.upgrade_label not in ("", State.DONE)
+
+
+def awaits_labels(snapshot: Snapshot) -> bool:
+    """Tell whether discovery saw GPUs but no node has been labelled yet.
+
+    For that moment no node seems to have GPUs, and a status that says `ready` would be believed by whoever waits for it.
+    """
+    nodes = snapshot.nodes.values()
+    return any(map(has_gpu, nodes)) and not any(node.gpu_present for node in nodes)
+
+
+def has_nfd_labels(snapshot: Snapshot) -> bool:
+    """Tell whether node feature discovery has labelled any node."""
+    return any(key.startswith(names.NFD_PREFIX) for node in snapshot.nodes.values() for key in node.labels)

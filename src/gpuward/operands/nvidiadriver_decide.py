@@ -1,0 +1,198 @@
+"""Decide what brings the drivers of every NVIDIADriver about, and what the status of each says.
+
+What is wrong with one holds up that one: its objects stay as they are, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.actions import Action, DeleteObject, PatchAnnotations
+from gpuward.model.placement import placed_nodes
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, Ref
+from gpuward.operands import nvidiadriver_status as verdicts
+from gpuward.operands.changes import Prepared, changes, prepare
+from gpuward.operands.cluster import cluster_facts
+from gpuward.operands.decide import awaits_labels
+from gpuward.operands.driver_pod import STARTUP_PROBE
+from gpuward.operands.facts import ClusterFacts
+from gpuward.operands.nvidiadriver import NAME, render_driver, startup_probe
+from gpuward.operands.nvidiadriver_pools import Pool, is_unknown, owns, pools_of
+from gpuward.operands.state import OperandState
+from gpuward.operands.status import Verdict, status_of
+from gpuward.operands.statuses import Worded, lacking, status_write, waiting_states
+from gpuward.policy.kept import KeptClaim, remember
+from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
+from gpuward.policy.rolloutpolicy import annotation
+
+KIND: Final = "NVIDIADriver"
+_Key = tuple[str, int, tuple[Pool, ...], ClusterFacts, str]
+
+
+_FINE: Final = (verdicts.READY, verdicts.WAITING)
+
+
+class Rendered(msgspec.Struct, frozen=True):
+    """Hold what one NVIDIADriver makes."""
+
+    state: OperandState
+    prepared: tuple[Prepared, ...]
+
+    @property
+    def daemon_set(self) -> str:
+        """Return the name of its first DaemonSet, empty without any."""
+        return next((obj["metadata"]["name"] for obj in self.state.objects if obj["kind"] == "DaemonSet"), "")
+
+
+class Driving(msgspec.Struct, frozen=True):
+    """Hold what one pass over the NVIDIADrivers decided."""
+
+    actions: Sequence[Action] = ()
+    wake_at: float | None = None
+    verdicts: Mapping[str, Verdict] = {}
+    waiting: Mapping[str, str] = {}
+    """What each NVIDIADriver that is not ready waits for."""
+
+
+class DriverMemory:
+    """Keep what the NVIDIADrivers were rendered to last, and when words were written: it saves work and paces writes."""
+
+    def __init__(self) -> None:
+        self.rendered: dict[str, tuple[_Key, Rendered]] = {}
+        self.worded = Worded()
+
+
+def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str, str], now: float,
+                   memory: DriverMemory) -> Driving:
+    """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
+    policy = policies.policy
+    if not policies.active or (policy.view is not None and policy.valid is None):
+        return Driving()
+    if not policies.in_force:
+        disabled = Driving(verdicts={each.view.name: verdicts.DISABLED for each in policies.active})
+        return _told(disabled, policies, now, memory)
+    if policy.valid is not None and awaits_labels(snapshot):
+        return Driving()
+    found = {each.view.name: verdict for each in policies.active if (verdict := _refusal(each, policies)) is not None}
+    able = [each for each in policies.active if each.view.name not in found and snapshot.references.known_for(each.view)]
+    nodes = placed_nodes(snapshot, policies.placing)
+    rendered = {each.view.name: _render(each, policies, snapshot, nodes, images, memory) for each in able}
+    waiting: dict[str, str] = {}
+    for name, made in rendered.items():
+        waits = waiting_states([made.state], snapshot)
+        if waits:
+            waiting[name] = "; ".join(waits.values())
+        error = made.state.error
+        lacks = lacking([made.state], snapshot)
+        found[name] = verdicts.judged(waits, lacks) if error is None else verdicts.failed(made.state.name, error)
+    if policy.view is None:
+        found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name] in _FINE}
+    return _told(Driving(_changes(policies, rendered, snapshot, nodes), None, found, waiting), policies, now, memory)
+
+
+def _told(driving: Driving, policies: PoliciesInForce, now: float, memory: DriverMemory) -> Driving:
+    """Add the statuses; the namespace is not said in them, as NVIDIA's operator does not."""
+    views = {each.view.name: each.view for each in policies.active}
+    writes = [
+        status_write(view, KIND, verdict, status_of(verdict, view.body.get("status") or {}, "", now), now, memory.worded)
+        for name, verdict in driving.verdicts.items() for view in (views[name],)
+    ]
+    return msgspec.structs.replace(
+        driving,
+        actions=[*driving.actions, *(action for write in writes for action in write.actions)],
+        wake_at=min((write.wake_at for write in writes if write.wake_at is not None), default=None),
+    )
+
+
+def _render(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot, nodes: Sequence[NodeView],
+            images: Mapping[str, str], memory: DriverMemory) -> Rendered:
+    """Render once for each version, pools and facts, as most passes change none of them."""
+    assert each.driver is not None
+    seen, policy = snapshot.references, policies.policy.valid
+    pools = pools_of(each.driver, nodes)
+    facts = cluster_facts(snapshot.namespace, nodes, config_maps=seen.config_maps, secrets=seen.secrets)
+    root = policy.spec.host_paths.root_fs if policy is not None else "/"
+    key = (each.view.uid, each.view.generation, pools, facts, root)
+    known = memory.rendered.get(each.view.name)
+    if known is None or known[0] != key:
+        state = render_driver(each.driver, pools, facts, images, root)
+        known = (key, Rendered(state, prepare([state], each.view.ref, KIND)))
+        memory.rendered[each.view.name] = known
+    return known[1]
+
+
+def _changes(policies: PoliciesInForce, rendered: Mapping[str, Rendered], snapshot: Snapshot,
+             nodes: Sequence[NodeView]) -> list[Action]:
+    probe = _probe(policies, rendered, snapshot)
+    prepared = [*probe, *(one for made in rendered.values() for one in made.prepared)]
+    actions = [action for each in policies.active for action in _remember(each)]
+    actions += changes(prepared, snapshot)
+    actions += _ownerless(snapshot)
+    for each in policies.active:
+        if each.view.name in rendered and rendered[each.view.name].state.error is None:
+            actions += _stale(each, rendered[each.view.name], snapshot, nodes)
+    return actions
+
+
+def _ownerless(snapshot: Snapshot) -> list[Action]:
+    """Delete the driver DaemonSets that an NVIDIADriver left behind, without their pods, which are replaced node by node.
+
+    They select their nodes by the NVIDIADriver's name. Nobody changes them any more, and no other DaemonSet gets to these nodes.
+    """
+    return [
+        DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")
+        for ds in snapshot.daemonsets
+        if ds.namespace == snapshot.namespace and ds.owner is None and not ds.deleting and names.DRIVER_OWNER in ds.node_selector
+    ]
+
+
+def _refusal(each: ActiveDriver, drivers: PoliciesInForce) -> Verdict | None:
+    """Return the verdict on an NVIDIADriver that cannot be followed, whatever its objects are."""
+    if each.problems:
+        return verdicts.refused(each.problems, misplaced=each.is_misplaced)
+    if conflict := drivers.conflicts.get(each.view.name):
+        return verdicts.conflicting(str(conflict), node=conflict.node)
+    return None
+
+
+def _probe(drivers: PoliciesInForce, rendered: Mapping[str, Rendered], snapshot: Snapshot) -> Iterable[Prepared]:
+    """Return the ConfigMap that all driver pods mount. It belongs to every NVIDIADriver that has a DaemonSet, wanted or there."""
+    there = {ds.owner.uid: ds.name for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.kind == KIND}
+    sets = [
+        (each, (made.daemon_set if (made := rendered.get(each.view.name)) else "") or there.get(each.view.uid, ""))
+        for each in drivers.active
+    ]
+    owners = [(each.driver, name) for each, name in sets if name and each.driver is not None]
+    if not owners:
+        return ()
+    first = next(each for each, name in sets if name and each.driver is not None)
+    state = OperandState(NAME, enabled=True, objects=(startup_probe(snapshot.namespace, owners),))
+    return prepare([state], first.view.ref, KIND)
+
+
+def _stale(each: ActiveDriver, made: Rendered, snapshot: Snapshot, nodes: Sequence[NodeView]) -> list[Action]:
+    """Delete what an NVIDIADriver owns and does not make any more; nothing while discovery does not say what its nodes run."""
+    assert each.driver is not None
+    driver, precompiled = each.driver, each.driver.spec.is_precompiled
+    if any(owns(driver, node) and is_unknown(node, precompiled=precompiled) for node in nodes):
+        return []
+    wanted = {obj.key for prepared in made.prepared for obj in prepared.objects} | {
+        ("ConfigMap", snapshot.namespace, STARTUP_PROBE)}
+    return [
+        DeleteObject(owned.kind, Ref(owned.namespace, owned.name, owned.uid), why=f"no node pool of {each.view.name} wants it")
+        for key, owned in sorted(snapshot.owned.items())
+        if owned.owner_uid == each.view.uid and key not in wanted and not owned.deleting
+    ]
+
+
+def _remember(each: ActiveDriver) -> list[Action]:
+    """Keep valid settings on the object: an invalid edit must not change them for nodes in progress, nor for nodes that join."""
+    text = remember(each.upgrades, claim=KeptClaim(each.claim.selector, each.claim.default))
+    if each.problems or annotation(each.view.body, names.VALID_UPGRADE_POLICY) == text:
+        return []
+    return [PatchAnnotations(KIND, each.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]

@@ -1,0 +1,43 @@
+"""How often the words of a status are written."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpuward.model.actions import Action, PatchStatus
+from gpuward.model.views import PolicyView
+from gpuward.operands.status import Verdict, status_of
+from gpuward.operands.statuses import Worded, status_write
+from tests.policy.test_clusterpolicy import view
+
+NOW = 10_000.0
+
+
+@pytest.mark.parametrize(("later", "written"), [(1.0, False), (29.9, False), (30.0, True), (-3600.0, True)])
+def test_words_alone_wait_for_half_a_minute_and_not_for_a_clock_that_is_set_back(later: float, written: bool) -> None:
+    worded, policy = Worded(), view()
+    (first,) = write(policy, "a b", NOW, worded)
+    assert isinstance(first, PatchStatus)
+    told = msgspec.structs.replace(policy, body={**policy.body, "status": first.status})
+    assert bool(write(told, "b", NOW + later, worded)) is written
+
+
+@pytest.mark.parametrize(("later", "written"), [(0.0, False), (29.9, False), (30.0, True)])
+def test_words_of_the_operator_before_stand_while_this_one_learns_what_it_knew(later: float, written: bool) -> None:
+    (first,) = write(view(), "a b", NOW, Worded())
+    assert isinstance(first, PatchStatus)
+    told, worded = msgspec.structs.replace(view(), body={**view().body, "status": first.status}), Worded()
+    assert write(told, "b", NOW, worded) == ()
+    assert bool(write(told, "b", NOW + later, worded)) is written
+
+
+def write(policy: PolicyView, states: str, now: float, worded: Worded) -> tuple[Action, ...]:
+    """Return the write of a status that says which states are not ready."""
+    verdict = waiting(states)
+    wanted = status_of(verdict, policy.body.get("status") or {}, "ns", now)
+    return status_write(policy, "ClusterPolicy", verdict, wanted, now, worded).actions
+
+
+def waiting(states: str) -> Verdict:
+    return Verdict("notReady", "OperandNotReady", f"not ready: {states}", ready=False)
