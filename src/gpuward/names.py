@@ -96,6 +96,10 @@ OPERATOR_STATE: Final = "nvidia.com/gpu-operator.state"
 CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 GPU_TAINT: Final = "nvidia.com/gpu"
 REVISION_HASH: Final = "controller-revision-hash"
+TEMPLATE_GENERATION: Final = "pod-template-generation"
+"""On a pod: how often the template of its DaemonSet had been changed when the pod was made, and one."""
+TEMPLATE_GENERATION_NOW: Final = "deprecated.daemonset.template.generation"
+"""On a DaemonSet, kept by the API server: the same number of its template as it is."""
 DRIVER_CONFIG_DIGEST: Final = "DRIVER_CONFIG_DIGEST"
 
 # Extended resources that make a pod a GPU user.

@@ -224,3 +224,22 @@ def test_metadata_alone_moves_no_generation_and_annotations_of_the_template_do(a
     assert api.merge(at, {"metadata": {"annotations": {"a": "b"}}}).body["metadata"]["generation"] == 1
     assert api.merge(at, {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}).body["metadata"]["generation"] == 2
     assert api.merge(at, {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}).body["metadata"]["generation"] == 2
+
+
+def test_the_current_revision_is_made_anew_when_it_is_deleted_and_an_old_one_is_not(api: Api) -> None:
+    api.node()
+    api.made(DAEMON_SETS.path(api.ns), daemon_set(api))
+    (pod,) = running(api, 1)
+    change_image(api, "registry.example/app:2")
+    settled(api, updatedNumberScheduled=0)
+    change_image(api, "registry.example/app:1")
+    made = settled(api, updatedNumberScheduled=1)
+    assert made["metadata"]["annotations"]["deprecated.daemonset.template.generation"] == "3"
+    at = CONTROLLER_REVISIONS.path(api.ns)
+    before = {one["revision"]: one["metadata"] for one in api.get(at).body["items"]}
+    api.delete(f"{at}/{before[2]['name']}")
+    api.delete(f"{at}/{before[3]['name']}")
+    (anew,) = api.until(at, lambda found: len(found) == 1 and found[0]["metadata"]["uid"] != before[3]["uid"])
+    assert anew["metadata"]["name"] == before[3]["name"]
+    assert anew["metadata"]["labels"][HASH] == pod["metadata"]["labels"][HASH]
+    assert [one["metadata"]["uid"] for one in running(api, 1)] == [pod["metadata"]["uid"]]

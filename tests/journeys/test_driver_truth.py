@@ -208,3 +208,16 @@ async def test_a_driver_that_is_not_in_its_daemon_set_is_nothing_to_be_up_to_dat
     status, reason, message = rollout(stage)
     assert (status, reason) == ("False", "DriverNotApplied")
     assert "not-there" in message
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_rollback_goes_on_though_somebody_deletes_the_revision_of_the_pods_that_have_to_go(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.upgraded()
+    newer = stage.driver_pod("gpu-1")["metadata"]["labels"][names.REVISION_HASH]
+    await stage.upgrade_to(OLD)
+    await stage.until(lambda: stage.get("daemonsets.apps", names.DRIVER_APP)["status"].get("updatedNumberScheduled", 0) == 0)
+    await stage.user.delete(resources.CONTROLLER_REVISIONS, f"{names.DRIVER_APP}-{newer}", names.DEFAULT_NAMESPACE)
+    await stage.upgraded(OLD)
+    assert stage.most_in_progress == 1

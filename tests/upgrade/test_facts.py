@@ -115,6 +115,17 @@ def test_a_pod_older_than_the_newest_revision_is_outdated_though_its_own_is_gone
     assert gathered.asked
 
 
+@pytest.mark.parametrize(("of_pod", "asked"), [("1", True), ("2", False), ("3", False), ("", False), ("one", False)])
+def test_a_pod_of_an_earlier_template_is_outdated_though_its_revision_is_gone(of_pod: str, asked: bool) -> None:
+    """After a rollback the newest revision is older than the pods that have to go."""
+    pod = driver_pod(driver="gone")
+    pod = msgspec.structs.replace(pod, labels={**pod.labels, names.TEMPLATE_GENERATION: of_pod})
+    snapshot = build.cluster([node()], [pod])
+    daemonset = msgspec.structs.replace(snapshot.daemonsets[0], template_generation=2)
+    (gathered,) = gather(msgspec.structs.replace(snapshot, daemonsets=(daemonset,)), policy())
+    assert (gathered.asked, bool(gathered.target)) == (asked, asked)
+
+
 def test_a_pod_without_a_hash_is_not_in_step_with_an_unknown_target() -> None:
     bare = msgspec.structs.replace(driver_pod(), labels={"app": names.DRIVER_APP})
     assert not facts(node(), bare, settled=False).in_step

@@ -21,6 +21,8 @@ LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 MOST: Final = 1_000_000
 """The largest count that is read: one more makes no difference, and no number too large to be written."""
 
+MOST_DIGITS: Final = 15
+
 
 def read_json(text: str | bytes, kind: type[T]) -> T:
     """Return the value that JSON text holds.
@@ -55,3 +57,8 @@ def seconds(moment: datetime) -> float:
     except (OverflowError, ValueError) as error:
         raise ValueError(f"{moment.isoformat()} is outside the years 1 to 9999 of UTC") from error
     return min(max(instant, EARLIEST), LATEST)
+
+
+def read_count(text: str) -> int:
+    """Return a number that Kubernetes counts up from 1; 0 for what is none, or has more digits than such a number ever gets."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else 0

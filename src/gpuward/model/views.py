@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gpuward import names
+from gpuward.model.reading import read_count
 from gpuward.model.record import Record
 from gpuward.model.states import State, parse_state
 
@@ -132,6 +133,11 @@ class PodView(msgspec.Struct, frozen=True):
         return self.labels.get(names.REVISION_HASH, "")
 
     @property
+    def template_generation(self) -> int:
+        """Return the number that its DaemonSet's template had when the pod was made, 0 where it does not say."""
+        return read_count(self.labels.get(names.TEMPLATE_GENERATION, ""))
+
+    @property
     def finished(self) -> bool:
         """Tell whether the pod has run to its end."""
         return self.phase in ("Succeeded", "Failed")
@@ -168,6 +174,8 @@ class DaemonSetView(msgspec.Struct, frozen=True):
     unavailable: int = 0
     misscheduled: int = 0
     applied_hash: str = ""
+    template_generation: int = 0
+    """How often the template was changed, and one: the number that pods made of it carry; 0 where that is not known."""
     config_digest: str = ""
     image: str = ""
     """The image of the first container."""

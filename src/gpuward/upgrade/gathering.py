@@ -13,31 +13,11 @@ from gpuward.model.record import CordonOwner, Record
 from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
+from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
+from gpuward.upgrade.targets import UNSETTLED, Target, targets_of
 from gpuward.upgrade.variable import heeds_variable, spares_default_runtime
-
-
-class _Target(msgspec.Struct, frozen=True):
-    """Say what the driver pods of one DaemonSet should be."""
-
-    hash: str = ""
-    digest: str = ""
-    same: frozenset[str] = frozenset()
-    known: frozenset[str] = frozenset()
-    created: float = 0.0
-
-    def of(self, driver: PodView | None) -> _Target:
-        """Return the target of a driver pod. One of a revision that no watch has shown yet is newer than what is taken for the
-        newest, unless it is older than that: then its revision has been deleted, or belonged to another DaemonSet.
-        """
-        if driver is None or driver.orphan or driver.revision in self.known or driver.created < self.created:
-            return self
-        return _UNSETTLED
-
-
-_UNSETTLED = _Target()
 
 
 class Common:
@@ -51,7 +31,7 @@ class Common:
         driving = [ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and drives(ds, policy)]
         self.daemonsets = {ds.uid: ds.name for ds in driving}
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
-        self.targets = _targets(snapshot, self.daemonsets)
+        self.targets = targets_of(snapshot, self.daemonsets)
         self.spared = spares_default_runtime(snapshot)
         self.placements = Placements(snapshot, policy.placing)
 
@@ -141,28 +121,6 @@ def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
     return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
 
 
-def _targets(snapshot: Snapshot, driving: Mapping[str, str]) -> dict[str, _Target]:
-    """Return what the newest revision of each DaemonSet that has settled asks for, by the DaemonSet's uid.
-
-    Revisions are found by owner, since one DaemonSet's name may begin another's. DaemonSets and revisions are watched apart, and
-    either watch may lag: while the two do not tell of the same driver, it is not known what a driver pod would become.
-    """
-    daemonsets = {ds.uid: ds for ds in snapshot.daemonsets if ds.uid in driving}
-    targets = {}
-    for uid, ds in daemonsets.items():
-        revisions = [revision for revision in snapshot.revisions if revision.owner_uid == uid]
-        newest = max(revisions, key=lambda revision: (revision.revision, revision.hash), default=None)
-        if newest is not None and _agree(ds, newest):
-            same = frozenset(each.hash for each in revisions if newest.pod_digest and each.pod_digest == newest.pod_digest)
-            known = frozenset(each.hash for each in revisions)
-            targets[uid] = _Target(newest.hash, newest.config_digest, same, known, newest.created)
-    return targets
-
-
-def _agree(ds: DaemonSetView, revision: RevisionView) -> bool:
-    return ds.settled and ds.config_digest == revision.config_digest
-
-
 def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> NodeFacts | None:
     snapshot, policy = common.snapshot, common.policy
     if not concerns(policy, node):
@@ -181,7 +139,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
     driver = _the_driver(drivers)
     variable = heeds_variable(node, common.spared)
     moving = common.placements.moving(node, pods)
-    target = _Target(str(moving)) if moving else common.targets.get(_daemonset_of(driver, node, common), _UNSETTLED).of(driver)
+    target = Target(str(moving)) if moving else common.targets.get(_daemonset_of(driver, node, common), UNSETTLED).of(driver)
     return NodeFacts(
         node=node,
         state=state,

@@ -7,6 +7,7 @@ import hashlib
 import msgspec
 
 from gpuward import names
+from gpuward.model.reading import read_count
 from gpuward.model.views import DaemonSetView, OwnedView, RevisionView
 from gpuward.wire.meta import WireMeta
 from gpuward.wire.podspec import WirePodSpec
@@ -95,6 +96,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         unavailable=status.number_unavailable,
         misscheduled=status.number_misscheduled,
         applied_hash=(meta.annotations or {}).get(names.APPLIED_HASH, ""),
+        template_generation=read_count((meta.annotations or {}).get(names.TEMPLATE_GENERATION_NOW, "")),
         config_digest=ds.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST),
         image=next((container.image for container in ds.spec.template.spec.containers), ""),
         node_selector=ds.spec.template.spec.node_selector or {},

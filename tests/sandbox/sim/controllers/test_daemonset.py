@@ -238,3 +238,17 @@ def test_a_failed_daemon_pod_is_replaced_at_first_at_once_and_then_with_growing_
         assert gone_after[2] > gone_after[0]
 
     play(story)
+
+
+def test_a_node_that_comes_back_after_its_pods_were_removed_gets_new_ones() -> None:
+    async def story() -> None:
+        cluster = Cluster(cpu_node("cpu-1"), cpu_node("cpu-2"))
+        cluster.add(daemonset(AGENT))
+        await cluster.until(lambda: len(cluster.pods(AGENT)) == 2 and all_ready(cluster.pods(AGENT)))
+        cluster.store.delete("nodes", None, "cpu-2")
+        await cluster.rest(400)
+        assert len(cluster.pods(AGENT)) == 1
+        cluster.add(cpu_node("cpu-2"))
+        await cluster.until(lambda: len(cluster.pods(AGENT)) == 2 and all_ready(cluster.pods(AGENT)), within=60)
+
+    play(story)
