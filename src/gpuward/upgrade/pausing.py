@@ -18,6 +18,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gathering import concerns
 from gpuward.upgrade.judging import Judged
 from gpuward.upgrade.resting import is_outdated, unfinished
+from gpuward.upgrade.waits import driver_starting
 from gpuward.upgrade.walk import Path, begin, pause, remember, walk
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
@@ -41,7 +42,14 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
         if path.hold is None and path.node.state in IN_PROGRESS:
             return msgspec.structs.replace(path, hold=Hold(Reason.PAUSED, {}, path.node.record.since))
         return path
-    return pause(node, paused, now)
+    return pause(node, _stands_still(node), now)
+
+
+def _stands_still(node: NodeFacts) -> Hold:
+    """Say why a node under way gets no further: upgrades are off, but a driver that does not start is not for that."""
+    if node.state is State.POD_RESTART_REQUIRED and node.in_step and node.trouble and node.driver is not None:
+        return driver_starting(node, node.driver, node.record.since)
+    return Hold(Reason.PAUSED, {}, node.record.since)
 
 
 def labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[Judged]) -> tuple[Action, ...]:
