@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from gpuward import names
+from gpuward.model.plan import Plan
 from gpuward.model.states import State
 from gpuward.sandbox.sim.faults import Fault, FaultKind
+from gpuward.upgrade.explain import sentence
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_moves import with_one_owner
-from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
+from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, most_at_once, nvidia_driver, owners, set_driver
+
+ALL_AT_ONCE = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
+TEN_AT_ONCE = {"maxParallelUpgrades": 0, "maxUnavailable": 10}
+
+
+class Reasons:
+    """Collect the sentences that people read of waiting nodes."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.said: set[str] = set()
+        stage.operator.upgrade.listeners.append(self._planned)
+
+    def _planned(self, plan: Plan) -> None:
+        self.said |= {sentence(hold) for hold in plan.holds.values()}
 
 
 @on_stage(gpu_nodes=3)
@@ -25,3 +41,50 @@ async def test_a_driver_that_crashes_where_upgrades_are_off_is_said_to_crash(sta
     await stage.rest(3600)
     assert (stage.hold("gpu-1"), stage.state("gpu-1")) == ("DriverFailing", State.POD_RESTART_REQUIRED)
     assert stage.driver("gpu-1") == ""
+
+
+async def moved_at_once(stage: Stage, upgrade: dict[str, object]) -> tuple[int, set[str]]:
+    """Give three nodes to another NVIDIADriver, which sets limits; return how many were under way at once, and what was said."""
+    watcher = await with_one_owner(stage, TEN_AT_ONCE)
+    reasons = Reasons(stage)
+    stage.history.clear()
+    await label_pools(stage, b="gpu-1 gpu-2 gpu-3")
+    await make(stage, nvidia_driver("b", {**ALL_AT_ONCE, **upgrade}, version=NEW))
+    await stage.until(lambda: [stage.driver(node) for node in ("gpu-1", "gpu-2", "gpu-3")] == [NEW] * 3
+                      and stage.all_are(State.DONE), within=3600)
+    assert watcher.torn == []
+    return most_at_once(stage, "gpu-1", "gpu-2", "gpu-3"), reasons.said
+
+
+@on_stage(gpu_nodes=4)
+async def test_nodes_that_come_keep_to_the_parallel_limit_of_where_they_go(stage: Stage) -> None:
+    most, said = await moved_at_once(stage, {"maxParallelUpgrades": 2})
+    assert most == 2
+    assert any(text.startswith("waits for its turn: 2 of 2 parallel upgrades of NVIDIADriver b under way (gpu-") for text in said)
+
+
+@on_stage(gpu_nodes=4)
+async def test_nodes_that_come_keep_to_the_unavailable_limit_of_where_they_go(stage: Stage) -> None:
+    most, said = await moved_at_once(stage, {"maxUnavailable": 1})
+    assert most == 1
+    assert any(text.startswith("maxUnavailable of NVIDIADriver b allows 1, and 1 are out of service already") for text in said)
+
+
+@on_stage(gpu_nodes=4)
+async def test_where_nodes_go_without_limits_those_of_where_they_come_from_hold_alone(stage: Stage) -> None:
+    assert (await moved_at_once(stage, {}))[0] == 3
+
+
+@on_stage(gpu_nodes=6)
+async def test_nodes_that_come_and_nodes_that_are_there_share_one_limit(stage: Stage) -> None:
+    await label_pools(stage, b="gpu-4 gpu-5 gpu-6")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    two = {**ALL_AT_ONCE, "maxParallelUpgrades": 2}
+    await make(stage, nvidia_driver("a", TEN_AT_ONCE, default=True), nvidia_driver("b", two))
+    await stage.installed()
+    stage.history.clear()
+    await label_pools(stage, b="gpu-1 gpu-2 gpu-3")
+    await set_driver(stage, "b", {"version": NEW})
+    await stage.upgraded()
+    assert set(owners(stage).values()) == {"b"}
+    assert most_at_once(stage, *stage.states()) == 2

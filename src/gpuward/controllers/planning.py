@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -10,9 +12,12 @@ from gpuward.model.actions import Action, GrantNodes
 from gpuward.model.plan import Counts, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
-from gpuward.upgrade.decide import decide
+from gpuward.upgrade.decide import decide, settle, survey
+from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.judging import Memory
 from gpuward.upgrade.ledger import fitting
+
+T = TypeVar("T")
 
 AFTER_TROUBLE = 30.0
 """Seconds until a decision that failed is tried again unasked."""
@@ -29,19 +34,30 @@ class Planner:
         """Return the plan for the fleet. With a single policy an error is raised as it is."""
         drivers = {policy.driver for policy in policies}
         self._memories = {name: self._memories.get(name) or Memory() for name in drivers}
-        plans = {policy.driver: self._plan(snapshot, policy, now, alone=len(policies) == 1) for policy in policies}
-        self._last = plans
-        return merged(plans.values())
+        if len(policies) == 1:
+            (policy,) = policies
+            self._last = {policy.driver: decide(snapshot, policy, now, self._memories[policy.driver])}
+            return self._last[policy.driver]
+        troubles: dict[str, str] = {}
+        found = {policy.driver: _tried(policy, troubles, partial(survey, snapshot, policy, now, self._memories[policy.driver]))
+                 for policy in policies}
+        fleets = Fleets((each.policy, each.fleet) for each in found.values() if each is not None)
+        plans = {name: None if each is None else _tried(each.policy, troubles, partial(settle, snapshot, each, now, fleets))
+                 for name, each in found.items()}
+        self._last = {name: self._waiting(name, troubles[name], now) if plan is None else plan for name, plan in plans.items()}
+        return merged(self._last.values())
 
-    def _plan(self, snapshot: Snapshot, policy: UpgradePolicy, now: float, *, alone: bool) -> Plan:
-        try:
-            return decide(snapshot, policy, now, self._memories[policy.driver])
-        except Exception as error:  # whatever it is, it is the trouble of this policy's nodes alone
-            if alone:
-                raise
-            waiting = self._last.get(policy.driver, Plan()).waiting()
-            troubles = {policy.driver: f"{type(error).__name__}: {error}"}
-            return msgspec.structs.replace(waiting, wake_at=now + AFTER_TROUBLE, troubles=troubles)
+    def _waiting(self, driver: str, trouble: str, now: float) -> Plan:
+        waiting = self._last.get(driver, Plan()).waiting()
+        return msgspec.structs.replace(waiting, wake_at=now + AFTER_TROUBLE, troubles={driver: trouble})
+
+
+def _tried(policy: UpgradePolicy, troubles: dict[str, str], work: Callable[[], T]) -> T | None:
+    try:
+        return work()
+    except Exception as error:  # whatever it is, it is the trouble of this policy's nodes alone
+        troubles[policy.driver] = f"{type(error).__name__}: {error}"
+        return None
 
 
 def merged(plans: Iterable[Plan]) -> Plan:

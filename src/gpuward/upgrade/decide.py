@@ -19,6 +19,7 @@ from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.upgrade import emptying, finishing, queueing, replacing, resting  # noqa: F401  importing the steps registers them
+from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import FLEET_GATES, Fleet
 from gpuward.upgrade.gates.fleet import fleet_of, moved_away
@@ -37,23 +38,45 @@ _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
 Advance = Callable[[NodeFacts, UpgradePolicy, float], Path]
 
 
+class Survey(msgspec.Struct, frozen=True):
+    """Hold the nodes of one policy before any of them is admitted, and how they count."""
+
+    policy: UpgradePolicy
+    nodes: Sequence[Judged]
+    fleet: Fleet
+    granted: frozenset[str]
+
+
 def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory | None = None) -> Plan:
     """Return what to do now about every managed node, what each waits for and when to look again unasked.
 
     With a memory, which changes nothing about the plan, nodes that did not change are not thought about again.
     """
+    found = survey(snapshot, policy, now, memory)
+    return settle(snapshot, found, now, Fleets([(policy, found.fleet)]))
+
+
+def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory | None = None) -> Survey:
+    """Decide about each node of a policy by itself, and count them."""
     memory = memory or Memory()
     step = _advance if policy.auto_upgrade else stand_down if policy.absent else finish_only
     granted = open_grants(snapshot, now)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: step(node, policy, now), granted)
-    standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy))
+    standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
     fleet = fleet_of(standings, snapshot.unsettled | granted, now)
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
-        admitted = _admit(nodes, fleet, snapshot, policy, now, granted)
-        goes_on = bool(admitted.started or admitted.held or fleet.in_progress)
+    return Survey(policy, nodes, fleet, granted)
+
+
+def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Plan:
+    """Admit nodes of a policy, and put its plan together; `fleets` are those of all policies, and change with each admission."""
+    policy, nodes, granted = found.policy, found.nodes, found.granted
+    if policy.auto_upgrade:
+        admitted = _admit(found, fleets, snapshot, now)
+        goes_on = bool(admitted.started or admitted.held or found.fleet.in_progress)
         return _plan(nodes, admitted, policy, grant(snapshot, admitted.wanted, goes_on, now))
-    admitted = _Admission(fleet, _withdrawn(nodes, snapshot, granted, now))
+    admitted = _Admission(found.fleet, _withdrawn(nodes, snapshot, granted, now))
     return _plan(nodes, admitted, policy, labels_to_drop(snapshot, policy, nodes))
 
 
@@ -104,13 +127,12 @@ class _Admission(msgspec.Struct, frozen=True):
     """Nodes that may start once they are in the ledger."""
 
 
-def _admit(
-    nodes: Sequence[Judged], fleet: Fleet, snapshot: Snapshot, policy: UpgradePolicy, now: float, granted: frozenset[str]
-) -> _Admission:
-    """Fold over the waiting nodes in order: each that passes every gate changes the fleet for the next one.
+def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Admission:
+    """Fold over the waiting nodes in order: each that passes every gate changes the fleets for the next one.
 
-    Where a ledger is kept, a node starts in the pass after the one in which it was granted, whatever the fleet does by then.
+    Where a ledger is kept, a node starts in the pass after the one in which it was granted, whatever the fleets do by then.
     """
+    nodes, policy, granted = found.nodes, found.policy, found.granted
     started = _withdrawn(nodes, snapshot, granted, now)
     held: dict[str, tuple[Hold, int]] = {}
     wanted: list[NodeView] = []
@@ -118,7 +140,7 @@ def _admit(
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
     for judged in sorted(waiting, key=lambda judged: _order(judged, granted)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
-        hold = hold or _held_by_the_fleet(node, fleet, policy, granted=name in granted)
+        hold = hold or _held_by_the_fleet(node, fleets, policy, granted=name in granted)
         if hold is not None:
             in_turn = judged.hold is None and hold.reason not in _ITS_OWN
             place += in_turn
@@ -129,8 +151,8 @@ def _admit(
         elif may_be_granted(judged.before.node) and room.take(judged.before.node):
             started[name] = partial(Path, judged.before)
             wanted.append(judged.before.node)
-        fleet = fleet.admitted(node)
-    return _Admission(fleet, started, held, wanted)
+        fleets.admit(node, policy)
+    return _Admission(fleets.of(policy), started, held, wanted)
 
 
 def _order(judged: Judged, granted: frozenset[str]) -> tuple[bool, bool, Turn]:
@@ -138,12 +160,14 @@ def _order(judged: Judged, granted: frozenset[str]) -> tuple[bool, bool, Turn]:
     return judged.before.node.name not in granted, judged.before.refused is not None, judged.turn
 
 
-def _held_by_the_fleet(node: NodeFacts, fleet: Fleet, policy: UpgradePolicy, *, granted: bool) -> Hold | None:
+def _held_by_the_fleet(node: NodeFacts, fleets: Fleets, policy: UpgradePolicy, *, granted: bool) -> Hold | None:
     """Return what holds a node that nothing about itself holds. A granted one has its place already."""
+    fleet = fleets.of(policy)
     if node.refused is not None and rests(node.refused, fleet.now):
         return refused(node, node.refused, fleet.now)
     try:
         hold = None if granted else next((held for gate in FLEET_GATES if (held := gate(node, fleet, policy)) is not None), None)
+        hold = hold if hold is not None or granted else fleets.held_there(node, policy)
     except Exception as error:  # it is this node's trouble alone
         return undecided(node, error).hold
     return hold if hold is None or node.refused is None else refused(node, node.refused, fleet.now)

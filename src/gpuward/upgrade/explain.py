@@ -25,8 +25,8 @@ SENTENCES: dict[Reason, str] = {
     "and there are {expected}",
     Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed} pods go now and nodes under way need {claimed}; "
     "pod {pod} is under it",
-    Reason.UNAVAILABLE_LIMIT: "maxUnavailable allows {limit}, and {used} are out of service already ({nodes})",
-    Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades under way ({nodes})",
+    Reason.UNAVAILABLE_LIMIT: "maxUnavailable{whose} allows {limit}, and {used} are out of service already ({nodes})",
+    Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades{whose} under way ({nodes})",
     Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",
     Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
     Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts} attempts): {message}",

@@ -74,6 +74,10 @@ class Fleet(msgspec.Struct, frozen=True):
     claims: Mapping[Ref, int] = {}
     """How many pods of nodes under way still have to go under each budget."""
     coverage: Coverage = msgspec.field(default_factory=Coverage)
+    coming: frozenset[str] = frozenset()
+    """Nodes of other policies that are under way here; they are in the total of the one that they come from."""
+    whose: str = ""
+    """For people: whose fleet it is, where a node is held by another one than its own."""
 
     def admitted(self, node: NodeFacts) -> Fleet:
         """Return the fleet with one more node under way."""
@@ -129,6 +133,8 @@ class Standing(msgspec.Struct, frozen=True):
     counts: bool = True
     elsewhere: bool = False
     """Whether it is one of another policy's nodes by now, and in the total of that one."""
+    coming: bool = False
+    """Whether it will be one of this policy's nodes, and is another one's as yet."""
     in_progress: bool = False
     unavailable: bool = False
     failed: bool = False
@@ -195,7 +201,8 @@ def fleet_of(standings: Iterable[Standing], unsettled: frozenset[str], now: floa
     doubtful = unsettled & {node.name for node in known} if unsettled else unsettled
     in_progress = frozenset(node.name for node in known if node.in_progress) | doubtful
     return Fleet(
-        total=sum(not node.elsewhere for node in known),
+        total=sum(not (node.elsewhere or node.coming) for node in known),
+        coming=frozenset(node.name for node in known if node.coming),
         in_progress=in_progress,
         unavailable=in_progress | {node.name for node in known if node.unavailable},
         now=now,

@@ -14,6 +14,7 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
             "used": len(fleet.in_progress),
             "limit": policy.max_parallel_upgrades,
             "nodes": some_of(fleet.in_progress),
+            "whose": fleet.whose,
         }
         return Hold(Reason.PARALLEL_LIMIT, args, node.record.since)
     return None

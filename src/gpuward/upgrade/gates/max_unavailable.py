@@ -12,5 +12,6 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     limit = policy.max_unavailable.of(fleet.total)
     if node.node.name in fleet.unavailable or len(fleet.unavailable) < limit:
         return None
-    args = {"used": len(fleet.unavailable), "limit": limit, "nodes": some_of(fleet.unavailable)}
+    args = {"used": len(fleet.unavailable), "limit": limit, "nodes": some_of(fleet.unavailable),
+            "whose": fleet.whose}
     return Hold(Reason.UNAVAILABLE_LIMIT, args, node.record.since)

@@ -1,0 +1,82 @@
+"""Nodes that go from one policy to another: they are within the limits of both, where they come from and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+
+import msgspec
+
+from gpuward.model.placement import Placements
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.gates.fleet import Fleet, Standing
+from gpuward.upgrade.gates.max_parallel import max_parallel
+from gpuward.upgrade.gates.max_unavailable import max_unavailable
+from gpuward.upgrade.gathering import concerns
+
+_LIMITS = (max_unavailable, max_parallel)
+
+
+class Fleets:
+    """Hold the fleet of every policy while nodes of each are admitted, one after the other."""
+
+    def __init__(self, found: Iterable[tuple[UpgradePolicy, Fleet]]) -> None:
+        self._found = {policy.driver: (policy, fleet) for policy, fleet in found}
+
+    def of(self, policy: UpgradePolicy) -> Fleet:
+        """Return a policy's fleet, with what was admitted so far."""
+        return self._found[policy.driver][1]
+
+    def held_there(self, node: NodeFacts, policy: UpgradePolicy) -> Hold | None:
+        """Return what the limits of the policy say that a node of another policy is moved to; those that come count there as
+        if they were there. One that is out of service already takes nothing away there either.
+        """
+        there = self._destination(node, policy)
+        if there is None:
+            return None
+        limits, fleet = there
+        name = frozenset({node.node.name})
+        grown = msgspec.structs.replace(
+            fleet,
+            total=fleet.total + len(fleet.coming | name),
+            unavailable=fleet.unavailable | (self.of(policy).unavailable & name),
+            whose=f" of NVIDIADriver {limits.driver}",
+        )
+        return next((held for limit in _LIMITS if (held := limit(node, grown, limits)) is not None), None)
+
+    def admit(self, node: NodeFacts, policy: UpgradePolicy) -> None:
+        """Count one more node of a policy as under way, and where it goes."""
+        self._found[policy.driver] = policy, self.of(policy).admitted(node)
+        there = self._destination(node, policy)
+        if there is not None:
+            limits, fleet = there
+            name = frozenset({node.node.name})
+            self._found[limits.driver] = limits, msgspec.structs.replace(
+                fleet,
+                coming=fleet.coming | name,
+                in_progress=fleet.in_progress | name,
+                unavailable=fleet.unavailable | name,
+            )
+
+    def _destination(self, node: NodeFacts, policy: UpgradePolicy) -> tuple[UpgradePolicy, Fleet] | None:
+        owner = node.moving.owner if node.moving is not None else ""
+        return self._found.get(owner) if owner and owner != policy.driver else None
+
+
+def arriving(snapshot: Snapshot, policy: UpgradePolicy, granted: Set[str]) -> Iterator[Standing]:
+    """Return how the nodes count that were admitted elsewhere, and are emptied there to come under a policy."""
+    if not policy.driver or policy.placing is None:
+        return
+    begun = [node for node in snapshot.nodes.values() if not concerns(policy, node)
+             and (node.state in IN_PROGRESS or node.name in granted or node.name in snapshot.unsettled)]
+    if not begun:
+        return
+    placements = Placements(snapshot, policy.placing)
+    for node in begun:
+        moving = placements.moving(node, snapshot.pods.get(node.name, ()))
+        if moving is not None and moving.owner == policy.driver:
+            under_way = node.state in IN_PROGRESS
+            yield Standing(node.name, coming=True, in_progress=under_way, unavailable=under_way or node.unschedulable)
