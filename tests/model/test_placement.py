@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -132,6 +134,19 @@ def test_the_operating_system_of_a_kernel_stays_until_the_kernel_is_another_one(
     assert wanted_placement("n0", placed, Placing(precompiled=True)) == Placement("", "rhel9.3", "5.14")
     booted = {**placed, names.NFD_KERNEL: "5.15"}
     assert wanted_placement("n0", booted, Placing(precompiled=True)) == Placement("", "rhel9.4", "5.15")
+
+
+def test_the_operating_system_of_a_kernel_is_followed_where_its_driver_does_not_work() -> None:
+    there = NodeView("n0", labels={**IN_A, names.DRIVER_OS: "rhel9.3", names.DRIVER_KERNEL: "5.14"})
+    selects: Any = {names.DRIVER_OS: "rhel9.3"}
+    precompiled = Placing(precompiled=True)
+
+    def change(*pods: PodView) -> dict[str, str | None]:
+        return free(there, cluster(there, *pods, **selects), precompiled)
+
+    assert change(driver_pod()) == {}
+    assert change() == change(driver_pod(deleting=True)) == {names.DRIVER_OS: "rhel9.4"}
+    assert change(driver_pod(ready=False)) == {}, "whatever is loaded beside it goes node by node"
 
 
 def test_no_driver_goes_for_one_that_cannot_be_made() -> None:

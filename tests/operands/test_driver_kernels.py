@@ -61,6 +61,17 @@ def test_each_kernel_gets_the_image_of_its_own_system() -> None:
     assert image == "nvcr.io/nvidia/driver:580-5.14.0-427.el9.x86_64-rhel9"
 
 
+def test_a_kernel_under_two_systems_has_a_daemon_set_for_each() -> None:
+    """Ubuntu's releases share kernels; and a node whose labels are wrong must not hold up the others."""
+    kernels = (TWO_KERNELS[0], NodeKernel(TWO_KERNELS[0].version, "ubuntu24.04", "ubuntu24.04"), TWO_KERNELS[1])
+    made = daemon_sets(precompiled(kernels=kernels))
+    other = FIRST.replace("22.04", "24.04")
+    assert list(made) == [FIRST, other, SECOND]
+    chosen = [each["spec"]["template"]["spec"]["nodeSelector"] for each in made.values()]
+    assert [one["gpuward.io/driver-os"] for one in chosen] == ["ubuntu22.04", "ubuntu24.04", "ubuntu22.04"]
+    assert made[other]["spec"]["template"]["spec"]["containers"][0]["image"].endswith("-5.15.0-101-generic-ubuntu24.04")
+
+
 @pytest.mark.parametrize(("kernel", "expected"), [
     ("5.15.0-101-generic", "5.15.0-101-generic"),
     ("5.14.0-427.el9.x86_64", "5.14.0-427.el9"),
@@ -74,7 +85,6 @@ def test_sanitized(kernel: str, expected: str) -> None:
 @pytest.mark.parametrize(("driver", "cluster", "words"), [
     ({}, {"kernels": ()}, "kernel-version.full"),
     ({}, {"os_tag": ""}, "operating system"),
-    ({}, {"kernels": (TWO_KERNELS[0], NodeKernel(TWO_KERNELS[0].version, "debian12", "debian12"))}, "debian12 and ubuntu22.04"),
     ({"version": "sha256:abc"}, {}, "one kernel only"),
     ({"repository": None, "image": None, "version": None}, {}, "set repository, image and version"),
 ])

@@ -84,15 +84,16 @@ def name_of(system: str) -> str:
     return system.rstrip("0123456789.")
 
 
-def wanted_placement(node: str, labels: Mapping[str, str], placing: Placing) -> Placement:
-    """Return where the driver of a GPU node should come from. What nothing says stays as it is."""
+def wanted_placement(node: str, labels: Mapping[str, str], placing: Placing, *, serves: bool = True) -> Placement:
+    """Return where the driver of a GPU node should come from, whose present one `serves` it or not. What nothing says stays."""
     current = placement_of(labels)
     system, kernel = system_of(labels), labels.get(names.NFD_KERNEL, "") or current.kernel
     if placing.stays and (current.owner or current.kernel):
         return current
     if placing.claims is None:
-        # A kernel belongs to one operating system: a label that says another one for the same kernel changes no driver.
-        system = current.os if current.os and kernel == current.kernel else system or current.os
+        # A label that says another operating system for the same kernel changes no driver that works.
+        stays = serves and kernel == current.kernel
+        system = current.os if current.os and stays else system or current.os
         return Placement(current.owner, system, kernel) if placing.precompiled else Placement(current.owner)
     found = owner_of(node, labels, placing.claims)
     owner = found if isinstance(found, str) else current.owner
@@ -125,12 +126,14 @@ class Placements:
 
     def free(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
         """Return the change of the labels by which a node is placed, if no driver goes by it; `labels` are as they will be."""
-        change = self._change(node, labels)
+        pods = tuple(pods)
+        change = self._change(node, labels, pods)
         return {} if change and self._tears(node, labels, change, pods) else change
 
     def moving(self, node: NodeView, pods: Iterable[PodView]) -> Placement | None:
         """Return where a node's driver should come from, where the one that it has would be torn away by that."""
-        change = self._change(node, node.labels) if node.gpu_present else {}
+        pods = tuple(pods)
+        change = self._change(node, node.labels, pods) if node.gpu_present else {}
         if not change or not self._tears(node, node.labels, change, pods):
             return None
         wanted = placement_of(after(node.labels, change))
@@ -140,7 +143,8 @@ class Placements:
 
     def to_be(self, node: NodeView, pods: Iterable[PodView]) -> tuple[NodeView, ...]:
         """Return a node as it will be once its labels say what they can say at once, and as it will be after a move."""
-        if not node.gpu_present or not (change := self._change(node, node.labels)):
+        pods = tuple(pods)
+        if not node.gpu_present or not (change := self._change(node, node.labels, pods)):
             return (node,)
         moved = msgspec.structs.replace(node, labels=after(node.labels, change))
         return (node, moved) if self._tears(node, node.labels, change, pods) else (moved,)
@@ -151,11 +155,17 @@ class Placements:
             return True
         return any(selector.items() <= labels.items() for selector in self._serving)
 
-    def _change(self, node: NodeView, labels: Mapping[str, str]) -> dict[str, str | None]:
+    def _change(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
         if self.placing is None:
             return {}
         wanted = wanted_placement(node.name, labels, self.placing)
+        by_kernel = self.placing.precompiled and self.placing.claims is None
+        if by_kernel and wanted.os != system_of(labels) and not any(self._serves(pod) for pod in pods):
+            wanted = wanted_placement(node.name, labels, self.placing, serves=False)
         return {key: value for key, value in wanted.labels.items() if labels.get(key) != value}
+
+    def _serves(self, pod: PodView) -> bool:
+        return pod.ready and not pod.deleting and is_driver_pod(pod, self._namespace)
 
     def _tears(
         self, node: NodeView, labels: Mapping[str, str], change: Mapping[str, str | None], pods: Iterable[PodView]

@@ -58,11 +58,11 @@ def sanitized(kernel: str) -> str:
 
 
 def variants(ctx: Context) -> tuple[Variant, ...]:
-    """Return the driver DaemonSets that the policy and the nodes' kernels ask for.
+    """Return the driver DaemonSets that the policy and the nodes' kernels ask for, for each operating system that a kernel runs
+    under: releases of Ubuntu share kernels.
 
     Raises:
-        PolicyError: there is no image, a kernel runs under two operating systems so that no image fits all its nodes, or no
-            GPU node says what it runs.
+        PolicyError: there is no image, or no GPU node says what it runs.
     """
     if not ctx.facts.os_tag:
         raise PolicyError("spec.driver", "", "no GPU node has the labels of its operating system: run node feature discovery")
@@ -73,7 +73,6 @@ def variants(ctx: Context) -> tuple[Variant, ...]:
     if not ctx.facts.kernels:
         raise PolicyError("spec.driver.usePrecompiled", True,
                           f"no GPU node has the label {names.NFD_KERNEL}: run node feature discovery")
-    _refuse_ambiguous(ctx.facts.kernels)
     return tuple(Variant(_precompiled_image(ctx, kernel), kernel) for kernel in sorted(ctx.facts.kernels))
 
 
@@ -81,16 +80,6 @@ def _refuse_sidecars(ctx: Context) -> None:
     for field, sidecar in (("spec.gds.enabled", ctx.spec.gds), ("spec.gdrcopy.enabled", ctx.spec.gdrcopy)):
         if sidecar.is_enabled:
             raise PolicyError(field, True, "set false, or spec.driver.usePrecompiled false: it needs the driver's sources")
-
-
-def _refuse_ambiguous(kernels: Iterable[NodeKernel]) -> None:
-    by_version: dict[str, NodeKernel] = {}
-    for kernel in kernels:
-        other = by_version.setdefault(kernel.version, kernel)
-        if other != kernel:
-            systems = " and ".join(sorted((other.os, kernel.os)))
-            raise PolicyError("spec.driver.usePrecompiled", True,
-                              f"give kernel {kernel.version} one operating system: GPU nodes run it under {systems}")
 
 
 def _precompiled_image(ctx: Context, kernel: NodeKernel) -> str:
