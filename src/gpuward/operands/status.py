@@ -11,6 +11,7 @@ import msgspec
 from gpuward.errors import PolicyError
 from gpuward.operands.rollout import CONDITION as ROLLOUT
 from gpuward.operands.rollout import Rollout
+from gpuward.policy.unmade import FAILED_MESSAGE, NOT_FOLLOWED
 
 READY_MESSAGE = "ClusterPolicy is ready as all resources have been successfully reconciled"
 NO_GPU_MESSAGE = "No GPU node found, watching for new nodes to join the cluster."
@@ -35,12 +36,12 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def invalid(problems: Sequence[PolicyError]) -> Verdict:
     """Return the verdict on a policy that cannot be followed: every field at fault, its value and what to write."""
-    return Verdict("notReady", "ReconcileFailed", "; ".join(str(problem) for problem in problems), ready=False)
+    return Verdict("notReady", NOT_FOLLOWED, "; ".join(str(problem) for problem in problems), ready=False)
 
 
 def failed(state: str, problem: object) -> Verdict:
     """Return the verdict when one state cannot be brought about."""
-    return Verdict("notReady", "ReconcileFailed", f"Failed to reconcile {state}: {problem}", ready=False)
+    return Verdict("notReady", NOT_FOLLOWED, f"{FAILED_MESSAGE}{state}: {problem}", ready=False)
 
 
 def judged(unready: Iterable[str], *, has_nfd_labels: bool, has_gpu_nodes: bool, upgrading: bool = False,

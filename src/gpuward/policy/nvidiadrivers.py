@@ -19,6 +19,7 @@ from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
 from gpuward.policy.kept import Kept, kept, kept_problems
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
+from gpuward.policy.unmade import is_unmade, unless_unmade
 
 _SELECTOR_FIELD = "spec.nodeSelector"
 
@@ -70,7 +71,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     def placing(self) -> Placing | None:
         """Return what decides where nodes' drivers come from; None where that is the same for all, or not known now."""
         if self.in_force:
-            able = (msgspec.structs.replace(claim, able=claim.able and claim.name not in self.conflicts) for claim in self.claims)
+            able = (msgspec.structs.replace(each.claim, able=each.claim.able and each.view.name not in self.conflicts
+                                            and not is_unmade(each.view)) for each in self.active)
             return Placing(tuple(able), stays=self.policy.valid is None) if self.known else None
         valid = self.policy.valid
         return Placing(precompiled=True) if valid is not None and valid.spec.driver.is_precompiled else None
@@ -79,7 +81,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     def upgrades(self) -> tuple[UpgradePolicy, ...]:
         """Return the upgrade policies in force: no two of them are about the same node."""
         if not self.in_force:
-            return (self._placed(self.policy.upgrades),)
+            return (self._placed(self._own()),)
         unowned = msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True)
         return (*(self._upgrades(each) for each in self.active), unowned)
 
@@ -92,7 +94,11 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         """Return the upgrade policy that a node's driver is a matter of."""
         owner = node.labels.get(names.DRIVER_OWNER, "") if node is not None else ""
         found = (self._upgrades(each) for each in self.active if self.in_force and each.view.name == owner)
-        return next(found, self._placed(self.policy.upgrades))
+        return next(found, self._placed(self._own()))
+
+    def _own(self) -> UpgradePolicy:
+        view, upgrades = self.policy.view, self.policy.upgrades
+        return upgrades if self.in_force or view is None else unless_unmade(upgrades, view, "ClusterPolicy")
 
     def _placed(self, upgrades: UpgradePolicy) -> UpgradePolicy:
         """Add what decides where drivers come from, unless it is known already, as from a recording."""
@@ -112,7 +118,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
             upgrades = msgspec.structs.replace(upgrades, auto_upgrade=False, absent=absent)
         if driver.view.name in self.conflicts:
             upgrades = msgspec.structs.replace(upgrades, admit=False)
-        return self._placed(upgrades)
+        return self._placed(unless_unmade(upgrades, driver.view, "NVIDIADriver"))
 
 
 class _Owners:

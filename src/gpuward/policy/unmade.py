@@ -1,0 +1,36 @@
+"""Policies that are valid and ask for what cannot be made all the same, such as a Secret that is not there.
+
+Only who renders manifests knows; everybody else, the command line too, reads it in the policy's status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.views import PolicyView
+
+DRIVER_STATE: Final = "state-driver"
+FAILED_MESSAGE: Final = "Failed to reconcile "
+"""How the message of a ClusterPolicy begins that names one state and why it cannot be brought about."""
+NOT_FOLLOWED: Final = "ReconcileFailed"
+"""The reason of a policy that cannot be followed, or not in all of its states."""
+
+
+def is_unmade(view: PolicyView) -> bool:
+    """Tell whether the status of a policy says that its drivers, or nothing of it, could be made when that was last tried."""
+    status: Mapping[str, Any] = view.body.get("status") or {}
+    true = (one for one in status.get("conditions") or () if one.get("status") == "True")
+    found = next((one for one in true if one.get("type") == "Error" and one.get("reason") == NOT_FOLLOWED), None)
+    message = str(found.get("message") or "") if found is not None else ""
+    return bool(message) and (not message.startswith(FAILED_MESSAGE) or message.startswith(f"{FAILED_MESSAGE}{DRIVER_STATE}:"))
+
+
+def unless_unmade(upgrades: UpgradePolicy, view: PolicyView, kind: str) -> UpgradePolicy:
+    """Return the upgrade policy of a policy; it starts nothing while what people ask for cannot be made."""
+    if not upgrades.admit or not is_unmade(view):
+        return upgrades
+    return msgspec.structs.replace(upgrades, admit=False, invalid=f"{kind} {view.name}")
