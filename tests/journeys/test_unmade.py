@@ -11,7 +11,8 @@ SECRET = "driver-env"
 
 
 def make_secret(stage: Stage) -> None:
-    stage.sandbox.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": names.DEFAULT_NAMESPACE}})
+    meta = {"name": SECRET, "namespace": names.DEFAULT_NAMESPACE}
+    stage.sandbox.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta})
 
 
 def waiting(stage: Stage) -> list[str]:
