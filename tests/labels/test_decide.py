@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpuward import names
@@ -38,6 +40,42 @@ def test_a_fresh_gpu_node_gets_every_operand_of_containers() -> None:
 @pytest.mark.parametrize("label", names.NFD_GPU_LABELS)
 def test_any_of_the_pci_labels_makes_a_gpu_node(label: str) -> None:
     assert changes({label: "true"})[0][names.GPU_PRESENT] == "true"
+
+
+class Broken(dict[str, str]):
+    """Be labels or annotations at which whoever asks for one of them fails, as a bug would."""
+
+    def __init__(self, found: dict[str, str], fails_at: str) -> None:
+        super().__init__(found)
+        self._fails_at = fails_at
+
+    def _check(self, key: object) -> None:
+        if key == self._fails_at:
+            raise OverflowError("planted")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._check(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._check(key)
+        return super().__contains__(key)
+
+
+@pytest.mark.parametrize(("labels", "annotations"), [
+    (GPU, Broken({}, names.DISCOVERY_LOST)),
+    (GPU, Broken({}, names.UPGRADE_ENABLED)),
+    (Broken(GPU, names.DEPLOY_DRIVER), {}),
+    (Broken(GPU, names.GPU_PRESENT), {}),
+    (Broken(GPU, names.NFD_GPU_LABELS[0]), {}),
+    (Broken({names.GPU_PRESENT: "true", names.NFD_KERNEL: "6.8"}, names.NFD_GPU_LABELS[0]), {}),
+])
+def test_a_fault_that_one_node_brings_to_light_stops_that_node_alone(labels: dict[str, str], annotations: dict[str, str]) -> None:
+    nodes = {"n0": NodeView("n0", "uid-0", labels=labels, annotations=annotations), "n1": NodeView("n1", "uid-1", labels=GPU),
+             "n2": NodeView("n2", "uid-2", labels={**READY, names.NFD_GPU_LABELS[0]: "false", names.NFD_KERNEL: "6.8"})}
+    found = decide_labels(Snapshot("gpu-operator", nodes, {}), LabelPolicy(driver_upgrades=True), NOW)
+    assert found.troubles == {"n0": "OverflowError: planted"}
+    assert [patch.node.name for patch in found.patches] == ["n1", "n2"]
 
 
 def test_a_node_without_gpus_is_left_alone() -> None:

@@ -50,10 +50,21 @@ def is_lost(node: NodeView) -> bool:
 
 
 def is_outage(nodes: Iterable[NodeView]) -> bool:
-    """Tell whether so many nodes lack their discovery labels together that it is discovery that fails, not their GPUs."""
-    marked = [has_gpu(node) for node in nodes if node.gpu_present]
+    """Tell whether so many nodes lack their discovery labels together that it is discovery that fails, not their GPUs.
+
+    One about which that cannot be told is left out: it has its own trouble, and is no matter of the others.
+    """
+    marked = [seen for node in nodes if (seen := _seen(node)) is not None]
     lost = marked.count(False)
     return lost > 1 and lost * 100 > len(marked) * OUTAGE_PERCENT
+
+
+def _seen(node: NodeView) -> bool | None:
+    """Tell whether discovery sees the GPU of a node that is labelled as one with GPUs; None for any other."""
+    try:
+        return has_gpu(node) if node.gpu_present else None
+    except Exception:  # whatever it is, the decision about the node itself tells it
+        return None
 
 
 def judge_loss(node: NodeView, pods: Iterable[PodView], *, outage: bool, grace: float, now: float, namespace: str) -> Loss:
