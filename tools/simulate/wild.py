@@ -68,6 +68,30 @@ KEYS: Final = tuple(sorted({
     and "/" in value[1:] and not value.startswith(("/", names.NFD_PREFIX))}))
 """Every key of a label or an annotation that the operator reads or writes; discovery's own are discovery's to change."""
 POLICY_NOTES: Final = (names.RESUMED_AT, names.VALID_UPGRADE_POLICY)
+OBJECT_LABELS: Final = tuple(sorted({
+    "app", names.REVISION_HASH, names.TEMPLATE_GENERATION, names.COMPONENT_LABEL, names.PART_OF_LABEL, names.PRECOMPILED,
+    names.PRECOMPILED_KERNEL, names.NODE_OS, names.DRIVER_OS, names.DRIVER_KERNEL, names.OPERATOR_STATE, names.DRAIN_SKIP,
+    names.UPGRADE_STATE, names.UPGRADE_SKIP}))
+"""Labels that the operator, NVIDIA's or Kubernetes reads on driver pods and DaemonSets."""
+OBJECT_NOTES: Final = tuple(sorted({names.APPLIED_HASH, names.MIRROR_POD, names.UPGRADE_RECORD, names.UPGRADE_REQUESTED}))
+"""Annotations that are read there, or on other objects. (The API server itself refuses a number of the template that is none.)"""
+
+
+def note(before: str, random: Random) -> str:
+    """Return what somebody makes of an annotation that holds a JSON document: one of its values is another, or all of it."""
+    try:
+        document = msgspec.json.decode(before)
+    except msgspec.DecodeError:
+        return text(random)
+    if not isinstance(document, dict) or random.random() < 0.4:
+        return text(random)
+    places = _paths({"spec": document})
+    at: Any = {"spec": document}
+    path = random.choice(places or [("spec",)])
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = random.choice((_other(at[path[-1]], random), random.choice(TEXTS), 2**62, -1.5, None, [], {}))
+    return msgspec.json.encode(document).decode()
 
 
 def changed_somewhere(obj: Object, random: Random) -> str:

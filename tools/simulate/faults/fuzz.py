@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
 from tools.simulate import wild
 from tools.simulate.faults.kinds import End, kind
+from tools.simulate.people import DAEMONSETS, NVIDIA_DRIVERS, POLICIES, POLICY
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
     from tools.simulate.world import World
 
 Object = dict[str, Any]
+Place = tuple[str, str | None, str]
+
+ELSEWHERE: Final = 0.4
+"""How often it is not a node, but a driver pod, a DaemonSet of the operator's, an NVIDIADriver or the ClusterPolicy."""
+
+
+def _mark(world: World, fault: Fault, field: str, key: str, value: str) -> None:
+    """Write a label or an annotation of something that drivers follow from."""
+    pods: list[Place] = [("pods", str(pod["metadata"]["namespace"]), str(pod["metadata"]["name"])) for pod in world.driver_pods()]
+    sets: list[Place] = [(of, where, name) for of, where, name in sorted(world.made.places()) if of == DAEMONSETS]
+    policies: list[Place] = [*((NVIDIA_DRIVERS, None, name) for name in world.driver_names()), (POLICIES, None, POLICY)]
+    kinds: list[list[Place]] = [pods, sets, policies]
+    place = world.pick(kinds[int(fault.level * len(kinds))], fault)
+    if place is None or world.sandbox.store.find(*place) is None:
+        return
+    world.tell("", f"people write {field} of {place[0]} {place[2]}: {key}={value[:60]!r}")
+    world.sandbox.store.modify(*place, lambda obj: obj["metadata"].setdefault(field, {}).update({key: value}))
 
 
 @kind("wild-annotation", weight=4)
 def wild_annotation(world: World, fault: Fault) -> None:
-    """Write something absurd into an annotation of a node: whoever has a node's kubelet may."""
+    """Write something absurd into an annotation of a node, as whoever has its kubelet may, or of what holds drivers."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
+    if random.random() < ELSEWHERE:
+        _mark(world, fault, "annotations", random.choice(wild.OBJECT_NOTES), wild.text(random))
+        return
     key = wild.KEYS[int(fault.level * len(wild.KEYS))]
     value = wild.record(random) if key == names.UPGRADE_RECORD and random.random() < 0.7 else wild.text(random)
     if node := world.some_node(fault):
@@ -42,8 +63,11 @@ def wild_time(world: World, fault: Fault) -> None:
 
 @kind("wild-label", weight=2, lasts=(5.0, 120.0))
 def wild_label(world: World, fault: Fault) -> End | None:
-    """Write something absurd into a label of a node, and take it away again."""
+    """Write something absurd into a label of a node, and take it away again; or into one of what holds drivers."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
+    if random.random() < ELSEWHERE:
+        _mark(world, fault, "labels", random.choice(wild.OBJECT_LABELS), random.choice(wild.LABELS))
+        return None
     key, value = wild.KEYS[int(fault.level * len(wild.KEYS))], random.choice(wild.LABELS)
     node = world.some_node(fault)
     if node is None:
@@ -57,8 +81,10 @@ def wild_label(world: World, fault: Fault) -> End | None:
 def wild_policy_annotation(world: World, fault: Fault) -> None:
     """Write something absurd into an annotation of whatever drivers follow from."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
-    key, value = random.choice(wild.POLICY_NOTES), wild.text(random)
+    key = random.choice(wild.POLICY_NOTES)
     if governor := world.governor(fault):
+        notes = world.sandbox.store.get(governor.resource, None, governor.name)["metadata"].get("annotations") or {}
+        value = wild.note(notes.get(key, ""), random)
         world.tell("", f"people annotate {governor.name} {key}={value[:60]!r}")
         world.sandbox.store.modify(governor.resource, None, governor.name, lambda obj: obj["metadata"].setdefault(
             "annotations", {}).update({key: value}))
