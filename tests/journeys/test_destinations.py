@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from gpuward import names
+from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.sim.faults import Fault, FaultKind
 from gpuward.upgrade.explain import sentence
 from tests.journeys.stage import NEW, Stage, on_stage
@@ -20,9 +22,10 @@ class Reasons:
 
     def __init__(self, stage: Stage) -> None:
         self.said: set[str] = set()
-        stage.operator.upgrade.listeners.append(self._planned)
+        stage.operator.upgrades.listeners.append(self._planned)
 
-    def _planned(self, plan: Plan) -> None:
+    def _planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        plan = seen.decision or Plan()
         self.said |= {sentence(hold) for hold in plan.holds.values()}
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from tests.journeys.stage import Stage, on_stage
 from tests.journeys.test_moves import be_precompiled
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
@@ -24,9 +26,10 @@ class Truth:
         self._label = key, value
         self.lies: list[str] = []
         self.reasons: set[str] = set()
-        stage.operator.upgrade.listeners.append(self._planned)
+        stage.operator.upgrades.listeners.append(self._planned)
 
-    def _planned(self, plan: Plan) -> None:
+    def _planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        plan = seen.decision or Plan()
         status, pods = plan.nodes.get(NODE), driver_pods(self._stage, NODE)
         if any(not pod["metadata"].get("deletionTimestamp") for pod in pods) and status is not None and status.hold is None:
             return
