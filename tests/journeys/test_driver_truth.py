@@ -9,11 +9,13 @@ from gpuward.cli.resume import resume_rollout
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.sim.faults import Fault, FaultKind
+from gpuward.sandbox.store import Event
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 
 ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
 ALL = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
 VALIDATOR = "nvidia-operator-validator"
+OTHER_KERNEL = "5.15.0-105-generic"
 
 
 def rollout(stage: Stage) -> tuple[str, str, str]:
@@ -221,3 +223,24 @@ async def test_a_rollback_goes_on_though_somebody_deletes_the_revision_of_the_po
     await stage.user.delete(resources.CONTROLLER_REVISIONS, f"{names.DRIVER_APP}-{newer}", names.DEFAULT_NAMESPACE)
     await stage.upgraded(OLD)
     assert stage.most_in_progress == 1
+
+
+@on_stage(gpu_nodes=2, upgrade={**ONE, "waitForCompletion": {"podSelector": "app=train"}})
+async def test_a_node_on_its_way_that_boots_another_kernel_is_not_done_before_the_driver_for_it_is_loaded(stage: Stage) -> None:
+    await stage.patch_policy("driver/version", "580")
+    await stage.patch_policy("driver/usePrecompiled", True)
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.all_are(State.DONE)
+                      and stage.drivers() == ["580"])
+    await stage.deploy("train", node="gpu-1")
+    await stage.label("gpu-1", names.NFD_KERNEL, OTHER_KERNEL)
+    await stage.until(lambda: stage.state("gpu-1") == State.WAIT_FOR_JOBS_REQUIRED)
+    untrue: list[str] = []
+
+    def saw(event: Event) -> None:
+        if event.obj["metadata"]["name"] == "gpu-1" and stage.state("gpu-1") == State.DONE and not stage.driver("gpu-1"):
+            untrue.append(f"done without a driver at {stage.clock.now()}")
+
+    stage.sandbox.store.subscribe(saw, "nodes")
+    stage.sandbox.reboot("gpu-1", OTHER_KERNEL)
+    await stage.until(lambda: stage.state("gpu-1") == State.DONE and stage.driver("gpu-1") == "580" and not stage.cordons())
+    assert untrue == []

@@ -276,7 +276,7 @@ def test_a_node_that_is_not_managed_loses_its_label_too() -> None:
         (State.VALIDATION_REQUIRED, [driver_pod(driver="555"), FRESH], []),
         (State.UNCORDON_REQUIRED, [NEW, FRESH], ["upgrade-done"]),
         (State.UNCORDON_REQUIRED, [OLD, FRESH], ["upgrade-done"]),
-        (State.UNCORDON_REQUIRED, [], ["upgrade-done"]),
+        (State.UNCORDON_REQUIRED, [], ["validation-required"]),
     ],
 )
 def test_a_paused_node_may_be_validated_and_uncordoned(state: State, pods: list[PodView], entered: list[str]) -> None:

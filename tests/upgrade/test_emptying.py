@@ -303,6 +303,18 @@ def test_a_rolled_back_target_sends_an_undisturbed_node_back_into_service(state:
 
 
 @pytest.mark.parametrize("state", sorted(UNDISTURBED))
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_rolled_back_target_that_is_not_loaded_sends_an_undisturbed_node_back_to_those_that_wait(
+    state: State, foreign: bool
+) -> None:
+    crashed = driver_pod(driver="560", ready=False)
+    answer = ask(under_way(state, foreign=foreign), crashed, gpu_pod())
+    assert answer.entered == ["upgrade-required"]
+    assert answer.patch.unschedulable is (None if foreign else False)
+    assert (answer.reason, answer.others) == (Reason.DRIVER_STARTING, ())
+
+
+@pytest.mark.parametrize("state", sorted(UNDISTURBED))
 @pytest.mark.parametrize(
     "view",
     [{"forced": True}, {"annotations": {names.UPGRADE_REQUESTED: "true"}}, {"annotations": {names.SAFE_LOAD: "x"}}],

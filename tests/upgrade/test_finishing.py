@@ -62,6 +62,14 @@ def test_a_node_set_to_uncordon_by_hand_is_validated_first(pods: list[PodView], 
     assert answer.patch.unschedulable is None
 
 
+@pytest.mark.parametrize("pods", [[driver_pod(driver="560", ready=False), FRESH], [FRESH]], ids=["not ready", "gone"])
+def test_a_node_whose_driver_is_not_loaded_is_not_done(pods: list[PodView]) -> None:
+    answer = ask(under_way(UNCORDON), *pods)
+    assert answer.entered[0] == "validation-required"
+    assert answer.state is not State.DONE
+    assert answer.patch.unschedulable is None
+
+
 def test_a_forced_upgrade_that_was_validated_ends() -> None:
     old = driver_pod(driver="560")
     assert ask(under_way(UNCORDON, forced=True), old, validator(created=ADMITTED)).state is State.DONE

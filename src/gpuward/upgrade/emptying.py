@@ -10,7 +10,7 @@ from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.upgrade.evicting import Eviction
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import finish, rolled_back
+from gpuward.upgrade.finishing import turned_back
 from gpuward.upgrade.step import Move, Step, Wait, step
 
 DRAIN_INSTEAD = "Pod deletion failed but drain is enabled in spec. Will attempt a node drain"
@@ -43,8 +43,8 @@ def cordon_annotations(node: NodeFacts, owner: CordonOwner) -> dict[str, str | N
 @step(State.CORDON_REQUIRED)
 def cordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Cordon the node, noting whose cordon it is, and start the clock of the jobs that may finish first."""
-    if rolled_back(node):
-        return finish(node)
+    if (back := turned_back(node)) is not None:
+        return back
     owner = cordon_owner(node)
     annotations = cordon_annotations(node, owner)
     if node.jobs and (policy.wait_for_completion.timeout_seconds or policy.rollout.deadline(State.WAIT_FOR_JOBS_REQUIRED)):
@@ -55,8 +55,8 @@ def cordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.WAIT_FOR_JOBS_REQUIRED)
 def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Wait for the pods that the policy lets finish, for ever or until its timeout."""
-    if rolled_back(node):
-        return finish(node)
+    if (back := turned_back(node)) is not None:
+        return back
     timeout = policy.wait_for_completion.timeout_seconds or policy.rollout.deadline(State.WAIT_FOR_JOBS_REQUIRED)
     since = _jobs_since(node, now)
     if node.jobs and (not timeout or now < since + timeout):
@@ -76,8 +76,8 @@ def _jobs_since(node: NodeFacts, now: float) -> float:
 @step(State.POD_DELETION_REQUIRED)
 def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict the GPU pods; when one may not go, or time is up, drain the node if the policy allows it, else fail."""
-    if rolled_back(node):
-        return finish(node)
+    if (back := turned_back(node)) is not None:
+        return back
     waited = node.node.upgrade_label == State.POD_DELETION_REQUIRED
     if node.leaving.empty:
         return Move(State.POD_RESTART_REQUIRED, events=(EventText(PODS_DELETED),) if waited else ())
@@ -94,8 +94,8 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.DRAIN_REQUIRED)
 def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict everything that a drain takes, if the policy wants one; fail when something may not go or time is up."""
-    if rolled_back(node):
-        return finish(node)
+    if (back := turned_back(node)) is not None:
+        return back
     if not policy.drain.enable:
         return Move(State.POD_RESTART_REQUIRED)
     if node.draining.empty:

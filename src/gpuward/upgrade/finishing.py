@@ -10,9 +10,16 @@ from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.step import Move, Step, step
 
 
-def rolled_back(node: NodeFacts) -> bool:
-    """Tell whether a node under way needs no upgrade any more: its target went back to what it still runs."""
-    return node.in_step and not node.needed and node.untouched
+def turned_back(node: NodeFacts) -> Move | None:
+    """Return the way out of an upgrade that a node needs no more, as its target went back to what it still runs: to the end where
+    that driver is ready, else back to those that wait, where it is waited for without disturbing anybody.
+    """
+    if not node.in_step or node.needed or not node.untouched:
+        return None
+    if node.driver_ready:
+        return finish(node)
+    ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
+    return Move(State.UPGRADE_REQUIRED, uncordon=ours, annotations=_removal(node, names.WAIT_FOR_JOBS_SINCE))
 
 
 def finish(node: NodeFacts) -> Move:
@@ -54,10 +61,10 @@ def _removal(node: NodeFacts, *keys: str) -> dict[str, str | None]:
 
 @step(State.UNCORDON_REQUIRED)
 def uncordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
-    """Lift our own cordon, and no other; a node that somebody put here by hand is validated first, and one that lost its new
-    driver since.
+    """Lift our own cordon, and no other; a node that somebody put here by hand is validated first, and one whose driver is not
+    loaded.
     """
-    lost = not node.driver_ready and not node.untouched and node.driver is not None
+    lost = not node.driver_ready and not (node.untouched and node.loaded)
     if lost or (node.record.forced and not node.validated):
         return Move(State.VALIDATION_REQUIRED, annotations={names.VALIDATION_SINCE: str(int(now))})
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
