@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from gpuward import names
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
@@ -16,7 +18,7 @@ from gpuward.sandbox.messages import Answer, Request, Stream, refusal
 from gpuward.sandbox.sim.faults import Fault, FaultKind
 from gpuward.sandbox.sim.objects import is_terminating
 from gpuward.sandbox.store import Event
-from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage, policy
 from tests.journeys.test_nvidiadriver import (
     IS_DRIVER,
     condition,
@@ -237,6 +239,26 @@ async def test_an_nvidia_driver_deleted_without_its_daemon_sets_takes_no_driver_
     await make(stage, nvidia_driver("default", default=True, version=NEW))
     await stage.upgraded()
     assert watcher.torn == []
+
+
+@pytest.mark.parametrize("by_nvidia_drivers", [False, True])
+def test_what_a_cluster_policy_left_behind_is_replaced_node_by_node(by_nvidia_drivers: bool) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        watcher = await with_precompiled(stage)
+        await stage.user.delete(resources.CLUSTER_POLICIES, POLICY, propagation="Orphan")
+        await stage.rest(60)
+        again = policy()
+        again["spec"]["driver"] |= {"version": NEW, "useNvidiaDriverCRD": by_nvidia_drivers}
+        await stage.user.create(resources.CLUSTER_POLICIES, again)
+        if by_nvidia_drivers:
+            await make(stage, nvidia_driver("default", default=True, version=NEW))
+        await stage.until(lambda: watcher.torn or stage.drivers() == [NEW], within=3600)
+        await at_rest(stage, watcher)
+        assert stage.most_in_progress == 1
+        await stage.until(lambda: headline(stage)[:2] == ("True", "UpToDate"))
+
+    scenario()
 
 
 @on_stage(gpu_nodes=3)

@@ -18,7 +18,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.changes import Prepared, changes, is_applied, prepare
 from gpuward.operands.cluster import cluster_facts
-from gpuward.operands.driver_kernels import left_daemon_sets, removal, stale_driver_daemon_sets
+from gpuward.operands.driver_kernels import is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver_status import NOT_FOLLOWED
 from gpuward.operands.render import render
@@ -160,9 +160,11 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
     """Delete the driver DaemonSets of kernels that no node runs any more, and of a mode that was switched off.
 
     Where drivers are left to NVIDIADrivers, or are precompiled now and were not before, or the other way round, the pods run on,
-    owned by nobody, until the upgrade replaces them node by node.
+    owned by nobody, until the upgrade replaces them node by node. DaemonSets that an earlier ClusterPolicy left behind go in the
+    same way: nobody would ever change them, and no other driver would get to their nodes.
     """
-    owned = [ds for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.uid == view.uid and not ds.deleting]
+    owned = [ds for ds in snapshot.daemonsets if not ds.deleting and (
+        (ds.owner is not None and ds.owner.uid == view.uid) or is_left_behind(ds, snapshot.namespace))]
     if policy.spec.driver.is_left_to_nvidia_drivers:
         why = "drivers are left to NVIDIADrivers"
         known = DRIVERS not in snapshot.unlisted

@@ -92,6 +92,12 @@ def _precompiled_image(ctx: Context, kernel: NodeKernel) -> str:
     return images.with_os_tag(f"{reference}-{kernel.version}", kernel.os_tag)
 
 
+def is_left_behind(ds: DaemonSetView, namespace: str) -> bool:
+    """Tell whether a driver DaemonSet was made by a ClusterPolicy that is gone, as after `kubectl delete --cascade=orphan`."""
+    made = ds.name.startswith(names.DRIVER_APP) and names.PRECOMPILED in ds.labels and ds.labels.get("app") == names.DRIVER_APP
+    return made and ds.namespace == namespace and ds.owner is None
+
+
 def left_daemon_sets(existing: Iterable[DaemonSetView]) -> tuple[DaemonSetView, ...]:
     """Return the driver DaemonSets of a ClusterPolicy that leaves drivers to NVIDIADrivers now; their pods are to run on."""
     return tuple(sorted((each for each in existing if each.name.startswith(names.DRIVER_APP)), key=lambda each: each.name))
@@ -100,8 +106,8 @@ def left_daemon_sets(existing: Iterable[DaemonSetView]) -> tuple[DaemonSetView, 
 def stale_driver_daemon_sets(state: OperandState, existing: Iterable[DaemonSetView]) -> tuple[DaemonSetView, ...]:
     """Return the driver DaemonSets that must go because the policy now makes others.
 
-    `state` is the rendered `state-driver`, `existing` the DaemonSets that the ClusterPolicy owns. A precompiled driver whose
-    kernel no node reports any more goes only when no node wants it and none runs it against its will.
+    `state` is the rendered `state-driver`, `existing` the DaemonSets that the ClusterPolicy owns, or an earlier one left behind.
+    A precompiled driver whose kernel no node reports any more goes only when no node wants it and none runs it against its will.
     """
     if not state.enabled or state.error is not None:
         return ()
