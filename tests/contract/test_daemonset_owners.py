@@ -103,6 +103,22 @@ def test_the_first_that_selects_orphans_takes_them_all_and_deletes_those_on_othe
     assert uid(next(one for one in found if owners(one) == [uid(second)])) not in old.values()
 
 
+def test_who_adopts_a_pod_adopts_its_revisions_too_and_its_own_stays_the_newest(api: Api) -> None:
+    api.node()
+    made(api, daemon_set(api, "one", selector={"app": "driver", "kernel": "one"}))
+    pods(api, 1)
+    api.strategic(f"{DAEMON_SETS.path(api.ns)}/one", {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}})
+    api.until(CONTROLLER_REVISIONS.path(api.ns), lambda found: len(found) == 2)
+    second = made(api, daemon_set(api, "two", selector={"app": "driver"}, image="registry.example/app:2"))
+    pods(api, 2)
+    leave(api, "one")
+    (kept,) = pods(api, 1, uid(second))
+    found = api.until(CONTROLLER_REVISIONS.path(api.ns), lambda listed: all(owners(one) == [uid(second)] for one in listed)
+                      and max(one["revision"] for one in listed) == 3)
+    assert {one["revision"]: one["metadata"]["name"].split("-")[0] for one in found} == {1: "one", 2: "one", 3: "two"}
+    assert kept["metadata"]["labels"][HASH] in {one["metadata"]["labels"][HASH] for one in found}
+
+
 def test_pods_with_a_controller_are_nobody_elses(api: Api) -> None:
     api.node()
     shared = {"app": "driver"}

@@ -153,12 +153,18 @@ class DaemonSetController:
             self._world.queue.add(QUEUE, uid)
 
     def _revision_changed(self, event: Event) -> None:
+        place = namespace_of(event.obj)
         if event.type == "DELETED":
             for uid, daemon in self._daemons.items():
-                if daemon.facts is not None and (daemon.key[0], daemon.facts.revision) == (
-                        namespace_of(event.obj), name_of(event.obj)):
+                if daemon.facts is not None and (daemon.key[0], daemon.facts.revision) == (place, name_of(event.obj)):
                     daemon.facts = None
                     self._world.queue.add(QUEUE, uid)
+        elif not controller_uid(event.obj):
+            # That a revision is set free wakes nobody: whoever selects it takes it with the next pod that changes.
+            for daemon in self._daemons.values():
+                daemonset = self._world.store.find(DAEMONSETS, *daemon.key) if daemon.key[0] == place else None
+                if daemonset is not None and selector_matches(daemonset["spec"]["selector"], labels_of(event.obj)):
+                    daemon.facts = None
 
     # One look at a DaemonSet.
 
