@@ -244,3 +244,26 @@ async def test_a_node_on_its_way_that_boots_another_kernel_is_not_done_before_th
     stage.sandbox.reboot("gpu-1", OTHER_KERNEL)
     await stage.until(lambda: stage.state("gpu-1") == State.DONE and stage.driver("gpu-1") == "580" and not stage.cordons())
     assert untrue == []
+
+
+@on_stage(gpu_nodes=1, upgrade=ONE)
+async def test_a_driver_manager_that_fails_again_and_again_and_the_operator_do_not_undo_each_other(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("train", node="gpu-1")
+    await stage.label("gpu-1", names.UPGRADE_SKIP, "true")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.UPGRADE_REQUIRED)
+    operands, shown = f"{names.DEPLOY_PREFIX}sandbox-validator", [""]
+
+    def saw(event: Event) -> None:
+        found = (event.obj["metadata"].get("labels") or {}).get(operands, "none")
+        if event.obj["metadata"]["name"] == "gpu-1" and shown[-1] != found:
+            shown.append(found)
+
+    stage.sandbox.store.subscribe(saw, "nodes")
+    await replace_driver_pod(stage, "gpu-1")  # the pod that uses the GPU stays, so that the old driver cannot be unloaded
+    await stage.rest(3600)
+    assert stage.driver("gpu-1") == OLD
+    assert len(shown) <= 3, shown
+    await stage.label("gpu-1", names.UPGRADE_SKIP, None)
+    await stage.until(lambda: stage.finished() and operands not in stage.labels("gpu-1"))

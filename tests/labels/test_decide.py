@@ -11,7 +11,7 @@ from gpuward.labels.decide import decide_labels, mig_capable
 from gpuward.labels.policy import KNOWN, LabelPolicy, Workload
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
-from tests.build import NOW
+from tests.build import NOW, driver_pod
 
 GPU = {names.NFD_GPU_LABELS[0]: "true"}
 CONTAINER = {
@@ -93,6 +93,17 @@ def test_what_somebody_else_chose_stays(value: str) -> None:
 
 def test_an_empty_value_counts_as_absent() -> None:
     assert changes({**READY, names.DEPLOY_DRIVER: ""})[0] == {names.DEPLOY_DRIVER: "true"}
+
+
+UNUSED = names.DEPLOY_PREFIX + "sandbox-validator"
+
+
+@pytest.mark.parametrize(("value", "removed"), [("", False), ("paused-for-driver-upgrade", True), ("true", True)])
+def test_what_the_driver_manager_writes_without_a_value_stays_until_the_driver_is_ready(value: str, removed: bool) -> None:
+    labels = {**READY, UNUSED: value}
+    assert changes(labels, pods=(driver_pod(ready=False),))[0] == ({UNUSED: None} if removed else {})
+    assert changes(labels, pods=(driver_pod(),))[0] == {UNUSED: None}
+    assert changes(labels)[0] == {UNUSED: None}
 
 
 def test_operands_false_takes_every_operand_away_and_leaves_unknown_ones() -> None:

@@ -111,12 +111,12 @@ def _keep(node: NodeView, loss: Loss) -> PatchNode | None:
     )
 
 
-def _patch(node: NodeView, policy: LabelPolicy, pods: Iterable[PodView], drivers: DriverLabels) -> PatchNode | None:
+def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers: DriverLabels) -> PatchNode | None:
     present = has_gpu(node)
     wanted: dict[str, str | None] = {}
     if present != node.gpu_present and (present or names.GPU_PRESENT in node.labels):
         wanted[names.GPU_PRESENT] = "true" if present else "false"
-    wanted |= _operands(node, policy) if present else _removed(node, KNOWN)
+    wanted |= _operands(node, policy, managed=drivers.is_starting(pods)) if present else _removed(node, KNOWN)
     if present:
         wanted |= _mig_config(node, policy)
         wanted |= drivers.of(node, {**node.labels, **wanted}, pods)
@@ -136,15 +136,20 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Iterable[PodView], drivers
     )
 
 
-def _operands(node: NodeView, policy: LabelPolicy) -> Mapping[str, str | None]:
-    """Return the operand labels to set and to remove; a value that somebody else chose is left alone."""
+def _operands(node: NodeView, policy: LabelPolicy, *, managed: bool) -> Mapping[str, str | None]:
+    """Return the operand labels to set and to remove; a value that somebody else chose is left alone.
+
+    While a driver starts, labels without a value are `managed`: the driver manager writes one for each operand each time that it
+    begins, and they turn nothing on.
+    """
     if node.labels.get(names.DEPLOY_OPERANDS) == "false":
         return _removed(node, KNOWN)
     workload = policy.workload(node.labels.get(names.WORKLOAD_CONFIG))
     effective = policy.operand_labels(workload)
     for_containers = workload is Workload.CONTAINER
     spared = {MIG_MANAGER} if for_containers else frozenset()
-    labels: dict[str, str | None] = dict(_removed(node, KNOWN - effective - spared))
+    others = KNOWN - effective - spared
+    labels: dict[str, str | None] = dict(_removed(node, (key for key in others if node.labels.get(key) or not managed)))
     labels |= {key: "true" for key in effective if not node.labels.get(key)}
     if for_containers and mig_capable(node) and MIG_MANAGER not in node.labels:
         labels[MIG_MANAGER] = "true"

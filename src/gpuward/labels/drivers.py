@@ -37,6 +37,10 @@ class DriverLabels:
         pods = tuple(pods)
         return self._placements.moving(node, pods) is not None or any(map(self._is_orphan, pods))
 
+    def is_starting(self, pods: Iterable[PodView]) -> bool:
+        """Tell whether a driver pod is not ready, so that its driver manager may be at work."""
+        return any(is_driver_pod(pod, self._namespace) and not (pod.ready or pod.finished) for pod in pods)
+
     def _is_automatic(self, labels: Mapping[str, str]) -> bool:
         if self._policy.claims is None:
             return self._policy.driver_upgrades
