@@ -521,3 +521,67 @@ async def test_no_driver_goes_for_an_nvidia_driver_that_cannot_be_followed(stage
     await set_driver(stage, "b", {"upgradePolicy": {"maxUnavailable": "25%"}})
     await stage.until(lambda: stage.drivers() == [NEW], within=3600)
     await at_rest(stage, watcher)
+
+
+def of_nvidia_drivers(stage: Stage) -> list[str]:
+    """Return the driver DaemonSets that NVIDIADrivers own."""
+    return [ds["metadata"]["name"] for ds in stage.sandbox.store.list("daemonsets.apps")
+            if any(owner["kind"] == "NVIDIADriver" for owner in ds["metadata"].get("ownerReferences") or ())]
+
+
+@pytest.mark.parametrize("precompiled", [False, True])
+def test_drivers_that_the_cluster_policy_takes_back_are_replaced_node_by_node(precompiled: bool) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        watcher = await with_one_owner(stage)
+        wanted = "580" if precompiled else NEW
+        await stage.patch_policy("driver/version", wanted)
+        await stage.patch_policy("driver/usePrecompiled", precompiled)
+        await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+        await stage.until(lambda: watcher.torn or stage.drivers() == [wanted], within=3600)
+        await at_rest(stage, watcher)
+        assert (stage.most_in_progress, of_nvidia_drivers(stage)) == (1, [])
+        await stage.until(lambda: headline(stage)[:2] == ("True", "UpToDate"))
+        await stage.until(lambda: stage.policy_status()["state"] == "ready")
+        assert condition(stage, "default")[0] == "disabled"
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+        await stage.rest(300)
+        assert (stage.drivers(), watcher.torn) == ([wanted], [])
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_cluster_policy_that_takes_drivers_back_for_a_moment_restarts_none(stage: Stage) -> None:
+    watcher = await with_one_owner(stage, {"maxUnavailable": 0})
+    before = uids(stage)
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 0)
+    await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+    await stage.rest(60)
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(300)
+    assert uids(stage) == before
+    assert watcher.torn == []
+    assert all(pod["metadata"].get("ownerReferences") for pod in driver_pods(stage)), "their NVIDIADriver has them back"
+
+
+@on_stage(gpu_nodes=3, upgrade={"autoUpgrade": False})
+async def test_drivers_that_are_taken_back_while_upgrades_are_off_run_on(stage: Stage) -> None:
+    watcher, before = await with_one_owner(stage), uids(stage)
+    await stage.patch_policy("driver/version", NEW)
+    await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+    await stage.rest(600)
+    assert before <= uids(stage)
+    assert (stage.drivers(), watcher.torn, stage.hold("gpu-1")) == ([OLD], [], "DriverOrphaned")
+
+
+@on_stage(gpu_nodes=3)
+async def test_drivers_run_on_while_the_cluster_policy_that_takes_them_back_cannot_make_its_own(stage: Stage) -> None:
+    watcher, before = await with_one_owner(stage), uids(stage)
+    await stage.patch_policy("driver/certConfig", {"name": "not-there"})
+    await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+    await stage.rest(1800)
+    assert before <= uids(stage)
+    assert (stage.drivers(), stage.cordons(), watcher.torn) == ([OLD], [], [])
+    assert "not-there" in stage.condition()["message"]
+    assert of_nvidia_drivers(stage) != []

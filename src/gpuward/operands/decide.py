@@ -86,8 +86,9 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         return told(invalid([problem]), rollout)
     waiting = waiting_states(states, snapshot)
     verdict = _judge(active.valid, states, waiting, snapshot, facts)
-    writes = [*_remember(active), *changes(prepared, snapshot), *_stale(active.valid, states, view, snapshot)]
     unapplied = _not_applied(active.valid, states, prepared, snapshot)
+    writes = [*_remember(active), *changes(prepared, snapshot), *_stale(active.valid, states, view, snapshot),
+              *(_taken_back(active.valid, snapshot) if not unapplied else ())]
     return told(verdict, _held_up(rollout, "DriverNotApplied", unapplied), writes, waiting)
 
 
@@ -175,6 +176,21 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
         action for ds in stale
         for action in (removal(ds, owned, snapshot, why) if ds.desired or ds.misscheduled
                        else [DeleteObject("DaemonSet", ds.ref, why=why)])
+    ]
+
+
+def _taken_back(policy: ClusterPolicy, snapshot: Snapshot) -> list[Action]:
+    """Delete the driver DaemonSets of NVIDIADrivers, without their pods, where drivers are the ClusterPolicy's again.
+
+    Their NVIDIADrivers may stay, and take their nodes back when they are followed again. Else no pod of the ClusterPolicy's
+    DaemonSets would get to these nodes; the upgrade replaces the pods that run on node by node.
+    """
+    if policy.spec.driver.is_left_to_nvidia_drivers or not policy.spec.driver.is_enabled:
+        return []
+    return [
+        DeleteObject("DaemonSet", ds.ref, orphan=True, why="drivers are the ClusterPolicy's again")
+        for ds in driver_daemonsets(snapshot)
+        if names.DRIVER_OWNER in ds.node_selector and not ds.deleting and (ds.owner is None or ds.owner.kind == DRIVERS)
     ]
 
 

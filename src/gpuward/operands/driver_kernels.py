@@ -130,14 +130,14 @@ def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapsho
 
     Those of NVIDIA's operator for several kernels select each other's pods: an orphan of one is adopted by another, whose
     controller deletes it where it is for another kernel. Where one of that kind stays a moment longer, pods are made such that
-    none takes them before their DaemonSet goes; it then has none but those that wait for a node.
+    none takes them before their DaemonSet goes; it then has none but those that wait for a node, which go with it.
     """
     others = [each for each in owned if each.uid != ds.uid and not each.deleting]
     pods = [pod for name in snapshot.nodes for pod in snapshot.pods.get(name, ())
             if pod.owner is not None and pod.owner.uid == ds.uid and not pod.deleting]
     everywhere = (pod for found in snapshot.pods.values() for pod in found)
     begun = any(pod.labels.get("app") == names.LEFT_DRIVER_APP for pod in everywhere)
-    if begun and not pods:
+    if not pods and (begun or not ds.available):
         return [DeleteObject("DaemonSet", ds.ref, why=why)]
     if begun or any(_is_taken(pod, others, snapshot) for pod in pods):
         return [ReleasePod(pod.ref, pod.node, ds.uid, why=why) for pod in pods]
