@@ -234,3 +234,42 @@ async def test_a_policy_that_leaves_its_daemonsets_behind_gives_its_cordons_back
     again["spec"]["driver"]["version"] = NEW
     await stage.user.create(resources.CLUSTER_POLICIES, again)
     await stage.upgraded()
+
+
+async def with_one_under_way(stage: Stage) -> str:
+    """Let an NVIDIADriver upgrade its nodes, and the ClusterPolicy be refused while the first one is validated; return that one."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, pod="nvidia-operator-validator*"))
+    await set_driver(stage, "default", {"version": NEW})
+    await stage.until(lambda: State.VALIDATION_REQUIRED in stage.states().values())
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.until(lambda: "sandboxWorkloads" in stage.condition().get("message", ""))
+    return next(node for node, state in stage.states().items() if state == State.VALIDATION_REQUIRED)
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_under_way_whose_nvidia_driver_goes_while_the_policy_is_refused_is_given_back(stage: Stage) -> None:
+    node = await with_one_under_way(stage)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+    await stage.until(lambda: not stage.cordons() and set(stage.states().values()) == {""})
+    assert names.UPGRADE_RECORD in stage.node(node)["metadata"]["annotations"], "that its driver was not validated is kept"
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_under_way_that_its_nvidia_driver_left_behind_while_the_policy_is_refused_has_a_reason(stage: Stage) -> None:
+    node = await with_one_under_way(stage)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default", propagation="Orphan")
+    for ds in [ds for ds in stage.sandbox.store.list("daemonsets.apps", SPACE) if names.DRIVER_OWNER in
+               ds["spec"]["template"]["spec"].get("nodeSelector", {})]:
+        await stage.user.delete(resources.DAEMON_SETS, ds["metadata"]["name"], SPACE, propagation="Orphan")
+    await stage.until(lambda: stage.hold(node) == "DriverOrphaned")
+    await stage.rest(600)
+    assert (stage.driver(node), stage.cordons(), stage.state(node)) == (NEW, [node], State.VALIDATION_REQUIRED)
+    assert stage.operator.plan.counts.total == 2
+    stage.sandbox.faults.clear()
+    await make(stage, nvidia_driver("default", default=True, version=NEW))
+    await stage.patch_policy("sandboxWorkloads", {"enabled": False})
+    await stage.upgraded()
+    await stage.until(lambda: not stage.cordons())

@@ -73,7 +73,7 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     driver: str = ""
     """The NVIDIADriver whose nodes this is about; empty for the ClusterPolicy."""
     unowned: bool = False
-    """Whether this is only about nodes that no NVIDIADriver owns."""
+    """Whether this is only about nodes that no NVIDIADriver owns, or one that is gone."""
     rollout: RolloutSettings = RolloutSettings()
     placing: Placing | None = None
     """What decides where nodes' drivers come from; None where every driver comes from the same DaemonSet."""

@@ -82,7 +82,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         """Return the upgrade policies in force: no two of them are about the same node."""
         if not self.in_force:
             return (self._placed(self._own()),)
-        unowned = msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True)
+        unowned = self._placed(msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True))
         return (*(self._upgrades(each) for each in self.active), unowned)
 
     @property

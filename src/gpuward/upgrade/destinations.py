@@ -15,7 +15,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates.fleet import Fleet, Standing
 from gpuward.upgrade.gates.max_parallel import max_parallel
 from gpuward.upgrade.gates.max_unavailable import max_unavailable
-from gpuward.upgrade.gathering import concerns
+from gpuward.upgrade.scope import concerns
 
 _LIMITS = (max_unavailable, max_parallel)
 

@@ -13,9 +13,10 @@ from gpuward.model.record import CordonOwner, Record
 from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.model.views import DaemonSetView, NodeView, PodView
+from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
+from gpuward.upgrade.scope import concerns, drives, is_expected
 from gpuward.upgrade.targets import UNSETTLED, Target, targets_of
 from gpuward.upgrade.variable import heeds_variable, spares_default_runtime
 
@@ -33,7 +34,7 @@ class Common:
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.targets = targets_of(snapshot, self.daemonsets)
         self.spared = spares_default_runtime(snapshot)
-        self.placements = Placements(snapshot, policy.placing)
+        self.placements = Placements(snapshot, None if policy.unowned else policy.placing)
 
     def same_as(self, other: Common) -> bool:
         """Tell whether a node's facts cannot differ for any of this."""
@@ -98,29 +99,6 @@ def _refused(pods: Sequence[PodView], refusals: Mapping[str, Refusal]) -> dict[s
     return {pod.uid: refusals[pod.uid] for pod in pods if pod.uid in refusals}
 
 
-def concerns(policy: UpgradePolicy, node: NodeView) -> bool:
-    """Tell whether a node's driver is a matter of a policy."""
-    owner = node.labels.get(names.DRIVER_OWNER, "")
-    return owner == policy.driver if policy.driver else not (policy.unowned and owner)
-
-
-def _is_expected(node: NodeView, policy: UpgradePolicy) -> bool:
-    """Tell whether a node is to have a driver although the DaemonSet for it may have yet to be made: each NVIDIADriver, and each
-    kernel of precompiled drivers, has one of its own.
-    """
-    placing = policy.placing
-    by_kernel = placing is not None and placing.claims is None and placing.precompiled
-    return (bool(policy.driver) or by_kernel) and node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"
-
-
-def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
-    """Tell whether a DaemonSet holds drivers that are a matter of a policy."""
-    owner = ds.owner if ds.owner is not None and ds.owner.kind == "NVIDIADriver" else None
-    if policy.driver or owner:
-        return owner is not None and owner.name == policy.driver
-    return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
-
-
 def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> NodeFacts | None:
     snapshot, policy = common.snapshot, common.policy
     if not concerns(policy, node):
@@ -130,7 +108,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
     state = node.state if node.state is not None else State.UNKNOWN
     record = node.record or Record(state=state)
     stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
-    wanted = any(selector.items() <= node.labels.items() for selector in common.selectors) or _is_expected(node, policy)
+    wanted = any(selector.items() <= node.labels.items() for selector in common.selectors) or is_expected(node, policy)
     known = node.record is not None and not left_unvalidated(record)
     leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or known)
     busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful

@@ -15,9 +15,9 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gathering import concerns
 from gpuward.upgrade.judging import Judged
 from gpuward.upgrade.resting import is_outdated, unfinished
+from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.waits import driver_starting
 from gpuward.upgrade.walk import Path, begin, pause, remember, walk
 
@@ -37,6 +37,8 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
         if node.moving is not None:
             hold = Hold(Reason.MOVE_PAUSED, {"to": node.moving.told(placement_of(node.node.labels))}, node.record.since)
         return msgspec.structs.replace(remember(node), hold=hold)
+    if policy.unowned and node.driver is not None and node.driver.orphan:
+        return pause(node, unfinished(node) or paused, now)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = walk(begin(node, now), policy, now, within=_GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:

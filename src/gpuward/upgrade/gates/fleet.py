@@ -18,7 +18,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gathering import concerns
+from gpuward.upgrade.scope import concerns
 
 Candidate = NodeFacts
 

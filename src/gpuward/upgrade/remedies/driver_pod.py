@@ -13,9 +13,9 @@ from gpuward import names
 from gpuward.model.placement import is_driver_pod
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import DaemonSetView, Owner, PodView
-from gpuward.upgrade.gathering import drives
 from gpuward.upgrade.remedies.fixes import Case, Fix, request_upgrade
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
+from gpuward.upgrade.scope import drives
 
 replace = msgspec.structs.replace
 

@@ -1,0 +1,39 @@
+"""Which nodes and driver DaemonSets are a matter of which upgrade policy: no node is one of two, and none of nobody's."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.views import DaemonSetView, NodeView
+
+
+def concerns(policy: UpgradePolicy, node: NodeView) -> bool:
+    """Tell whether a node's driver is a matter of a policy. One whose NVIDIADriver is gone is as good as one without an owner."""
+    owner = node.labels.get(names.DRIVER_OWNER, "")
+    if policy.driver or not policy.unowned or not owner:
+        return not policy.driver or owner == policy.driver
+    return _is_gone(owner, policy)
+
+
+def _is_gone(owner: str, policy: UpgradePolicy) -> bool:
+    placing = policy.placing
+    return placing is not None and placing.claims is not None and placing.claim(owner) is None
+
+
+def is_expected(node: NodeView, policy: UpgradePolicy) -> bool:
+    """Tell whether a node is to have a driver although the DaemonSet for it may have yet to be made: each NVIDIADriver, and each
+    kernel of precompiled drivers, has one of its own.
+    """
+    placing = policy.placing
+    by_kernel = placing is not None and placing.claims is None and placing.precompiled
+    return (bool(policy.driver) or by_kernel) and node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"
+
+
+def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
+    """Tell whether a DaemonSet holds drivers that are a matter of a policy."""
+    owner = ds.owner if ds.owner is not None and ds.owner.kind == "NVIDIADriver" else None
+    if policy.unowned and (left := ds.node_selector.get(names.DRIVER_OWNER)):
+        return _is_gone(left, policy)
+    if policy.driver or owner:
+        return owner is not None and owner.name == policy.driver
+    return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
