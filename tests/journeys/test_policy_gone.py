@@ -237,7 +237,7 @@ async def test_a_policy_that_leaves_its_daemonsets_behind_gives_its_cordons_back
 
 
 async def with_one_under_way(stage: Stage) -> str:
-    """Let an NVIDIADriver upgrade its nodes, and the ClusterPolicy be refused while the first one is validated; return that one."""
+    """Let an NVIDIADriver upgrade its nodes, and the ClusterPolicy be refused while the first is validated; return that node."""
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)
     await make(stage, nvidia_driver("default", default=True))
     await stage.installed()
