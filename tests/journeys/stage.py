@@ -82,12 +82,18 @@ class Stage:
         logs.configure(lambda line: self.log.append(json.loads(line)), self.clock.now)
         self.sandbox.store.subscribe(self._saw_node, "nodes")
         await self.sandbox.start()
-        for node in fleet(self.gpu_nodes, 1):
+        for node in self._nodes():
             self.sandbox.add_node(node)
         for obj in (*operator_place(), namespace(WORKLOAD_NAMESPACE), *all_crds(), *self.objects):
             self.sandbox.apply(obj)
-        await self.user.create(resources.CLUSTER_POLICIES, policy(upgrade=self.upgrade_policy))
+        await self.user.create(resources.CLUSTER_POLICIES, self._policy())
         self.begin_operator()
+
+    def _nodes(self) -> list[Object]:
+        return fleet(self.gpu_nodes, 1)
+
+    def _policy(self) -> Object:
+        return policy(upgrade=self.upgrade_policy)
 
     async def stop(self) -> None:
         """End everything; raise what the operator ended with, if it ended by itself."""

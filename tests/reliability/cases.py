@@ -49,6 +49,8 @@ class Choice(msgspec.Struct, frozen=True):
     """After how many pictures that are as they should be a case ends early."""
     only: str = ""
     """The one case to play, by its name; its writes and log lines are told on stderr."""
+    mode: str = "clusterpolicy"
+    """Where drivers come from, by its name in `setups`."""
 
     def includes(self, number: int, case: str) -> bool:
         """Tell whether a case is played."""
@@ -66,7 +68,7 @@ class Enumeration(ABC):
         self.choice = choice
         self.oracle = oracle
         self.branches = branches
-        self.scene = Scene()
+        self.scene = Scene(choice.mode)
         self.cases = 0
         self.began = 0.0
         """When this case was disturbed."""
@@ -219,13 +221,13 @@ class Report(msgspec.Struct, frozen=True):
     results: tuple[Result, ...]
 
 
-def undisturbed() -> Oracle:
+def undisturbed(mode: str) -> Oracle:
     """Play the rollout undisturbed."""
     told: list[tuple[float, str]] = []
     pictures: list[Picture] = []
 
     async def main() -> None:
-        scene = Scene()
+        scene = Scene(mode)
         await scene.start()
         await scene.prepare()
         await scene.play()
@@ -245,7 +247,7 @@ def enumerate_cases(kind: str, choice: Choice, jobs: int = 2) -> Report:
     Raises:
         AssertionError: two undisturbed runs differ.
     """
-    oracle = undisturbed()
+    oracle = undisturbed(choice.mode)
     with tempfile.TemporaryDirectory() as folder:
         branches = Branches(Path(folder), jobs)
         cases = 0

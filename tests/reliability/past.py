@@ -20,10 +20,10 @@ from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
 from tests.journeys.stage import Proceed
 from tests.reliability.scene import AWAY_SECONDS, Scene
+from tests.reliability.setups import NVIDIA_DRIVERS, POLICIES
 
 LAG_SECONDS = 2.0
 """How long the new process sees nothing newer."""
-POLICIES = "clusterpolicies.nvidia.com"
 UNFOLLOWED = ("events", "namespaces", "deployments.apps", "replicasets.apps", "jobs.batch")
 VIEWS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "nodes": node_view, "pods": pod_view, "daemonsets.apps": daemonset_view, "controllerrevisions.apps": revision_view,
@@ -87,13 +87,13 @@ class Followed:
     def __init__(self, scene: Scene) -> None:
         self.versions: list[int] = []
         self.edits: list[int] = []
-        """The versions at which people changed what the ClusterPolicy asks for."""
+        """The versions at which people changed what a policy asks for."""
         scene.sandbox.store.subscribe(self._note)
 
     def _note(self, event: Event) -> None:
         if event.resource_key not in UNFOLLOWED and changes_a_view(event):
             self.versions.append(event.version)
-        if event.resource_key == POLICIES and event.old is not None and event.old["spec"] != event.obj["spec"]:
+        if event.resource_key in (POLICIES, NVIDIA_DRIVERS) and event.old is not None and event.old["spec"] != event.obj["spec"]:
             self.edits.append(event.version)
 
     def ago(self, changes: int) -> int:
@@ -101,7 +101,7 @@ class Followed:
         return self.versions[-changes] - 1
 
     def edited_since(self, version: int) -> bool:
-        """Tell whether people changed the policy after a version."""
+        """Tell whether people changed a policy after a version."""
         return bool(self.edits) and self.edits[-1] > version
 
 

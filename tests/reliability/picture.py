@@ -34,7 +34,7 @@ def take(scene: Scene, title: str) -> Picture:
         "drivers": {node: scene.driver(node) for node in scene.states()},
         "pods": sorted(_pod(pod) for pod in (*scene.pods(), *scene.workload_pods())),
         "evicted": _by_app(scene.evicted),
-        "policy": [scene.policy_status().get("state"), scene.condition().get("reason")],
+        "policies": {name: list(found) for name, found in scene.policy_states().items()},
         "events": sorted({event_text(event) for event in _events(scene)}),
     }
 

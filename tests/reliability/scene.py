@@ -4,6 +4,7 @@ Seven GPU nodes, two of which may be under way at once: three with workloads (tw
 two that share a budget; a stray pod comes to one that is being emptied), one under an administrator's cordon, one idle, one whose
 new driver crashes at first, one skipped.
 The rollout is paused and resumed in the middle; a second one is taken back when it is half done.
+Where drivers come from is in `setups`; with two NVIDIADrivers each has limits of its own for its pool of nodes.
 Users act on what the cluster shows, never at a time, so that whatever delays the operator changes nothing but times.
 """
 
@@ -22,21 +23,17 @@ from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate
 from gpuward.kube.lease import new_lease
-from gpuward.kube.resources import LEASES
-from gpuward.model.states import State
+from gpuward.kube.resources import CLUSTER_POLICIES, LEASES, NVIDIA_DRIVERS
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.messages import Answer, Request, Stream
 from gpuward.sandbox.sim.faults import Fault, FaultKind
 from gpuward.sandbox.sim.objects import is_ready
 from gpuward.sandbox.store import Event
 from gpuward.sandbox.timeloop import EPOCH
-from tests.journeys.stage import NEW, Proceed, Stage
+from tests.journeys.stage import Object, Proceed, Stage
 from tests.reliability.picture import Picture, event_text, take
+from tests.reliability.setups import NODES, SETUPS, Limits
 
-THIRD = "595.91.09"
-GPU_NODES = 7
-PARALLEL, UNAVAILABLE = 2, 4
-UPGRADE = {"maxParallelUpgrades": PARALLEL, "maxUnavailable": UNAVAILABLE,
-           "podDeletion": {"deleteEmptyDir": False, "force": False, "timeoutSeconds": 3600}}
 SETTINGS = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
             "spec": {"deadlines": {"pod-restart-required": "1m"}, "retryBackoff": "4m"}}
 WORKLOADS = (("late-1", "gpu-1"), ("late-2", "gpu-2"), ("shared-2", "gpu-2"),
@@ -62,9 +59,12 @@ def _nothing(moment: str) -> None:
 class Scene(Stage):
     """Play the rollout, one operator process after the other, and look at each of their writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str = "clusterpolicy") -> None:
         self._process = 0
-        super().__init__(GPU_NODES, upgrade=UPGRADE, objects=[SETTINGS])
+        self.setup = SETUPS[mode]
+        _, self.new, self.third = self.setup.versions
+        upgrade = next(iter(self.setup.governors.values())).policy
+        super().__init__(len(NODES), upgrade=upgrade, objects=[SETTINGS, *self.setup.drivers()])
         self.hook: Hook = _nothing
         """Called before and after each write of the operator."""
         self.reads: Callable[[Request, Proceed], Answer | Stream] = lambda request, proceed: proceed()
@@ -83,12 +83,33 @@ class Scene(Stage):
         """Evictions of pods that were ending already: the server accepts them, and they change nothing."""
         self.broken: list[str] = []
         """Rules that a write has broken."""
-        self.crash = Fault(FaultKind.DRIVER_CRASH, node="gpu-6", image=f"*{NEW}*")
+        self.crash = Fault(FaultKind.DRIVER_CRASH, node="gpu-6", image=f"*{self.new}*")
+        self._rolls = False
+        """Whether the rollout has begun, so that limits count."""
         self._tight: set[str] = set()
         self._strayed = False
         self._telling = False
         self._ended_tasks: list[asyncio.Task[None]] = []
         self.transport.interfere = self._between(0)
+
+    # The cluster.
+
+    def _nodes(self) -> list[Object]:
+        nodes = super()._nodes()
+        for node in nodes:
+            if node["metadata"]["name"] in NODES:
+                self.setup.furnish(node)
+        return nodes
+
+    def _policy(self) -> Object:
+        policy = super()._policy()
+        self.setup.first(policy)
+        return policy
+
+    def policy_states(self) -> dict[str, tuple[str, str]]:
+        """Return state and reason of everything that says which driver is wanted, and of the ClusterPolicy."""
+        found = [*self.sandbox.store.list("clusterpolicies.nvidia.com"), *self.sandbox.store.list("nvidiadrivers.nvidia.com")]
+        return {obj["metadata"]["name"]: _state(obj.get("status") or {}) for obj in found}
 
     # Processes.
 
@@ -174,20 +195,31 @@ class Scene(Stage):
             self.evicted[f"{app}/{pod['metadata']['uid']}"] += 1
             if not self.cordoned(node):
                 self.broken.append(f"{app} was evicted from {node}, which takes new pods")
-        elif app == names.DRIVER_APP:
+        elif app == names.DRIVER_APP or pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT:
             users = [one["metadata"]["name"] for one in self.workload_pods(node=node)]
             if users:
                 self.broken.append(f"the driver of {node} was deleted under {users}")
             if not self.cordoned(node):
                 self.broken.append(f"the driver of {node} was deleted, which takes new pods")
 
+    def _saw_node(self, event: Event) -> None:
+        super()._saw_node(event)
+        for name, limits in self.setup.governors.items() if self._rolls else ():
+            self._check(name, limits)
+
+    def _check(self, name: str, limits: Limits) -> None:
+        """Hold the nodes that one policy governs against its limits."""
+        seen = [self._now[node] for node in limits.nodes if node in self._now]
+        under_way = sum(moment.state in IN_PROGRESS for moment in seen)
+        out = sum(moment.state in IN_PROGRESS or moment.cordoned or not moment.ready for moment in seen)
+        if under_way > limits.parallel:
+            self.broken.append(f"{under_way} nodes of {name} were under way at once")
+        if out > limits.unavailable:
+            self.broken.append(f"{out} nodes of {name} were out of service at once")
+
     def verdict(self) -> list[str]:
         """Return the rules that were broken at any moment so far."""
-        broken = list(self.broken)
-        if self.most_in_progress > PARALLEL:
-            broken.append(f"{self.most_in_progress} nodes were under way at once")
-        if self.most_unavailable > UNAVAILABLE:
-            broken.append(f"{self.most_unavailable} nodes were out of service at once")
+        broken = list(dict.fromkeys(self.broken))
         broken += [f"a pass failed: {line}" for line in self.warnings("A pass failed")]
         return broken
 
@@ -233,23 +265,31 @@ class Scene(Stage):
     async def play(self) -> None:
         """Play the rollout, and take a picture wherever nothing moves."""
         self.writes = 0
+        self._rolls = True
         await self._upgrade()
         await self._pause()
         await self._finish()
         await self._take_back()
 
+    async def ask(self, field: str, value: object) -> None:
+        """Set a field of what is said about drivers, one policy after the other."""
+        resource = NVIDIA_DRIVERS if self.setup.owned else CLUSTER_POLICIES
+        path = f"/spec/{field}" if self.setup.owned else f"/spec/driver/{field}"
+        for name in self.setup.governors:
+            await self.user.patch_json(resource, name, [{"op": "add", "path": path, "value": value}])
+
     async def _upgrade(self) -> None:
         self._tight = {"gpu-1", "gpu-2"}
         self.sandbox.faults.add(self.crash)
-        await self.upgrade_to(NEW)
-        await self.until(lambda: self._stuck(NEW, ("gpu-4", "gpu-5")) and self.state("gpu-6") == State.FAILED)
+        await self.ask("version", self.new)
+        await self.until(lambda: self._stuck(self.new, ("gpu-4", "gpu-5")) and self.state("gpu-6") == State.FAILED)
         await self._picture("two nodes wait for budgets, one has failed, one waits for its turn")
 
     async def _pause(self) -> None:
-        await self.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+        await self.ask("upgradePolicy/autoUpgrade", False)
         await self.until(lambda: self.state("gpu-3") == "")
         await self._picture("paused")
-        await self.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+        await self.ask("upgradePolicy/autoUpgrade", True)
         await self.until(lambda: self.state("gpu-3") == State.UPGRADE_REQUIRED)
         await self._picture("resumed")
 
@@ -261,16 +301,16 @@ class Scene(Stage):
         self.sandbox.faults.clear(STRAY_STAYS)
         await self.until(lambda: self.state("gpu-6") == State.POD_RESTART_REQUIRED)
         self.sandbox.faults.clear(self.crash)
-        await self.until(lambda: self._all_run(NEW))
+        await self.until(lambda: self._all_run(self.new))
         await self._picture("upgraded")
 
     async def _take_back(self) -> None:
         self._tight = {"gpu-1", "gpu-2"}
-        await self.upgrade_to(THIRD)
-        await self.until(lambda: self._stuck(THIRD, ("gpu-4", "gpu-5", "gpu-6")))
+        await self.ask("version", self.third)
+        await self.until(lambda: self._stuck(self.third, ("gpu-4", "gpu-5", "gpu-6")))
         await self._picture("the second rollout is stuck")
-        await self.upgrade_to(NEW)
-        await self.until(lambda: self._all_run(NEW))
+        await self.ask("version", self.new)
+        await self.until(lambda: self._all_run(self.new))
         await self._picture("taken back")
 
     def _stuck(self, version: str, idle: tuple[str, ...]) -> bool:
@@ -280,8 +320,7 @@ class Scene(Stage):
                 and not any(pod["spec"].get("nodeName") for pod in self.workload_pods("shared-2")))
 
     def _all_run(self, version: str) -> bool:
-        nodes = [f"gpu-{number}" for number in range(1, GPU_NODES)]
-        return (all(self.state(node) == State.DONE and self.driver(node) == version for node in nodes)
+        return (all(self.state(node) == State.DONE and self.driver(node) == version for node in NODES[:-1])
                 and self.cordons() == ["gpu-4"] and all(map(is_ready, self.workload_pods())))
 
     async def _picture(self, title: str) -> None:
@@ -290,3 +329,8 @@ class Scene(Stage):
             await self.rest(1.0)
         self.pictures.append(take(self, title))
         self.developed()
+
+
+def _state(status: Object) -> tuple[str, str]:
+    reasons = (one["reason"] for one in status.get("conditions") or () if one["status"] == "True")
+    return str(status.get("state")), str(next(reasons, ""))

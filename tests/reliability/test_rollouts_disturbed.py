@@ -13,21 +13,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.reliability.cases import Report
+from tests.reliability.cases import KINDS, Report
+from tests.reliability.setups import SETUPS
 
 ALL = os.environ.get("GPUWARD_RELIABILITY") == "1"
 LAGS = ("--lags", "1-32")
-SAMPLES = {"cut": ("--every", "37"), "stale": (*LAGS, "--every", "293"), "unseen": ("--every", "53")}
-EVERYTHING = {"cut": (), "stale": LAGS, "unseen": ()}
+SAMPLES = {"cut": 37, "stale": 293, "unseen": 53}
+"""Which of the cases are played: each so-manieth."""
+RARER = 3
+"""By how much fewer are played where drivers do not come from the ClusterPolicy and are not compiled on the nodes."""
+LEAST = 5
 ENOUGH = ("--pictures", "1")
 """With all cases, each ends at the first rest after its disturbance if all is well there. Those of a sample go on to the end."""
 
 
-@pytest.mark.parametrize("kind", ["cut", "stale", "unseen"])
-def test_the_rollout_ends_as_if_undisturbed(kind: str) -> None:
-    report = play(kind, *((*EVERYTHING[kind], *ENOUGH) if ALL else SAMPLES[kind]))
+@pytest.mark.parametrize("mode", SETUPS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rollout_ends_as_if_undisturbed(kind: str, mode: str) -> None:
+    every = SAMPLES[kind] * (1 if mode == "clusterpolicy" else RARER)
+    chosen = ENOUGH if ALL else ("--every", str(every))
+    report = play(kind, "--mode", mode, *(LAGS if kind == "stale" else ()), *chosen)
     assert {result.case: result.wrong for result in report.results if result.wrong} == {}
-    assert len(report.results) >= (report.cases if ALL else 10)
+    assert len(report.results) >= (report.cases if ALL else LEAST)
 
 
 def play(kind: str, *options: str) -> Report:
