@@ -53,6 +53,11 @@ def modes_with(*switches: str) -> frozenset[str]:
     return frozenset(name for name, mode in MODES.items() if (mode.switches.intersection(switches) if switches else mode.drivers))
 
 
+def modes_with_moves() -> frozenset[str]:
+    """Return the modes in which a node's driver may have to come from another DaemonSet than the one that it has."""
+    return frozenset(name for name, mode in MODES.items() if mode.drivers or mode.precompiled or PRECOMPILED in mode.switches)
+
+
 def kernel_of(node: str, kernels: int, nodes: list[str]) -> str:
     """Return a node's kernel: the last nodes of a fleet have the second one."""
     return KERNELS[0] if kernels < 2 or nodes.index(node) < (len(nodes) + 1) // 2 else KERNELS[1]

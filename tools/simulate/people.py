@@ -11,6 +11,7 @@ from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment
 from gpuward.sandbox.sim.programs import RUN_SECONDS
 from gpuward.sandbox.store import Event
+from tools.simulate.policies import is_broken
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault, Scenario
@@ -191,7 +192,9 @@ class People:
         elif kind == "tolerant":
             template = _template(kind)
             template["spec"]["tolerations"] = [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
-            self._deploy(kind, many // 3 + 1, template)
+            # Where its pods may go elsewhere, they do: only those that belong to a node come back to it.
+            template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": self.gpu_nodes()[0]}
+            self._deploy(kind, 2, template)
         elif kind == "daemonset":
             self._daemonset(kind, self.gpu_nodes()[-1])
         elif kind == "holder":
@@ -259,6 +262,12 @@ class People:
         self.may_kill = self.may_kill or bool(spec.get("killAtDeadline"))
         self.sandbox.apply({"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
                             "spec": spec})
+
+    def be_impatient(self, **settings: Any) -> None:
+        """Change some of gpuward's own settings, unless somebody has written there what cannot be followed."""
+        before = self.rollout_spec() or {}
+        if not is_broken(before):
+            self.set_rollout_policy({**before, **settings})
 
     def remove_rollout_policy(self) -> None:
         """Take gpuward's own settings away, if there are any."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gpuward import names
 from gpuward.model.record import format_time
-from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ UNDER_WAY = (
     *sorted(IN_PROGRESS - {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED}), *[State.CORDON_REQUIRED] * 2,
 )
 """States of a node under way; the first is drawn more often, as our own upgrades never rest in it."""
+LEFT_BY_NVIDIA = tuple(sorted({str(state) for state in (*UNDISTURBED, State.POD_RESTART_REQUIRED, State.FAILED)}))
+"""States in which people set nodes while there is no ClusterPolicy: most of them lead back into the queue."""
 GARBAGE_RECORDS = ("{", "null", '{"state":"nonsense","since":"yesterday"}', "[]", '{"state":"upgrade-done"}', "ü" * 50,
                    '{"state":"cordon-required","since":"0001-01-01T00:00:00Z","cordon":"gpuward"}')
 
@@ -46,7 +51,7 @@ def uncordon(world: World, fault: Fault) -> None:
         world.cordon(node, False)
 
 
-@kind("relabel", weight=3)
+@kind("relabel", weight=4)
 def relabel(world: World, fault: Fault) -> None:
     """Set a node's state by hand."""
     if node := world.some_node(fault):
@@ -154,14 +159,14 @@ def resume(world: World, fault: Fault) -> None:
 
 @kind("operands-off", weight=2, lasts=(20.0, 400.0))
 def operands_off(world: World, fault: Fault) -> End | None:
-    """Take the operands off a node for a while, best one that failed or waits for jobs, and meddle with its label then."""
+    """Take the operands off a node for a while, best one that failed or waits for jobs, and meddle with its label meanwhile."""
     rare = world.nodes_in(State.FAILED, State.WAIT_FOR_JOBS_REQUIRED)
     node = world.pick(rare or world.gpu_nodes(), fault)
     if node is None:
         return None
     world.label(node, names.DEPLOY_OPERANDS, "false")
-    if fault.level > 0.4:
-        world.later(fault.seconds / 2, lambda: world.label(node, names.UPGRADE_STATE, _state(world, fault)))
+    if fault.level > 0.2:
+        meddle(world, fault, [node], RELABELS)
     return lambda: world.label(node, names.DEPLOY_OPERANDS, None)
 
 
@@ -183,17 +188,30 @@ def taint(world: World, fault: Fault) -> End | None:
     return lambda: world.change_node(node, end)
 
 
-def _state(world: World, fault: Fault) -> str:
-    return world.scenario.random(f"{fault.at}/{fault.kind}").choice(RELABELS)
+def meddle(world: World, fault: Fault, nodes: Sequence[str], states: Sequence[str], times: int = 6) -> None:
+    """Set the state of one of some nodes by hand, some times while a fault lasts."""
+    random = world.scenario.random(f"{fault.at}/{fault.kind}/meddle")
+    drawn = [(random.choice(nodes), random.choice(states)) for _ in range(times)]
+    for number, (node, state) in enumerate(drawn, 1):
+        world.later(fault.seconds * number / (times + 1), partial(world.label, node, names.UPGRADE_STATE, state))
 
 
 @kind("nvidia-takes-over", weight=3, lasts=(10.0, 600.0))
 def nvidia_takes_over(world: World, fault: Fault) -> End | None:
-    """Leave a node as NVIDIA's operator does in mid-upgrade: no memory of ours, its own of a cordon that was there before."""
-    node = world.some_node(fault)
-    if node is None:
-        return None
+    """Leave some nodes as NVIDIA's operator does in mid-upgrade: no memory of ours, its own of a cordon that was there before."""
+    nodes, first = world.gpu_nodes(), int(fault.pick * len(world.gpu_nodes()))
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
+    cordoned = [node for node in (nodes[first:] + nodes[:first])[:1 + int(3 * fault.level)] if _take_over(world, node, random)]
+
+    def end() -> None:
+        for node in cordoned:
+            world.cordon(node, False)
+
+    return end
+
+
+def _take_over(world: World, node: str, random: Random) -> bool:
+    """Leave one node so; return whether it was cordoned by that."""
     state, cordoned, foreign = random.choice(UNDER_WAY), random.random() < 0.7, random.random() < 0.5
 
     def change(obj: Object) -> None:
@@ -208,7 +226,7 @@ def nvidia_takes_over(world: World, fault: Fault) -> End | None:
 
     world.change_node(node, change)
     world.watch.record_was_overwritten(node)
-    return (lambda: world.cordon(node, False)) if cordoned else None
+    return cordoned
 
 
 @kind("garbage-clocks", weight=1)

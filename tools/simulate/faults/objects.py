@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuward.sandbox.store import copy
 from tools.simulate.drives import DRIVERS
+from tools.simulate.faults.humans import LEFT_BY_NVIDIA, meddle
 from tools.simulate.faults.kinds import End, kind
 from tools.simulate.modes import modes_with
 from tools.simulate.people import POLICIES, POLICY
@@ -74,13 +75,15 @@ def _again(world: World, resource: str, name: str) -> End:
     return end
 
 
-@kind("recreate-policy", weight=2, lasts=(0.0, 120.0))
+@kind("recreate-policy", weight=3, lasts=(0.0, 120.0))
 def recreate_policy(world: World, fault: Fault) -> End:
     """Delete the ClusterPolicy, and write it again: everything that it made goes and comes back."""
     end = _again(world, POLICIES, POLICY)
     if world.sandbox.store.find(POLICIES, None, "second") is not None:
         world.sandbox.store.delete(POLICIES, None, "second")
     world.sandbox.store.delete(POLICIES, None, POLICY, propagation=_random(world, fault).choice(PROPAGATIONS[1:]))
+    if fault.level > 0.5:
+        meddle(world, fault, world.gpu_nodes(), LEFT_BY_NVIDIA)
     return end
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuward import names
 from gpuward.model.states import State
+from gpuward.sandbox.sim.faults import Fault as PodFault
+from gpuward.sandbox.sim.faults import FaultKind
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.faults.kinds import End, kind
 from tools.simulate.modes import BRANCHES
@@ -33,6 +35,22 @@ def change_driver(world: World, fault: Fault) -> None:
         offered = BRANCHES if world.is_precompiled(governor) else VERSIONS
         versions = [version for version in offered if version != world.driver_spec(governor)["version"]]
         world.ask_for_version(governor, versions[int(fault.level * len(versions))])
+
+
+@kind("bad-driver", weight=2, lasts=(60.0, 260.0))
+def bad_driver(world: World, fault: Fault) -> End | None:
+    """Ask for a driver version that crashes on every node."""
+    governor = world.governor(fault)
+    if governor is None:
+        return None
+    offered = BRANCHES if world.is_precompiled(governor) else VERSIONS
+    version = _random(world, fault).choice([each for each in offered if each != world.driver_spec(governor)["version"]])
+    broken = PodFault(FaultKind.DRIVER_CRASH, image=f"*{version}*")
+    world.be_impatient(deadlines={str(State.POD_RESTART_REQUIRED): "1m"}, retries=int(2 * fault.level),
+                       failureBudget={"nodes": int(2 * fault.pick)})
+    world.sandbox.faults.add(broken)
+    world.ask_for_version(governor, version)
+    return lambda: world.sandbox.faults.clear(broken)
 
 
 @kind("roll-back", weight=2)
@@ -90,10 +108,15 @@ def change_template(world: World, fault: Fault) -> None:
         world.change_driver(governor, lambda spec: spec.update(resources=value))
 
 
-@kind("change-labels", weight=0.5)
+@kind("change-labels", weight=1)
 def change_labels(world: World, fault: Fault) -> None:
-    """Change a label that all operands carry."""
-    world.change_policy(lambda spec: spec["daemonsets"].setdefault("labels", {}).update(team=f"team-{int(fault.level * 5)}"))
+    """Change a label that all operands carry, or the drivers of an NVIDIADriver."""
+    label = {"team": f"team-{int(fault.level * 5)}"}
+    governor = world.governor(fault)
+    if governor is None or governor.resource == POLICIES:
+        world.change_policy(lambda spec: spec["daemonsets"].setdefault("labels", {}).update(label))
+    else:
+        world.change_driver(governor, lambda spec: spec.setdefault("labels", {}).update(label))
 
 
 @kind("change-limits", weight=3)

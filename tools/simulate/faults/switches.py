@@ -6,9 +6,21 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gpuward import names
-from tools.simulate.drives import CLUSTER_POLICY, DRIVERS
+from tools.simulate.drives import CLUSTER_POLICY, DRIVERS, Governor
+from tools.simulate.faults.humans import LEFT_BY_NVIDIA, meddle
 from tools.simulate.faults.kinds import End, kind
-from tools.simulate.modes import BRANCHES, CRD, FIRST_VERSION, OBJECTS, POOL, POOLS, PRECOMPILED, modes_with
+from tools.simulate.modes import (
+    BRANCHES,
+    CRD,
+    FIRST_VERSION,
+    KERNELS,
+    OBJECTS,
+    POOL,
+    POOLS,
+    PRECOMPILED,
+    modes_with,
+    modes_with_moves,
+)
 from tools.simulate.people import POLICIES, POLICY
 from tools.simulate.policies import VERSIONS
 
@@ -109,6 +121,37 @@ def change_pool(world: World, fault: Fault) -> End | None:
     return end if fault.level < 0.35 or pool == "none" else None
 
 
+@kind("move-in-pause", weight=3, lasts=(40.0, 300.0), modes=modes_with_moves())
+def move_in_pause(world: World, fault: Fault) -> End:
+    """Turn upgrades off, and let nodes be for another NVIDIADriver, or for another kernel, meanwhile."""
+    governors, nodes = world.governors(), world.gpu_nodes()
+    labels = {node: dict(world.node(node)["metadata"]["labels"]) for node in nodes}
+    _upgrade_by_itself(world, governors, False)
+
+    def move() -> None:
+        for node in nodes:
+            pool, kernel = labels[node].get(POOL), labels[node].get(names.NFD_KERNEL)
+            world.label(node, POOL, next(each for each in POOLS if each != pool))
+            if world.mode.precompiled or PRECOMPILED in world.mode.switches:
+                world.label(node, names.NFD_KERNEL, next(each for each in KERNELS if each != kernel))
+
+    world.later(10.0, move)
+
+    def end() -> None:
+        for node in nodes:
+            world.label(node, POOL, labels[node].get(POOL))
+            world.rediscover(node)
+        _upgrade_by_itself(world, governors, True)
+
+    return end
+
+
+def _upgrade_by_itself(world: World, governors: list[Governor], wanted: bool) -> None:
+    for governor in governors:
+        if world.sandbox.store.find(governor.resource, None, governor.name) is not None:
+            world.change_driver(governor, lambda spec: spec["upgradePolicy"].update(autoUpgrade=wanted))
+
+
 @kind("delete-policy-in-rollout", weight=1, lasts=(60.0, 240.0), modes=modes_with())
 def delete_policy(world: World, fault: Fault) -> End | None:
     """Ask for another driver, and delete the ClusterPolicy while nodes are on their way to it; it comes back later."""
@@ -126,6 +169,8 @@ def delete_policy(world: World, fault: Fault) -> End | None:
             world.sandbox.store.delete(POLICIES, None, POLICY)
 
     world.later(5.0 + 15.0 * fault.level, delete)
+    if fault.pick > 0.5:
+        meddle(world, fault, world.gpu_nodes(), LEFT_BY_NVIDIA)
 
     def end() -> None:
         if world.sandbox.store.find(POLICIES, None, POLICY) is None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuward import names
+from gpuward.model.states import State
+from gpuward.sandbox.sim.faults import Fault as PodFault
+from gpuward.sandbox.sim.faults import FaultKind
 from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:
@@ -37,6 +40,41 @@ def second_budget(world: World, fault: Fault) -> End:
 def scale(world: World, fault: Fault) -> None:
     """Run more or fewer pods of a workload."""
     world.scale("inference", int(fault.level * 2 * world.scenario.nodes))
+
+
+@kind("jobs-run", weight=2, lasts=(40.0, 300.0))
+def jobs_run(world: World, fault: Fault) -> End | None:
+    """Ask for the upgrade of a node where a job runs that is to end first."""
+    governor = world.governor(fault)
+    if governor is None:
+        return None
+    world.change_driver(governor, lambda spec: spec["upgradePolicy"].update(
+        waitForCompletion={"podSelector": "app=training", "timeoutSeconds": (0, 60)[int(2 * fault.level)]}))
+    world.run_workload("training")
+    world.later(fault.seconds / 3, lambda: _upgrade_one_with(world, fault, "training"))
+    return lambda: world.remove_workload("training")
+
+
+@kind("pods-overdue", weight=2, lasts=(60.0, 260.0))
+def pods_overdue(world: World, fault: Fault) -> End | None:
+    """Ask for the upgrade of a node whose pods do not end in the time that they are given."""
+    governor, broken = world.governor(fault), PodFault(FaultKind.STUCK_TERMINATING, pod="inference-*")
+    if governor is None:
+        return None
+    world.change_driver(governor, lambda spec: spec["upgradePolicy"].setdefault("podDeletion", {}).update(
+        force=True, deleteEmptyDir=True, timeoutSeconds=30))
+    world.be_impatient(killAtDeadline=fault.level < 0.5)
+    world.set_budget("inference", 2 * world.scenario.nodes)
+    world.sandbox.faults.add(broken)
+    _upgrade_one_with(world, fault, "inference")
+    return lambda: world.sandbox.faults.clear(broken)
+
+
+def _upgrade_one_with(world: World, fault: Fault, app: str) -> None:
+    """Ask for the upgrade of a node with a pod of a workload."""
+    nodes = {str(pod["spec"].get("nodeName", "")) for pod in world.workload_pods() if pod["metadata"]["labels"].get("app") == app}
+    if node := world.pick(sorted(nodes & set(world.gpu_nodes())), fault):
+        world.label(node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
 
 
 @kind("bare-pod", weight=2, lasts=(20.0, 900.0))
