@@ -1,6 +1,8 @@
-"""Defects that are put back on purpose: each comes and goes with its run, and a rule catches it."""
+"""Defects that are put back on purpose: each comes and goes with its run, and a rule about the world catches it."""
 
 from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
@@ -10,21 +12,70 @@ from tools.simulate.world import play
 
 from gpuward.upgrade import queueing
 
-
-def driver_pod_deleted_in_the_queue(plant: str = "") -> Scenario:
-    """Two nodes wait for a third one, and somebody deletes the driver pod of one of them."""
-    faults = (Fault(100.0, "budget-closes", 200.0, 0.5, 0.5), Fault(101.0, "change-driver", 0.0, 0.0, 0.5),
-              Fault(103.0, "delete-driver-pod", 0.0, 0.0, 0.99))
-    one_by_one = {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": "100%"}
-    return msgspec.structs.replace(draw(0), mode="clusterpolicy", nodes=3, seconds=300.0, latency=0.004, upgrade=one_by_one,
-                                   rollout=None, workloads=("inference",), faults=faults, stays_broken=False, plant=plant)
+ONE_BY_ONE: Final = {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": "100%",
+                     "podDeletion": {"force": True, "deleteEmptyDir": True, "timeoutSeconds": 300}}
 
 
-def test_a_node_that_leaves_the_queue_with_the_old_driver_is_caught() -> None:
-    assert play(driver_pod_deleted_in_the_queue()).violation is None
-    found = play(driver_pod_deleted_in_the_queue("queue-asks-for-the-pod-alone")).violation
+class Trial(NamedTuple):
+    """Hold a small run in which a defect does harm, and the rule that catches it. Without the defect no rule is broken."""
+
+    rule: str
+    mode: str
+    faults: tuple[Fault, ...]
+    upgrade: dict[str, Any] = ONE_BY_ONE
+    workload: str = "inference"
+    nodes: int = 3
+    seconds: float = 300.0
+    seed: int = 0
+
+    def scenario(self, plant: str) -> Scenario:
+        """Return the run, with a defect put back if one is named."""
+        return msgspec.structs.replace(
+            draw(self.seed), mode=self.mode, nodes=self.nodes, seconds=self.seconds, latency=0.004, upgrade=self.upgrade,
+            rollout=None, workloads=(self.workload,), faults=self.faults, stays_broken=False, heals_policy=True, plant=plant)
+
+
+UNDER_PODS: Final = "no driver leaves a machine under a running GPU pod"
+TRIALS: Final = {
+    "accounts-are-never-made-again": Trial(
+        "every GPU node is in the totals", "clusterpolicy", (Fault(100.0, "recreate-policy", 30.0, 0.5, 0.1),), seed=1),
+    "queue-asks-for-the-pod-alone": Trial(
+        "done is what is loaded", "clusterpolicy", (
+            Fault(100.0, "budget-closes", 200.0, 0.5, 0.5), Fault(101.0, "change-driver", 0.0, 0.0, 0.5),
+            Fault(103.0, "delete-driver-pod", 0.0, 0.0, 0.99)),
+        {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": "100%"}),
+    "owners-change-at-once": Trial(UNDER_PODS, "two-nvidiadrivers", (Fault(130.0, "change-pool", 0.0, 0.99, 0.8),)),
+    "drivers-follow-discovery": Trial(UNDER_PODS, "precompiled", (Fault(100.0, "discovery-edited", 60.0, 0.8, 0.01),)),
+    "kernels-share-a-selector": Trial(
+        UNDER_PODS, "precompiled-two-kernels", (Fault(100.0, "delete-driver-daemonset", 0.0, 0.0, 0.1),)),
+    "rollouts-go-on-without-a-policy": Trial(
+        "nobody starts who must wait", "two-nvidiadrivers", (
+            Fault(99.0, "budget-closes", 31.0, 0.5, 0.9), Fault(100.0, "delete-policy-in-rollout", 160.0, 0.1, 0.0)),
+        nodes=4, seed=4),
+    "failures-are-laundered": Trial(
+        "failures are not laundered", "clusterpolicy", (
+            Fault(100.0, "validator-overdue", 200.0, 0.0, 0.0), Fault(220.0, "operands-off", 40.0, 0.0, 0.1)), seconds=400.0),
+    "what-is-refused-is-followed": Trial(UNDER_PODS, "clusterpolicy", (Fault(100.0, "refused-sandbox", 60.0, 0.5, 0.9),)),
+    "absurd-times-stop-all": Trial(
+        "no pass fails", "clusterpolicy", (
+            Fault(100.0, "wild-time", 0.0, 0.55, 0.99), Fault(130.0, "change-driver", 0.0, 0.0, 0.5))),
+    "evictions-have-no-back-off": Trial(
+        "no object is written in a loop", "clusterpolicy", (Fault(100.0, "change-driver", 0.0, 0.0, 0.5),), workload="tolerant"),
+}
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_defect_that_is_put_back_is_caught_and_nothing_else(name: str) -> None:
+    trial = TRIALS[name]
+    assert play(trial.scenario("")).violation is None
+    found = play(trial.scenario(name)).violation
     assert found is not None
-    assert found.rule == "done is what is loaded"
+    assert found.rule == trial.rule
+
+
+def test_every_defect_is_tried() -> None:
+    assert len(planted.PLANTS) == 10
+    assert list(planted.PLANTS) == list(TRIALS)
 
 
 def test_a_defect_ends_with_its_run() -> None:
@@ -39,7 +90,3 @@ def test_a_defect_that_undoes_nothing_is_no_proof(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(planted, "PLANTS", gone)
     with pytest.raises(planted.NotThere, match="no_such_function"), planted.planted("moved-on"):
         pass
-
-
-def test_ten_defects_can_be_put_back() -> None:
-    assert len(planted.PLANTS) == 10

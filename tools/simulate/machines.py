@@ -32,7 +32,7 @@ LASTS: Final = {
     "every GPU node is in the totals": 150.0,
     "done means that the driver is loaded and validated": 300.0,
     "a condition that says UpToDate is true": 150.0,
-    "without a ClusterPolicy no cordon of ours stays": 300.0,
+    "without a ClusterPolicy no cordon of ours stays": 90.0,
 }
 """Seconds of calm for which something may be untrue: the status follows within 30 s, a driver installs within a minute."""
 
@@ -145,8 +145,8 @@ class Machines:
         for node in world.gpu_nodes():
             sight = world.watch.history.now(node)
             ours = sight is not None and sight.cordoned and sight.cordoned_by and not world.watch.is_overwritten(node)
-            if policy is None and ours:
-                yield ("without a ClusterPolicy no cordon of ours stays", node), "it is cordoned"
+            if policy is None and ours and self._has_driver(node) and world.state_label(node) != State.FAILED:
+                yield ("without a ClusterPolicy no cordon of ours stays", node), "it is cordoned, and its driver is ready"
             wanted = self.wanted(node)
             if not wanted:
                 continue
@@ -157,6 +157,9 @@ class Machines:
                 yield ("done means that the driver is loaded and validated", node), why
             if up_to_date and (why := self.untruth(node, wanted)):
                 yield ("a condition that says UpToDate is true", node), why
+
+    def _has_driver(self, node: str) -> bool:
+        return any(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self._world.driver_pods(node))
 
     def untruth(self, node: str, wanted: str) -> str:
         """Say what a node lacks that has its driver loaded and validated; nothing if it has everything."""

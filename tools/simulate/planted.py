@@ -14,9 +14,6 @@ Make = Callable[[Any], Any]
 Place = tuple[str, str]
 """A module, or a class in one behind a colon, and the name of what is replaced there."""
 
-FAR: Final = 253402300799.0
-"""The last second of the year 9999."""
-
 
 class NotThere(Exception):
     """Say that what a defect undoes is not there: the code has moved on, and the defect has to be written anew."""
@@ -53,6 +50,10 @@ def _of(value: Any) -> Make:
 
 def _empty(original: Any) -> Any:
     return property(lambda variant: {})
+
+
+def _unbounded(original: Any) -> Any:
+    return lambda moment: moment.timestamp()
 
 
 def _unguarded(original: Any) -> Any:
@@ -93,12 +94,15 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.policy.clusterpolicy", "_absent"), _always("")),),
     "failures-are-laundered": (
         (("gpuward.upgrade.facts", "left_unvalidated"), _always(False)),
-        (("gpuward.upgrade.gathering", "left_unvalidated"), _always(False)),),
+        (("gpuward.upgrade.finishing", "left_unvalidated"), _always(False)),
+        (("gpuward.upgrade.gathering", "left_unvalidated"), _always(False)),
+        (("gpuward.upgrade.resting", "left_unvalidated"), _always(False)),),
     "what-is-refused-is-followed": (
         (("gpuward.crd.validate", "_sandbox_workloads"), lambda original: original),
         (("gpuward.crd.validate", "_CLUSTER_POLICY_RULES"), _without("_sandbox_workloads")),),
     "absurd-times-stop-all": (
-        (("gpuward.model.reading", "LATEST"), _of(FAR)),
+        (("gpuward.model.reading", "seconds"), _unbounded),
+        (("gpuward.model.record", "seconds"), _unbounded),
         (("gpuward.model.record", "_LAST"), _of(float("inf"))),
         (("gpuward.upgrade.judging", "held_on_error"), _unguarded),
         (("gpuward.upgrade.decide", "held_on_error"), _unguarded),),

@@ -118,7 +118,9 @@ def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
 
 
 def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
-    """Call no node done that failed and was neither validated since, nor sent into the queue, nor relabelled by somebody."""
+    """Call no node done that failed, or lost its state with a driver of which that was not known yet, and was neither validated
+    since, nor sent into the queue, nor relabelled by somebody.
+    """
     machine = world.watch.machines.machine(change.node)
     if change.after.state is not State.DONE or change.before.state is State.DONE:
         return None
@@ -128,10 +130,15 @@ def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
     for sight in change.history.cordons(change.node, change.before.version):
         if sight.uid != change.after.uid or (later.writer is None and later.label != sight.label):
             return None
-        if sight.state in (State.VALIDATION_REQUIRED, State.UPGRADE_REQUIRED, State.DONE):
+        if sight.state in (State.UPGRADE_REQUIRED, State.DONE):
+            return None
+        if sight.state is State.VALIDATION_REQUIRED and later.state in (State.UNCORDON_REQUIRED, State.DONE):
             return None
         if sight.state is State.FAILED:
             return f"it failed, at version {sight.version}"
+        left = later.state is State.UNKNOWN and not world.watch.is_overwritten(change.node)
+        if left and sight.state in (State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED):
+            return f"it left in {sight.state}, at version {later.version}"
         later = sight
     return None
 
