@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward import names
+from gpuward import errors, names
 from gpuward.kube.stats import RequestKey
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment
-from tests.journeys.stage import NEW, OLD, Stage, gpu_template, on_stage
+from gpuward.sandbox.messages import Answer, Request, Stream
+from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
 EVICTED = RequestKey("create", "pods/eviction", 201)
+
+
+async def run_stubborn(stage: Stage, replicas: int) -> None:
+    """Run pods that tolerate the cordon of the one node where they may be."""
+    template = gpu_template("stubborn")
+    template["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"},
+                         "tolerations": [{"key": names.CORDON_TAINT, "operator": "Exists"}]}
+    stage.sandbox.apply(deployment("stubborn", WORKLOAD_NAMESPACE, replicas, template))
+    await stage.until(lambda: len(stage.workload_pods("stubborn", "gpu-1")) == replicas)
+    await stage.rest(30)
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
@@ -19,12 +30,7 @@ def test_a_workload_that_tolerates_the_cordon_is_no_tight_loop(replicas: int) ->
     @on_stage(gpu_nodes=2, upgrade=ALL)
     async def play(stage: Stage) -> None:
         await stage.installed()
-        template = gpu_template("stubborn")
-        template["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"},
-                             "tolerations": [{"key": names.CORDON_TAINT, "operator": "Exists"}]}
-        stage.sandbox.apply(deployment("stubborn", WORKLOAD_NAMESPACE, replicas, template))
-        await stage.until(lambda: len(stage.workload_pods("stubborn", "gpu-1")) == replicas)
-        await stage.rest(30)
+        await run_stubborn(stage, replicas)
         await stage.upgrade_to(NEW)
         await stage.until(lambda: stage.hold("gpu-1") == "ComesBack")
         told = stage.operator.plan.holds["gpu-1"].args
@@ -35,5 +41,28 @@ def test_a_workload_that_tolerates_the_cordon_is_no_tight_loop(replicas: int) ->
         assert any("put pods back" in text and "tolerate the cordon" in text for text in stage.events("gpu-1", "Warning"))
         assert stage.driver("gpu-1") == OLD
         assert stage.driver("gpu-2") == NEW
+
+    play()
+
+
+def test_evictions_whose_answers_are_lost_are_no_tight_loop_either() -> None:
+    asked = 0
+
+    def lose(request: Request, proceed: Proceed) -> Answer | Stream:
+        nonlocal asked
+        answer = proceed()
+        if request.path.endswith("/eviction"):
+            asked += 1
+            raise errors.Unreachable("connection reset")
+        return answer
+
+    @on_stage(gpu_nodes=2, upgrade=ALL, interfere=lose)
+    async def play(stage: Stage) -> None:
+        await stage.installed()
+        await run_stubborn(stage, 1)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.hold("gpu-1") == "ComesBack")
+        await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=700)
+        assert asked <= 16
 
     play()

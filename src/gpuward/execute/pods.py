@@ -28,11 +28,18 @@ async def evict_pod(world: World, action: EvictPod) -> None:
     except errors.GpuwardError as error:
         if isinstance(error, errors.Conflict):
             await settle_after(error, world, resources.PODS, cluster.pods, key)
+        _may_go(world, action, error)
         cluster.refused(ref, world.clock.now(), str(error))
         raise
     else:
         cluster.accepted(ref, world.clock.now())
         cluster.pods.overlay(key, ref.uid, _as_deleting, lambda pod: pod.deleting)
+
+
+def _may_go(world: World, action: EvictPod | DeletePod, error: errors.GpuwardError) -> None:
+    """Take it that a pod may go although no answer says so: another one of its owner may come back for it."""
+    if isinstance(error, errors.Unreachable | errors.ServerError):
+        world.cluster.accepted(action.pod, world.clock.now(), lost=True)
 
 
 def _as_deleting(pod: PodView) -> PodView:
@@ -55,6 +62,7 @@ async def delete_pod(world: World, action: DeletePod) -> None:
         cluster.pods.gone(key, ref.uid)
     except errors.GpuwardError as error:
         await settle_after(error, world, resources.PODS, cluster.pods, key)
+        _may_go(world, action, error)
         if isinstance(error, errors.ApiError):
             cluster.refused(ref, world.clock.now(), str(error))
         raise

@@ -312,9 +312,10 @@ class Cluster:
         self._inherited = frozenset(grants) if read else self._inherited & grants.keys()
         self.touch()
 
-    def accepted(self, pod: Ref, at: float) -> None:
-        """Take it that a pod goes now."""
-        self._memory.refusals.pop(pod.uid, None)
+    def accepted(self, pod: Ref, at: float, *, lost: bool = False) -> None:
+        """Take it that a pod goes now, or may: where the answer was lost, it counts as refused as well."""
+        if not lost:
+            self._memory.refusals.pop(pod.uid, None)
         if (view := self.pods.get((pod.namespace, pod.name))) is not None and pod.namespace != self.namespace:
             self._memory.evict(view, (one for one in self.pods.by("node", view.node) if one.owner == view.owner), at)
         self._snapshot = None
