@@ -71,6 +71,9 @@ def incomplete(world: World) -> str | None:
     """Say what a pod of the stack would lack if it had to be made anew."""
     store, namespace = world.sandbox.store, names.DEFAULT_NAMESPACE
     for daemonset in store.list("daemonsets.apps", namespace):
+        owners = (ref["uid"] for ref in daemonset["metadata"].get("ownerReferences") or ())
+        if not all(map(world.watch.machines.is_followed, owners)):
+            continue
         spec, name = daemonset["spec"]["template"]["spec"], daemonset["metadata"]["name"]
         needs = [("serviceaccounts", namespace, spec.get("serviceAccountName", "")),
                  ("runtimeclasses.node.k8s.io", None, spec.get("runtimeClassName", ""))]

@@ -184,6 +184,12 @@ class Machines:
         chosen = self._chosen(world.node(name))
         return str(chosen["spec"]["version"]) if chosen is not None else ""
 
+    def is_followed(self, uid: str) -> bool:
+        """Tell whether anything is made for a policy or an NVIDIADriver: not for one that is refused or in a conflict."""
+        drivers = self._world.sandbox.store.list("nvidiadrivers.nvidia.com")
+        found = next((each for each in drivers if each["metadata"]["uid"] == uid), None)
+        return found is None or (_is_followed(found) and not _conflicting(found, drivers))
+
     def _chosen(self, node: Object) -> Object | None:
         """Return the NVIDIADriver that is for a node; None where there is none, no agreement, or something wrong with it."""
         labels, drivers = node["metadata"].get("labels") or {}, self._world.sandbox.store.list("nvidiadrivers.nvidia.com")
