@@ -107,6 +107,8 @@ def test_every_gate_is_known_by_the_reasons_that_it_gives() -> None:
 
 def test_what_was_never_met_is_named() -> None:
     everything = {name: 1 for name in (*coverage.wanted(), *coverage.wanted_faults(), *map(str, coverage.wanted_cells()))}
+    assert coverage.missing(everything, coverage.SOME) == list(coverage.wanted_in_families())
+    everything |= {coverage.in_mode(cell.mode, cell.name): 1 for cell in coverage.wanted_cells()}
     assert coverage.missing(everything, coverage.FEW) == []
     cell = coverage.Cell("precompiled", "machines", "reason Paused")
     for name in ("reason Paused", "precompiled | fault cordon", str(cell)):
@@ -117,10 +119,19 @@ def test_what_was_never_met_is_named() -> None:
 
 def test_the_table_has_a_line_for_each_mode_and_a_column_for_each_group_of_faults() -> None:
     lines = coverage.table({"nvidiadriver | switches | reason Paused": 1})
-    assert lines[0].split() == ["mode", "kinds", *coverage.groups()]
+    assert lines[0].split() == ["mode", "kinds", "all", *coverage.groups()]
     assert [line.split()[0] for line in lines[1:]] == list(MODES)
     assert next(line for line in lines if line.startswith("nvidiadriver ")).split()[-2].startswith("1/")
-    assert next(line for line in lines if line.startswith("clusterpolicy ")).split()[-2].startswith("0/")
+    assert next(line for line in lines if line.startswith("clusterpolicy ")).split()[-2] == "-"
+
+
+def test_what_one_mode_of_a_family_met_is_met_in_the_family() -> None:
+    met = coverage.in_mode("two-nvidiadrivers", "reason MovePaused")
+    assert met in coverage.wanted_in_families()["NVIDIADrivers | reason MovePaused"]
+    assert "NVIDIADrivers | reason MovePaused" in coverage.missing({}, coverage.SOME)
+    assert "NVIDIADrivers | reason MovePaused" not in coverage.missing({met: 1}, coverage.SOME)
+    assert "NVIDIADrivers | reason MovePaused" not in coverage.missing({}, coverage.SOME - 1)
+    assert coverage.wanted_in_families()["compiled | reason MovePaused"] == ["switched-compilation | reason MovePaused"]
 
 
 def test_a_cell_that_cannot_be_met_says_why() -> None:

@@ -76,7 +76,7 @@ def main(**options: Any) -> None:
 
 
 def _caught(plant: str, seeds: range, ranges: Ranges, jobs: int) -> bool:
-    """Play seeds with a defect put back until a rule catches it; tell which did."""
+    """Play seeds with a defect put back until a rule catches it that holds without it; tell which did."""
     try:
         with planted(plant):
             pass
@@ -84,11 +84,17 @@ def _caught(plant: str, seeds: range, ranges: Ranges, jobs: int) -> bool:
         click.echo(f"{plant}: cannot be put back: {error}")
         return False
     for number, result in enumerate(results(seeds, msgspec.structs.replace(ranges, plant=plant), jobs), 1):
-        if (found := result.violation) is not None and found.rule != ITSELF:
+        if (found := result.violation) is not None and found.rule != ITSELF and _holds(found.rule, result.seed, ranges):
             click.echo(f"{plant}: caught at seed {result.seed}, the {number}. played, by: {found.rule}\n    {found}")
             return True
     click.echo(f"{plant}: not caught by {len(seeds)} seeds")
     return False
+
+
+def _holds(rule: str, seed: int, ranges: Ranges) -> bool:
+    """Tell whether a rule holds in the run of a seed as it is without a defect that was put back."""
+    found = next(iter(results((seed,), msgspec.structs.replace(ranges, plant=""), 1))).violation
+    return found is None or found.rule != rule
 
 
 def _span(span: tuple[int, int]) -> str:

@@ -11,7 +11,7 @@ from gpuward.model.plan import Reason
 from gpuward.model.states import TRANSITIONS
 from gpuward.upgrade.gates import GATES
 from tools.simulate.faults.kinds import KINDS
-from tools.simulate.modes import MODES
+from tools.simulate.modes import FAMILIES, MODES
 
 GATE_OF: Mapping[Reason, str] = {
     Reason.SKIPPED: "skipped",
@@ -39,11 +39,14 @@ UNMET: Mapping[str, str] = {
 
 UNMET_CELLS: tuple[tuple[str, str, str, str], ...] = (
     ("*", "*", "reason Undecided", UNMET["reason Undecided"]),
+    ("clusterpolicy", "*", "reason MovePaused", "its one driver DaemonSet is for every node: none is moved to another one"),
 )
 """Modes, groups of faults and names (patterns) that cannot meet, and why."""
 
+SOME: Final = 300
+"""With fewer runs than this transitions and reasons are asked for in some mode, with more of them in each family of modes."""
 FEW: Final = 1000
-"""With fewer runs than this the rare things are asked for in some mode, with more of them in every mode and after every group."""
+"""With as many runs as this they are asked for in every mode and after every group of faults."""
 
 
 class Cell(NamedTuple):
@@ -91,6 +94,20 @@ def wanted_cells() -> list[Cell]:
     return [cell for cell in found if why_unmet(cell) is None]
 
 
+def in_mode(mode: str, name: str) -> str:
+    """Return how it is counted that something was met in a mode, after whatever fault."""
+    return f"{mode} | {name}"
+
+
+def wanted_in_families() -> dict[str, list[str]]:
+    """Return every transition and reason in each family of modes, with how it is counted in those that can meet it."""
+    able: dict[str, list[str]] = {}
+    for family, modes in FAMILIES.items():
+        for mode, name in dict.fromkeys((cell.mode, cell.name) for cell in wanted_cells() if cell.mode in modes):
+            able.setdefault(f"{family} | {name}", []).append(in_mode(mode, name))
+    return able
+
+
 def _has(mode: str, group: str) -> bool:
     return any(kind.group == group and kind.happens_in(mode) for kind in KINDS.values())
 
@@ -105,19 +122,26 @@ def why_unmet(cell: Cell) -> str | None:
 def missing(met: Mapping[str, int], runs: int = 0) -> list[str]:
     """Return what was never met by so many runs, and should have been."""
     lacking = [name for name in (*wanted(), *wanted_faults()) if not met.get(name)]
+    if runs >= SOME:
+        lacking += [name for name, where in wanted_in_families().items() if not any(map(met.get, where))]
     return lacking if runs < FEW else lacking + [str(cell) for cell in wanted_cells() if not met.get(str(cell))]
 
 
 def table(met: Mapping[str, int]) -> list[str]:
-    """Return the table, a line for each mode: how many of the cells after each group of faults were met."""
+    """Return the table, a line for each mode: how many kinds of faults came, how many transitions and reasons were met, and how
+    many of them after each group of faults.
+    """
     columns = groups()
     cells = wanted_cells()
     can, did = (Counter((cell.mode, cell.group) for cell in found) for found in (cells, [
         cell for cell in cells if met.get(str(cell))]))
     kinds = Counter(name.partition(" | ")[0] for name in wanted_faults())
     seen = Counter(name.partition(" | ")[0] for name in wanted_faults() if met.get(name))
-    lines = [f"{'mode':28}{'kinds':>9}" + "".join(f"{group:>12}" for group in columns)]
+    steps = {in_mode(cell.mode, cell.name): cell.mode for cell in cells}
+    can_mode, did_mode = Counter(steps.values()), Counter(mode for name, mode in steps.items() if met.get(name))
+    lines = [f"{'mode':28}{'kinds':>9}{'all':>9}" + "".join(f"{group:>12}" for group in columns)]
     for mode in MODES:
         shown = "".join(f"{f'{did[mode, group]}/{can[mode, group]}' if can[mode, group] else '-':>12}" for group in columns)
-        lines.append(f"{mode:28}{f'{seen[mode]}/{kinds[mode]}':>9}{shown}")
+        both = f"{f'{seen[mode]}/{kinds[mode]}':>9}{f'{did_mode[mode]}/{can_mode[mode]}':>9}"
+        lines.append(f"{mode:28}{both}{shown}")
     return lines

@@ -48,6 +48,14 @@ MODES: Final[Mapping[str, Mode]] = {
 }
 
 
+FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "compiled": ("clusterpolicy", "switched-compilation"),
+    "NVIDIADrivers": ("nvidiadriver", "two-nvidiadrivers", "overlapping-nvidiadrivers", "switched-owner"),
+    "precompiled": ("precompiled", "precompiled-two-kernels", "precompiled-nvidiadriver"),
+}
+"""The modes that are alike."""
+
+
 def modes_with(*switches: str) -> frozenset[str]:
     """Return the modes in which NVIDIADrivers have a part, or those with one of these switches."""
     return frozenset(name for name, mode in MODES.items() if (mode.switches.intersection(switches) if switches else mode.drivers))

@@ -238,6 +238,7 @@ class Watch:
     def _meet(self, name: str) -> None:
         """Count what was met: by itself, and after what kinds of faults it was."""
         self.met[name] += 1
+        self.met[coverage.in_mode(self.world.scenario.mode, name)] += 1
         for group in self.world.groups_at_work():
             self.met[str(coverage.Cell(self.world.scenario.mode, group, name))] += 1
 

@@ -11,6 +11,7 @@ from gpuward import names
 from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from tools.simulate.faults.kinds import End, kind
+from tools.simulate.modes import POOLS
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
@@ -196,7 +197,7 @@ def meddle(world: World, fault: Fault, nodes: Sequence[str], states: Sequence[st
         world.later(fault.seconds * number / (times + 1), partial(world.label, node, names.UPGRADE_STATE, state))
 
 
-@kind("nvidia-takes-over", weight=3, lasts=(10.0, 600.0))
+@kind("nvidia-takes-over", weight=5, lasts=(10.0, 600.0))
 def nvidia_takes_over(world: World, fault: Fault) -> End | None:
     """Leave some nodes as NVIDIA's operator does in mid-upgrade: no memory of ours, its own of a cordon that was there before."""
     nodes, first = world.gpu_nodes(), int(fault.pick * len(world.gpu_nodes()))
@@ -212,7 +213,7 @@ def nvidia_takes_over(world: World, fault: Fault) -> End | None:
 
 def _take_over(world: World, node: str, random: Random) -> bool:
     """Leave one node so; return whether it was cordoned by that."""
-    state, cordoned, foreign = random.choice(UNDER_WAY), random.random() < 0.7, random.random() < 0.5
+    state, cordoned, foreign = random.choice(UNDER_WAY), random.random() < 0.8, random.random() < 0.6
 
     def change(obj: Object) -> None:
         obj["metadata"].setdefault("labels", {})[names.UPGRADE_STATE] = str(state)
@@ -235,3 +236,13 @@ def garbage_clocks(world: World, fault: Fault) -> None:
     keys = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.DISCOVERY_LOST)
     if node := world.some_node(fault):
         _annotate(world, node, keys[int(fault.level * len(keys))], "since yesterday" if fault.pick < 0.5 else "9" * 30)
+
+
+@kind("claim-driver", weight=1, lasts=(20.0, 200.0))
+def claim_driver(world: World, fault: Fault) -> End | None:
+    """Write a name of one's own where the operator notes whose driver a node has."""
+    node = world.some_node(fault)
+    if node is None:
+        return None
+    world.label(node, names.DRIVER_OWNER, ("somebody", *POOLS)[int(3 * fault.level)])
+    return lambda: world.label(node, names.DRIVER_OWNER, None)

@@ -181,13 +181,13 @@ def validator_never_ready(world: World, fault: Fault) -> End:
     return _pods(world, fault, FaultKind.VALIDATOR_NEVER_READY)
 
 
-@kind("driver-overdue", weight=2, lasts=(100.0, 260.0))
+@kind("driver-overdue", weight=3, lasts=(150.0, 300.0))
 def driver_overdue(world: World, fault: Fault) -> End | None:
     """Ask for a node's upgrade whose new driver does not get ready in the time that it is given."""
     return _overdue(world, fault, FaultKind.DRIVER_NEVER_READY, State.POD_RESTART_REQUIRED)
 
 
-@kind("validator-overdue", weight=2, lasts=(100.0, 260.0))
+@kind("validator-overdue", weight=4, lasts=(150.0, 300.0))
 def validator_overdue(world: World, fault: Fault) -> End | None:
     """Ask for a node's upgrade that is not validated in the time that it is given."""
     return _overdue(world, fault, FaultKind.VALIDATOR_NEVER_READY, State.VALIDATION_REQUIRED)
@@ -197,7 +197,7 @@ def _overdue(world: World, fault: Fault, kind_of_fault: FaultKind, step: State) 
     node = world.some_node(fault)
     if node is None:
         return None
-    world.be_impatient(deadlines={str(step): "1m"}, retryBackoff="10s", failureBudget={"nodes": int(2 * fault.level)})
+    world.be_impatient(deadlines={str(step): "1m"}, retryBackoff="10s", failureBudget={"nodes": 1 + int(2 * fault.level)})
     broken = PodFault(kind_of_fault, node=node)
     world.sandbox.faults.add(broken)
     world.label(node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED)

@@ -37,7 +37,7 @@ def change_driver(world: World, fault: Fault) -> None:
         world.ask_for_version(governor, versions[int(fault.level * len(versions))])
 
 
-@kind("bad-driver", weight=2, lasts=(60.0, 260.0))
+@kind("bad-driver", weight=3, lasts=(120.0, 300.0))
 def bad_driver(world: World, fault: Fault) -> End | None:
     """Ask for a driver version that crashes on every node."""
     governor = world.governor(fault)
@@ -47,7 +47,7 @@ def bad_driver(world: World, fault: Fault) -> End | None:
     version = _random(world, fault).choice([each for each in offered if each != world.driver_spec(governor)["version"]])
     broken = PodFault(FaultKind.DRIVER_CRASH, image=f"*{version}*")
     world.be_impatient(deadlines={str(State.POD_RESTART_REQUIRED): "1m"}, retries=int(2 * fault.level),
-                       failureBudget={"nodes": int(2 * fault.pick)})
+                       failureBudget={"nodes": 1})
     world.sandbox.faults.add(broken)
     world.ask_for_version(governor, version)
     return lambda: world.sandbox.faults.clear(broken)

@@ -121,7 +121,7 @@ def change_pool(world: World, fault: Fault) -> End | None:
     return end if fault.level < 0.35 or pool == "none" else None
 
 
-@kind("move-in-pause", weight=3, lasts=(40.0, 300.0), modes=modes_with_moves())
+@kind("move-in-pause", weight=5, lasts=(40.0, 300.0), modes=modes_with_moves())
 def move_in_pause(world: World, fault: Fault) -> End:
     """Turn upgrades off, and let nodes be for another NVIDIADriver, or for another kernel, meanwhile."""
     governors, nodes = world.governors(), world.gpu_nodes()
@@ -177,13 +177,3 @@ def delete_policy(world: World, fault: Fault) -> End | None:
             world.sandbox.apply(again)
 
     return end
-
-
-@kind("claim-driver", weight=1, lasts=(20.0, 200.0))
-def claim_driver(world: World, fault: Fault) -> End | None:
-    """Write a name of one's own where the operator notes whose driver a node has."""
-    node = world.some_node(fault)
-    if node is None:
-        return None
-    world.label(node, names.DRIVER_OWNER, ("somebody", *POOLS)[int(3 * fault.level)])
-    return lambda: world.label(node, names.DRIVER_OWNER, None)
