@@ -104,6 +104,7 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.model.reading", "seconds"), _unbounded),
         (("gpuward.model.record", "seconds"), _unbounded),
         (("gpuward.model.record", "_LAST"), _of(float("inf"))),
+        (("gpuward.upgrade.walk", "not_ahead"), lambda original: lambda record, now: record),
         (("gpuward.upgrade.judging", "held_on_error"), _unguarded),
         (("gpuward.upgrade.decide", "held_on_error"), _unguarded),),
     "evictions-have-no-back-off": (

@@ -48,10 +48,10 @@ def wild_annotation(world: World, fault: Fault) -> None:
         world.watch.record_was_overwritten(node)
 
 
-@kind("wild-time", weight=2)
+@kind("wild-time", weight=3)
 def wild_time(world: World, fault: Fault) -> None:
     """Write a time that cannot be where the operator keeps since when something is so."""
-    keys = (names.DISCOVERY_LOST, names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.UPGRADE_RECORD)
+    keys = (names.DISCOVERY_LOST, names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, *[names.UPGRADE_RECORD] * 3)
     key, time = keys[int(fault.level * len(keys))], wild.ABSURD_TIMES[int(fault.pick * 6)]
     if node := world.some_node(fault):
         state = world.state_label(node) or "upgrade-done"
