@@ -56,6 +56,8 @@ DRIVER_OS: Final = "gpuward.io/driver-os"
 """On a node, and on precompiled driver pods: the operating system that its driver is for, such as ubuntu22.04 or rhel9."""
 DRIVER_KERNEL: Final = "gpuward.io/driver-kernel"
 """On a node, and on precompiled driver pods: the kernel that its precompiled driver is for."""
+PLACED_BY: Final = frozenset({DRIVER_OWNER, DRIVER_OS, DRIVER_KERNEL})
+"""The labels of a node that say where its driver comes from."""
 
 # The driver upgrade: labels and annotations of nodes and pods.
 UPGRADE_STATE: Final = "nvidia.com/gpu-driver-upgrade-state"

@@ -585,3 +585,39 @@ async def test_drivers_run_on_while_the_cluster_policy_that_takes_them_back_cann
     assert (stage.drivers(), stage.cordons(), watcher.torn) == ([OLD], [], [])
     assert "not-there" in stage.condition()["message"]
     assert of_nvidia_drivers(stage) != []
+
+
+async def orphan_drivers(stage: Stage) -> None:
+    """Delete the driver DaemonSets without their pods, as `kubectl delete --cascade=orphan` does."""
+    for ds in [ds for ds in stage.sandbox.store.list("daemonsets.apps") if IS_DRIVER.items() <= ds["metadata"]["labels"].items()]:
+        await stage.user.delete(resources.DAEMON_SETS, ds["metadata"]["name"], names.DEFAULT_NAMESPACE, propagation="Orphan")
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_orphan_on_a_node_that_is_to_move_to_another_kernel_is_adopted_and_not_deleted(stage: Stage) -> None:
+    watcher = await with_precompiled(stage)
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.label("gpu-1", names.NFD_KERNEL, OTHER_KERNEL)
+    await stage.until(lambda: stage.hold("gpu-1") == "MovePaused")
+    await orphan_drivers(stage)
+    await stage.rest(120)
+    assert watcher.torn == []
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+    await stage.until(lambda: stage.labels("gpu-1").get(names.DRIVER_KERNEL) == OTHER_KERNEL, within=1800)
+    await at_rest(stage, watcher)
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_orphan_on_a_node_that_is_to_move_to_another_owner_is_adopted_and_not_deleted(stage: Stage) -> None:
+    watcher = await with_one_owner(stage, {"autoUpgrade": False})
+    await label_pools(stage, b="gpu-1")
+    await make(stage, nvidia_driver("b", {"autoUpgrade": False}, version=NEW))
+    await stage.until(lambda: stage.hold("gpu-1") == "MovePaused")
+    await orphan_drivers(stage)
+    await stage.rest(120)
+    assert watcher.torn == []
+    for name in ("default", "b"):
+        await set_driver(stage, name, {"upgradePolicy": {"autoUpgrade": True}})
+    await stage.until(lambda: stage.driver("gpu-1") == NEW, within=1800)
+    await at_rest(stage, watcher)
+    assert owners(stage) == {"gpu-1": "b", "gpu-2": "default"}

@@ -82,7 +82,18 @@ def test_a_node_under_a_driver_is_moved_and_any_other_is_placed_at_once() -> Non
         bare = cluster(TO_B, *pods)
         assert moving(TO_B, bare, BOTH) is None
         assert free(TO_B, bare, BOTH) == {names.DRIVER_OWNER: "b"}
-    assert free(TO_B, cluster(TO_B, driver_pod(), deleting=True), BOTH) == {names.DRIVER_OWNER: "b"}, "its pods go or stay anyway"
+
+
+def test_a_driver_whose_daemon_set_is_made_again_stays_where_that_will_adopt_it() -> None:
+    orphan = PodView(NAMESPACE, "driver", orphan=True, phase="Running", labels={names.COMPONENT_LABEL: names.DRIVER_COMPONENT},
+                     placed_by={names.DRIVER_OWNER: "a", names.DRIVER_OS: "rhel9"})
+    left = msgspec.structs.replace(orphan, labels={**orphan.labels, "app": names.LEFT_DRIVER_APP})
+    going = cluster(TO_B, driver_pod(), deleting=True)
+    for snapshot in (cluster(TO_B, orphan), going):
+        assert free(TO_B, snapshot, BOTH) == {}
+        assert moving(TO_B, snapshot, BOTH) == Placement("b", "rhel9")
+        assert free(TO_B, snapshot, Placing((B,))) == {names.DRIVER_OWNER: "b"}, "nobody makes a's again"
+    assert free(TO_B, cluster(TO_B, left), BOTH) == {names.DRIVER_OWNER: "b"}, "nobody adopts it"
 
 
 def test_nothing_is_said_of_a_daemon_set_that_is_not_known_yet() -> None:

@@ -19,7 +19,6 @@ from gpuward.model.views import NodeView, PodView
 MAJOR_ONLY = ("ol", "rhel", "rocky")
 """Systems whose driver images are built for a major version."""
 LONGEST_LABEL = 63
-_PLACED_BY = frozenset({names.DRIVER_OWNER, names.DRIVER_OS, names.DRIVER_KERNEL})
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -118,11 +117,11 @@ class Placements:
     def __init__(self, snapshot: Snapshot, placing: Placing | None) -> None:
         self.placing = placing
         self._namespace = snapshot.namespace
-        # The pods of a DaemonSet that is being deleted go or stay whatever labels say.
-        self.selectors = {ds.uid: {} if ds.deleting else ds.node_selector for ds in snapshot.daemonsets
+        # The pods of a DaemonSet that is being deleted go or stay whatever labels say, unless one like it is made again.
+        self.selectors = {ds.uid: self._again(ds.node_selector) if ds.deleting else ds.node_selector for ds in snapshot.daemonsets
                           if ds.namespace == snapshot.namespace}
         self._serving = [ds.node_selector for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and not ds.deleting
-                         and not ds.node_selector.keys().isdisjoint(_PLACED_BY)]
+                         and not ds.node_selector.keys().isdisjoint(names.PLACED_BY)]
 
     def free(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
         """Return the change of the labels by which a node is placed, if no driver goes by it; `labels` are as they will be."""
@@ -184,10 +183,24 @@ class Placements:
 
     def _loses(self, pod: PodView, before: Mapping[str, str], changed: Mapping[str, str]) -> bool:
         """Tell whether a change of its node's labels ends a pod; of a DaemonSet that is not known yet, it may."""
-        if pod.owner is None:
-            return False
-        selector = self.selectors.get(pod.owner.uid)
+        selector = self._adopters(pod) if pod.owner is None else self.selectors.get(pod.owner.uid)
         return selector is None or (selector.items() <= before.items() and not selector.items() <= changed.items())
+
+
+    def _adopters(self, orphan: PodView) -> Mapping[str, str]:
+        """Return by what the DaemonSet selects nodes that adopts an orphan once it is made again; it deletes pods on others."""
+        left = not orphan.orphan or orphan.labels.get("app") == names.LEFT_DRIVER_APP
+        return {} if left else self._again(orphan.placed_by)
+
+    def _again(self, selector: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what a DaemonSet that is gone, or goes, selects nodes by once it is made again; nothing where none is: its
+        NVIDIADriver is gone, or the ClusterPolicy does not want such drivers any more.
+        """
+        if self.placing is None or selector.keys().isdisjoint(names.PLACED_BY):
+            return {}
+        owner = selector.get(names.DRIVER_OWNER, "")
+        stays = self.placing.claim(owner) is not None if owner else self.placing.claims is None and self.placing.precompiled
+        return selector if stays else {}
 
 
 def after(labels: Mapping[str, str], change: Mapping[str, str | None]) -> dict[str, str]:

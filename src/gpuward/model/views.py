@@ -116,6 +116,8 @@ class PodView(msgspec.Struct, frozen=True):
     """Seconds that it may take to end once it is asked to."""
     config_digest: str = ""
     """The driver pod's DRIVER_CONFIG_DIGEST."""
+    placed_by: Mapping[str, str] = {}
+    """What its node selector says of where a driver comes from: the DaemonSet that it was made by selects nodes by the same."""
 
     @property
     def holds_by_variable(self) -> bool:

@@ -99,7 +99,12 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         priority=spec.priority,
         grace=min(max(spec.termination_grace_period_seconds, 0.0), LONGEST_GRACE),
         config_digest=spec.env(names.DRIVER_CONFIG_DIGEST),
+        placed_by=_placed_by(spec),
     )
+
+
+def _placed_by(spec: WirePodSpec) -> dict[str, str]:
+    return {key: value for key, value in (spec.node_selector or {}).items() if key in names.PLACED_BY}
 
 
 def _waiting(status: _Status, containers: list[_ContainerStatus]) -> str:
