@@ -10,6 +10,7 @@ from gpuward.sandbox.fleet import cpu_node, gpu_node
 from tools.simulate import modes
 from tools.simulate.modes import MODES, Mode
 from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, POLICY, People
+from tools.simulate.policies import VERSIONS
 
 if TYPE_CHECKING:
     from random import Random
@@ -100,6 +101,14 @@ class Drives(People):
         if version != before:
             self.former_versions[governor] = before
         self.change_driver(governor, lambda spec: spec.update(version=version))
+
+    def ask_for_another(self, governor: Governor, level: float) -> str:
+        """Ask for another driver version than now, newer or older, and return it."""
+        offered = modes.BRANCHES if self.is_precompiled(governor) else VERSIONS
+        versions = [version for version in offered if version != self.driver_spec(governor)["version"]]
+        version = versions[int(level * len(versions))]
+        self.ask_for_version(governor, version)
+        return version
 
     def is_precompiled(self, governor: Governor) -> bool:
         """Tell whether drivers are precompiled."""

@@ -183,25 +183,35 @@ def validator_never_ready(world: World, fault: Fault) -> End:
 
 @kind("driver-overdue", weight=3, lasts=(150.0, 300.0))
 def driver_overdue(world: World, fault: Fault) -> End | None:
-    """Ask for a node's upgrade whose new driver does not get ready in the time that it is given."""
+    """Ask for the upgrade of two nodes whose new driver does not get ready in the time that it is given."""
     return _overdue(world, fault, FaultKind.DRIVER_NEVER_READY, State.POD_RESTART_REQUIRED)
 
 
 @kind("validator-overdue", weight=4, lasts=(150.0, 300.0))
 def validator_overdue(world: World, fault: Fault) -> End | None:
-    """Ask for a node's upgrade that is not validated in the time that it is given."""
+    """Ask for the upgrade of two nodes that are not validated in the time that they are given."""
     return _overdue(world, fault, FaultKind.VALIDATOR_NEVER_READY, State.VALIDATION_REQUIRED)
 
 
 def _overdue(world: World, fault: Fault, kind_of_fault: FaultKind, step: State) -> End | None:
-    node = world.some_node(fault)
-    if node is None:
-        return None
-    world.be_impatient(deadlines={str(step): "1m"}, retryBackoff="10s", failureBudget={"nodes": 1 + int(2 * fault.level)})
-    broken = PodFault(kind_of_fault, node=node)
-    world.sandbox.faults.add(broken)
-    world.label(node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
-    return lambda: world.sandbox.faults.clear(broken)
+    """Let two nodes fail, which is one too many, and ask for another driver then."""
+    nodes, first = world.gpu_nodes(), int(fault.pick * len(world.gpu_nodes()))
+    broken = [PodFault(kind_of_fault, node=node) for node in (nodes[first:] + nodes[:first])[:2]]
+    world.be_impatient(deadlines={str(step): "1m"}, retries=int(2 * fault.level), retryBackoff="10s", failureBudget={"nodes": 1})
+    for one in broken:
+        world.sandbox.faults.add(one)
+        world.label(one.node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
+
+    def ask() -> None:
+        if governor := world.governor(fault):
+            world.ask_for_another(governor, fault.level)
+
+    def end() -> None:
+        for one in broken:
+            world.sandbox.faults.clear(one)
+
+    world.later(0.8 * fault.seconds, ask)
+    return end
 
 
 @kind("image-pull", weight=1, lasts=(10.0, 600.0))

@@ -11,7 +11,6 @@ from gpuward.sandbox.sim.faults import Fault as PodFault
 from gpuward.sandbox.sim.faults import FaultKind
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.faults.kinds import End, kind
-from tools.simulate.modes import BRANCHES
 from tools.simulate.people import DAEMONSETS, POLICIES, is_driver
 from tools.simulate.policies import BROKEN_LIMIT, BROKEN_SETTINGS, VERSIONS, is_broken, rollout_policy, upgrade_policy
 
@@ -32,9 +31,7 @@ def _random(world: World, fault: Fault) -> Random:
 def change_driver(world: World, fault: Fault) -> None:
     """Ask for another driver version, newer or older."""
     if governor := world.governor(fault):
-        offered = BRANCHES if world.is_precompiled(governor) else VERSIONS
-        versions = [version for version in offered if version != world.driver_spec(governor)["version"]]
-        world.ask_for_version(governor, versions[int(fault.level * len(versions))])
+        world.ask_for_another(governor, fault.level)
 
 
 @kind("bad-driver", weight=3, lasts=(120.0, 300.0))
@@ -43,13 +40,10 @@ def bad_driver(world: World, fault: Fault) -> End | None:
     governor = world.governor(fault)
     if governor is None:
         return None
-    offered = BRANCHES if world.is_precompiled(governor) else VERSIONS
-    version = _random(world, fault).choice([each for each in offered if each != world.driver_spec(governor)["version"]])
-    broken = PodFault(FaultKind.DRIVER_CRASH, image=f"*{version}*")
-    world.be_impatient(deadlines={str(State.POD_RESTART_REQUIRED): "1m"}, retries=int(2 * fault.level),
-                       failureBudget={"nodes": 1})
+    world.be_impatient(
+        deadlines={str(State.POD_RESTART_REQUIRED): "1m"}, retries=int(2 * fault.level), failureBudget={"nodes": 1})
+    broken = PodFault(FaultKind.DRIVER_CRASH, image=f"*{world.ask_for_another(governor, _random(world, fault).random())}*")
     world.sandbox.faults.add(broken)
-    world.ask_for_version(governor, version)
     return lambda: world.sandbox.faults.clear(broken)
 
 
