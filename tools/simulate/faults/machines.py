@@ -183,34 +183,31 @@ def validator_never_ready(world: World, fault: Fault) -> End:
 
 @kind("driver-overdue", weight=3, lasts=(150.0, 300.0))
 def driver_overdue(world: World, fault: Fault) -> End | None:
-    """Ask for the upgrade of two nodes whose new driver does not get ready in the time that it is given."""
+    """Ask for another driver that does not get ready on some nodes in the time that it is given; one failure holds the others."""
     return _overdue(world, fault, FaultKind.DRIVER_NEVER_READY, State.POD_RESTART_REQUIRED)
 
 
 @kind("validator-overdue", weight=4, lasts=(150.0, 300.0))
 def validator_overdue(world: World, fault: Fault) -> End | None:
-    """Ask for the upgrade of two nodes that are not validated in the time that they are given."""
+    """Ask for another driver that is not validated on some nodes in the time that it is given; one failure holds the others."""
     return _overdue(world, fault, FaultKind.VALIDATOR_NEVER_READY, State.VALIDATION_REQUIRED)
 
 
 def _overdue(world: World, fault: Fault, kind_of_fault: FaultKind, step: State) -> End | None:
-    """Let two nodes fail, which is one too many, and ask for another driver then."""
+    governor = world.governor(fault)
+    if governor is None:
+        return None
     nodes, first = world.gpu_nodes(), int(fault.pick * len(world.gpu_nodes()))
-    broken = [PodFault(kind_of_fault, node=node) for node in (nodes[first:] + nodes[:first])[:2]]
-    world.be_impatient(deadlines={str(step): "1m"}, retries=int(2 * fault.level), retryBackoff="10s", failureBudget={"nodes": 1})
+    broken = [PodFault(kind_of_fault, node=node) for node in (nodes[first:] + nodes[:first])[:1 + int(5 * fault.level)]]
     for one in broken:
         world.sandbox.faults.add(one)
-        world.label(one.node, names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
-
-    def ask() -> None:
-        if governor := world.governor(fault):
-            world.ask_for_another(governor, fault.level)
+    world.be_impatient(deadlines={str(step): "1m"}, retries=int(2 * fault.level), failureBudget={"nodes": 0, "percent": 0})
+    world.ask_for_another(governor, fault.level)
 
     def end() -> None:
         for one in broken:
             world.sandbox.faults.clear(one)
 
-    world.later(0.8 * fault.seconds, ask)
     return end
 
 

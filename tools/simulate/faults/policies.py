@@ -41,7 +41,8 @@ def bad_driver(world: World, fault: Fault) -> End | None:
     if governor is None:
         return None
     world.be_impatient(
-        deadlines={str(State.POD_RESTART_REQUIRED): "1m"}, retries=int(2 * fault.level), failureBudget={"nodes": 1})
+        deadlines={str(State.POD_RESTART_REQUIRED): "1m"}, retries=int(2 * fault.level),
+        failureBudget={"nodes": 0, "percent": 0})
     broken = PodFault(FaultKind.DRIVER_CRASH, image=f"*{world.ask_for_another(governor, _random(world, fault).random())}*")
     world.sandbox.faults.add(broken)
     return lambda: world.sandbox.faults.clear(broken)
