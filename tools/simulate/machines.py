@@ -188,7 +188,9 @@ class Machines:
         """Tell whether anything is made for a policy or an NVIDIADriver: not for one that is refused or in a conflict."""
         drivers = self._world.sandbox.store.list("nvidiadrivers.nvidia.com")
         found = next((each for each in drivers if each["metadata"]["uid"] == uid), None)
-        return found is None or (_is_followed(found) and not _conflicting(found, drivers))
+        if found is None:
+            return True
+        return self._world.uses_crd() and _is_followed(found) and not _conflicting(found, drivers)
 
     def _chosen(self, node: Object) -> Object | None:
         """Return the NVIDIADriver that is for a node; None where there is none, no agreement, or something wrong with it."""
