@@ -43,7 +43,7 @@ UNMET_CELLS: tuple[tuple[str, str, str, str], ...] = (
 )
 """Modes, groups of faults and names (patterns) that cannot meet, and why."""
 
-SOME: Final = 300
+SOME: Final = 600
 """With fewer runs than this transitions and reasons are asked for in some mode, with more of them in each family of modes."""
 FEW: Final = 1000
 """With as many runs as this they are asked for in every mode and after every group of faults."""
