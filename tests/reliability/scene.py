@@ -34,8 +34,6 @@ from tests.journeys.stage import Object, Proceed, Stage
 from tests.reliability.picture import Picture, event_text, take
 from tests.reliability.setups import NODES, SETUPS, Limits
 
-SETTINGS = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
-            "spec": {"deadlines": {"pod-restart-required": "1m"}, "retryBackoff": "4m"}}
 WORKLOADS = (("late-1", "gpu-1"), ("late-2", "gpu-2"), ("shared-2", "gpu-2"),
              ("shared-3", "gpu-3"), ("free-3", "gpu-3"), ("spare-3", "gpu-3"))
 """What runs where: one pod, two, and three, so that the nodes' order is the same whichever pod is the youngest."""
@@ -64,7 +62,7 @@ class Scene(Stage):
         self.setup = SETUPS[mode]
         _, self.new, self.third = self.setup.versions
         upgrade = next(iter(self.setup.governors.values())).policy
-        super().__init__(len(NODES), upgrade=upgrade, objects=[SETTINGS, *self.setup.drivers()])
+        super().__init__(len(NODES), upgrade=upgrade, objects=[self.setup.settings, *self.setup.drivers()])
         self.hook: Hook = _nothing
         """Called before and after each write of the operator."""
         self.reads: Callable[[Request, Proceed], Answer | Stream] = lambda request, proceed: proceed()

@@ -46,6 +46,16 @@ class Setup(NamedTuple):
     other_kernel: tuple[str, ...] = ()
     """Which nodes run the second kernel where drivers are precompiled; none where they are compiled on the node."""
 
+    patience: str = "1m"
+    """How long a driver may take. It is longer where a node that is tried again after the pause does not wait for another one: no
+    disturbance may carry the next picture beyond its end."""
+
+    @property
+    def settings(self) -> Object:
+        """Return gpuward's own settings."""
+        return {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
+                "spec": {"deadlines": {"pod-restart-required": self.patience}, "retryBackoff": "4m"}}
+
     @property
     def resource(self) -> str:
         """Return the kind of what says which driver is wanted."""
@@ -93,6 +103,6 @@ ONE: Final = {POLICY: Limits(NODES, 2, 4)}
 SETUPS: Final[Mapping[str, Setup]] = {
     "clusterpolicy": Setup(ONE),
     "two-nvidiadrivers": Setup({"a": Limits(("gpu-1", "gpu-2", "gpu-3", "gpu-7"), 2, 2),
-                                "b": Limits(("gpu-4", "gpu-5", "gpu-6"), 1, 3)}, owned=True),
+                                "b": Limits(("gpu-4", "gpu-5", "gpu-6"), 1, 3)}, owned=True, patience="2m"),
     "precompiled-two-kernels": Setup(ONE, ("595", "600", "610"), other_kernel=("gpu-2", "gpu-5", "gpu-6")),
 }

@@ -24,8 +24,8 @@ UNDER_WAY = (
     *sorted(IN_PROGRESS - {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED}), *[State.CORDON_REQUIRED] * 2,
 )
 """States of a node under way; the first is drawn more often, as our own upgrades never rest in it."""
-LEFT_BY_NVIDIA = tuple(sorted({str(state) for state in (*UNDISTURBED, State.POD_RESTART_REQUIRED, State.FAILED)}))
-"""States in which people set nodes while there is no ClusterPolicy: most of them lead back into the queue."""
+LEFT_BY_NVIDIA = tuple(sorted({str(state) for state in (*UNDISTURBED, State.POD_RESTART_REQUIRED)}))
+"""States in which people set nodes while there is no ClusterPolicy: they lead back into the queue."""
 GARBAGE_RECORDS = ("{", "null", '{"state":"nonsense","since":"yesterday"}', "[]", '{"state":"upgrade-done"}', "ü" * 50,
                    '{"state":"cordon-required","since":"0001-01-01T00:00:00Z","cordon":"gpuward"}')
 
