@@ -56,16 +56,6 @@ class Setup(NamedTuple):
         return {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
                 "spec": {"deadlines": {"pod-restart-required": self.patience}, "retryBackoff": "4m"}}
 
-    @property
-    def resource(self) -> str:
-        """Return the kind of what says which driver is wanted."""
-        return NVIDIA_DRIVERS if self.owned else POLICIES
-
-    def spec_of(self, obj: Object) -> Object:
-        """Return the part of an object that is about the driver."""
-        found: Object = obj["spec"] if self.owned else obj["spec"]["driver"]
-        return found
-
     def first(self, obj: Object) -> None:
         """Let the ClusterPolicy ask for the driver at first."""
         driver = obj["spec"]["driver"]
