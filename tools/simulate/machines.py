@@ -66,10 +66,12 @@ class Machines:
 
     def _note(self, node: str, version: int) -> None:
         machine, loaded = self.machine(node), self._loaded.setdefault(node, [])
-        if machine is not None and (not loaded or loaded[-1][1] != machine.digest):  # of one that is gone nothing can be told
+        if machine is None:  # of one that is gone nothing can be told, until its node is not Ready for that
+            return
+        if not loaded or loaded[-1][1] != machine.digest:
             loaded.append((version, machine.digest))
         ready = any(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self._world.driver_pods(node))
-        serves = ready or (machine is not None and bool(machine.driver) and bool(users_of(machine)))
+        serves = ready or (bool(machine.driver) and bool(users_of(machine)))
         seen = self._serving.setdefault(node, [])
         if not seen or seen[-1][1] != serves:
             seen.append((version, serves))
