@@ -9,6 +9,7 @@ from gpuward import names
 from gpuward.model.policy import Drain, PodDeletion
 from gpuward.model.states import TRANSITIONS, State, parse_state
 from gpuward.sandbox.sim.machine import DRIVER_READY
+from gpuward.sandbox.sim.objects import is_ready
 from tools.simulate.admissions import parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
 from tools.simulate.history import History, Sight, admits
 from tools.simulate.known import kept_policies, known_policies, known_settings
@@ -150,6 +151,8 @@ def done_is_what_is_loaded(change: NodeChange, world: World) -> str | None:
         return None
     if change.before.memory() is None:
         return None  # NVIDIA's operator left it so, and its label is believed
+    if any(is_ready(pod) and not pod["metadata"].get("ownerReferences") for pod in world.driver_pods(change.node)):
+        return None  # `second-driver-pod` looks like a driver that is loaded, and loads none
     loaded = world.watch.machines.loaded_since(change.node, change.writer.known["pods"])
     if not loaded or loaded & world.watch.digests_known_to(change.writer):
         return None
