@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from gpuward import errors, names
@@ -80,8 +82,7 @@ async def release_pod(world: World, action: ReleasePod) -> None:
     cluster, ref = world.cluster, action.pod
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": ref.uid},
-        {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": action.owner_uid},
-        {"op": "remove", "path": "/metadata/ownerReferences/0"},
+        *_freed(action.owner_uid),
         {"op": "add", "path": "/metadata/labels/app", "value": names.LEFT_DRIVER_APP},
     ]
     try:
@@ -90,6 +91,14 @@ async def release_pod(world: World, action: ReleasePod) -> None:
         await settle_after(error, world, resources.PODS, cluster.pods, (ref.namespace, ref.name))
         raise
     cluster.pods.learn(answer.body)
+
+
+def _freed(owner: str) -> list[dict[str, Any]]:
+    """Return the operations that take away a pod's owner; without one, that it has none."""
+    if not owner:
+        return [{"op": "test", "path": "/metadata/ownerReferences", "value": None}]
+    return [{"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": owner},
+            {"op": "remove", "path": "/metadata/ownerReferences/0"}]
 
 
 async def last_look(world: World, node: str) -> None:

@@ -80,7 +80,7 @@ class DeletePod(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReleasePod(msgspec.Struct, frozen=True, tag=True):
-    """Take a driver pod from its DaemonSet, and make it one that no other DaemonSet adopts; it runs on."""
+    """Take a driver pod from its DaemonSet, if it has one (`owner_uid`), and make it one that none adopts; it runs on."""
 
     pod: Ref
     node: str

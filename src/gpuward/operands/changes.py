@@ -9,6 +9,7 @@ import msgspec
 from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.snapshot import Applied, Snapshot
 from gpuward.model.views import DaemonSetView, OwnedView, Ref
+from gpuward.operands.adoption import Adoption, adoption
 from gpuward.operands.objects import Json
 from gpuward.operands.state import ObjectRef, OperandState, OwnerKind, applied_hash, ref_of, with_applied_hash, with_owner
 
@@ -68,8 +69,13 @@ def changes(states: Iterable[Prepared], snapshot: Snapshot) -> tuple[Action, ...
     to_come = {obj.key for state in states for obj in state.objects if is_missing(obj.key, snapshot)}
     actions: list[Action] = []
     for state in states:
-        ready = [obj for obj in state.objects if to_come.isdisjoint(obj.needs)]
-        actions += (action for obj in ready if (action := _apply(obj, snapshot, state.state)) is not None)
+        for obj in state.objects:
+            taken = adoption(obj.body, snapshot) if obj.key[0] == "DaemonSet" and obj.key in to_come else Adoption()
+            actions += taken.actions
+            if taken.pods or not to_come.isdisjoint(obj.needs):
+                continue
+            if (action := _apply(obj, snapshot, state.state)) is not None:
+                actions.append(action)
         for ref in state.absent:
             have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))
             if have is not None and have.owner_uid and not have.deleting:

@@ -171,10 +171,11 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
         known = DRIVERS not in snapshot.unlisted
         return [action for ds in left_daemon_sets(owned) if known for action in removal(ds, owned, snapshot, why)]
     why = "the policy makes other driver DaemonSets now"
-    stale = [ds for state in states if state.name == "state-driver" for ds in stale_driver_daemon_sets(state, owned)]
+    stale = [ds for state in states if state.name == DRIVER_STATE for ds in stale_driver_daemon_sets(state, owned)]
+    coming = [obj for state in states if state.name == DRIVER_STATE for obj in state.objects if obj["kind"] == "DaemonSet"]
     return [
         action for ds in stale
-        for action in (removal(ds, owned, snapshot, why) if ds.desired or ds.misscheduled
+        for action in (removal(ds, owned, snapshot, why, coming) if ds.desired or ds.misscheduled
                        else [DeleteObject("DaemonSet", ds.ref, why=why)])
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -14,6 +14,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands import images
 from gpuward.operands.facts import Context, NodeKernel
+from gpuward.operands.objects import Json
 from gpuward.operands.state import OperandState
 
 _ARCHITECTURE = re.compile(r"(x86_64|aarch64)(_64k)?")
@@ -125,14 +126,17 @@ def stale_driver_daemon_sets(state: OperandState, existing: Iterable[DaemonSetVi
     return tuple(stale)
 
 
-def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapshot, why: str) -> list[Action]:
-    """Return how a driver DaemonSet goes whose pods run on.
+def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapshot, why: str,
+            coming: Iterable[Json] = ()) -> list[Action]:
+    """Return how a driver DaemonSet goes whose pods run on; `coming` are those that are wanted, made already or not.
 
     Those of NVIDIA's operator for several kernels select each other's pods: an orphan of one is adopted by another, whose
     controller deletes it where it is for another kernel. Where one of that kind stays a moment longer, pods are made such that
     none takes them before their DaemonSet goes; it then has none but those that wait for a node, which go with it.
     """
-    others = [each for each in owned if each.uid != ds.uid and not each.deleting]
+    others = [(each.selector, each.node_selector) for each in owned if each.uid != ds.uid and not each.deleting]
+    others += [(body["spec"]["selector"]["matchLabels"], body["spec"]["template"]["spec"].get("nodeSelector", {}))
+               for body in coming if body["metadata"]["name"] != ds.name]
     pods = [pod for name in snapshot.nodes for pod in snapshot.pods.get(name, ())
             if pod.owner is not None and pod.owner.uid == ds.uid and not pod.deleting]
     everywhere = (pod for found in snapshot.pods.values() for pod in found)
@@ -144,8 +148,10 @@ def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapsho
     return [DeleteObject("DaemonSet", ds.ref, orphan=True, why=why)]
 
 
-def _is_taken(orphan: PodView, others: Iterable[DaemonSetView], snapshot: Snapshot) -> bool:
+def _is_taken(
+    orphan: PodView, others: Iterable[tuple[Mapping[str, str], Mapping[str, str]]], snapshot: Snapshot
+) -> bool:
     """Tell whether a pod would be adopted by a DaemonSet that does not want it on its node."""
     labels = snapshot.nodes[orphan.node].labels
-    return any(each.selector and each.selector.items() <= orphan.labels.items()
-               and not each.node_selector.items() <= labels.items() for each in others)
+    return any(selector and selector.items() <= orphan.labels.items() and not nodes.items() <= labels.items()
+               for selector, nodes in others)

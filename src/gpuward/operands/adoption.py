@@ -1,0 +1,62 @@
+"""Driver pods that run on without a DaemonSet, and a DaemonSet that would adopt them once it is made.
+
+Kubernetes gives an orphan to whichever DaemonSet selects its labels, and deletes it at once where that does not select its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.actions import Action, ReleasePod
+from gpuward.model.placement import is_driver_pod
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PodView
+
+
+class Adoption(msgspec.Struct, frozen=True):
+    """Hold what keeps a DaemonSet from being made: driver pods that it would delete, and what is done about them."""
+
+    pods: tuple[PodView, ...] = ()
+    actions: tuple[Action, ...] = ()
+
+
+def adoption(body: Mapping[str, Any], snapshot: Snapshot) -> Adoption:
+    """Return the driver pods that a DaemonSet would delete if it were made now.
+
+    It is made once their nodes have the labels that it selects by. A pod whose node will not have them is made one that nobody
+    adopts; it runs on until its node is upgraded.
+    """
+    spec: Mapping[str, Any] = body.get("spec", {})
+    labels: Mapping[str, str] = spec.get("selector", {}).get("matchLabels", {})
+    selector: Mapping[str, str] = spec.get("template", {}).get("spec", {}).get("nodeSelector", {})
+    if not labels or selector.keys().isdisjoint(names.PLACED_BY):
+        return Adoption()
+    living = {ds.uid for ds in snapshot.daemonsets if not ds.deleting}
+    lost = [
+        (pod, node) for pod in _orphans(snapshot, living) if labels.items() <= pod.labels.items()
+        and (node := snapshot.nodes.get(pod.node)) is not None and not selector.items() <= node.labels.items()
+    ]
+    released = tuple(
+        ReleasePod(pod.ref, pod.node, "", why=f"DaemonSet {body['metadata']['name']} would take it, and is not for its node")
+        for pod, node in lost if pod.orphan and not _is_to_be_selected(node, selector, snapshot)
+    )
+    return Adoption(tuple(pod for pod, _ in lost), released)
+
+
+def _orphans(snapshot: Snapshot, living: set[str]) -> Iterable[PodView]:
+    for pods in snapshot.pods.values():
+        for pod in pods:
+            left = pod.orphan or (pod.owner is not None and pod.owner.uid not in living)
+            if left and not (pod.deleting or pod.finished) and is_driver_pod(pod, snapshot.namespace):
+                yield pod
+
+
+def _is_to_be_selected(node: NodeView, selector: Mapping[str, str], snapshot: Snapshot) -> bool:
+    """Tell whether a node only lacks labels that it is about to get."""
+    if node.uid in snapshot.refused_writes or not node.gpu_present:
+        return False
+    return all(node.labels.get(key, value) == value for key, value in selector.items() if key in names.PLACED_BY)

@@ -1,0 +1,73 @@
+"""Switches of where drivers come from that are taken back: pods that ran on without their DaemonSet get it back, or run on."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward import names
+from tests.journeys.stage import OLD, Stage, on_stage
+from tests.journeys.test_moves import (
+    OTHER_KERNEL,
+    at_rest,
+    headline,
+    refuse_patches_of,
+    uids,
+    with_one_owner,
+    with_precompiled,
+)
+from tests.journeys.test_nvidiadriver import driver_pods
+
+
+@pytest.mark.parametrize("away", [5, 60])
+def test_drivers_that_are_taken_back_while_upgrades_are_off_are_given_back_untouched(away: float) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        watcher, before = await with_one_owner(stage), uids(stage)
+        await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+        await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+        await stage.rest(away)
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await stage.rest(300)
+        assert (watcher.torn, uids(stage)) == ([], before)
+        assert all(pod["metadata"].get("ownerReferences") for pod in driver_pods(stage))
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_that_may_not_be_labelled_keeps_its_driver_when_drivers_are_given_back(stage: Stage) -> None:
+    watcher, before = await with_one_owner(stage, {"maxUnavailable": 0}), uids(stage)
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 0)
+    await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+    await stage.rest(60)
+    refuse_patches_of(stage, "gpu-3")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(300)
+    assert (watcher.torn, uids(stage)) == ([], before)
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+@pytest.mark.parametrize(("field", "instead"), [("usePrecompiled", False), ("useNvidiaDriverCRD", True)])
+def test_a_precompiled_driver_whose_nodes_kernel_was_edited_meanwhile_runs_on(field: str, instead: bool, automatic: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        watcher = await with_precompiled(stage)
+        await stage.patch_policy("driver/upgradePolicy/autoUpgrade", automatic)
+        await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 0)
+        if field == "usePrecompiled":
+            await stage.patch_policy("driver/version", OLD)
+        await stage.patch_policy(f"driver/{field}", instead)
+        await stage.rest(10)
+        await stage.label("gpu-2", names.NFD_KERNEL, OTHER_KERNEL)
+        await stage.rest(20)
+        await stage.patch_policy("driver/version", "580")
+        await stage.patch_policy(f"driver/{field}", not instead)
+        await stage.rest(300)
+        assert watcher.torn == []
+        await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+        await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "100%")
+        await stage.until(lambda: headline(stage)[:2] == ("True", "UpToDate"), within=3600)
+        await at_rest(stage, watcher)
+        assert stage.labels("gpu-2").get(names.DRIVER_KERNEL) == OTHER_KERNEL
+
+    scenario()
