@@ -16,10 +16,8 @@ from gpuward.upgrade.leaving import Leaving
 
 RESTARTS_TOLERATED = 10
 """NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
-
 _ON_ITS_WAY = frozenset({"", "PodInitializing", "ContainerCreating", "Unschedulable"})
 """What a container that waits says while nothing is wrong."""
-
 _DIGITS = 15
 """More than any time in seconds has, and fewer than a float loses."""
 
@@ -37,6 +35,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
     """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""
     target_digest: str = ""
     """The driver configuration digest of that revision."""
+    target_since: float = 0.0
+    """When that revision was made."""
     moving: Placement | None = None
     """Where the node's driver is to come from, if from another DaemonSet than the one that its driver pod is of; then that is the
     target, in words."""

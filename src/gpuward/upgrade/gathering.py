@@ -126,6 +126,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         driver_pods=sum(not pod.deleting for pod in drivers),
         target=target.hash,
         target_digest=target.digest,
+        target_since=target.created,
         same=target.same,
         moving=moving,
         wanted=wanted,

@@ -125,3 +125,12 @@ def test_the_trouble_of_another_daemonsets_driver_holds_nobody() -> None:
     moved = msgspec.structs.replace(other, labels={**other.labels, names.REVISION_HASH: "570"})
     pods_there = {**both.pods, "n0": (moved,)}
     assert held(msgspec.structs.replace(both, revisions=(*both.revisions[:-1], renamed), pods=pods_there)) is None
+
+
+def test_a_rollout_that_was_resumed_for_one_driver_holds_for_the_next_one_on_nodes_that_were_under_way_already() -> None:
+    """The node began under the driver before, which somebody let go on; its trouble with the newer one is news."""
+    snapshot = fleet(trying(waiting="CrashLoopBackOff", restarts=2))
+    resumed = msgspec.structs.replace(MANY, rollout=RolloutSettings(resumed_at=NOW - 60))
+    assert held(snapshot, resumed) is None
+    newer = tuple(msgspec.structs.replace(each, created=NOW - 40) if each.hash == "560" else each for each in snapshot.revisions)
+    assert held(msgspec.structs.replace(snapshot, revisions=newer), resumed) is not None

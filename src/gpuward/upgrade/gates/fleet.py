@@ -163,11 +163,12 @@ def _trouble(node: NodeFacts) -> Trouble | None:
     """Return what is wrong with the driver that the node got, or should have got when it failed."""
     failure, driver = node.record.failure, node.driver
     if failure is not None and failure.state not in UNDISTURBED and not node.retargeted:
-        return Trouble(node.target, node.node.name, failure.begun or failure.first or failure.at, failure.cause)
+        begun = failure.begun or failure.first or failure.at
+        return Trouble(node.target, node.node.name, max(begun, node.target_since), failure.cause)
     if driver is None or not node.in_step or not node.trouble:
         return None
     since = node.record.started if node.state in IN_PROGRESS else driver.created
-    return Trouble(node.target, node.node.name, since, node.trouble)
+    return Trouble(node.target, node.node.name, max(since, node.target_since), node.trouble)
 
 
 def _failed(node: NodeFacts, forgiven: float) -> bool:
