@@ -621,3 +621,19 @@ async def test_an_orphan_on_a_node_that_is_to_move_to_another_owner_is_adopted_a
     await stage.until(lambda: stage.driver("gpu-1") == NEW, within=1800)
     await at_rest(stage, watcher)
     assert owners(stage) == {"gpu-1": "b", "gpu-2": "default"}
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_driver_pod_that_does_not_start_is_replaced_by_the_nvidia_drivers_one_like_any_other(stage: Stage) -> None:
+    """Somebody deleted it by hand, its image cannot be pulled any more, and then drivers are left to an NVIDIADriver."""
+    await stage.installed()
+    watcher = await with_workloads(stage)
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*driver:{OLD}*"))
+    pod = driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
+    await stage.user.delete(resources.PODS, pod, names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverFailing")
+    watcher.torn.clear()
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True, version=NEW))
+    await stage.until(lambda: stage.drivers() == [NEW], within=3600)
+    await at_rest(stage, watcher)

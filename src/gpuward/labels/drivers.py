@@ -48,7 +48,7 @@ class DriverLabels:
         return found is not None and found.auto_upgrade
 
     def _is_orphan(self, pod: PodView) -> bool:
-        return pod.orphan and pod.phase == "Running" and not pod.deleting and is_driver_pod(pod, self._namespace)
+        return pod.orphan and not (pod.deleting or pod.finished) and is_driver_pod(pod, self._namespace)
 
     def _is_left(self, pod: PodView, labels: Mapping[str, str]) -> bool:
         """Tell whether a pod holds a driver that no DaemonSet owns, or will take over.
