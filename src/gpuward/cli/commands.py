@@ -120,7 +120,7 @@ def explain(node: str, kubeconfig: str | None, context: str | None, namespace: s
 @click.option("--driver", default="", metavar="NAME",
               help="Resume the rollout of this NVIDIADriver alone; without it all rollouts are resumed.")
 def resume(kubeconfig: str | None, context: str | None, driver: str) -> None:
-    """Let a rollout go on that too many failures have paused: those up to now no longer count.
+    """Let a rollout go on that too many failures, or the trouble of a new driver, have paused: those up to now no longer count.
 
     The nodes that failed stay as they are. Label one upgrade-required to have it tried again.
     """

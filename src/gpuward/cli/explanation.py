@@ -78,6 +78,8 @@ def _policy(active: ActivePolicy, upgrades: UpgradePolicy) -> str:
         return active.upgrades.absent
     if active.problems:
         return f"ClusterPolicy {active.view.name} cannot be followed: {active.problems[0]}"
+    if upgrades.unowned:
+        return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and none of them is for this node"
     name = f"NVIDIADriver {upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"
     return name + ("" if upgrades.auto_upgrade else ": automatic upgrades are off")
 

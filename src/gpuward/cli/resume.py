@@ -107,7 +107,7 @@ def failed_at(node: NodeView) -> float:
 def forgiven(nodes: tuple[str, ...]) -> str:
     """Say in a few words how many failures no longer count."""
     if not nodes:
-        return "no node has failed since it was resumed last"
+        return "no node has failed since it was resumed last; a new driver's trouble up to now holds no node any more"
     more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
     count = "1 failed node no longer counts" if len(nodes) == 1 else f"{len(nodes)} failed nodes no longer count"
     return f"{count} against the failure budget ({', '.join(nodes[:SHOWN])}{more})"
