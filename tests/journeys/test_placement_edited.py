@@ -18,7 +18,7 @@ NODE = "gpu-2"
 class Truth:
     """Note each plan that calls the node up to date, or gives no reason, while none of its driver pods stays there.
 
-    A node without an owner is in no plan: it gets one back before anything else is said of it.
+    Of a node without an owner, or with one that is not there, nothing is said: it gets its own back before anything else.
     """
 
     def __init__(self, stage: Stage, key: str, value: str) -> None:
@@ -34,7 +34,8 @@ class Truth:
         if any(not pod["metadata"].get("deletionTimestamp") for pod in pods) and status is not None and status.hold is None:
             return
         key, value = self._label
-        if status is None and key == names.DRIVER_OWNER and self._stage.labels(NODE).get(key) != value:
+        nobodys = key == names.DRIVER_OWNER and seen.snapshot.nodes[NODE].labels.get(key) != value
+        if nobodys and (status is None or (status.hold is None and not status.up_to_date)):
             return
         if status is None or status.hold is None or status.up_to_date:
             self.lies.append(f"{status} with {len(pods)} driver pods")
