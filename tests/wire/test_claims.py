@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuward.model.views import ClaimView, PodView
+from gpuward.model.claims import ClaimView
+from gpuward.model.views import PodView
 from gpuward.wire.claims import claim_view, with_claims
 
 

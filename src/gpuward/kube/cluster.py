@@ -27,9 +27,10 @@ from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
 from gpuward.kube.watcher import Sleepers, Watcher, only_counts
 from gpuward.model.budgets import BudgetView
+from gpuward.model.claims import ClaimView
 from gpuward.model.selectors import PodSelection
 from gpuward.model.snapshot import Applied, References, Snapshot
-from gpuward.model.views import ClaimView, DaemonSetView, NodeView, PodView, PolicyView, Ref, RevisionView
+from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, Ref, RevisionView
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.claims import claim_view, with_claims
 from gpuward.wire.daemonsets import daemonset_view, revision_view

@@ -215,16 +215,6 @@ class RevisionView(msgspec.Struct, frozen=True):
     created: float = 0.0
 
 
-class ClaimView(msgspec.Struct, frozen=True):
-    """See of a ResourceClaim whether GPUs of NVIDIA's are allocated to it, other than to look at them with admin access."""
-
-    namespace: str
-    name: str
-    uid: str = ""
-    version: str = ""
-    gpu: bool = False
-
-
 class OwnedView(msgspec.Struct, frozen=True):
     """See of any object that the operator makes that it is there, and which version of it."""
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from gpuward import names
-from gpuward.model.views import ClaimView, PodView
+from gpuward.model.claims import ClaimView
+from gpuward.model.views import PodView
 from gpuward.wire.meta import WireMeta
 
 
