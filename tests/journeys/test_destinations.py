@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.sim.faults import Fault, FaultKind
 from gpuward.upgrade.explain import sentence
-from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_moves import with_one_owner
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, most_at_once, nvidia_driver, owners, set_driver
 
 ALL_AT_ONCE = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
+NO_FAILURES = {"failureBudget": {"nodes": 0, "percent": 0}, "retries": 0, "deadlines": {"pod-restart-required": "5m"}}
 TEN_AT_ONCE = {"maxParallelUpgrades": 0, "maxUnavailable": 10}
 
 
@@ -91,3 +97,28 @@ async def test_nodes_that_come_and_nodes_that_are_there_share_one_limit(stage: S
     await stage.upgraded()
     assert set(owners(stage).values()) == {"b"}
     assert most_at_once(stage, *stage.states()) == 2
+
+
+@pytest.mark.parametrize(("settings", "reason"), [({}, "NewDriverFails"), (NO_FAILURES, "FailureBudget")])
+def test_no_node_comes_to_where_the_rollout_of_a_bad_driver_is_held(settings: dict[str, Any], reason: str) -> None:
+    @on_stage(gpu_nodes=5)
+    async def scenario(stage: Stage) -> None:
+        if settings:
+            await stage.user.create(resources.ROLLOUT_POLICIES, {
+                "apiVersion": f"{names.GPUWARD_GROUP}/{names.ROLLOUT_POLICY_VERSION}", "kind": "RolloutPolicy",
+                "metadata": {"name": "default"}, "spec": settings})
+        await label_pools(stage, a="gpu-1", b="gpu-4 gpu-5")
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver("default", ALL_AT_ONCE, default=True), nvidia_driver("a", ALL_AT_ONCE),
+                   nvidia_driver("b", {"maxParallelUpgrades": 1, "maxUnavailable": "75%"}))
+        await stage.installed()
+        stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+        await set_driver(stage, "b", {"version": NEW})
+        await stage.until(lambda: "upgrade-failed" in stage.states().values(), within=7200)
+        await label_pools(stage, b="gpu-1 gpu-2 gpu-3")
+        await stage.rest(3600)
+        (lost,) = (node for node in stage.states() if stage.driver(node) != OLD)
+        assert lost in ("gpu-4", "gpu-5")
+        assert {stage.hold(node) for node in stage.states() if node != lost} == {reason}
+
+    scenario()

@@ -12,12 +12,14 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gates.fleet import Fleet, Standing
+from gpuward.upgrade.gates.failure_budget import failure_budget
+from gpuward.upgrade.gates.fleet import Fleet, Standing, Trouble
 from gpuward.upgrade.gates.max_parallel import max_parallel
 from gpuward.upgrade.gates.max_unavailable import max_unavailable
+from gpuward.upgrade.gates.new_driver_fails import new_driver_fails
 from gpuward.upgrade.scope import concerns
 
-_LIMITS = (max_unavailable, max_parallel)
+_GATES = (failure_budget, new_driver_fails, max_unavailable, max_parallel)
 
 
 class Fleets:
@@ -31,8 +33,10 @@ class Fleets:
         return self._found[policy.driver][1]
 
     def held_there(self, node: NodeFacts, policy: UpgradePolicy) -> Hold | None:
-        """Return what the limits of the policy say that a node of another policy is moved to; those that come count there as
-        if they were there. One that is out of service already takes nothing away there either.
+        """Return what holds a node of another policy back where it is moved to: those that come count as if they were there.
+
+        One that is out of service already takes nothing away there either. A new driver that is in trouble there is tried on none
+        that would come.
         """
         there = self._destination(node, policy)
         if there is None:
@@ -43,9 +47,10 @@ class Fleets:
             fleet,
             total=fleet.total + len(fleet.coming | name),
             unavailable=fleet.unavailable | (self.of(policy).unavailable & name),
+            troubles=_troubles(node, fleet, limits),
             whose=f" of NVIDIADriver {limits.driver}",
         )
-        return next((held for limit in _LIMITS if (held := limit(node, grown, limits)) is not None), None)
+        return next((held for gate in _GATES if (held := gate(node, grown, limits)) is not None), None)
 
     def admit(self, node: NodeFacts, policy: UpgradePolicy) -> None:
         """Count one more node of a policy as under way, and where it goes."""
@@ -64,6 +69,13 @@ class Fleets:
     def _destination(self, node: NodeFacts, policy: UpgradePolicy) -> tuple[UpgradePolicy, Fleet] | None:
         owner = node.moving.owner if node.moving is not None else ""
         return self._found.get(owner) if owner and owner != policy.driver else None
+
+
+def _troubles(node: NodeFacts, there: Fleet, policy: UpgradePolicy) -> dict[str, Trouble]:
+    """Return what a driver is in trouble with at the destination of a node, which does not know yet which it will get there."""
+    since_resumed = [trouble for trouble in there.troubles.values() if trouble.since > policy.rollout.resumed_at]
+    latest = max(since_resumed, key=lambda trouble: (trouble.since, trouble.node), default=None)
+    return {} if latest is None else {node.target: latest}
 
 
 def arriving(snapshot: Snapshot, policy: UpgradePolicy, granted: Set[str]) -> Iterator[Standing]:
