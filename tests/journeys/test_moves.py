@@ -585,6 +585,9 @@ async def test_drivers_run_on_while_the_cluster_policy_that_takes_them_back_cann
     assert (stage.drivers(), stage.cordons(), watcher.torn) == ([OLD], [], [])
     assert "not-there" in stage.condition()["message"]
     assert of_nvidia_drivers(stage) != []
+    state, _, message = condition(stage, "default")
+    assert state == "disabled"
+    assert "its drivers run on 3 nodes until the ClusterPolicy's are made, and are removed if it is deleted before" in message
 
 
 async def orphan_drivers(stage: Stage) -> None:

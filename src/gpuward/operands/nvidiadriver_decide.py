@@ -74,7 +74,7 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
     if not policies.active or (policy.view is not None and policy.valid is None):
         return Driving()
     if not policies.in_force:
-        disabled = Driving(verdicts={each.view.name: verdicts.DISABLED for each in policies.active})
+        disabled = Driving(verdicts={each.view.name: verdicts.disabled(_running(each, snapshot)) for each in policies.active})
         return _told(disabled, policies, now, memory)
     if policy.valid is not None and awaits_labels(snapshot):
         return Driving()
@@ -93,6 +93,12 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
     if policy.view is None:
         found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name] in _FINE}
     return _told(Driving(_changes(policies, rendered, snapshot, nodes), None, found, waiting), policies, now, memory)
+
+
+def _running(each: ActiveDriver, snapshot: Snapshot) -> int:
+    """Return how many driver pods an NVIDIADriver still has, followed or not."""
+    own = (ds for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.uid == each.view.uid and not ds.deleting)
+    return sum(ds.available for ds in own)
 
 
 def _told(driving: Driving, policies: PoliciesInForce, now: float, memory: DriverMemory) -> Driving:

@@ -18,6 +18,15 @@ READY: Final = Verdict("ready", "Reconciled", "All resources have been successfu
 WAITING: Final = Verdict(NOT_READY, "DriverNotReady", "Waiting for driver pod to be ready", ready=False)
 
 
+def disabled(pods: int) -> Verdict:
+    """Return the verdict on an NVIDIADriver that is not followed; its DaemonSets may still have driver pods."""
+    if not pods:
+        return DISABLED
+    nodes = "1 node" if pods == 1 else f"{pods} nodes"
+    left = f"; its drivers run on {nodes} until the ClusterPolicy's are made, and are removed if it is deleted before"
+    return msgspec.structs.replace(DISABLED, message=DISABLED.message + left)
+
+
 def refused(problems: Sequence[PolicyError], *, misplaced: bool) -> Verdict:
     """Return the verdict on an NVIDIADriver that cannot be followed; `misplaced` if it is about how it chooses its nodes."""
     reason = "ConflictingNodeSelector" if misplaced else "ReconcileFailed"
