@@ -15,7 +15,7 @@ from gpuward.kube.client import Client
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder, Said, event_object
 from gpuward.kube.transport import Response
 from gpuward.sandbox.timeloop import EPOCH, run_virtual
-from tests.kube.scripted import Asked, ScriptedTransport, ok, refused
+from tests.kube.scripted import Answerer, Asked, ScriptedTransport, ok, refused
 
 NODE = About("v1", "Node", "gpu-1", "uid-1")
 POD = About("v1", "Pod", "driver-x", "uid-2", "gpu-operator")
@@ -25,7 +25,7 @@ REASON = "GPUDriverUpgrade"
 class Scene:
     """Run a recorder against a scripted server."""
 
-    def __init__(self, answer: Callable[[Asked], Response] | None = None, limit: int = 20_000) -> None:
+    def __init__(self, answer: Answerer | None = None, limit: int = 20_000) -> None:
         self.transport = ScriptedTransport(answer or (lambda asked: ok(asked.body, 201)))
         self.reported: list[str] = []
         self.recorder = EventRecorder(
@@ -199,6 +199,26 @@ async def test_what_goes_wrong_is_reported_once_for_each_kind_of_trouble_and_so_
         await scene.recorder.flush()
         assert scene.reported == ["not you", "who?", "works"]
         assert scene.recorder.dropped == 3
+
+
+@virtual
+async def test_writes_that_are_under_way_while_a_right_goes_or_comes_are_no_news() -> None:
+    """Eight lanes write side by side: the server's answers of before and after the change arrive in any order."""
+    allowed = True
+
+    async def answer(asked: Asked) -> Response:
+        verdict = allowed
+        await asyncio.sleep(int(asked.body["metadata"]["name"].split(".")[0].removeprefix("gpu-")))
+        return ok({}, 201) if verdict else refused(403, message="not you")
+
+    async with Scene(answer) as scene:
+        for message in ("one", "two"):
+            scene.say(message, About("v1", "Node", "gpu-3", "uid"))
+            await asyncio.sleep(0.5)
+            allowed = not allowed
+            scene.say(message, About("v1", "Node", "gpu-1", "uid"))
+            await scene.recorder.flush()
+        assert scene.reported == ["not you", "works"]
 
 
 @virtual

@@ -90,6 +90,7 @@ class EventRecorder:
         self.failure: errors.GpuwardError | None = None
         """Why events cannot be written now, or None."""
         self._report = report
+        self._changes = 0
         self._client = client
         self._now = now
         self._random = random
@@ -142,32 +143,35 @@ class EventRecorder:
     async def _write_patiently(self, said: Said) -> None:
         backoff = Backoff(self._random)
         for attempt in range(1, _ATTEMPTS + 1):
+            changes = self._changes
             try:
                 await self._write(said)
             except (errors.Unreachable, errors.ServerError, errors.TooManyRequests) as error:
                 if attempt == _ATTEMPTS:
-                    self._drop(error)
+                    self._drop(error, changes)
                     return
                 await asyncio.sleep(backoff.next(error))
             except errors.GpuwardError as error:
-                self._drop(error)
+                self._drop(error, changes)
                 return
             else:
-                self._works()
+                self._change(None, changes)
                 return
 
-    def _drop(self, error: errors.GpuwardError) -> None:
+    def _drop(self, error: errors.GpuwardError, changes: int) -> None:
         self.dropped += 1
-        known = type(self.failure) is type(error)
-        self.failure = error
-        if not known and self._report is not None:
-            self._report(error)
+        self._change(error, changes)
 
-    def _works(self) -> None:
-        if self.failure is not None:
-            self.failure = None
+    def _change(self, failure: errors.GpuwardError | None, changes: int) -> None:
+        """Note how a write ended; one that was under way at the last change says nothing about what came after it."""
+        if changes != self._changes:
+            return
+        known = type(self.failure) is type(failure)
+        self.failure = failure
+        if not known:
+            self._changes += 1
             if self._report is not None:
-                self._report(None)
+                self._report(failure)
 
     async def _write(self, said: Said) -> None:
         known = None if said.alone else self._written.get(said.key)
