@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.model.states import State
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_moves import (
     OTHER_KERNEL,
@@ -69,5 +70,26 @@ def test_a_precompiled_driver_whose_nodes_kernel_was_edited_meanwhile_runs_on(fi
         await stage.until(lambda: headline(stage)[:2] == ("True", "UpToDate"), within=3600)
         await at_rest(stage, watcher)
         assert stage.labels("gpu-2").get(names.DRIVER_KERNEL) == OTHER_KERNEL
+
+    scenario()
+
+
+@pytest.mark.parametrize("upgrade", [{"maxUnavailable": 0}, {"maxUnavailable": 1}])
+def test_drivers_that_are_taken_back_before_a_node_began_disturb_nobody(upgrade: dict[str, int]) -> None:
+    """The label that put the nodes into the queue was no person's: it asks for nothing once the pods have their DaemonSet."""
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        watcher, before = await with_one_owner(stage, upgrade), uids(stage)
+        workloads = {pod["metadata"]["uid"] for pod in stage.workload_pods()}
+        await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 0)
+        await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+        await stage.rest(120)
+        assert set(stage.states().values()) == {State.UPGRADE_REQUIRED}
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await stage.until(lambda: stage.all_are(State.DONE), within=120)
+        await stage.rest(1800)
+        assert (watcher.torn, uids(stage), stage.cordons()) == ([], before, [])
+        assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == workloads
+        assert headline(stage)[:2] == ("True", "UpToDate")
 
     scenario()

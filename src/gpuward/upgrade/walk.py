@@ -69,7 +69,7 @@ def _begun(node: NodeFacts, now: float) -> Path:
         started=now,
         pods=node.pods_there,
         target=node.target or node.record.target,
-        forced=node.by_hand,
+        forced=node.by_hand and not _is_left_behind(node),
         failure=None,
         cordon=owner,
         paused=0.0,
@@ -85,6 +85,11 @@ def remember(node: NodeFacts) -> Path:
     if node.unschedulable or node.record.cordon is not CordonOwner.GPUWARD:
         return Path(node)
     return Path(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None)), adopted=True)
+
+
+def _is_left_behind(node: NodeFacts) -> bool:
+    """Tell whether a node waits since its driver pod lost its DaemonSet: if it gets that back, there is nothing to do."""
+    return node.state is State.UPGRADE_REQUIRED and node.driver is not None and node.driver.orphan
 
 
 def _is_mere_restart(node: NodeFacts) -> bool:
