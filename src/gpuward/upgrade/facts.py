@@ -93,9 +93,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     @property
     def serves(self) -> bool:
-        """Tell whether a driver is loaded: pods that use GPUs run on one, though the driver pod may be another and not ready."""
-        users = (*self.leaving.pods, *(blocked.pod for blocked in self.leaving.blocked))
-        return self.loaded or any(pod.ready and not pod.was_left_by(self.node) for pod in users)
+        """Tell whether a driver is loaded: pods that were given GPUs run on one; those that only hold devices run without too."""
+        return self.loaded or any(pod.uses_gpu for pod in self.leaving.running(self.node))
 
     @property
     def up_to_date(self) -> bool:

@@ -15,7 +15,7 @@ from gpuward import names
 from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.selectors import matches
-from gpuward.model.views import PodView
+from gpuward.model.views import NodeView, PodView
 
 OWN_PODS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator", names.DRIVER_APP})
 """Pods that come and go with the driver: the workloads that the validator starts itself, and the driver pod, orphaned or not."""
@@ -42,6 +42,11 @@ class Leaving(msgspec.Struct, frozen=True):
     def empty(self) -> bool:
         """Tell whether nothing has to leave."""
         return not self.pods and not self.blocked
+
+    def running(self, node: NodeView) -> tuple[PodView, ...]:
+        """Return those that run on the machine that is their node's now."""
+        there = (*self.pods, *(blocked.pod for blocked in self.blocked))
+        return tuple(pod for pod in there if pod.ready and not pod.was_left_by(node))
 
 
 def pods_to_leave(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str, *, variable: bool = True) -> Leaving:

@@ -11,6 +11,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.gates import GATES, Fleet
+from gpuward.upgrade.gates.max_unavailable import max_unavailable
 from tests import build
 from tests.build import driver_pod, gpu_pod, node, policy
 from tests.upgrade.one import facts
@@ -123,6 +124,15 @@ def test_max_unavailable_counts_nodes_once_and_lets_pass_what_is_out_already(
     fleet = Fleet(10, frozenset(), frozenset(out))
     holds = [hold for gate in GATES if (hold := gate(facts(QUEUED, driver_pod()), fleet, rules))]
     assert [hold.reason for hold in holds] == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize("out", [[], ["x"], ["n0"], ["n0", "x"]])
+def test_a_node_that_may_be_in_service_though_it_counts_as_out_is_held_by_the_others(out: list[str]) -> None:
+    """A pod that mounts the device files runs whether a driver is loaded or not: of the two the worse is taken each time."""
+    node = facts(QUEUED, driver_pod(ready=False), build.pod(holds="hostPath /dev/nvidia0"))
+    assert not node.serves
+    held = max_unavailable(node, Fleet(10, frozenset(), frozenset(out)), policy(parallel=0, unavailable=1))
+    assert (held is not None) is ("x" in out)
 
 
 def test_limits_name_the_first_three_nodes_that_use_them_up() -> None:

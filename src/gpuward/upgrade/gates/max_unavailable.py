@@ -8,10 +8,19 @@ from gpuward.upgrade.gates.fleet import Candidate, Fleet, some_of
 
 
 def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node while taking it out of service would leave too few; one that is out already takes nothing more away."""
+    """Hold a node while taking it out of service would leave too few; one that is out already takes nothing more away.
+
+    One that may be in service though it counts as out is held by the others alone.
+    """
     limit = policy.max_unavailable.of(fleet.total)
-    if node.node.name in fleet.unavailable or len(fleet.unavailable) < limit:
+    name = node.node.name
+    is_out = name in fleet.unavailable
+    if len(fleet.unavailable - {name}) < limit or (is_out and not _may_serve(node)):
         return None
     args = {"used": len(fleet.unavailable), "limit": limit, "nodes": some_of(fleet.unavailable),
             "whose": fleet.whose}
     return Hold(Reason.UNAVAILABLE_LIMIT, args, node.record.since)
+
+
+def _may_serve(node: Candidate) -> bool:
+    return node.node.ready is True and not node.unschedulable and bool(node.leaving.running(node.node))
