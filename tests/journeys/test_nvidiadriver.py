@@ -201,6 +201,22 @@ async def test_a_second_default_is_refused_and_what_runs_stays(stage: Stage) -> 
     assert set(owners(stage).values()) == {"default"}
 
 
+@on_stage(gpu_nodes=3)
+async def test_a_restart_in_a_conflict_writes_nothing(stage: Stage) -> None:
+    """The DaemonSet that comes first in the alphabet was made last: nobody remembers that after a restart."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.installed()
+    await stage.label("gpu-1", names.NFD_OS_VERSION, "20.04")
+    await stage.until(lambda: stage.labels("gpu-1").get(names.DRIVER_OS) == "ubuntu20.04" and stage.all_are(State.DONE))
+    await make(stage, nvidia_driver("other", default=True, version=NEW))
+    await stage.until(lambda: condition(stage, "default")[1] == "ReconcileFailed")
+    before = stage.get("configmaps", "nvidia-driver-startup-probe")
+    await stage.restart_operator()
+    await stage.rest(120)
+    assert stage.get("configmaps", "nvidia-driver-startup-probe") == before
+
+
 @on_stage(gpu_nodes=6)
 async def test_what_belonged_to_a_deleted_one_goes_and_its_nodes_get_the_default(stage: Stage) -> None:
     await with_pools(stage, nvidia_driver("a", ALL_AT_ONCE), nvidia_driver("fallback", default=True, version=NEW))

@@ -45,8 +45,8 @@ class Rendered(msgspec.Struct, frozen=True):
 
     @property
     def daemon_set(self) -> str:
-        """Return the name of its first DaemonSet, empty without any."""
-        return next((obj["metadata"]["name"] for obj in self.state.objects if obj["kind"] == "DaemonSet"), "")
+        """Return the name of its first DaemonSet in the alphabet, empty without any."""
+        return min((obj["metadata"]["name"] for obj in self.state.objects if obj["kind"] == "DaemonSet"), default="")
 
 
 class Driving(msgspec.Struct, frozen=True):
@@ -168,7 +168,8 @@ def _refusal(each: ActiveDriver, drivers: PoliciesInForce) -> Verdict | None:
 
 def _probe(drivers: PoliciesInForce, rendered: Mapping[str, Rendered], snapshot: Snapshot) -> Iterable[Prepared]:
     """Return the ConfigMap that all driver pods mount. It belongs to every NVIDIADriver that has a DaemonSet, wanted or there."""
-    there = {ds.owner.uid: ds.name for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.kind == KIND}
+    by_name = sorted(snapshot.daemonsets, key=lambda ds: ds.name, reverse=True)
+    there = {ds.owner.uid: ds.name for ds in by_name if ds.owner is not None and ds.owner.kind == KIND}
     sets = [
         (each, (made.daemon_set if (made := rendered.get(each.view.name)) else "") or there.get(each.view.uid, ""))
         for each in drivers.active
