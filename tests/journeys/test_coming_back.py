@@ -66,3 +66,20 @@ def test_evictions_whose_answers_are_lost_are_no_tight_loop_either() -> None:
         assert asked <= 16
 
     play()
+
+
+@on_stage(gpu_nodes=1, upgrade=ALL)
+async def test_pods_that_were_back_between_two_upgrades_have_not_come_back(stage: Stage) -> None:
+    """The node was in service then: that its pods are there again is no reason to wait, nor to name their owner."""
+    await stage.installed()
+    template = gpu_template("train")
+    template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "gpu-1"}
+    stage.sandbox.apply(deployment("train", WORKLOAD_NAMESPACE, 1, template))
+    for version in (NEW, OLD, NEW):
+        await stage.until(lambda: any(user.startswith(WORKLOAD_NAMESPACE)
+                                      for user in stage.sandbox.machine("gpu-1").users.values()))
+        await stage.upgrade_to(version)
+        await stage.upgraded(version)
+        await stage.until(lambda: len(stage.workload_pods("train", "gpu-1")) == 1)
+    assert stage.client.stats.requests[EVICTED] == 3
+    assert not [text for text in stage.events("gpu-1") if "ComesBack" in text]

@@ -38,13 +38,16 @@ class Memory:
         for pod in self.refusals.keys() & set(pods):
             self.refusals[pod] = msgspec.structs.replace(self.refusals[pod], count=1)
 
-    def evict(self, pod: PodView, there: Iterable[PodView], at: float) -> None:
-        """Take it that a pod goes, while these pods of its owner are on its node. One that was not there before has come back."""
+    def evict(self, pod: PodView, there: Iterable[PodView], at: float, since: float) -> None:
+        """Take it that a pod goes, while these pods of its owner are on its node. One that was not there before has come back,
+        unless the upgrade for which it goes began `since`: in between the node was in service.
+        """
         if pod.owner is None:
             return
         known = {node: {owner: one for owner, one in owners.items() if at < one.at + KEPT}
                  for node, owners in self.evicted.items()}
         before = known.get(pod.node, {}).get(pod.owner.uid)
+        before = None if before is not None and before.at < since else before
         if before is None or pod.uid not in before.there:
             uids = tuple(sorted({pod.uid, *(each.uid for each in there)}))
             now = Evicted(at, uids, before.returns + 1 if before else 0)
