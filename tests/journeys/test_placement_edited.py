@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.policy.nvidiadrivers import PoliciesInForce
@@ -80,5 +81,30 @@ def test_a_node_of_precompiled_drivers_says_so_until_its_driver_is_back(key: str
         await stage.installed()
         await be_precompiled(stage)
         await comes_back(stage, key, value)
+
+    story()
+
+
+@pytest.mark.parametrize("said", ["Ubuntu_X", "ubuntu_x"])
+@pytest.mark.parametrize("precompiled", [False, True])
+def test_an_operating_system_that_is_no_part_of_a_name_costs_no_node_its_driver(said: str, precompiled: bool) -> None:
+    """What cannot be an ID of os-release is not believed, and for what can be a DaemonSet is made."""
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        if precompiled:
+            await be_precompiled(stage)
+        else:
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("default", default=True))
+            await stage.until(lambda: all(names.DRIVER_OS in stage.labels(node) for node in ("gpu-1", "gpu-2", "gpu-3")))
+            await stage.until(lambda: set(stage.states().values()) == {"upgrade-done"})
+        await stage.label(NODE, names.NFD_OS_ID, said)
+        await stage.rest(60)
+        for pod in driver_pods(stage, NODE):
+            await stage.user.delete(resources.PODS, pod["metadata"]["name"], names.DEFAULT_NAMESPACE)
+        await stage.rest(300)
+        assert stage.driver(NODE)
+        assert not stage.hold(NODE)
 
     story()

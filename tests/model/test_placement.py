@@ -67,6 +67,11 @@ def test_what_discovery_does_not_say_stays_as_it_is(lost: str) -> None:
     assert wanted_placement("n0", silent, BOTH) == Placement("a", "rhel9")
 
 
+@pytest.mark.parametrize("mistyped", ["Rhel", "rhel 9", "rhel/", "räl", "rhel" * 20])
+def test_an_operating_system_that_cannot_be_counts_as_not_said(mistyped: str) -> None:
+    assert wanted_placement("n0", {**IN_A, names.NFD_OS_ID: mistyped}, BOTH) == Placement("a", "rhel9")
+
+
 def test_an_nvidia_driver_that_cannot_be_followed_keeps_its_nodes_where_they_are() -> None:
     broken = Placing((Claim("a", valid=False),))
     edited = {**IN_A, names.NFD_OS_VERSION: "8.1", names.DRIVER_KERNEL: "5.14"}

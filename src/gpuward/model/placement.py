@@ -7,6 +7,7 @@ elsewhere the node is to be moved, which the upgrade does once nothing uses its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -19,6 +20,8 @@ from gpuward.model.views import NodeView, PodView
 MAJOR_ONLY = ("ol", "rhel", "rocky")
 """Systems whose driver images are built for a major version."""
 LONGEST_LABEL = 63
+_SYSTEM = re.compile(r"[a-z0-9._-]+")
+"""What an operating system's ID and VERSION_ID may consist of (os-release(5))."""
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -67,9 +70,10 @@ def placement_of(labels: Mapping[str, str]) -> Placement:
 
 
 def system_of(labels: Mapping[str, str]) -> str:
-    """Return ID and full VERSION_ID of a node's operating system, such as rhel9.4; empty when discovery does not say."""
+    """Return ID and full VERSION_ID of a node's operating system, such as rhel9.4; empty when discovery says none that can be."""
     system, version = labels.get(names.NFD_OS_ID, ""), labels.get(names.NFD_OS_VERSION, "")
-    return system + version if system and version and len(system + version) <= LONGEST_LABEL else ""
+    found = system + version
+    return found if system and version and len(found) <= LONGEST_LABEL and _SYSTEM.fullmatch(found) else ""
 
 
 def tag_of(system: str) -> str:

@@ -31,7 +31,7 @@ class Variant(msgspec.Struct, frozen=True):
         """Return the DaemonSet's name; the kernel's part of it is made fit for a name."""
         if self.kernel is None:
             return names.DRIVER_APP
-        return f"{names.DRIVER_APP}-{sanitized(self.kernel.version)}-{self.kernel.os}"
+        return f"{names.DRIVER_APP}-{sanitized(self.kernel.version)}-{self.kernel.os.replace('_', '.')}"
 
     @property
     def label(self) -> str:

@@ -34,6 +34,11 @@ class Pool(msgspec.Struct, frozen=True, order=True):
         return name_of(self.os_tag)
 
     @property
+    def os_name(self) -> str:
+        """Return the operating system as a part of objects' names."""
+        return self.os_tag.replace("_", ".")
+
+    @property
     def node_selector(self) -> dict[str, str]:
         """Return the node labels that a pod of the pool's DaemonSet needs beside those of every driver pod.
 
@@ -77,9 +82,9 @@ def app_name(driver: NVIDIADriver, pool: Pool) -> str:
     uid = str(driver.metadata.get("uid", ""))
     digits = fnv1a(f"{uid}-{pool.kernel}" if pool.kernel else uid)
     suffix = "-" + "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in digits)
-    return f"nvidia-{driver.spec.driver_type}-driver-{pool.os_tag}"[: _LONGEST_APP - len(suffix)] + suffix
+    return f"nvidia-{driver.spec.driver_type}-driver-{pool.os_name}"[: _LONGEST_APP - len(suffix)] + suffix
 
 
 def access_name(driver: NVIDIADriver, pool: Pool) -> str:
     """Return the name of a pool's ServiceAccount and roles."""
-    return f"nvidia-{driver.spec.driver_type}-driver-{driver.name}-{pool.os_tag}"[:_LONGEST_NAME].rstrip("-.")
+    return f"nvidia-{driver.spec.driver_type}-driver-{driver.name}-{pool.os_name}"[:_LONGEST_NAME].rstrip("-.")
