@@ -31,8 +31,8 @@ GOING = Plan(nodes={"n0": NodeStatus(State.DONE, 0.0)})
 ARGS = {field: "x" for text in SENTENCES.values() for _, field, _, _ in string.Formatter().parse(text) if field}
 
 
-def held(reason: Reason, state: State = State.UPGRADE_REQUIRED) -> Plan:
-    return Plan(nodes={"n0": NodeStatus(state, 0.0, Hold(reason, ARGS))})
+def held(reason: Reason, state: State = State.UPGRADE_REQUIRED, **args: str) -> Plan:
+    return Plan(nodes={"n0": NodeStatus(state, 0.0, Hold(reason, ARGS | args))})
 
 
 def said(plans: Iterable[Plan], first: Plan = GOING) -> list[tuple[str, str]]:
@@ -68,6 +68,29 @@ def test_a_reason_is_said_again_once_the_node_has_moved_on() -> None:
     moved = Plan(nodes={"n0": NodeStatus(State.CORDON_REQUIRED, 0.0)})
     plans = [held(Reason.NODE_NOT_READY), moved, held(Reason.NODE_NOT_READY, State.DRAIN_REQUIRED)]
     assert said(plans) == [("Warning", "NodeNotReady")] * 2
+
+
+def test_each_pod_that_a_node_waits_for_is_said_once() -> None:
+    refused = [held(Reason.PROTECTED_PODS, owner="", pod=pod) for pod in ("a", "b", "a", "b")]
+    assert said(refused) == [("Warning", "ProtectedPods")] * 2
+
+
+def test_another_cause_is_said_after_a_reason_in_passing() -> None:
+    under_way = State.POD_DELETION_REQUIRED
+    plans = [held(Reason.EVICTION_REFUSED, under_way, owner="", pod="a"), held(Reason.EVICTING, under_way),
+             held(Reason.EVICTION_REFUSED, under_way, owner="", pod="b")]
+    assert said(plans) == [("Normal", "EvictionRefused")] * 2
+
+
+def test_trouble_that_was_over_is_said_again() -> None:
+    failing = held(Reason.DRIVER_FAILING, State.DONE)
+    assert said([failing, GOING, failing]) == [("Warning", "DriverFailing")] * 2
+
+
+def test_a_pod_whose_eviction_the_former_leader_was_refused_is_not_said_again() -> None:
+    under_way = State.POD_DELETION_REQUIRED
+    refused = held(Reason.EVICTION_REFUSED, under_way, owner="", pod="b")
+    assert said([refused], first=held(Reason.EVICTING, under_way, pod="a")) == []
 
 
 @pytest.mark.parametrize("reason", sorted(OF_THE_FLEET | IN_PASSING))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from gpuward import names
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
 from gpuward.model.passes import Pass
@@ -35,24 +37,41 @@ TO_LOOK_AT: Final = frozenset({
 """Reasons that do not end without a person."""
 
 
+class Said(msgspec.Struct, frozen=True):
+    """Tell what was said of a node: its reason in a state, and about whom; None about anybody."""
+
+    state: State | None
+    reason: Reason
+    about: frozenset[str] | None = frozenset()
+
+    def and_now(self, before: Said | None) -> Said:
+        """Return what has been said once this is said after something else."""
+        if before is None or (before.state, before.reason) != (self.state, self.reason):
+            return self
+        known = before.about is None or self.about is None
+        return msgspec.structs.replace(self, about=None if known else (before.about or frozenset()) | (self.about or frozenset()))
+
+
 class HoldEvents:
     """Remember what was said about each node, and say what is new."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
-        self._said: dict[str, tuple[State | None, Reason]] = {}
+        self._said: dict[str, Said] = {}
         self._begun = False
 
     def __call__(self, seen: Pass[PoliciesInForce, Plan]) -> None:
-        """Take a pass: an event for each node whose own reason is another than the last one said in its state."""
+        """Take a pass: an event for each node whose own reason is another than the last one said in its state, or about another
+        pod. A node that waits for nothing any more begins anew.
+        """
         snapshot, plan = seen.snapshot, seen.decision
         if plan is None:
             return
         self._said = {name: said for name, said in self._said.items()
-                      if name in plan.nodes and plan.nodes[name].state is said[0]}
+                      if (status := plan.nodes.get(name)) is not None and status.state is said.state and status.hold is not None}
         for name, status in plan.nodes.items():
-            said = own_reason(status) if self._begun else _said_before(status)
-            if said is None or self._said.get(name) == said:
+            now, before = own_reason(status) if self._begun else _said_before(status), self._said.get(name)
+            if now is None or (said := now.and_now(before)) == before:
                 continue
             self._said[name] = said
             if self._begun and name in snapshot.nodes and status.hold is not None:
@@ -62,17 +81,18 @@ class HoldEvents:
         self._begun = self._begun or bool(plan.nodes)
 
 
-def _said_before(status: NodeStatus) -> tuple[State | None, Reason] | None:
+def _said_before(status: NodeStatus) -> Said | None:
     """Return what the former leader may have said of a node: refused evictions are forgotten in a restart, and met again."""
     if status.hold is not None and status.hold.reason is Reason.EVICTING:
-        return status.state, Reason.EVICTION_REFUSED
+        return Said(status.state, Reason.EVICTION_REFUSED, None)
     return own_reason(status)
 
 
-def own_reason(status: NodeStatus) -> tuple[State | None, Reason] | None:
+def own_reason(status: NodeStatus) -> Said | None:
     """Return the state and the reason of a node that is held for a reason of its own; None for any other."""
     if status.hold is None or status.hold.reason in OF_THE_FLEET | IN_PASSING:
         return None
     if status.hold.reason is Reason.DRIVER_POD_MISSING and status.state is not State.UPGRADE_REQUIRED:
         return None  # between the old driver pod and the new one, or before the first
-    return status.state, status.hold.reason
+    args = status.hold.args
+    return Said(status.state, status.hold.reason, frozenset({str(args.get("owner") or args.get("pod") or "")}))
