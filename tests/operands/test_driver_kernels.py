@@ -72,6 +72,16 @@ def test_a_kernel_under_two_systems_has_a_daemon_set_for_each() -> None:
     assert made[other]["spec"]["template"]["spec"]["containers"][0]["image"].endswith("-5.15.0-101-generic-ubuntu24.04")
 
 
+@pytest.mark.parametrize("others", [("5.14.0-427.el9.aarch64",), ("5.14.0-427.el9.aarch64", "5.14.0-427.EL9.aarch64_64k")])
+def test_kernels_that_are_spelled_alike_in_a_name_have_a_daemon_set_each(others: tuple[str, ...]) -> None:
+    """They had one name, so that the last of them took the drivers of all others away."""
+    x86 = "5.14.0-427.el9.x86_64"
+    made = daemon_sets(precompiled(kernels=tuple(NodeKernel(version, "rhel9.4", "rhel9") for version in (*others, x86))))
+    kernels = {name: each["spec"]["selector"]["matchLabels"]["gpuward.io/driver-kernel"] for name, each in made.items()}
+    assert sorted(kernels.values()) == sorted((*others, x86))
+    assert kernels["nvidia-driver-daemonset-5.14.0-427.el9-rhel9.4"] == x86
+
+
 @pytest.mark.parametrize(("kernel", "expected"), [
     ("5.15.0-101-generic", "5.15.0-101-generic"),
     ("5.14.0-427.el9.x86_64", "5.14.0-427.el9"),

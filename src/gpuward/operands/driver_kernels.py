@@ -13,6 +13,7 @@ from gpuward.model.actions import Action, DeleteObject, ReleasePod
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands import images
+from gpuward.operands.digest import fnv1a
 from gpuward.operands.facts import Context, NodeKernel
 from gpuward.operands.objects import Json
 from gpuward.operands.state import OperandState
@@ -25,13 +26,15 @@ class Variant(msgspec.Struct, frozen=True):
 
     image: str
     kernel: NodeKernel | None = None
+    suffix: str = ""
+    """What tells its name from that of another kernel which is spelled the same in a name."""
 
     @property
     def name(self) -> str:
         """Return the DaemonSet's name; the kernel's part of it is made fit for a name."""
         if self.kernel is None:
             return names.DRIVER_APP
-        return f"{names.DRIVER_APP}-{sanitized(self.kernel.version)}-{self.kernel.os.replace('_', '.')}"
+        return f"{names.DRIVER_APP}-{sanitized(self.kernel.version)}-{self.kernel.os.replace('_', '.')}{self.suffix}"
 
     @property
     def label(self) -> str:
@@ -74,7 +77,20 @@ def variants(ctx: Context) -> tuple[Variant, ...]:
     if not ctx.facts.kernels:
         raise PolicyError("spec.driver.usePrecompiled", True,
                           f"no GPU node has the label {names.NFD_KERNEL}: run node feature discovery")
-    return tuple(Variant(_precompiled_image(ctx, kernel), kernel) for kernel in sorted(ctx.facts.kernels))
+    return _named_apart(Variant(_precompiled_image(ctx, kernel), kernel) for kernel in sorted(ctx.facts.kernels))
+
+
+def _named_apart(found: Iterable[Variant]) -> tuple[Variant, ...]:
+    """Give kernels that differ in their architecture alone, or in case, a DaemonSet each. x86 keeps the name that NVIDIA's
+    operator gives both.
+    """
+    named: dict[str, Variant] = {}
+    for variant in sorted(found, key=lambda each: each.kernel is not None and not each.kernel.version.endswith("x86_64")):
+        own = variant
+        if variant.name in named and variant.kernel is not None:
+            own = msgspec.structs.replace(variant, suffix=f"-{fnv1a(variant.kernel.version + variant.kernel.os)}")
+        named[own.name] = own
+    return tuple(named.values())
 
 
 def _refuse_sidecars(ctx: Context) -> None:
