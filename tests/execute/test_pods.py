@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from gpuward import errors, names
@@ -117,6 +118,29 @@ def test_the_last_look_calls_a_move_to_another_daemon_set_off() -> None:
         (outcome,) = await bench.execute(move)
         assert outcome.error == ""
         assert bench.cluster.observe().nodes[late.node].labels[names.DRIVER_OWNER] == "b"
+
+    on_a_bench(play)
+
+
+def test_a_driver_pod_or_a_user_of_gpus_that_was_not_known_calls_a_change_of_labels_off() -> None:
+    """The watch may be silent for a while: what came meanwhile would lose its driver."""
+    asks = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+
+    async def play(bench: Bench) -> None:
+        node = bench.cluster.observe().nodes["gpu-1"]
+        for name, more in (("late", {}), ("train", asks)):
+            bench.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "ml"}, "spec": {
+                "nodeName": "gpu-1", "containers": [{"name": "c", "image": "i", **more}]}})
+        late = stored(bench, "train") or {}
+        change = PatchNode(node.ref, labels={names.DRIVER_OWNER: "b"}, expect_labels={names.DRIVER_OWNER: None},
+                           has_annotations=node.has_annotations, known_pods=())
+        (outcome,) = await bench.execute(change)
+        assert outcome.called_off
+        assert outcome.error == "pod ml/train has come to node gpu-1: it is decided again where the node's driver comes from"
+        assert names.DRIVER_OWNER not in bench.cluster.observe().nodes["gpu-1"].labels
+        assert ("ml", "train") in bench.cluster.pods, "the next decision knows it"
+        (outcome,) = await bench.execute(msgspec.structs.replace(change, known_pods=(late["metadata"]["uid"],)))
+        assert outcome.error == ""
 
     on_a_bench(play)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuward import errors, names
-from gpuward.execute.pods import last_look
+from gpuward.execute.pods import last_look, look_for_others
 from gpuward.execute.world import World, settle_after
 from gpuward.kube import resources
 from gpuward.model.actions import PatchNode
@@ -19,10 +19,12 @@ async def patch_node(world: World, action: PatchNode) -> None:
 
     Raises:
         errors.Conflict: something that the decision was made on has changed.
-        CalledOff: a pod that must leave is on the node.
+        CalledOff: a pod is on the node that must leave first, or that the decision did not know.
     """
     if action.last_look:
         await last_look(world, action.node.name)
+    if action.known_pods is not None:
+        await look_for_others(world, action.node.name, action.known_pods)
     cache = world.cluster.nodes
     is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations
     try:

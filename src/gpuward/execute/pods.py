@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from gpuward.execute.world import CalledOff, World, settle_after, to_its_end
 from gpuward.kube import resources
 from gpuward.kube.client import Selection
 from gpuward.model.actions import DeletePod, EvictPod, ReleasePod
+from gpuward.model.placement import concerns_driver
 from gpuward.model.views import PodView
 from gpuward.wire.pods import pod_view
 
@@ -107,12 +109,27 @@ async def last_look(world: World, node: str) -> None:
     Raises:
         CalledOff: a pod that must leave is among them. It is in the cache now, so the next decision knows.
     """
+    if staying := world.must_leave(await _listed(world, node)):
+        raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")
+
+
+async def look_for_others(world: World, node: str, known: Collection[str]) -> None:
+    """List the node's pods by a quorum read: the watch may have been silent while a driver pod, or a user of GPUs, came.
+
+    Raises:
+        CalledOff: one that was not known is among them. It is in the cache now, so the next decision knows.
+    """
+    for pod in await _listed(world, node):
+        if pod.uid not in known and not (pod.finished or pod.deleting) and concerns_driver(pod, world.cluster.namespace):
+            raise CalledOff(f"pod {pod.ref} has come to node {node}: it is decided again where the node's driver comes from")
+
+
+async def _listed(world: World, node: str) -> tuple[PodView, ...]:
     found = []
     async for raw in world.cluster.client.list(Selection(resources.PODS, fields=f"spec.nodeName={node}")):
         world.cluster.pods.learn(bytes(raw))
         found.append(await _with_claims(world, pod_view(raw)))
-    if staying := world.must_leave(tuple(found)):
-        raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")
+    return tuple(found)
 
 
 async def _with_claims(world: World, pod: PodView) -> PodView:

@@ -132,8 +132,14 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers
         annotations=annotations,
         expect_labels={key: node.labels.get(key) for key in changed},
         has_annotations=node.has_annotations,
+        known_pods=tuple(pod.uid for pod in pods) if _takes_driver(node, changed) else None,
         why="the node has GPUs" if present else "the node has no GPUs",
     )
+
+
+def _takes_driver(node: NodeView, changed: Iterable[str]) -> bool:
+    """Tell whether a driver pod that is on the node may go by a change of these labels."""
+    return any(key in node.labels and (key in names.PLACED_BY or key == names.DEPLOY_DRIVER) for key in changed)
 
 
 def _operands(node: NodeView, policy: LabelPolicy, *, managed: bool) -> Mapping[str, str | None]:

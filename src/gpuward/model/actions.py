@@ -40,6 +40,10 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True):
     """The upgrade states entered by this patch, in order; the last one is what the label is set to."""
     last_look: bool = False
     """Whether the node's pods are listed by a quorum read first, and a pod that must leave calls the patch off."""
+    known_pods: tuple[str, ...] | None = None
+    """The uids of the node's pods that were known, where the patch takes a driver away: a driver pod or a user of GPUs that is
+    none of them, by a quorum read, calls the patch off. None where it takes none away.
+    """
     events: tuple[EventText, ...] = ()
     why: str = ""
 

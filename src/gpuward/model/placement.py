@@ -115,6 +115,11 @@ def is_driver_pod(pod: PodView, namespace: str) -> bool:
     return pod.orphan or (pod.owner is not None and pod.owner.kind == "DaemonSet")
 
 
+def concerns_driver(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod holds a node's driver, or uses it."""
+    return is_driver_pod(pod, namespace) or pod.uses_gpu or (bool(pod.holds) and pod.namespace != namespace)
+
+
 class Placements:
     """Hold where nodes' drivers should come from, and which DaemonSets would take pods away if labels said so."""
 
