@@ -10,8 +10,9 @@ from gpuward.kube import resources
 from gpuward.model.record import decode_record
 from gpuward.model.states import State
 from gpuward.sandbox.sim.faults import Fault, FaultKind
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 
+VALIDATOR = "nvidia-operator-validator"
 TWO = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
 
 
@@ -87,3 +88,33 @@ async def test_garbage_in_an_annotation_or_a_label_holds_that_node_and_no_other(
     await stage.label("gpu-1", names.UPGRADE_STATE, "upgrade-required")
     await stage.upgraded()
     assert msgspec.json.decode(stage.node("gpu-1")["metadata"]["annotations"][names.UPGRADE_RECORD])["state"] == "upgrade-done"
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("absent", [True, False])
+def test_a_failure_of_which_only_a_label_tells_is_no_success_after_a_pause(absent: bool, known: bool) -> None:
+    @on_stage(gpu_nodes=1, upgrade=TWO)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        before = stage.pods(VALIDATOR, "gpu-1")[0]["metadata"]["uid"]
+        policy = stage.sandbox.store.get("clusterpolicies.nvidia.com", None, POLICY)
+        if absent:
+            await stage.user.delete(resources.CLUSTER_POLICIES, POLICY, propagation="Orphan")
+        else:
+            await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+        await stage.rest(30)
+        if not known:
+            await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"annotations": {names.UPGRADE_RECORD: None}}})
+        await stage.label("gpu-1", names.UPGRADE_STATE, "upgrade-failed")
+        await stage.rest(30)
+        assert stage.state("gpu-1") == ""
+        entered = len(stage.entered("gpu-1"))
+        if absent:
+            stage.sandbox.apply({**policy, "metadata": {"name": POLICY}, "status": {}})
+        else:
+            await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+        await stage.until(lambda: stage.state("gpu-1") == State.DONE)
+        assert State.VALIDATION_REQUIRED in stage.entered("gpu-1")[entered:]
+        assert stage.pods(VALIDATOR, "gpu-1")[0]["metadata"]["uid"] != before, "the driver is validated anew"
+
+    story()

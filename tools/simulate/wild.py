@@ -81,7 +81,7 @@ def note(before: str, random: Random) -> str:
     """Return what somebody makes of an annotation that holds a JSON document: one of its values is another, or all of it."""
     try:
         document = msgspec.json.decode(before)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text(random)
     if not isinstance(document, dict) or random.random() < 0.4:
         return text(random)

@@ -20,7 +20,7 @@ from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.resting import UNTOLD, unfinished
 from gpuward.upgrade.step import Move
-from gpuward.upgrade.walk import Path, begin, pause, remember, take, walk
+from gpuward.upgrade.walk import Path, begin, pause, remember, remembered_failure, take, walk
 
 _ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
 _MAINTENANCE: Final = frozenset({State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
@@ -36,13 +36,13 @@ def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.state in _MAINTENANCE:
         return pause(node, Hold(Reason.MAINTENANCE, {}, node.record.since), now)
     if node.state not in IN_PROGRESS:
-        return _at_rest(node, policy)
+        return _at_rest(node, policy, now)
     path = begin(node, now) if node.node.record is None or node.by_hand else remember(node)
     return _under_way(path, policy, now)
 
 
-def _at_rest(node: NodeFacts, policy: UpgradePolicy) -> Path:
-    path = remember(node)
+def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
+    path = remembered_failure(node, now)
     if node.node.state is None:
         return msgspec.structs.replace(path, hold=Hold(Reason.UNKNOWN_STATE, {"label": node.node.upgrade_label}))
     if node.state is State.FAILED:

@@ -87,6 +87,12 @@ def remember(node: NodeFacts) -> Path:
     return Path(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None)), adopted=True)
 
 
+def remembered_failure(node: NodeFacts, now: float) -> Path:
+    """Start the path of a node whose label may go; that it failed, by somebody else's word, stays known."""
+    told = node.node.record is None or node.by_hand
+    return begin(node, now) if node.state is State.FAILED and told else remember(node)
+
+
 def _is_left_behind(node: NodeFacts) -> bool:
     """Tell whether a node waits since its driver pod lost its DaemonSet: if it gets that back, there is nothing to do."""
     return node.state is State.UPGRADE_REQUIRED and node.driver is not None and node.driver.orphan
