@@ -14,7 +14,7 @@ from gpuward.labels.policy import LabelPolicy
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.views import DaemonSetView, NodeView, PodView
 from tests.build import NAMESPACE, NOW, gpu_pod, pod
 from tests.labels.test_decide import CONTAINER, READY
 
@@ -95,6 +95,14 @@ def test_nothing_is_taken_away_under_a_pod_that_uses_or_holds_the_driver(user: P
 ])
 def test_pods_that_have_ended_and_operands_themselves_hold_nothing_back(other: PodView) -> None:
     assert changes(decide(other, annotations=since(GRACE)))[0] == TAKEN_AWAY
+
+
+@pytest.mark.parametrize("spared", [True, False])
+def test_a_variable_holds_only_where_the_nodes_runtime_may_heed_it(spared: bool) -> None:
+    toolkit = DaemonSetView(NAMESPACE, names.TOOLKIT_APP, spares_default_runtime=spared)
+    node = NodeView("n0", "uid", labels=GONE, annotations=since(GRACE))
+    snapshot = Snapshot(NAMESPACE, {"n0": node}, {"n0": (pod(holds=f"{names.VISIBLE_DEVICES}=all"),)}, (toolkit,))
+    assert bool(decide_labels(snapshot, LabelPolicy(), NOW).kept) is not spared
 
 
 def test_a_node_in_mid_upgrade_keeps_its_operands_until_it_is_through() -> None:

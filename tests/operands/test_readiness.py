@@ -54,6 +54,12 @@ def test_on_delete_daemon_set_is_judged_by_its_pods(pods: list[PodView], revisio
     assert waits_for(DRIVER, pods, revisions) == reason
 
 
+def test_of_two_revisions_with_one_number_the_upgrades_target_counts() -> None:
+    twins = (RevisionView("n", "d-z", owner_uid="d1", revision=3, hash="z"), *REVISIONS)
+    pods = [pod(name, "z") for name in "abc"]
+    assert waits_for(DRIVER, pods, twins) == waits_for(DRIVER, pods, twins[::-1]) == ""
+
+
 def test_on_delete_daemon_set_with_unavailable_pods() -> None:
     daemon_set = msgspec.structs.replace(DRIVER, unavailable=1)
     assert waits_for(daemon_set, [pod("a")], REVISIONS) == "1 of 3 pods are unavailable"

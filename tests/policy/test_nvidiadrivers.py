@@ -85,6 +85,12 @@ def test_while_the_cluster_policy_is_invalid_drivers_are_whose_they_were(owners:
         assert found.upgrades[0].invalid == "ClusterPolicy p"
 
 
+def test_a_daemonset_of_the_cluster_policys_counts_by_its_app_alone() -> None:
+    broken = cluster_policy(upgradePolicy={"maxUnavailable": "few"})
+    own = msgspec.structs.replace(owned_driver("ClusterPolicy"), labels={"app": names.DRIVER_APP})
+    assert not read(driver("a"), policy=broken, daemonsets=(own, owned_driver("NVIDIADriver"))).in_force
+
+
 def test_an_invalid_one_starts_nothing_and_goes_on_under_what_it_was() -> None:
     valid = UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=5, driver="a")
     before = {names.VALID_UPGRADE_POLICY: remember(valid, claim=KeptClaim())}

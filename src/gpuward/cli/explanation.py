@@ -9,6 +9,7 @@ import msgspec
 from gpuward import names
 from gpuward.cli.look import Picture
 from gpuward.model.actions import PatchNode
+from gpuward.model.driver import driver_daemonsets
 from gpuward.model.plan import NodeStatus, Plan, Reason
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
@@ -20,7 +21,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gathering import gather
 from gpuward.upgrade.leaving import Leaving
 from gpuward.upgrade.remedies import MOST_STEPS, TURN, Remedy, remedies
-from gpuward.upgrade.unmanaged import driver_daemonsets, missing_labels, why_unmanaged
+from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
 """States in which pods still have to leave."""

@@ -33,13 +33,13 @@ from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
 from gpuward.kube.ledger import LeaseLedger
 from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
 from gpuward.kube.servertime import ServerClock
+from gpuward.model.driver import heeds_variable, spares_default_runtime
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.views import NodeView, PodView, Ref
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.ports import Clock
 from gpuward.upgrade.leaving import pods_to_leave
-from gpuward.upgrade.variable import heeds_variable, spares_default_runtime
 
 NOT_INSTALLED = {
     ROLLOUT_POLICIES: "gpuward's own settings have their defaults",

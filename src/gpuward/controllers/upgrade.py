@@ -8,8 +8,8 @@ import structlog
 
 from gpuward.controllers.planning import Planner
 from gpuward.model.actions import EvictPod, PatchNode
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.passes import Outcome, Pass
-from gpuward.model.placement import is_driver_pod
 from gpuward.model.plan import Plan, Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PodView

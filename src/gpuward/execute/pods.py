@@ -12,7 +12,7 @@ from gpuward.execute.world import CalledOff, World, settle_after, to_its_end
 from gpuward.kube import resources
 from gpuward.kube.client import Selection
 from gpuward.model.actions import DeletePod, EvictPod, ReleasePod
-from gpuward.model.placement import concerns_driver
+from gpuward.model.driver import concerns_driver
 from gpuward.model.views import PodView
 from gpuward.wire.pods import pod_view
 

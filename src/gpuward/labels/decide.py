@@ -14,6 +14,7 @@ from gpuward.labels.drivers import DriverLabels, claim_of
 from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy, Workload
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import PatchNode
+from gpuward.model.driver import heeds_variable, spares_default_runtime, uses_driver
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
@@ -43,7 +44,7 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
     settled.prepare(snapshot, policy)
     nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
     outage = cache(lambda: is_outage(snapshot.nodes.values()))
-    rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy))
+    rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy), spares_default_runtime(snapshot))
     found: list[_Found] = []
     troubles: dict[str, str] = {}
     for node in nodes:
@@ -82,15 +83,21 @@ class _Rules(NamedTuple):
     now: float
     outage: Callable[[], bool]
     drivers: DriverLabels
+    spared: bool
+
+    def used(self, node: NodeView, pods: Sequence[PodView]) -> bool:
+        """Tell whether pods of a node need its driver."""
+        variable = heeds_variable(node, self.spared)
+        return any(uses_driver(pod, self.namespace, variable=variable) for pod in pods)
 
 
 def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
     policy, drivers = rules.policy, rules.drivers
     if is_lost(node):
         grace = policy.discovery_grace
-        loss = judge_loss(node, pods, outage=rules.outage(), grace=grace, now=rules.now, namespace=rules.namespace)
+        loss = judge_loss(node, used=rules.used(node, pods), outage=rules.outage(), grace=grace, now=rules.now)
         return _Found(node.name, _keep(node, loss) if loss.kept else _patch(node, policy, pods, drivers), loss)
-    if has_gpu(node) or not busy(node, pods, rules.namespace):
+    if has_gpu(node) or not busy(node, used=rules.used(node, pods)):
         patch = _patch(node, policy, pods, drivers)
         return _Found(node.name, patch, settled=patch is None and not drivers.is_open(node, pods))
     return _Found(node.name)

@@ -13,7 +13,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.reading import read_time
 from gpuward.model.states import IN_PROGRESS
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.views import NodeView
 
 OUTAGE_PERCENT = 10
 """Percent of the GPU nodes, and more than one node: where more lose their labels together it is discovery that fails."""
@@ -67,7 +67,7 @@ def _seen(node: NodeView) -> bool | None:
         return None
 
 
-def judge_loss(node: NodeView, pods: Iterable[PodView], *, outage: bool, grace: float, now: float, namespace: str) -> Loss:
+def judge_loss(node: NodeView, *, used: bool, outage: bool, grace: float, now: float) -> Loss:
     """Return how a lost node stands.
 
     The grace begins anew after an outage, since discovery comes back node by node. A node about which discovery says nothing
@@ -80,14 +80,13 @@ def judge_loss(node: NodeView, pods: Iterable[PodView], *, outage: bool, grace: 
     since = lost_since(node, now)
     if now < since + grace:
         return Loss(Kept.GRACE, since, since + grace)
-    return Loss(busy(node, pods, namespace), since)
+    return Loss(busy(node, used=used), since)
 
 
-def busy(node: NodeView, pods: Iterable[PodView], namespace: str) -> Kept | None:
-    """Return why a node's driver must not go now, or None. Of our own pods, which go with it, those that ask for a GPU count."""
+def busy(node: NodeView, *, used: bool) -> Kept | None:
+    """Return why a node's driver must not go now, or None; `used` tells whether pods need it."""
     if node.state in IN_PROGRESS:
         return Kept.UPGRADING
-    used = any((pod.uses_gpu or (pod.holds and pod.namespace != namespace)) and not pod.finished for pod in pods)
     return Kept.IN_USE if used else None
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from gpuward import names
 from gpuward.labels.policy import LabelPolicy
+from gpuward.model.driver import is_driver_pod, is_policys
 from gpuward.model.owners import Claim
-from gpuward.model.placement import Placements, after, is_driver_pod
+from gpuward.model.placement import Placements, after
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
@@ -20,7 +21,7 @@ class DriverLabels:
         self._policy = policy
         self._namespace = snapshot.namespace
         self._placements = Placements(snapshot, policy.placing)
-        self._daemonsets = [ds for ds in snapshot.daemonsets if ds.labels.get("app") == names.DRIVER_APP and not ds.deleting]
+        self._daemonsets = [ds for ds in snapshot.daemonsets if is_policys(ds) and not ds.deleting]
 
     def of(self, node: NodeView, labels: Mapping[str, str | None], pods: Iterable[PodView]) -> dict[str, str | None]:
         """Return the changes for a node with GPUs, whose other labels are about to be these."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gpuward import names
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.owners import Claim, owner_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
@@ -104,20 +105,6 @@ def wanted_placement(node: str, labels: Mapping[str, str], placing: Placing, *, 
     if claim is None or not claim.valid or (owner == current.owner and not claim.able):
         return Placement(owner, current.os, current.kernel)
     return Placement(owner, tag_of(system) or current.os, kernel if claim.precompiled else "")
-
-
-def is_driver_pod(pod: PodView, namespace: str) -> bool:
-    """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
-    if pod.namespace != namespace:
-        return False
-    if pod.labels.get("app") != names.DRIVER_APP and pod.labels.get(names.COMPONENT_LABEL) != names.DRIVER_COMPONENT:
-        return False
-    return pod.orphan or (pod.owner is not None and pod.owner.kind == "DaemonSet")
-
-
-def concerns_driver(pod: PodView, namespace: str) -> bool:
-    """Tell whether a pod holds a node's driver, or uses it."""
-    return is_driver_pod(pod, namespace) or pod.uses_gpu or (bool(pod.holds) and pod.namespace != namespace)
 
 
 class Placements:

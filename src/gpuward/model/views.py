@@ -57,12 +57,10 @@ class NodeView(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> Ref:
-        """Return the node's reference."""
         return Ref("", self.name, self.uid)
 
     @property
     def upgrade_label(self) -> str:
-        """Return the upgrade state label, empty when absent."""
         return self.labels.get(names.UPGRADE_STATE, "")
 
     @property
@@ -72,7 +70,6 @@ class NodeView(msgspec.Struct, frozen=True):
 
     @property
     def gpu_present(self) -> bool:
-        """Tell whether the node is labelled as one with GPUs."""
         return self.labels.get(names.GPU_PRESENT) == "true"
 
 
@@ -126,8 +123,14 @@ class PodView(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> Ref:
-        """Return the pod's reference."""
         return Ref(self.namespace, self.name, self.uid)
+
+    @property
+    def of_daemonset(self) -> bool:
+        return self.owner is not None and self.owner.kind == "DaemonSet"
+
+    def is_owned_by(self, uid: str) -> bool:
+        return self.owner is not None and self.owner.uid == uid
 
     @property
     def revision(self) -> str:
@@ -141,7 +144,6 @@ class PodView(msgspec.Struct, frozen=True):
 
     @property
     def finished(self) -> bool:
-        """Tell whether the pod has run to its end."""
         return self.phase in ("Succeeded", "Failed")
 
     def was_left_by(self, node: NodeView) -> bool:
@@ -189,8 +191,10 @@ class DaemonSetView(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> Ref:
-        """Return the DaemonSet's reference."""
         return Ref(self.namespace, self.name, self.uid)
+
+    def is_owned_by(self, uid: str) -> bool:
+        return self.owner is not None and self.owner.uid == uid
 
     @property
     def settled(self) -> bool:
@@ -243,5 +247,4 @@ class PolicyView(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> Ref:
-        """Return the object's reference."""
         return Ref("", self.name, self.uid)

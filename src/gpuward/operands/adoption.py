@@ -12,7 +12,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, ReleasePod
-from gpuward.model.placement import is_driver_pod
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 

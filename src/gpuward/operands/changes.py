@@ -142,7 +142,7 @@ def leaves_pods(ds: DaemonSetView, selector: Mapping[str, str], snapshot: Snapsh
         return False
     left = [name for name, node in snapshot.nodes.items()
             if ds.node_selector.items() <= node.labels.items() and not selector.items() <= node.labels.items()]
-    return any(pod.owner is not None and pod.owner.uid == ds.uid and not pod.deleting and not pod.finished
+    return any(pod.is_owned_by(ds.uid) and not pod.deleting and not pod.finished
                for name in left for pod in snapshot.pods.get(name, ()))
 
 

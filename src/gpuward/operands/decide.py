@@ -12,6 +12,7 @@ from gpuward.errors import PolicyError
 from gpuward.labels.discovery import has_gpu
 from gpuward.labels.policy import label_settings
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.driver import driver_daemonsets
 from gpuward.model.placement import Placing, placed_nodes
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
@@ -28,7 +29,6 @@ from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
 from gpuward.operands.statuses import Worded, lacking, status_write, waiting_states
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.kept import remember
-from gpuward.upgrade.unmanaged import driver_daemonsets
 
 IGNORED = "ignored"
 KIND = "ClusterPolicy"
@@ -165,7 +165,7 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
     same way: nobody would ever change them, and no other driver would get to their nodes.
     """
     owned = [ds for ds in snapshot.daemonsets if not ds.deleting and (
-        (ds.owner is not None and ds.owner.uid == view.uid) or is_left_behind(ds, snapshot.namespace))]
+        ds.is_owned_by(view.uid) or is_left_behind(ds, snapshot.namespace))]
     if policy.spec.driver.is_left_to_nvidia_drivers:
         why = "drivers are left to NVIDIADrivers"
         known = DRIVERS not in snapshot.unlisted

@@ -154,7 +154,7 @@ def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapsho
     others += [(body["spec"]["selector"]["matchLabels"], body["spec"]["template"]["spec"].get("nodeSelector", {}))
                for body in coming if body["metadata"]["name"] != ds.name]
     pods = [pod for name in snapshot.nodes for pod in snapshot.pods.get(name, ())
-            if pod.owner is not None and pod.owner.uid == ds.uid and not pod.deleting]
+            if pod.is_owned_by(ds.uid) and not pod.deleting]
     everywhere = (pod for found in snapshot.pods.values() for pod in found)
     begun = any(pod.labels.get("app") == names.LEFT_DRIVER_APP for pod in everywhere)
     if not pods and (begun or not ds.available):

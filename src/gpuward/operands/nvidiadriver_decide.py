@@ -12,6 +12,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations
+from gpuward.model.driver import is_ownerless
 from gpuward.model.placement import placed_nodes
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, Ref
@@ -97,7 +98,7 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
 
 def _running(each: ActiveDriver, snapshot: Snapshot) -> int:
     """Return how many driver pods an NVIDIADriver still has, followed or not."""
-    own = (ds for ds in snapshot.daemonsets if ds.owner is not None and ds.owner.uid == each.view.uid and not ds.deleting)
+    own = (ds for ds in snapshot.daemonsets if ds.is_owned_by(each.view.uid) and not ds.deleting)
     return sum(ds.available for ds in own)
 
 
@@ -153,7 +154,7 @@ def _ownerless(snapshot: Snapshot) -> list[Action]:
     return [
         DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")
         for ds in snapshot.daemonsets
-        if ds.namespace == snapshot.namespace and ds.owner is None and not ds.deleting and names.DRIVER_OWNER in ds.node_selector
+        if not ds.deleting and is_ownerless(ds, snapshot.namespace)
     ]
 
 

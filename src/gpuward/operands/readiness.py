@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuward.model.driver import revisions_of
 from gpuward.model.views import DaemonSetView, PodView, RevisionView
 
 
@@ -38,16 +39,14 @@ def waits_for(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
 
 
 def _newest_everywhere(daemon_set: DaemonSetView, pods: Iterable[PodView], revisions: Iterable[RevisionView]) -> str:
-    revisions = [revision for revision in revisions if revision.owner_uid == daemon_set.uid]
-    newest = max(revisions, key=lambda revision: revision.revision, default=None)
-    if newest is None:
+    found = revisions_of(daemon_set.uid, revisions)
+    if found.newest is None:
         return "the DaemonSet has no ControllerRevision"
-    # A template that differs in labels and annotations only restarts no driver, so its pods count.
-    same = {newest.hash, *(each.hash for each in revisions if newest.pod_digest and each.pod_digest == newest.pod_digest)}
-    own = [pod for pod in pods if pod.owner is not None and pod.owner.uid == daemon_set.uid]
+    own = [pod for pod in pods if pod.is_owned_by(daemon_set.uid)]
     if len(own) < daemon_set.desired:
         return f"{len(own)} of {daemon_set.desired} pods exist"
-    stale = [pod for pod in own if pod.revision not in same]
+    # A template that differs in labels and annotations only restarts no driver, so its pods count.
+    stale = [pod for pod in own if pod.revision not in found.same]
     if stale:
         return f"{len(stale)} of {len(own)} pods have an older template"
     unready = [pod for pod in own if not pod.ready]

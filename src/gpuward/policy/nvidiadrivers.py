@@ -11,6 +11,7 @@ from gpuward.crd import decode, validate
 from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.errors import PolicyError
+from gpuward.model.driver import driver_daemonsets
 from gpuward.model.owners import Claim, Conflict, Owner, conflicts, owner_of
 from gpuward.model.placement import Placements, Placing
 from gpuward.model.policy import UpgradePolicy
@@ -201,12 +202,8 @@ def _are_in_force(policy: ActivePolicy, snapshot: Snapshot) -> bool:
         return policy.valid.spec.driver.is_left_to_nvidia_drivers
     if policy.last_labels is not None:
         return policy.last_labels.left_to_drivers
-    owners = {ds.owner.kind for ds in snapshot.daemonsets if ds.owner is not None and _is_driver(ds.labels)}
+    owners = {ds.owner.kind for ds in driver_daemonsets(snapshot) if ds.owner is not None}
     return "NVIDIADriver" in owners and "ClusterPolicy" not in owners
-
-
-def _is_driver(labels: Mapping[str, str]) -> bool:
-    return labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
 
 
 def _read(view: PolicyView, rollout: ActiveRollout) -> ActiveDriver:

@@ -31,5 +31,5 @@ def _tests(selection: PodSelection) -> list[Callable[[PodView], bool]]:
     if selector := selection.finishing:
         tests.append(lambda pod: matches(selector, pod.labels))
     if selection.drained:
-        tests.append(lambda pod: pod.owner is None or pod.owner.kind != "DaemonSet")
+        tests.append(lambda pod: not pod.of_daemonset)
     return tests

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import msgspec
 
 from gpuward import names
-from gpuward.model.placement import Placements, is_driver_pod
+from gpuward.model.driver import driver_daemonsets, heeds_variable, is_driver_pod, spares_default_runtime
+from gpuward.model.placement import Placements
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.selectors import matches
@@ -18,7 +19,6 @@ from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 from gpuward.upgrade.scope import concerns, drives, is_expected
 from gpuward.upgrade.targets import UNSETTLED, Target, targets_of
-from gpuward.upgrade.variable import heeds_variable, spares_default_runtime
 
 
 class Common:
@@ -29,7 +29,7 @@ class Common:
         self.policy = policy
         self.doubtful = doubtful
         """Nodes that a write on its way may start: they are managed whatever else is known of them."""
-        driving = [ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and drives(ds, policy)]
+        driving = [ds for ds in driver_daemonsets(snapshot) if drives(ds, policy)]
         self.daemonsets = {ds.uid: ds.name for ds in driving}
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.targets = targets_of(snapshot, self.daemonsets)

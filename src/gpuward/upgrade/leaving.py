@@ -12,13 +12,14 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuward import names
+from gpuward.model.driver import has_driver_labels, uses_driver
 from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.selectors import matches
 from gpuward.model.views import NodeView, PodView
 
-OWN_PODS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator", names.DRIVER_APP})
-"""Pods that come and go with the driver: the workloads that the validator starts itself, and the driver pod, orphaned or not."""
+OWN_WORKLOADS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
+"""What the validator starts itself: like driver pods, orphaned or not, these come and go with the driver."""
 
 HOLDS = "it holds the driver without asking for a GPU ({how}): end it, or set deviceHolders: Evict or Ignore in the RolloutPolicy"
 
@@ -52,21 +53,14 @@ class Leaving(msgspec.Struct, frozen=True):
 def pods_to_leave(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str, *, variable: bool = True) -> Leaving:
     """Return the pods that have to go before the driver is replaced: those that use a GPU, and those that hold the driver.
 
-    `variable` tells whether the node heeds NVIDIA_VISIBLE_DEVICES in any container: else that alone holds nothing, and whoever
-    may create pods could hold every upgrade by it.
+    `variable` tells whether the node heeds NVIDIA_VISIBLE_DEVICES in any container: else that alone holds nothing.
     """
     holders = policy.rollout.device_holders
-    users = [pod for pod in pods if not _ours(pod, namespace) and (variable or pod.uses_gpu or not pod.holds_by_variable)
-             and _uses_driver(pod, holders, namespace)]
+    users = [pod for pod in pods if not _ours(pod, namespace) and uses_driver(pod, namespace, variable=variable)
+             and (pod.uses_gpu or holders is not DeviceHolders.IGNORE)]
     held = [Blocked(pod, HOLDS.format(how=pod.holds), pod.holds) for pod in users if _only_holds(pod, holders)]
     rest = _sorted_out((pod for pod in users if not _only_holds(pod, holders)), policy.pod_deletion)
     return Leaving(rest.pods, (*rest.blocked, *held))
-
-
-def _uses_driver(pod: PodView, holders: DeviceHolders, namespace: str) -> bool:
-    if pod.finished:
-        return False
-    return pod.uses_gpu or (bool(pod.holds) and pod.namespace != namespace and holders is not DeviceHolders.IGNORE)
 
 
 def _only_holds(pod: PodView, holders: DeviceHolders) -> bool:
@@ -98,9 +92,7 @@ def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str
 
 
 def _ours(pod: PodView, namespace: str) -> bool:
-    return pod.namespace == namespace and (
-        pod.labels.get("app") in OWN_PODS or pod.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
-    )
+    return pod.namespace == namespace and (pod.labels.get("app") in OWN_WORKLOADS or has_driver_labels(pod))
 
 
 def _drained(pod: PodView, rules: Drain) -> bool:
@@ -110,18 +102,14 @@ def _drained(pod: PodView, rules: Drain) -> bool:
 
 def _ignored(pod: PodView, rules: PodDeletion | Drain) -> bool:
     """Tell whether a drain passes over the pod without a word: DaemonSet pods and static ones."""
-    return isinstance(rules, Drain) and (pod.mirror or _daemonset_pod(pod))
-
-
-def _daemonset_pod(pod: PodView) -> bool:
-    return pod.owner is not None and pod.owner.kind == "DaemonSet"
+    return isinstance(rules, Drain) and (pod.mirror or pod.of_daemonset)
 
 
 def _obstacle(pod: PodView, rules: PodDeletion | Drain) -> str | None:
     where = "drain" if isinstance(rules, Drain) else "podDeletion"
     if pod.mirror:
         return "it is a static pod: remove its manifest from the node"
-    if _daemonset_pod(pod):
+    if pod.of_daemonset:
         return f"DaemonSet {pod.owner.name if pod.owner else ''} would start it again: take the node out of its node selector"
     if pod.finished or pod.deleting:
         return None

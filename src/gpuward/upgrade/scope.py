@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuward import names
+from gpuward.model.driver import is_policys
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import DaemonSetView, NodeView
 
@@ -36,4 +37,4 @@ def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
         return _is_gone(left, policy)
     if policy.driver or owner:
         return owner is not None and owner.name == policy.driver
-    return ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
+    return is_policys(ds)

@@ -6,6 +6,7 @@ from collections.abc import Container
 
 import msgspec
 
+from gpuward.model.driver import revisions_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, PodView, RevisionView
 
@@ -39,18 +40,16 @@ UNSETTLED = Target()
 def targets_of(snapshot: Snapshot, driving: Container[str]) -> dict[str, Target]:
     """Return what the newest revision of each DaemonSet that has settled asks for, by the DaemonSet's uid.
 
-    Revisions are found by owner, since one DaemonSet's name may begin another's. DaemonSets and revisions are watched apart, and
-    either watch may lag: while the two do not tell of the same driver, it is not known what a driver pod would become.
+    DaemonSets and revisions are watched apart, and either watch may lag: while the two do not tell of the same driver, it is not
+    known what a driver pod would become.
     """
     daemonsets = {ds.uid: ds for ds in snapshot.daemonsets if ds.uid in driving}
     targets = {}
     for uid, ds in daemonsets.items():
-        revisions = [revision for revision in snapshot.revisions if revision.owner_uid == uid]
-        newest = max(revisions, key=lambda revision: (revision.revision, revision.hash), default=None)
-        if newest is not None and _agree(ds, newest):
-            same = frozenset(each.hash for each in revisions if newest.pod_digest and each.pod_digest == newest.pod_digest)
-            known = frozenset(each.hash for each in revisions)
-            targets[uid] = Target(newest.hash, newest.config_digest, same, known, newest.created, ds.template_generation)
+        found = revisions_of(uid, snapshot.revisions)
+        if (newest := found.newest) is not None and _agree(ds, newest):
+            targets[uid] = Target(
+                newest.hash, newest.config_digest, found.same, found.known, newest.created, ds.template_generation)
     return targets
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuward import names
+from gpuward.model.driver import driver_daemonsets
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView
 
@@ -35,13 +36,3 @@ def missing_labels(node: NodeView, drivers: list[DaemonSetView]) -> str:
                  for key in sorted(wrong))
         lacking.append(f"{ds.name} wants {', '.join(texts)}")
     return "; ".join(lacking)
-
-
-def driver_daemonsets(snapshot: Snapshot) -> list[DaemonSetView]:
-    """Return the DaemonSets that hold drivers."""
-    return [ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and _holds_driver(ds)]
-
-
-def _holds_driver(ds: DaemonSetView) -> bool:
-    return (ds.labels.get("app") == names.DRIVER_APP or ds.selector.get("app") == names.DRIVER_APP
-            or ds.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT)

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from gpuward import names
+from gpuward.model.driver import has_driver_labels
 from gpuward.model.views import PodView
 from gpuward.wire.meta import WireMeta
 from gpuward.wire.podspec import WirePodSpec
@@ -172,7 +173,4 @@ def keep_pods(
 
 
 def _ours(pod: PodView) -> bool:
-    if pod.owner is not None and pod.owner.kind == "DaemonSet":
-        return True
-    is_driver = pod.labels.get("app") == names.DRIVER_APP or pod.labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
-    return pod.orphan and is_driver
+    return pod.of_daemonset or (pod.orphan and has_driver_labels(pod))

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from gpuward import names
-from gpuward.model.placement import is_driver_pod
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import DaemonSetView, Owner, PodView
 from gpuward.upgrade.remedies.fixes import Case, Fix, request_upgrade

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from gpuward.model.budgets import BudgetView
-from gpuward.model.placement import is_driver_pod
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.policy import Drain, PodDeletion
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.states import State
@@ -27,7 +27,7 @@ def _removal(question: Question, pods: Iterable[PodView]) -> Iterator[Fix]:
     for pod in list(pods)[:MOST_PODS]:
         if pod.mirror:
             yield fixes.remove_static_pod(view, pod)
-        elif pod.owner is not None and pod.owner.kind == "DaemonSet":
+        elif pod.of_daemonset:
             yield fixes.leave_daemonset(view, pod)
         elif pod.owner is None or view.unschedulable:
             gone.append(pod)

@@ -1,0 +1,98 @@
+"""What is the driver's and what uses the driver: its pods, its DaemonSets, their revisions, and the pods that need it loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
+
+_POD_APPS = frozenset({names.DRIVER_APP, names.LEFT_DRIVER_APP})
+
+
+def has_driver_labels(pod: PodView) -> bool:
+    """Tell whether a pod is labelled as one of the driver's, also after it was taken from its DaemonSet."""
+    return pod.labels.get("app") in _POD_APPS or _is_component(pod.labels)
+
+
+def is_driver_pod(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
+    return pod.namespace == namespace and has_driver_labels(pod) and (pod.orphan or pod.of_daemonset)
+
+
+def is_driver_daemonset(ds: DaemonSetView, namespace: str) -> bool:
+    """Tell whether a DaemonSet holds drivers, a ClusterPolicy's or an NVIDIADriver's."""
+    return ds.namespace == namespace and (is_policys(ds) or _is_component(ds.labels))
+
+
+def driver_daemonsets(snapshot: Snapshot) -> list[DaemonSetView]:
+    """Return the DaemonSets that hold drivers."""
+    return [ds for ds in snapshot.daemonsets if is_driver_daemonset(ds, snapshot.namespace)]
+
+
+def is_policys(ds: DaemonSetView) -> bool:
+    """Tell whether a DaemonSet holds drivers of a ClusterPolicy."""
+    return names.DRIVER_APP in (ds.labels.get("app"), ds.selector.get("app"))
+
+
+def is_ownerless(ds: DaemonSetView, namespace: str) -> bool:
+    """Tell whether a DaemonSet holds the drivers of an NVIDIADriver that is gone."""
+    return ds.owner is None and names.DRIVER_OWNER in ds.node_selector and is_driver_daemonset(ds, namespace)
+
+
+def _is_component(labels: Mapping[str, str]) -> bool:
+    return labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
+
+
+class Revisions(msgspec.Struct, frozen=True):
+    """Hold the revisions of one DaemonSet."""
+
+    newest: RevisionView | None = None
+    known: frozenset[str] = frozenset()
+    """The hashes of all."""
+    same: frozenset[str] = frozenset()
+    """The hashes of those whose pods differ from the newest's in labels and annotations at most, its own among them."""
+
+
+def revisions_of(uid: str, revisions: Iterable[RevisionView]) -> Revisions:
+    """Return a DaemonSet's revisions. They are found by owner, since one DaemonSet's name may begin another's."""
+    own = [revision for revision in revisions if revision.owner_uid == uid]
+    newest = max(own, key=lambda revision: (revision.revision, revision.hash), default=None)
+    if newest is None:
+        return Revisions()
+    alike = (each.hash for each in own if newest.pod_digest and each.pod_digest == newest.pod_digest)
+    return Revisions(newest, frozenset(each.hash for each in own), frozenset({newest.hash, *alike}))
+
+
+def uses_driver(pod: PodView, namespace: str, *, variable: bool) -> bool:
+    """Tell whether a pod needs the driver that is loaded: it asks for a GPU, or holds the driver and is not one of our own.
+
+    `variable` is what `heeds_variable` says of its node.
+    """
+    if pod.finished:
+        return False
+    return pod.uses_gpu or (bool(pod.holds) and pod.namespace != namespace and (variable or not pod.holds_by_variable))
+
+
+def concerns_driver(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod holds a node's driver, or may need it, whatever its node heeds."""
+    return is_driver_pod(pod, namespace) or uses_driver(pod, namespace, variable=True)
+
+
+def spares_default_runtime(snapshot: Snapshot) -> bool:
+    """Tell whether the container toolkit that we deploy leaves the nodes' default runtime as it is."""
+    return any(ds.name == names.TOOLKIT_APP and ds.namespace == snapshot.namespace and ds.spares_default_runtime
+               for ds in snapshot.daemonsets)
+
+
+def heeds_variable(node: NodeView | None, spared: bool) -> bool:
+    """Tell whether a node's runtime may give a container devices for the variable NVIDIA_VISIBLE_DEVICES alone, given what
+    `spares_default_runtime` says: else whoever may create pods could hold the driver by it.
+
+    Only a default runtime of NVIDIA's does. What nobody of ours has set up cannot be known, and may be one.
+    """
+    ours = node is not None and node.labels.get(names.DEPLOY_TOOLKIT, "false") != "false"
+    return not (spared and ours)
