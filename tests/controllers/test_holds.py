@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from gpuward import names
-from gpuward.controllers.holds import IN_PASSING, OF_THE_FLEET, HoldEvents
+from gpuward.controllers.holds import HoldEvents
 from gpuward.kube.client import Client
 from gpuward.kube.events import EventRecorder
 from gpuward.model.passes import Pass
@@ -93,7 +93,7 @@ def test_a_pod_whose_eviction_the_former_leader_was_refused_is_not_said_again() 
     assert said([refused], first=held(Reason.EVICTING, under_way, pod="a")) == []
 
 
-@pytest.mark.parametrize("reason", sorted(OF_THE_FLEET | IN_PASSING))
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason.concerns_fleet or reason.in_passing])
 def test_what_holds_the_fleet_or_every_node_for_a_moment_is_not_said(reason: Reason) -> None:
     assert said([held(reason)]) == []
 

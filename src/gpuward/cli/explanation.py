@@ -20,7 +20,7 @@ from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gathering import gather
 from gpuward.upgrade.leaving import Leaving
-from gpuward.upgrade.remedies import MOST_STEPS, TURN, Remedy, remedies
+from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
@@ -122,7 +122,7 @@ def _obstacle(pod: PodView, snapshot: Snapshot) -> str:
 def prospects(status: NodeStatus, policy: UpgradePolicy) -> Iterator[str]:
     """Tell what becomes of a node that waits for something that nobody needs to do."""
     reason = status.hold.reason if status.hold is not None else None
-    if reason in TURN and status.turn > MOST_STEPS:
+    if reason is not None and reason.is_turn and status.turn > MOST_STEPS:
         yield f"{status.turn - 1} nodes start before it: its turn comes without anybody's help"
     if reason is Reason.EVICTING:
         yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"

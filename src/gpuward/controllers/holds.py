@@ -7,8 +7,6 @@ them: whoever comes later finds every reason in `gpuward status`, the condition 
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from gpuward import names
@@ -18,23 +16,6 @@ from gpuward.model.plan import NodeStatus, Plan, Reason
 from gpuward.model.states import State
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.upgrade.explain import sentence
-
-OF_THE_FLEET: Final = frozenset({
-    Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
-    Reason.TEMPLATE_SETTLING,
-    Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT,
-})
-"""Reasons that hold many nodes for one and the same cause."""
-IN_PASSING: Final = frozenset({
-    Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,
-    Reason.VALIDATOR_REPLACING,
-})
-"""Reasons that every node has for a while."""
-TO_LOOK_AT: Final = frozenset({
-    Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
-    Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.UNDECIDED, Reason.WRITE_REFUSED, Reason.COMES_BACK,
-})
-"""Reasons that do not end without a person."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -76,7 +57,7 @@ class HoldEvents:
             self._said[name] = said
             if self._begun and name in snapshot.nodes and status.hold is not None:
                 about = About("v1", "Node", name, snapshot.nodes[name].uid)
-                level = WARNING if status.hold.reason in TO_LOOK_AT else NORMAL
+                level = WARNING if status.hold.reason.needs_person else NORMAL
                 self._recorder.record(about, level, names.HELD_EVENT_REASON, f"{status.hold.reason}: {sentence(status.hold)}")
         self._begun = self._begun or bool(plan.nodes)
 
@@ -90,7 +71,7 @@ def _said_before(status: NodeStatus) -> Said | None:
 
 def own_reason(status: NodeStatus) -> Said | None:
     """Return the state and the reason of a node that is held for a reason of its own; None for any other."""
-    if status.hold is None or status.hold.reason in OF_THE_FLEET | IN_PASSING:
+    if status.hold is None or status.hold.reason.concerns_fleet or status.hold.reason.in_passing:
         return None
     if status.hold.reason is Reason.DRIVER_POD_MISSING and status.state is not State.UPGRADE_REQUIRED:
         return None  # between the old driver pod and the new one, or before the first

@@ -10,19 +10,12 @@ from gpuward.controllers.planning import Planner
 from gpuward.model.actions import EvictPod, PatchNode
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.passes import Outcome, Pass
-from gpuward.model.plan import Plan, Reason
+from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PodView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
 from gpuward.upgrade.explain import sentence
-
-SKIPPING: Final = frozenset({
-    Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.PROTECTED_PODS, Reason.HELD_DEVICES,
-    Reason.BUDGET_BLOCKS, Reason.RETRY_LATER, Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING,
-    Reason.UNKNOWN_STATE, Reason.MAINTENANCE, Reason.FAILED, Reason.UNDECIDED,
-})
-"""Reasons for which a node is passed over while others go on: worth one warning each time they begin."""
 
 
 class UpgradeController:
@@ -56,7 +49,7 @@ class UpgradeLog:
             return
         for outcome in seen.outcomes:
             self._log_outcome(outcome)
-        skipped = {name: sentence(hold) for name, hold in plan.holds.items() if hold.reason in SKIPPING}
+        skipped = {name: sentence(hold) for name, hold in plan.holds.items() if hold.reason.passed_over}
         skipped |= {f"NVIDIADriver {name}": why for name, why in plan.troubles.items()}
         for pod in _unplaced(seen.snapshot):
             skipped[f"pod {pod.name}"] = f"the driver pod has no node: {pod.waiting}"

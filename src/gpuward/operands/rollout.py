@@ -12,9 +12,6 @@ from gpuward.model.states import IN_PROGRESS, State, parse_state
 CONDITION = "DriverUpgrade"
 MOST_NODES = 3
 """Nodes named for each reason."""
-_COMMON = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
-                     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.TEMPLATE_SETTLING})
-"""Reasons that tell nothing about single nodes, which are only counted."""
 _AT_REST = frozenset({State.UNKNOWN, State.DONE, State.FAILED})
 """States of nodes that are neither under way nor wait to be."""
 
@@ -87,7 +84,7 @@ def _message(plan: Plan) -> str:
 
 
 def _held(reason: Reason, nodes: list[str]) -> str:
-    if reason in _COMMON:
+    if reason.concerns_fleet:
         return f"{len(nodes)} {reason}"
     more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
     return f"{len(nodes)} {reason} ({', '.join(nodes[:MOST_NODES])}{more})"

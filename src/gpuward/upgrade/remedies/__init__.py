@@ -27,11 +27,9 @@ MOST_PAIRS = 10
 """Pairs of fixes that are tried; each try decides about the whole fleet."""
 MOST_STEPS = 31
 """By how much a limit is raised at most: far down the queue of a large fleet a node just waits for its turn."""
-TURN = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
-"""Reasons of nodes that wait for others to be done."""
 _ALIKE = {
     "a pod": frozenset({Reason.PROTECTED_PODS, Reason.HELD_DEVICES}),
-    "its turn": TURN,
+    "its turn": frozenset(reason for reason in Reason if reason.is_turn),
     "failures": frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS}),
 }
 """Reasons that are as good as the same: to wait for another one of them is no progress."""
@@ -127,7 +125,7 @@ def helps(before: Plan, after: Plan, name: str) -> bool:
     if becomes.hold.reason is Reason.UNDECIDED:
         return False
     same = was.hold is not None and _waits_for(was.hold) == _waits_for(becomes.hold)
-    return not same or (becomes.hold.reason in TURN and _moves(after) and not _moves(before))
+    return not same or (becomes.hold.reason.is_turn and _moves(after) and not _moves(before))
 
 
 def _waits_for(hold: Hold) -> tuple[object, ...]:
@@ -149,7 +147,7 @@ def outlook(before: NodeStatus, after: NodeStatus) -> str:
         return "this node starts at once"
     if after.hold is None:
         return "this node goes on at once"
-    if after.hold.reason in TURN:
+    if after.hold.reason.is_turn:
         place = f" ({ordinal(after.turn)})" if after.turn else ""
         return f"this node then waits for its turn{place}"
     if after.state in IN_PROGRESS:
