@@ -64,7 +64,7 @@ def test_after_the_grace_the_operands_go() -> None:
 
 def test_operands_go_only_where_no_other_pods_are_than_those_that_are_known() -> None:
     (patch,) = decide(annotations=since(GRACE + 1)).patches
-    assert patch.known_pods == ()
+    assert patch.known_pods == {}
 
 
 def test_labels_that_come_back_end_the_grace() -> None:

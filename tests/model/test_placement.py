@@ -9,7 +9,7 @@ import pytest
 
 from gpuward import names
 from gpuward.model.owners import Claim
-from gpuward.model.placement import Placement, Placements, Placing, placed_nodes, tag_of, wanted_placement
+from gpuward.model.placement import Placement, Placements, Placing, kernel_of, placed_nodes, tag_of, wanted_placement
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PodView
 
@@ -72,6 +72,22 @@ def test_an_operating_system_that_cannot_be_counts_as_not_said(mistyped: str) ->
     assert wanted_placement("n0", {**IN_A, names.NFD_OS_ID: mistyped}, BOTH) == Placement("a", "rhel9")
 
 
+@pytest.mark.parametrize(("key", "mistyped"), [
+    (names.NFD_OS_VERSION, "9_4"), (names.NFD_OS_VERSION, "9..4"), (names.NFD_KERNEL, "5.14..0"), (names.NFD_KERNEL, "5.14.-1"),
+])
+def test_a_version_that_cannot_be_counts_as_not_said(key: str, mistyped: str) -> None:
+    placed = {**SEEN, names.DRIVER_OS: "rhel9.4", names.DRIVER_KERNEL: "5.14", key: mistyped}
+    assert wanted_placement("n0", placed, Placing(precompiled=True)) == Placement("", "rhel9.4", "5.14")
+
+
+@pytest.mark.parametrize("kernel", [
+    "6.8.0-45-generic", "5.14.0-427.13.1.el9_4.x86_64", "5.14.21-150400.22-default", "6.9.0-rc1", "6.4.0-Default_1",
+    "5.14.0-427.el9.aarch64_64k",
+])
+def test_kernels_that_there_are_are_believed(kernel: str) -> None:
+    assert kernel_of({names.NFD_KERNEL: kernel}) == kernel
+
+
 def test_an_nvidia_driver_that_cannot_be_followed_keeps_its_nodes_where_they_are() -> None:
     broken = Placing((Claim("a", valid=False),))
     edited = {**IN_A, names.NFD_OS_VERSION: "8.1", names.DRIVER_KERNEL: "5.14"}
@@ -129,6 +145,16 @@ def test_no_node_is_moved_to_where_no_daemon_set_waits_for_it() -> None:
     assert moving(TO_B, msgspec.structs.replace(served, daemonsets=unserved), BOTH) is None
 
 
+def test_no_node_that_has_a_daemon_set_goes_to_where_none_is_made_yet() -> None:
+    idle = cluster(TO_B)
+    assert free(TO_B, idle, BOTH) == {names.DRIVER_OWNER: "b"}
+    unserved = tuple(ds for ds in idle.daemonsets if ds.node_selector.get(names.DRIVER_OWNER) != "b")
+    assert free(TO_B, msgspec.structs.replace(idle, daemonsets=unserved), BOTH) == {}
+    kept, moved = placed_nodes(msgspec.structs.replace(idle, daemonsets=unserved), BOTH)
+    assert (kept, moved.labels[names.DRIVER_OWNER]) == (TO_B, "b"), "it is made, and goes there then"
+    assert free(TO_B, msgspec.structs.replace(idle, daemonsets=()), BOTH) == {names.DRIVER_OWNER: "b"}
+
+
 def test_a_machine_that_booted_another_kernel_gets_its_driver_at_once() -> None:
     known = {**SEEN, names.DRIVER_OS: "rhel9.4", names.DRIVER_KERNEL: "5.13"}
     placing = Placing(precompiled=True)
@@ -137,7 +163,8 @@ def test_a_machine_that_booted_another_kernel_gets_its_driver_at_once() -> None:
     def at_once(kernel: str, *, ready: bool) -> bool:
         node = NodeView("n0", labels=known, kernel=kernel)
         ds = DaemonSetView(NAMESPACE, "ds-a", uid="ds-a", node_selector=selector)
-        snapshot = Snapshot(NAMESPACE, {"n0": node}, {"n0": (driver_pod(ready=ready),)}, (ds,))
+        new = DaemonSetView(NAMESPACE, "ds-b", uid="ds-b", node_selector={**selector, names.DRIVER_KERNEL: "5.14"})
+        snapshot = Snapshot(NAMESPACE, {"n0": node}, {"n0": (driver_pod(ready=ready),)}, (ds, new))
         return free(node, snapshot, placing) == {names.DRIVER_KERNEL: "5.14"}
 
     assert at_once("5.14", ready=False)
@@ -158,7 +185,9 @@ def test_the_operating_system_of_a_kernel_is_followed_where_its_driver_does_not_
     precompiled = Placing(precompiled=True)
 
     def change(*pods: PodView) -> dict[str, str | None]:
-        return free(there, cluster(there, *pods, **selects), precompiled)
+        seen = cluster(there, *pods, **selects)
+        new = DaemonSetView(NAMESPACE, "ds-c", uid="ds-c", node_selector={names.DRIVER_OWNER: "a", names.DRIVER_OS: "rhel9.4"})
+        return free(there, msgspec.structs.replace(seen, daemonsets=(*seen.daemonsets, new)), precompiled)
 
     assert change(driver_pod()) == {}
     assert change() == change(driver_pod(deleting=True)) == {names.DRIVER_OS: "rhel9.4"}

@@ -56,7 +56,8 @@ TRIALS: Final = {
         "failures are not laundered", "clusterpolicy", (
             Fault(100.0, "validator-overdue", 200.0, 0.0, 0.0), Fault(220.0, "operands-off", 40.0, 0.0, 0.1)), seconds=400.0),
     "what-is-refused-is-followed": Trial(
-        "no driver is taken off a node whose turn has not come", "clusterpolicy", (Fault(100.0, "refused-sandbox", 60.0, 0.5, 0.9),)),
+        "no driver is taken off a node whose turn has not come", "clusterpolicy", (
+            Fault(100.0, "refused-sandbox", 60.0, 0.5, 0.9),)),
     "absurd-times-stop-all": Trial(
         "no pass fails", "clusterpolicy", (
             Fault(100.0, "wild-time", 0.0, 0.55, 0.99), Fault(130.0, "change-driver", 0.0, 0.0, 0.5))),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from gpuward import errors, names
 from gpuward.execute.contains import contains
+from gpuward.execute.pods import look_for_pods
 from gpuward.execute.world import World, settle_after
 from gpuward.kube import resources
 from gpuward.kube.cache import Cache
@@ -97,7 +98,13 @@ def _at(body: Mapping[str, Any], version: str, live: Mapping[str, Any]) -> dict[
 
 
 async def delete_object(world: World, action: DeleteObject) -> None:
-    """Delete an object; one that has gone already is as good."""
+    """Delete an object; one that has gone already is as good.
+
+    Raises:
+        CalledOff: a DaemonSet that is to have no pods has one. It is in the cache now, so the next decision knows.
+    """
+    if action.if_empty:
+        await look_for_pods(world, action.ref)
     gvr = next(gvr for (_, kind), gvr in resources.KINDS.items() if kind == action.kind)
     cache = _cache(world, action.kind)
     key = (action.ref.namespace, action.ref.name)

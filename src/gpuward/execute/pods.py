@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,8 +12,8 @@ from gpuward.execute.world import CalledOff, World, settle_after, to_its_end
 from gpuward.kube import resources
 from gpuward.kube.client import Selection
 from gpuward.model.actions import DeletePod, EvictPod, ReleasePod
-from gpuward.model.driver import concerns_driver
-from gpuward.model.views import PodView
+from gpuward.model.driver import concerns_driver, owner_uid
+from gpuward.model.views import PodView, Ref
 from gpuward.wire.pods import pod_view
 
 
@@ -113,15 +113,30 @@ async def last_look(world: World, node: str) -> None:
         raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")
 
 
-async def look_for_others(world: World, node: str, known: Collection[str]) -> None:
-    """List the node's pods by a quorum read: the watch may have been silent while a driver pod, or a user of GPUs, came.
+async def look_for_others(world: World, node: str, known: Mapping[str, str]) -> None:
+    """List the node's pods by a quorum read: the watch may have been silent while a driver pod, or a user of GPUs, came, or
+    while a driver pod was adopted.
 
     Raises:
         CalledOff: one that was not known is among them. It is in the cache now, so the next decision knows.
     """
     for pod in await _listed(world, node):
-        if pod.uid not in known and not (pod.finished or pod.deleting) and concerns_driver(pod, world.cluster.namespace):
-            raise CalledOff(f"pod {pod.ref} has come to node {node}: it is decided again where the node's driver comes from")
+        living = not (pod.finished or pod.deleting) and concerns_driver(pod, world.cluster.namespace)
+        if living and known.get(pod.uid) != owner_uid(pod):
+            raise CalledOff(f"pod {pod.ref} has come to node {node}, or has another owner: the driver's place is decided anew")
+
+
+async def look_for_pods(world: World, owner: Ref) -> None:
+    """List the pods of a DaemonSet's namespace by a quorum read: it may have adopted some that the watch has not shown.
+
+    Raises:
+        CalledOff: one on a node is the DaemonSet's. It is in the cache now, so the next decision knows.
+    """
+    async for raw in world.cluster.client.list(Selection(resources.PODS, namespace=owner.namespace)):
+        world.cluster.pods.learn(bytes(raw))
+        pod = pod_view(raw)
+        if pod.is_owned_by(owner.uid) and pod.node and not (pod.finished or pod.deleting):
+            raise CalledOff(f"pod {pod.ref} is of DaemonSet {owner}, which was to go without one")
 
 
 async def _listed(world: World, node: str) -> tuple[PodView, ...]:

@@ -14,7 +14,7 @@ from gpuward.labels.drivers import DriverLabels, claim_of
 from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy, Workload
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import PatchNode
-from gpuward.model.driver import heeds_variable, spares_default_runtime, uses_driver
+from gpuward.model.driver import heeds_variable, owner_uid, spares_default_runtime, uses_driver
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
@@ -139,7 +139,7 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers
         annotations=annotations,
         expect_labels={key: node.labels.get(key) for key in changed},
         has_annotations=node.has_annotations,
-        known_pods=tuple(pod.uid for pod in pods) if _takes_driver(node, changed) else None,
+        known_pods={pod.uid: owner_uid(pod) for pod in pods} if _takes_driver(node, changed) else None,
         why="the node has GPUs" if present else "the node has no GPUs",
     )
 

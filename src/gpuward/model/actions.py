@@ -40,9 +40,9 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True):
     """The upgrade states entered by this patch, in order; the last one is what the label is set to."""
     last_look: bool = False
     """Whether the node's pods are listed by a quorum read first, and a pod that must leave calls the patch off."""
-    known_pods: tuple[str, ...] | None = None
-    """The uids of the node's pods that were known, where the patch takes a driver away: a driver pod or a user of GPUs that is
-    none of them, by a quorum read, calls the patch off. None where it takes none away.
+    known_pods: Mapping[str, str] | None = None
+    """The node's pods that were known, where the patch may take a driver away: uids, and those of the controllers. A driver pod
+    or a user of GPUs that is none of them, by a quorum read, calls the patch off. None where it takes none away.
     """
     events: tuple[EventText, ...] = ()
     why: str = ""
@@ -126,6 +126,8 @@ class DeleteObject(_OnObject, frozen=True, tag=True):
 
     orphan: bool = False
     """Whether what the object owns stays: the pods of a DaemonSet then run on, owned by nobody."""
+    if_empty: bool = False
+    """Whether a pod of the DaemonSet on a node, by a quorum read, calls the deletion off."""
     why: str = ""
 
 

@@ -77,6 +77,11 @@ def uses_driver(pod: PodView, namespace: str, *, variable: bool) -> bool:
     return pod.uses_gpu or (bool(pod.holds) and pod.namespace != namespace and (variable or not pod.holds_by_variable))
 
 
+def owner_uid(pod: PodView) -> str:
+    """Return the uid of a pod's controller, empty where it has none."""
+    return pod.owner.uid if pod.owner is not None else ""
+
+
 def concerns_driver(pod: PodView, namespace: str) -> bool:
     """Tell whether a pod holds a node's driver, or may need it, whatever its node heeds."""
     return is_driver_pod(pod, namespace) or uses_driver(pod, namespace, variable=True)

@@ -21,8 +21,10 @@ from gpuward.model.views import NodeView, PodView
 MAJOR_ONLY = ("ol", "rhel", "rocky")
 """Systems whose driver images are built for a major version."""
 LONGEST_LABEL = 63
-_SYSTEM = re.compile(r"[a-z0-9._-]+")
-"""What an operating system's ID and VERSION_ID may consist of (os-release(5))."""
+_SYSTEM, _VERSION = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*"), re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
+"""What an operating system's ID and VERSION_ID may be (os-release(5)); both become parts of names."""
+_KERNEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?([._][a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.IGNORECASE)
+"""What a kernel's version may be that becomes a part of names."""
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -73,8 +75,14 @@ def placement_of(labels: Mapping[str, str]) -> Placement:
 def system_of(labels: Mapping[str, str]) -> str:
     """Return ID and full VERSION_ID of a node's operating system, such as rhel9.4; empty when discovery says none that can be."""
     system, version = labels.get(names.NFD_OS_ID, ""), labels.get(names.NFD_OS_VERSION, "")
-    found = system + version
-    return found if system and version and len(found) <= LONGEST_LABEL and _SYSTEM.fullmatch(found) else ""
+    can_be = _SYSTEM.fullmatch(system) and _VERSION.fullmatch(version) and len(system + version) <= LONGEST_LABEL
+    return system + version if can_be else ""
+
+
+def kernel_of(labels: Mapping[str, str]) -> str:
+    """Return the version of a node's kernel; empty when discovery says none that can be."""
+    found = labels.get(names.NFD_KERNEL, "")
+    return found if _KERNEL.fullmatch(found) else ""
 
 
 def tag_of(system: str) -> str:
@@ -91,7 +99,7 @@ def name_of(system: str) -> str:
 def wanted_placement(node: str, labels: Mapping[str, str], placing: Placing, *, serves: bool = True) -> Placement:
     """Return where the driver of a GPU node should come from, whose present one `serves` it or not. What nothing says stays."""
     current = placement_of(labels)
-    system, kernel = system_of(labels), labels.get(names.NFD_KERNEL, "") or current.kernel
+    system, kernel = system_of(labels), kernel_of(labels) or current.kernel
     if placing.stays and (current.owner or current.kernel):
         return current
     if placing.claims is None:
@@ -116,6 +124,9 @@ class Placements:
         # The pods of a DaemonSet that is being deleted go or stay whatever labels say, unless one like it is made again.
         self.selectors = {ds.uid: self._again(ds.node_selector) if ds.deleting else ds.node_selector for ds in snapshot.daemonsets
                           if ds.namespace == snapshot.namespace}
+        self._going = {ds.uid for ds in snapshot.daemonsets if ds.deleting}
+        self._adopting = [(ds.selector, self.selectors[ds.uid]) for ds in snapshot.daemonsets if ds.uid in self.selectors
+                          and ds.selector and not ds.deleting and not ds.node_selector.keys().isdisjoint(names.PLACED_BY)]
         self._serving = [ds.node_selector for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and not ds.deleting
                          and not ds.node_selector.keys().isdisjoint(names.PLACED_BY)]
 
@@ -123,7 +134,7 @@ class Placements:
         """Return the change of the labels by which a node is placed, if no driver goes by it; `labels` are as they will be."""
         pods = tuple(pods)
         change = self._change(node, labels, pods)
-        return {} if change and self._tears(node, labels, change, pods) else change
+        return {} if change and (self._tears(node, labels, change, pods) or self._strands(labels, change)) else change
 
     def moving(self, node: NodeView, pods: Iterable[PodView]) -> Placement | None:
         """Return where a node's driver should come from, where the one that it has would be torn away by that."""
@@ -142,12 +153,21 @@ class Placements:
         if not node.gpu_present or not (change := self._change(node, node.labels, pods)):
             return (node,)
         moved = msgspec.structs.replace(node, labels=after(node.labels, change))
-        return (node, moved) if self._tears(node, node.labels, change, pods) else (moved,)
+        waits = self._tears(node, node.labels, change, pods) or self._strands(node.labels, change)
+        return (node, moved) if waits else (moved,)
+
+    def _strands(self, labels: Mapping[str, str], change: Mapping[str, str | None]) -> bool:
+        """Tell whether a node for which a DaemonSet is there would go to where none is, or can be made."""
+        changed = after(labels, change)
+        return self._is_waited_for(labels) and not self._is_served(changed, placement_of(changed))
 
     def _is_served(self, labels: Mapping[str, str], wanted: Placement) -> bool:
         """Tell whether a DaemonSet waits for a node with these labels: none is moved to where it would get no driver."""
         if self.placing is not None and self.placing.claims is not None and not wanted.owner:
             return True
+        return self._is_waited_for(labels)
+
+    def _is_waited_for(self, labels: Mapping[str, str]) -> bool:
         return any(selector.items() <= labels.items() for selector in self._serving)
 
     def _change(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
@@ -179,14 +199,20 @@ class Placements:
 
     def _loses(self, pod: PodView, before: Mapping[str, str], changed: Mapping[str, str]) -> bool:
         """Tell whether a change of its node's labels ends a pod; of a DaemonSet that is not known yet, it may."""
-        selector = self._adopters(pod) if pod.owner is None else self.selectors.get(pod.owner.uid)
-        return selector is None or (selector.items() <= before.items() and not selector.items() <= changed.items())
+        selectors: list[Mapping[str, str] | None] = [*self._adopters(pod)]
+        if pod.owner is not None:
+            selectors.append(self.selectors.get(pod.owner.uid))
+        return any(selector is None or (selector.items() <= before.items() and not selector.items() <= changed.items())
+                   for selector in selectors)
 
-
-    def _adopters(self, orphan: PodView) -> Mapping[str, str]:
-        """Return by what the DaemonSet selects nodes that adopts an orphan once it is made again; it deletes pods on others."""
-        left = not orphan.orphan or orphan.labels.get("app") == names.LEFT_DRIVER_APP
-        return {} if left else self._again(orphan.placed_by)
+    def _adopters(self, pod: PodView) -> list[Mapping[str, str]]:
+        """Return by what the DaemonSets select nodes that adopt a pod without one, or whose own goes, now or once they are made
+        again; they delete pods on others.
+        """
+        if pod.owner is not None and pod.owner.uid not in self._going:
+            return []
+        there = [nodes for selector, nodes in self._adopting if selector.items() <= pod.labels.items()]
+        return [*there, self._again(pod.placed_by)] if pod.orphan and pod.labels.get("app") != names.LEFT_DRIVER_APP else there
 
     def _again(self, selector: Mapping[str, str]) -> Mapping[str, str]:
         """Return what a DaemonSet that is gone, or goes, selects nodes by once it is made again; nothing where none is: its

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuward import names
-from gpuward.model.placement import placement_of, system_of, tag_of
+from gpuward.model.placement import kernel_of, placement_of, system_of, tag_of
 from gpuward.model.views import NodeView
 from gpuward.operands.facts import ClusterFacts, NodeKernel, Runtime
 
@@ -56,7 +56,7 @@ def os_tag(node: NodeView) -> str:
 def _kernel(node: NodeView) -> NodeKernel | None:
     """Return what the node's precompiled driver is for, by its placement, or by discovery where it has none yet."""
     placed = placement_of(node.labels)
-    version, system = placed.kernel or node.labels.get(names.NFD_KERNEL, ""), placed.os or system_of(node.labels)
+    version, system = placed.kernel or kernel_of(node.labels), placed.os or system_of(node.labels)
     return NodeKernel(version, system, tag_of(system)) if version and system else None
 
 

@@ -19,7 +19,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.changes import Prepared, changes, is_applied, prepare
 from gpuward.operands.cluster import cluster_facts
-from gpuward.operands.driver_kernels import is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
+from gpuward.operands.driver_kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver_status import NOT_FOLLOWED
 from gpuward.operands.render import render
@@ -88,6 +88,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     verdict = _judge(active.valid, states, waiting, snapshot, facts)
     unapplied = _not_applied(active.valid, states, prepared, snapshot)
     writes = [*_remember(active), *changes(prepared, snapshot), *_stale(active.valid, states, view, snapshot),
+              *homeless(snapshot),
               *(_taken_back(active.valid, snapshot) if not unapplied else ())]
     return told(verdict, _held_up(rollout, "DriverNotApplied", unapplied), writes, waiting)
 
@@ -175,8 +176,7 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
     coming = [obj for state in states if state.name == DRIVER_STATE for obj in state.objects if obj["kind"] == "DaemonSet"]
     return [
         action for ds in stale
-        for action in (removal(ds, owned, snapshot, why, coming) if ds.desired or ds.misscheduled
-                       else [DeleteObject("DaemonSet", ds.ref, why=why)])
+        for action in removal(ds, owned, snapshot, why, coming)
     ]
 
 

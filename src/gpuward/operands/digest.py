@@ -33,6 +33,11 @@ def fnv1a(text: str) -> str:
     return str(value)
 
 
+def name_part(text: str) -> str:
+    """Return a text as it may stand in an object's name, told apart from others that would be spelled the same."""
+    return text if "_" not in text else f"{text.replace('_', '.')}-{fnv1a(text)}"
+
+
 def _is_empty(value: Value) -> bool:
     return not value[1] if isinstance(value, tuple) else not value
 

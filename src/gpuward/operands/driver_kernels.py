@@ -9,11 +9,12 @@ import msgspec
 
 from gpuward import names
 from gpuward.errors import PolicyError
-from gpuward.model.actions import Action, DeleteObject, ReleasePod
+from gpuward.model.actions import Action, DeleteObject, DeletePod, ReleasePod
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands import images
-from gpuward.operands.digest import fnv1a
+from gpuward.operands.digest import fnv1a, name_part
 from gpuward.operands.facts import Context, NodeKernel
 from gpuward.operands.objects import Json
 from gpuward.operands.state import OperandState
@@ -34,7 +35,7 @@ class Variant(msgspec.Struct, frozen=True):
         """Return the DaemonSet's name; the kernel's part of it is made fit for a name."""
         if self.kernel is None:
             return names.DRIVER_APP
-        return f"{names.DRIVER_APP}-{sanitized(self.kernel.version)}-{self.kernel.os.replace('_', '.')}{self.suffix}"
+        return f"{names.DRIVER_APP}-{sanitized(self.kernel.version)}-{name_part(self.kernel.os)}{self.suffix}"
 
     @property
     def label(self) -> str:
@@ -148,7 +149,8 @@ def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapsho
 
     Those of NVIDIA's operator for several kernels select each other's pods: an orphan of one is adopted by another, whose
     controller deletes it where it is for another kernel. Where one of that kind stays a moment longer, pods are made such that
-    none takes them before their DaemonSet goes; it then has none but those that wait for a node, which go with it.
+    none takes them before their DaemonSet goes; it then has none but those that wait for a node, which go with it. Else none goes
+    with it, since the DaemonSet may just be adopting pods that are not seen as its own yet.
     """
     others = [(each.selector, each.node_selector) for each in owned if each.uid != ds.uid and not each.deleting]
     others += [(body["spec"]["selector"]["matchLabels"], body["spec"]["template"]["spec"].get("nodeSelector", {}))
@@ -158,10 +160,16 @@ def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapsho
     everywhere = (pod for found in snapshot.pods.values() for pod in found)
     begun = any(pod.labels.get("app") == names.LEFT_DRIVER_APP for pod in everywhere)
     if not pods and (begun or not ds.available):
-        return [DeleteObject("DaemonSet", ds.ref, why=why)]
+        return [DeleteObject("DaemonSet", ds.ref, orphan=not begun, if_empty=True, why=why)]
     if begun or any(_is_taken(pod, others, snapshot) for pod in pods):
         return [ReleasePod(pod.ref, pod.node, ds.uid, why=why) for pod in pods]
     return [DeleteObject("DaemonSet", ds.ref, orphan=True, why=why)]
+
+
+def homeless(snapshot: Snapshot) -> list[Action]:
+    """Delete driver pods without a node that a DaemonSet left behind: placed later they would be a second driver on a node."""
+    return [DeletePod(pod.ref, "", why="its DaemonSet is gone, and it has no node yet") for pod in snapshot.pods.get("", ())
+            if pod.orphan and not pod.deleting and is_driver_pod(pod, snapshot.namespace)]
 
 
 def _is_taken(

@@ -184,18 +184,23 @@ def _probe(drivers: PoliciesInForce, rendered: Mapping[str, Rendered], snapshot:
 
 
 def _stale(each: ActiveDriver, made: Rendered, snapshot: Snapshot, nodes: Sequence[NodeView]) -> list[Action]:
-    """Delete what an NVIDIADriver owns and does not make any more; nothing while discovery does not say what its nodes run."""
+    """Delete what an NVIDIADriver owns and does not make any more; nothing while discovery does not say what its nodes run, nor
+    while driver pods use it: labels may be edited for a moment, and no driver goes by that.
+    """
     assert each.driver is not None
     driver, precompiled = each.driver, each.driver.spec.is_precompiled
     if any(owns(driver, node) and is_unknown(node, precompiled=precompiled) for node in nodes):
         return []
     wanted = {obj.key for prepared in made.prepared for obj in prepared.objects} | {
         ("ConfigMap", snapshot.namespace, STARTUP_PROBE)}
-    return [
-        DeleteObject(owned.kind, Ref(owned.namespace, owned.name, owned.uid), why=f"no node pool of {each.view.name} wants it")
-        for key, owned in sorted(snapshot.owned.items())
-        if owned.owner_uid == each.view.uid and key not in wanted and not owned.deleting
-    ]
+    stale = [owned for key, owned in sorted(snapshot.owned.items())
+             if owned.owner_uid == each.view.uid and key not in wanted and not owned.deleting]
+    gone = {owned.uid for owned in stale if owned.kind == "DaemonSet"}
+    if any(pod.owner is not None and pod.owner.uid in gone for pods in snapshot.pods.values() for pod in pods if pod.node):
+        return []
+    why = f"no node pool of {each.view.name} wants it"
+    return [DeleteObject(owned.kind, Ref(owned.namespace, owned.name, owned.uid), orphan=owned.uid in gone,
+                         if_empty=owned.uid in gone, why=why) for owned in stale]
 
 
 def _remember(each: ActiveDriver) -> list[Action]:

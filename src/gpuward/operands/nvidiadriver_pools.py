@@ -8,10 +8,10 @@ import msgspec
 
 from gpuward import names
 from gpuward.crd.nvidiadriver import NVIDIADriver
-from gpuward.model.placement import Placement, name_of, placement_of
+from gpuward.model.placement import Placement, kernel_of, name_of, placement_of
 from gpuward.model.views import NodeView
 from gpuward.operands.cluster import os_tag
-from gpuward.operands.digest import fnv1a
+from gpuward.operands.digest import fnv1a, name_part
 
 _LONGEST_APP = 63
 _LONGEST_NAME = 253
@@ -36,7 +36,7 @@ class Pool(msgspec.Struct, frozen=True, order=True):
     @property
     def os_name(self) -> str:
         """Return the operating system as a part of objects' names."""
-        return self.os_tag.replace("_", ".")
+        return name_part(self.os_tag)
 
     @property
     def node_selector(self) -> dict[str, str]:
@@ -73,7 +73,7 @@ def is_unknown(node: NodeView, *, precompiled: bool) -> bool:
 def _pool(node: NodeView, owner: str, precompiled: bool) -> Pool | None:
     placed = placement_of(node.labels)
     tag = placed.os or os_tag(node)
-    kernel = (placed.kernel or node.labels.get(names.NFD_KERNEL, "")) if precompiled else ""
+    kernel = (placed.kernel or kernel_of(node.labels)) if precompiled else ""
     return None if not tag or (precompiled and not kernel) else Pool(tag, kernel, owner)
 
 
