@@ -7,8 +7,8 @@
     │   ├── KubeconfigError                    no usable way to reach an API server was configured
     │   ├── ApiError                           the API server answered, and the answer was no
     │   │   ├── BadRequest                     400
-    │   │   │   ├── sandbox.kubetypes.Mismatch      a value of another type than its field's
-    │   │   │   └── sandbox.writing.Undecodable     a body that does not fit its type
+    │   │   │   ├── kubesandbox.kubetypes.Mismatch      a value of another type than its field's
+    │   │   │   └── kubesandbox.writing.Undecodable     a body that does not fit its type
     │   │   ├── Unauthorized                   401
     │   │   ├── Forbidden                      403
     │   │   ├── NotFound                       404
@@ -16,10 +16,10 @@
     │   │   ├── Conflict                       409  a precondition did not hold
     │   │   │   └── AlreadyExists              409  reason AlreadyExists
     │   │   ├── Gone                           410  the version asked for is no longer kept
-    │   │   │   └── sandbox.messages.PageExpired    a list's next page is of a version that is gone
+    │   │   │   └── kubesandbox.messages.PageExpired    a list's next page is of a version that is gone
     │   │   ├── UnsupportedMediaType           415
     │   │   ├── Invalid                        422  the object breaks its schema
-    │   │   │   └── sandbox.patch.DoesNotApply      an operation of a JSON patch does not fit
+    │   │   │   └── kubesandbox.patch.DoesNotApply      an operation of a JSON patch does not fit
     │   │   ├── TooManyRequests                429  a budget or a rate limit says not now
     │   │   └── ServerError                    5xx
     │   ├── Unreachable                        no answer: refused, reset, timed out; a write may or may not have happened
@@ -30,9 +30,9 @@
     │   └── execute.world.CalledOff            an action that its last look at the cluster made unwanted
     ├── ValueError
     │   └── recording.codec.NotARecording      bytes that are no recording, or one of a newer format
-    ├── sandbox.admission._Refused             why admission refuses a pod; becomes a Forbidden
-    ├── sandbox.cel.EvaluationError            a rule's value that is an error, as in CEL
-    └── sandbox.cel._Unknown                   a rule that uses more than the sandbox knows of CEL
+    ├── kubesandbox.admission._Refused             why admission refuses a pod; becomes a Forbidden
+    ├── kubesandbox.cel.EvaluationError            a rule's value that is an error, as in CEL
+    └── kubesandbox.cel._Unknown                   a rule that uses more than the sandbox knows of CEL
 """
 
 from __future__ import annotations

@@ -18,13 +18,13 @@ import pytest
 from tools.controlplane import lent, processes
 
 from gpuward import errors
+from gpuward.kubesandbox.timeloop import SpeedLoop
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.sim.world import Delays
-from gpuward.sandbox.timeloop import SpeedLoop
+from gpuward.sandbox.delays import GpuDelays
 from tests.contract.api import PATIENCE, Server
 
 WANTED = "GPUWARD_CONTROLPLANE"
-QUICK = Delays(reaction_seconds=0.005, pod_start_seconds=0.02, init_seconds=0.0, ready_seconds=0.02, termination_seconds=0.02,
+QUICK = GpuDelays(reaction_seconds=0.005, pod_start_seconds=0.02, init_seconds=0.0, ready_seconds=0.02, termination_seconds=0.02,
                garbage_seconds=0.02)
 WATCH_LAG = 0.005
 """Seconds by which watches lag behind writes, about as on a real server; other tests have the sandbox's larger ones."""

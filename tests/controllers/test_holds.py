@@ -13,15 +13,15 @@ from gpuward import names
 from gpuward.controllers.holds import HoldEvents
 from gpuward.kube.client import Client
 from gpuward.kube.events import EventRecorder
+from gpuward.kubesandbox.api import ApiServer
+from gpuward.kubesandbox.store import Store
+from gpuward.kubesandbox.timeloop import run_virtual
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Hold, NodeStatus, Plan, Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.sandbox.api import ApiServer
-from gpuward.sandbox.store import Store
-from gpuward.sandbox.timeloop import run_virtual
 from gpuward.sandbox.transport import InProcessTransport
 from gpuward.upgrade.explain import SENTENCES
 from tests import build

@@ -23,13 +23,14 @@ from gpuward.crd.generate import all_crds
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.kube.client import Client
+from gpuward.kubesandbox.builders import deployment, namespace
+from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
+from gpuward.kubesandbox.sim.objects import is_ready
+from gpuward.kubesandbox.store import Event
+from gpuward.kubesandbox.timeloop import LoopClock, run_virtual
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment, fleet, namespace, operator_place
-from gpuward.sandbox.messages import Answer, Request, Stream, refusal
-from gpuward.sandbox.sim.objects import is_ready
-from gpuward.sandbox.store import Event
-from gpuward.sandbox.timeloop import LoopClock, run_virtual
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place
 
 Object = dict[str, Any]
 Proceed = Callable[[], Answer | Stream]

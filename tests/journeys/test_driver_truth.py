@@ -7,9 +7,10 @@ import pytest
 from gpuward import names
 from gpuward.cli.resume import resume_rollout
 from gpuward.kube import resources
+from gpuward.kubesandbox.sim.faults import Fault
+from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
-from gpuward.sandbox.sim.faults import Fault, FaultKind
-from gpuward.sandbox.store import Event
+from gpuward.sandbox.faults import FaultKind
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 
 ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}

@@ -12,12 +12,13 @@ import pytest
 from gpuward import names
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
+from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
+from gpuward.kubesandbox.sim.faults import Fault
+from gpuward.kubesandbox.sim.objects import is_terminating
+from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
-from gpuward.sandbox.messages import Answer, Request, Stream, refusal
-from gpuward.sandbox.sim.faults import Fault, FaultKind
-from gpuward.sandbox.sim.objects import is_terminating
-from gpuward.sandbox.store import Event
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage, policy
 from tests.journeys.test_nvidiadriver import (
     IS_DRIVER,

@@ -11,10 +11,11 @@ from gpuward.cli.resume import resume_rollout
 from gpuward.crd.generate import CUSTOM_RESOURCES, crd
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
+from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
+from gpuward.kubesandbox.sim.faults import Fault
 from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
-from gpuward.sandbox.messages import Answer, Request, Stream, refusal
-from gpuward.sandbox.sim.faults import Fault, FaultKind
 from gpuward.upgrade.explain import sentence
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 

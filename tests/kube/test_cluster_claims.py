@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuward import errors
-from gpuward.sandbox import messages
-from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.kubesandbox import messages
+from gpuward.kubesandbox.messages import Answer, Request, Stream
 from tests.kube.test_cluster import Following, follow, pod
 
 CLAIMS = "resourceclaims.resource.k8s.io"

@@ -22,11 +22,11 @@ from gpuward.kube.events import NORMAL, About, EventRecorder
 from gpuward.kube.projection import BY_NAME, Identity, Projection
 from gpuward.kube.reflector import Reflector, Timing
 from gpuward.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS
-from gpuward.sandbox.api import ApiServer
-from gpuward.sandbox.messages import Answer, Request, Stream
-from gpuward.sandbox.server import HttpServer
-from gpuward.sandbox.store import Store
-from gpuward.sandbox.timeloop import run_virtual
+from gpuward.kubesandbox.api import ApiServer
+from gpuward.kubesandbox.messages import Answer, Request, Stream
+from gpuward.kubesandbox.server import HttpServer
+from gpuward.kubesandbox.store import Store
+from gpuward.kubesandbox.timeloop import run_virtual
 from gpuward.sandbox.transport import InProcessTransport
 
 

@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from gpuward.sandbox.messages import Answer, Request, Stream
-from gpuward.sandbox.reading import Reader
-from gpuward.sandbox.store import Event, Store
+from gpuward.kubesandbox.messages import Answer, Request, Stream
+from gpuward.kubesandbox.reading import Reader
+from gpuward.kubesandbox.store import Event, Store
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.daemonsets import daemonset_view, revision_view
 from gpuward.wire.nodes import node_view

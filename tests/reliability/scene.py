@@ -24,12 +24,13 @@ from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate
 from gpuward.kube.lease import new_lease
 from gpuward.kube.resources import CLUSTER_POLICIES, LEASES, NVIDIA_DRIVERS
+from gpuward.kubesandbox.messages import Answer, Request, Stream
+from gpuward.kubesandbox.sim.faults import Fault
+from gpuward.kubesandbox.sim.objects import is_ready
+from gpuward.kubesandbox.store import Event
+from gpuward.kubesandbox.timeloop import EPOCH
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.sandbox.messages import Answer, Request, Stream
-from gpuward.sandbox.sim.faults import Fault, FaultKind
-from gpuward.sandbox.sim.objects import is_ready
-from gpuward.sandbox.store import Event
-from gpuward.sandbox.timeloop import EPOCH
+from gpuward.sandbox.faults import FaultKind
 from tests.journeys.stage import Object, Proceed, Stage
 from tests.reliability.picture import Picture, event_text, take
 from tests.reliability.setups import NODES, SETUPS, Limits

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from gpuward import errors
-from gpuward.sandbox import messages
-from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.kubesandbox import messages
+from gpuward.kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.stage import Proceed
 
 PATIENCE_SECONDS = 20.0

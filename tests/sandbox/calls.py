@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpuward.sandbox.api import ApiServer
-from gpuward.sandbox.messages import Answer, Request, Stream
-from gpuward.sandbox.store import Store
+from gpuward.kubesandbox.api import ApiServer
+from gpuward.kubesandbox.messages import Answer, Request, Stream
+from gpuward.kubesandbox.store import Store
 
 NOW = 1_700_000_000.0
 PATCHES = {

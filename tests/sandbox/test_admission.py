@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox.store import Store
+from gpuward.kubesandbox.store import Store
 
 SPEC = {"containers": [{"name": "c", "image": "i"}]}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuward.sandbox import cel
+from gpuward.kubesandbox import cel
 
 DEFAULT = "has(self.default) && self.default ? !has(self.nodeSelector) || size(self.nodeSelector) == 0 : true"
 

@@ -7,11 +7,12 @@ import urllib.request
 import pytest
 
 from gpuward.errors import InputError
+from gpuward.kubesandbox.builders import namespace
+from gpuward.kubesandbox.sim.objects import is_ready, is_true, labels_of
+from gpuward.kubesandbox.timeloop import run_at_speed, run_virtual
 from gpuward.names import UPGRADE_ENABLED
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.fleet import fleet, gpu_node, namespace, operator_place, workloads
-from gpuward.sandbox.sim.objects import is_ready, is_true, labels_of
-from gpuward.sandbox.timeloop import run_at_speed, run_virtual
+from gpuward.sandbox.fleet import fleet, gpu_node, operator_place, workloads
 from tests.sandbox.sim.build import driver, labelled_gpu_node, stack
 
 

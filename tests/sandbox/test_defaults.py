@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox.store import Store
+from gpuward.kubesandbox.store import Store
 
 
 @pytest.fixture

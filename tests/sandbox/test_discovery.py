@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuward.sandbox.discovery import AGGREGATED
+from gpuward.kubesandbox.discovery import AGGREGATED
 from tests.sandbox.calls import CRDS, Caller, definition
 
 

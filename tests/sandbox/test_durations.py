@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox import durations
+from gpuward.kubesandbox import durations
 
 
 @pytest.mark.parametrize(("seconds", "text"), [

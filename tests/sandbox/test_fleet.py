@@ -8,13 +8,13 @@ import pytest
 from gpuward.errors import InputError
 from gpuward.names import DRAIN_SKIP, NFD_GPU_LABELS, NFD_KERNEL, NFD_OS_VERSION
 from gpuward.sandbox.fleet import cpu_node, fleet, gpu_node, operator_place, workloads
-from gpuward.sandbox.sim.machine import Machine
+from gpuward.sandbox.machine import GpuMachine
 
 Object = dict[str, Any]
 
 
-def machine_of(node: Object) -> Machine:
-    return Machine(node, lambda: None, lambda: 0.0, lambda _: None)
+def machine_of(node: Object) -> GpuMachine:
+    return GpuMachine(node, lambda: None, lambda: 0.0, lambda _: None)
 
 
 def test_a_gpu_node_looks_as_node_feature_discovery_leaves_it() -> None:

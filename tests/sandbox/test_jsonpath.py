@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox import jsonpath
+from gpuward.kubesandbox import jsonpath
 
 OBJ = {"status": {"state": "ready", "conditions": [{"type": "Ready", "status": "True"}, {"type": "Error", "status": "False"}]},
        "metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox import kubetypes
-from gpuward.sandbox.resources import BUILT_IN
+from gpuward.kubesandbox import kubetypes
+from gpuward.kubesandbox.resources import BUILT_IN
 
 
 def read(type_name: str, value: Any) -> tuple[Any, list[str]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuward.sandbox import openapi_rules
+from gpuward.kubesandbox import openapi_rules
 
 
 def told(schema: Any, value: Any, *old: Any) -> list[str]:

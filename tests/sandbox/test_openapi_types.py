@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuward.sandbox import openapi_types
+from gpuward.kubesandbox import openapi_types
 
 
 def test_a_type_comes_with_all_that_it_is_made_of() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox import ownership
-from gpuward.sandbox.ownership import Manager
-from gpuward.sandbox.shapes import BuiltInShape, SchemaShape
+from gpuward.kubesandbox import ownership
+from gpuward.kubesandbox.ownership import Manager
+from gpuward.kubesandbox.shapes import BuiltInShape, SchemaShape
 
 POD = BuiltInShape("core.v1.Pod")
 CUSTOM = SchemaShape({"type": "object", "properties": {

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox import patch
+from gpuward.kubesandbox import patch
 
 DOC: dict[str, Any] = {"a": 1, "b": {"c": [1, 2, 3], "d/e": "x"}, "n": None}
 

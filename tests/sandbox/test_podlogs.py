@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gpuward.sandbox.messages import Request, Stream
-from gpuward.sandbox.timeloop import VirtualLoop
+from gpuward.kubesandbox.messages import Request, Stream
+from gpuward.kubesandbox.timeloop import VirtualLoop
 from tests.sandbox.calls import Caller
 
 LOG = "/api/v1/namespaces/default/pods/p/log"

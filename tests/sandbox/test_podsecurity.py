@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox.store import Store
+from gpuward.kubesandbox.store import Store
 
 PREFIX = "pod-security.kubernetes.io/"
 SPEC = {"containers": [{"name": "c", "image": "i"}], "hostPID": True}

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox import protobuf
+from gpuward.kubesandbox import protobuf
 from tests.sandbox.calls import Caller
 
 

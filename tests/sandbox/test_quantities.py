@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox import quantities
+from gpuward.kubesandbox import quantities
 
 
 @pytest.mark.parametrize(("given", "stored"), [

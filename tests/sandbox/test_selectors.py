@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox import selectors
-from gpuward.sandbox.resources import REGISTRY
+from gpuward.kubesandbox import selectors
+from gpuward.kubesandbox.resources import REGISTRY
 
 
 def labelled(**labels: str) -> dict[str, Any]:

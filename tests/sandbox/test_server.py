@@ -6,7 +6,7 @@ import json
 import aiohttp
 import yaml
 
-from gpuward.sandbox.server import HttpServer
+from gpuward.kubesandbox.server import HttpServer
 from tests.sandbox.calls import Caller
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpuward.sandbox.shapes import BuiltInShape, SchemaShape
+from gpuward.kubesandbox.shapes import BuiltInShape, SchemaShape
 
 
 def test_built_in_lists_merge_by_their_key() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox.store import Event, Store, copy
+from gpuward.kubesandbox.store import Event, Store, copy
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuward.sandbox import structural
+from gpuward.kubesandbox import structural
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {
     "spec": {"type": "object", "default": {}, "properties": {

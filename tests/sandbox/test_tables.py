@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuward.sandbox.store import timestamp
+from gpuward.kubesandbox.store import timestamp
 from tests.sandbox.calls import CRDS, NOW, THING, THINGS, Caller, definition, kind_schema
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

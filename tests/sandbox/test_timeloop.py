@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gpuward.errors import InputError, VirtualDeadlock
-from gpuward.sandbox.timeloop import EPOCH, LoopClock, SpeedLoop, run_at_speed, run_virtual
+from gpuward.kubesandbox.timeloop import EPOCH, LoopClock, SpeedLoop, run_at_speed, run_virtual
 
 
 def test_an_hour_of_sleep_takes_no_time_and_ends_exactly_on_the_hour() -> None:
@@ -68,7 +68,7 @@ def test_a_deadlock_is_reported_with_the_waiting_tasks() -> None:
 
 
 def test_a_task_that_spins_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuward.sandbox.timeloop.STANDSTILL_TURNS", 100)
+    monkeypatch.setattr("gpuward.kubesandbox.timeloop.STANDSTILL_TURNS", 100)
 
     async def main() -> None:
         while True:

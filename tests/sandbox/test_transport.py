@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox.messages import Answer, Request, Stream
-from gpuward.sandbox.timeloop import VirtualLoop
+from gpuward.kubesandbox.messages import Answer, Request, Stream
+from gpuward.kubesandbox.timeloop import VirtualLoop
 from gpuward.sandbox.transport import InProcessTransport
 from tests.sandbox.calls import Caller
 

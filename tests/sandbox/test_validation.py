@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.sandbox.store import Store, copy
+from gpuward.kubesandbox.store import Store, copy
 
 CONTAINER = {"name": "c", "image": "i"}
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER]}}

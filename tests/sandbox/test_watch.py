@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpuward.sandbox.messages import Stream
-from gpuward.sandbox.timeloop import VirtualLoop
+from gpuward.kubesandbox.messages import Stream
+from gpuward.kubesandbox.timeloop import VirtualLoop
 from tests.sandbox.calls import Caller
 
 PODS = "/api/v1/pods"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
-from gpuward.sandbox.sim.machine import Machine
+from gpuward.sandbox.machine import GpuMachine
 from tools.simulate.known import turns_drivers_off
 from tools.simulate.made import CLUSTER, PEOPLE
 from tools.simulate.people import DAEMONSETS, NVIDIA_DRIVERS, POLICIES, POLICY
 
 if TYPE_CHECKING:
-    from gpuward.sandbox.store import Event
+    from gpuward.kubesandbox.store import Event
     from tools.simulate.world import World
 
 Object = dict[str, Any]
@@ -106,7 +106,7 @@ class Leaving:
         return self._world.now() - instant < LATE
 
 
-def users_of(machine: Machine) -> list[str]:
+def users_of(machine: GpuMachine) -> list[str]:
     """Return the pods of users that have GPUs of a machine open."""
     return sorted(who for who in machine.users.values() if who.startswith(f"{WORKLOAD_NAMESPACE}/"))
 

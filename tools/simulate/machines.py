@@ -10,9 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
+from gpuward.errors import NotFound
 from gpuward.model.plan import NodeStatus
 from gpuward.model.states import State
-from gpuward.sandbox.sim.machine import DRIVER_READY, Machine
+from gpuward.sandbox.machine import DRIVER_READY, GpuMachine
 from tools.simulate.known import turns_drivers_off
 from tools.simulate.leaving import Leaving, users_of
 from tools.simulate.modes import POOL
@@ -22,7 +23,7 @@ from tools.simulate.policies import BROKEN_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuward.sandbox.store import Event
+    from gpuward.kubesandbox.store import Event
     from tools.simulate.world import World
 
 Object = dict[str, Any]
@@ -49,9 +50,12 @@ class Machines:
         """From which version on a node served, or not: its driver pod was ready and stayed, or users had its driver open."""
         self._untrue: dict[tuple[str, str], float] = {}
 
-    def machine(self, node: str) -> Machine | None:
+    def machine(self, node: str) -> GpuMachine | None:
         """Return the machine under a node, None where there is none."""
-        return self._world.sandbox.simulation.kubelets.machines.get(node)
+        try:
+            return self._world.sandbox.machine(node)
+        except NotFound:
+            return None
 
     # What happens.
 

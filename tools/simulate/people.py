@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuward import errors, names
+from gpuward.kubesandbox.builders import deployment
+from gpuward.kubesandbox.sim.programs import RUN_SECONDS
+from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, deployment
-from gpuward.sandbox.sim.programs import RUN_SECONDS
-from gpuward.sandbox.store import Event
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from tools.simulate.policies import is_broken
 
 if TYPE_CHECKING:

@@ -17,13 +17,15 @@ from gpuward import errors, names
 from gpuward.cli import logs
 from gpuward.kube.lease import new_lease
 from gpuward.kube.resources import LEASES
-from gpuward.sandbox.cluster import WATCH_LAG_SECONDS, Sandbox
-from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, fleet, namespace, operator_place
-from gpuward.sandbox.messages import Answer, Request, Stream
-from gpuward.sandbox.sim.demands import gpus_wanted
-from gpuward.sandbox.sim.machine import MODEL_ANNOTATION
-from gpuward.sandbox.store import Event
-from gpuward.sandbox.timeloop import EPOCH, run_virtual
+from gpuward.kubesandbox.builders import namespace
+from gpuward.kubesandbox.cluster import WATCH_LAG_SECONDS
+from gpuward.kubesandbox.messages import Answer, Request, Stream
+from gpuward.kubesandbox.store import Event
+from gpuward.kubesandbox.timeloop import EPOCH, run_virtual
+from gpuward.sandbox.cluster import Sandbox
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, fleet, operator_place
+from gpuward.sandbox.gpus import gpus_wanted
+from gpuward.sandbox.machine import MODEL_ANNOTATION
 from tools.simulate import ending, modes, people, policies
 from tools.simulate.drives import Drives
 from tools.simulate.faults import KINDS

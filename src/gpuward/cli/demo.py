@@ -15,7 +15,7 @@ from gpuward.cli.story import Options, Story
 from gpuward.cli.terminal import console, say
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.errors import DemoFailed
-from gpuward.sandbox.timeloop import SpeedLoop
+from gpuward.kubesandbox.timeloop import SpeedLoop
 
 
 def play(options: Options, speed: float, *, keep: bool) -> None:

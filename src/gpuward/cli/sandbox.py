@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gpuward.cli.terminal import say
 from gpuward.errors import InputError
+from gpuward.kubesandbox.timeloop import SpeedLoop
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import fleet, operator_place, workloads
-from gpuward.sandbox.timeloop import SpeedLoop
 
 
 def serve_sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None) -> None:

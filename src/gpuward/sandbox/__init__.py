@@ -1,1 +1,1 @@
-"""A Kubernetes cluster in one process: API semantics, controllers, kubelets, machines."""
+"""GPU machines for a cluster in one process: what a GPU stack does on a host, a fleet with GPUs, and a way in for our client."""

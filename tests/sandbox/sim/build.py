@@ -7,12 +7,15 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
-from gpuward.sandbox.fleet import cpu_node, gpu_node, namespace
-from gpuward.sandbox.sim.objects import is_ready, is_terminating, labels_of, name_of
-from gpuward.sandbox.sim.simulation import Simulation
-from gpuward.sandbox.sim.world import Delays
-from gpuward.sandbox.store import Store
-from gpuward.sandbox.timeloop import EPOCH, LoopClock, run_virtual
+from gpuward.kubesandbox.builders import namespace
+from gpuward.kubesandbox.sim.objects import is_ready, is_terminating, labels_of, name_of
+from gpuward.kubesandbox.sim.simulation import Simulation
+from gpuward.kubesandbox.store import Store
+from gpuward.kubesandbox.timeloop import EPOCH, LoopClock, run_virtual
+from gpuward.sandbox.delays import GpuDelays
+from gpuward.sandbox.fleet import cpu_node, gpu_node
+from gpuward.sandbox.hardware import GpuHardware
+from gpuward.sandbox.machine import GpuMachine
 
 Object = dict[str, Any]
 OPERATOR = "gpu-operator"
@@ -26,13 +29,18 @@ STACK = ("driver", "container-toolkit", "device-plugin", "operator-validator", "
 class Cluster:
     """Hold a simulation on a bare store, with short ways to look at it and to wait for something."""
 
-    def __init__(self, *nodes: Object, delays: Delays | None = None, seed: int = 0) -> None:
+    def __init__(self, *nodes: Object, delays: GpuDelays | None = None, seed: int = 0) -> None:
         self.store = Store(LoopClock().now, seed)
         self.writes = 0
         self.store.subscribe(self._count)
         self.add(namespace(OPERATOR), namespace("ml"), *nodes)
-        self.sim = Simulation(self.store, Random(seed), delays)
+        self.sim = Simulation(self.store, Random(seed), delays or GpuDelays(), GpuHardware())
         self.sim.start()
+
+    def machine(self, node: str) -> GpuMachine:
+        machine = self.sim.machine(node)
+        assert isinstance(machine, GpuMachine)
+        return machine
 
     def _count(self, _event: object) -> None:
         self.writes += 1

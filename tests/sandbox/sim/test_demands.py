@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox.sim.demands import demands_of, gpus_wanted, quantity, requests_of
-from gpuward.sandbox.sim.objects import Object
+from gpuward.kubesandbox.sim.demands import demands_of, quantity, requests_of
+from gpuward.kubesandbox.sim.objects import Object
+from gpuward.sandbox.gpus import gpus_wanted
 
 
 def container(policy: str = "", **resources: dict[str, str]) -> Object:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward.kubesandbox.sim.faults import Fault
+from gpuward.kubesandbox.sim.objects import Object, is_ready, labels_of, name_of
+from gpuward.kubesandbox.sim.programs import RUN_SECONDS
 from gpuward.names import UPGRADE_ENABLED
+from gpuward.sandbox.driver import driver_version
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import cpu_node, gpu_node
-from gpuward.sandbox.sim.driver import driver_version
-from gpuward.sandbox.sim.faults import Fault, FaultKind
-from gpuward.sandbox.sim.machine import DRIVER_CONTAINER_READY
-from gpuward.sandbox.sim.objects import Object, is_ready, labels_of, name_of
-from gpuward.sandbox.sim.programs import RUN_SECONDS
+from gpuward.sandbox.machine import DRIVER_CONTAINER_READY
 from tests.sandbox.sim.build import OPERATOR, Cluster, all_ready, driver, gpu_pod, labelled_gpu_node, play, stack
 
 DRIVER = "nvidia-driver-daemonset"
@@ -51,10 +52,10 @@ def test_the_driver_takes_its_time_and_then_is_loaded() -> None:
         pod = cluster.pod(DRIVER)
         assert pod["status"]["phase"] == "Running"
         assert not is_ready(pod)
-        assert cluster.sim.machine("gpu-1").driver == ""
+        assert cluster.machine("gpu-1").driver == ""
         await cluster.until(lambda: is_ready(cluster.pod(DRIVER)), within=6)
-        assert cluster.sim.machine("gpu-1").driver == "550.90.07"
-        assert DRIVER_CONTAINER_READY in cluster.sim.machine("gpu-1").files
+        assert cluster.machine("gpu-1").driver == "550.90.07"
+        assert DRIVER_CONTAINER_READY in cluster.machine("gpu-1").files
 
     play(story)
 
@@ -69,7 +70,7 @@ def test_a_new_driver_replaces_the_old_one_and_the_operands_make_room_meanwhile(
         cluster.delete(cluster.pod(DRIVER))
         await cluster.until(lambda: cluster.gpus("gpu-1") == "0", within=30)
         await cluster.until(lambda: len(cluster.pods()) == 6 and all_ready(cluster.pods()), within=120)
-        assert cluster.sim.machine("gpu-1").driver == "560.35.03"
+        assert cluster.machine("gpu-1").driver == "560.35.03"
         assert cluster.gpus("gpu-1") == "8"
         assert name_of(cluster.pod("nvidia-device-plugin-daemonset")) != old_plugin
         assert "paused-for-driver-upgrade" in values
@@ -91,9 +92,9 @@ def test_a_gpu_pod_blocks_the_reload_and_the_init_container_crash_loops_until_it
         await cluster.until(lambda: "waiting" in manager(cluster)["state"])
         assert manager(cluster)["state"]["waiting"]["reason"] == "CrashLoopBackOff"
         assert "driver is in use by ml/train" in manager(cluster)["lastState"]["terminated"]["message"]
-        assert cluster.sim.machine("gpu-1").driver == "550.90.07"
+        assert cluster.machine("gpu-1").driver == "550.90.07"
         cluster.delete(cluster.store.get("pods", "ml", "train"))
-        await cluster.until(lambda: cluster.sim.machine("gpu-1").driver == "560.35.03", within=600)
+        await cluster.until(lambda: cluster.machine("gpu-1").driver == "560.35.03", within=600)
         await cluster.until(lambda: len(cluster.pods()) == 6 and all_ready(cluster.pods()), within=120)
 
     play(story)
@@ -108,7 +109,7 @@ def test_a_finished_gpu_pod_blocks_nothing() -> None:
         await cluster.until(lambda: cluster.store.get("pods", "ml", "train")["status"]["phase"] == "Succeeded")
         wish_for(cluster, "560.35.03")
         cluster.delete(cluster.pod(DRIVER))
-        await cluster.until(lambda: cluster.sim.machine("gpu-1").driver == "560.35.03", within=60)
+        await cluster.until(lambda: cluster.machine("gpu-1").driver == "560.35.03", within=60)
 
     play(story)
 
@@ -124,7 +125,7 @@ def test_without_the_upgrade_controller_the_driver_manager_evicts_gpu_pods_itsel
         cluster.store.subscribe(lambda event: cordons.append(bool(event.obj["spec"].get("unschedulable"))), "nodes")
         wish_for(cluster, "560.35.03")
         cluster.delete(cluster.pod(DRIVER))
-        await cluster.until(lambda: cluster.sim.machine("gpu-1").driver == "560.35.03", within=120)
+        await cluster.until(lambda: cluster.machine("gpu-1").driver == "560.35.03", within=120)
         assert cluster.store.find("pods", "ml", "train") is None
         assert True in cordons
         assert not cluster.node("gpu-1")["spec"].get("unschedulable")
@@ -142,7 +143,7 @@ def test_an_equal_driver_is_reused_under_running_gpu_pods() -> None:
         began = cluster.now
         await cluster.until(lambda: cluster.pods(DRIVER) and all_ready(cluster.pods(DRIVER)), within=60)
         assert cluster.now - began < 10
-        assert cluster.sim.machine("gpu-1").driver == "550.90.07"
+        assert cluster.machine("gpu-1").driver == "550.90.07"
         assert is_ready(cluster.store.get("pods", "ml", "train"))
 
     play(story)
@@ -171,7 +172,7 @@ def test_a_label_that_says_false_or_nothing_stays_so_through_a_pause() -> None:
         await cluster.until(lambda: len(cluster.pods()) == 5 and all_ready(cluster.pods()))
         wish_for(cluster, "560.35.03")
         cluster.delete(cluster.pod(DRIVER))
-        await cluster.until(lambda: cluster.sim.machine("gpu-1").driver == "560.35.03", within=60)
+        await cluster.until(lambda: cluster.machine("gpu-1").driver == "560.35.03", within=60)
         labels = labels_of(cluster.node("gpu-1"))
         assert labels["nvidia.com/gpu.deploy.dcgm-exporter"] == "false"
         # NVIDIA's creates the labels that were absent, empty.
@@ -208,7 +209,7 @@ def test_a_driver_on_the_host_makes_the_driver_pod_leave() -> None:
         cluster.add(driver())
         await cluster.until(lambda: labels_of(cluster.node("gpu-1"))["nvidia.com/gpu.deploy.driver"] == "pre-installed")
         await cluster.until(lambda: not cluster.pods(DRIVER), within=10)
-        assert cluster.sim.machine("gpu-1").driver == "535.1"
+        assert cluster.machine("gpu-1").driver == "535.1"
 
     play(story)
 

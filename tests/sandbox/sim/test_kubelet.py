@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward.kubesandbox.sim.faults import Fault
+from gpuward.kubesandbox.sim.kubelet import TERMINATION_SECONDS
+from gpuward.kubesandbox.sim.objects import Object, condition, is_ready, is_terminating, is_true, name_of
+from gpuward.kubesandbox.sim.programs import EXIT_CODE, RUN_SECONDS
+from gpuward.kubesandbox.sim.simulation import Simulation
+from gpuward.sandbox.delays import GpuDelays
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import cpu_node, gpu_node
-from gpuward.sandbox.sim.faults import Fault, FaultKind
-from gpuward.sandbox.sim.kubelet import TERMINATION_SECONDS
-from gpuward.sandbox.sim.objects import Object, condition, is_ready, is_terminating, is_true, name_of
-from gpuward.sandbox.sim.programs import EXIT_CODE, RUN_SECONDS
-from gpuward.sandbox.sim.simulation import Simulation
-from gpuward.sandbox.sim.world import Delays
+from gpuward.sandbox.hardware import GpuHardware
 from tests.sandbox.sim.build import Cluster, all_ready, driver, gpu_pod, labelled_gpu_node, play
 
 
@@ -135,14 +137,14 @@ def test_an_image_that_cannot_be_pulled_keeps_the_pod_pending() -> None:
 
 def test_a_force_deleted_gpu_pod_still_holds_the_gpus_for_a_moment() -> None:
     async def story() -> None:
-        cluster = Cluster(offering_node(), delays=Delays(termination_seconds=10))
+        cluster = Cluster(offering_node(), delays=GpuDelays(termination_seconds=10))
         cluster.add(gpu_pod("train"))
         await cluster.until(lambda: is_ready(current(cluster, "train")))
         cluster.delete(current(cluster, "train"), grace_seconds=0)
         assert cluster.store.find("pods", "ml", "train") is None
-        assert list(cluster.sim.machine("gpu-1").users.values()) == ["ml/train"]
+        assert list(cluster.machine("gpu-1").users.values()) == ["ml/train"]
         await cluster.rest(11)
-        assert not cluster.sim.machine("gpu-1").users
+        assert not cluster.machine("gpu-1").users
 
     play(story)
 
@@ -193,11 +195,11 @@ def test_pods_that_were_running_before_the_sandbox_are_taken_over_as_they_are() 
         await cluster.until(lambda: all_ready(cluster.pods()))
         before = name_of(cluster.pods()[0])
         cluster.sim.stop()
-        later = Simulation(cluster.store, cluster.sim.world.random)
+        later = Simulation(cluster.store, cluster.sim.world.random, GpuDelays(), GpuHardware())
         later.start()
         cluster.sim = later
         await cluster.rest(5)
-        assert later.machine("gpu-1").driver == "550.90.07"
+        assert cluster.machine("gpu-1").driver == "550.90.07"
         assert [name_of(found) for found in cluster.pods()] == [before]
         assert all_ready(cluster.pods())
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from gpuward.errors import NotFound
+from gpuward.kubesandbox.builders import namespace
+from gpuward.kubesandbox.sim.objects import Object, is_ready, labels_of, name_of, phase_of, uid_of
+from gpuward.kubesandbox.timeloop import run_virtual
 from gpuward.names import NFD_KERNEL
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.fleet import namespace
-from gpuward.sandbox.sim.machine import Change, Machine, Passage
-from gpuward.sandbox.sim.objects import Object, is_ready, labels_of, name_of, phase_of, uid_of
-from gpuward.sandbox.sim.programs import OPENS_GPUS
-from gpuward.sandbox.timeloop import run_virtual
+from gpuward.sandbox.machine import Change, GpuMachine, Passage
+from gpuward.sandbox.programs import OPENS_GPUS
 from tests.sandbox.sim.build import OPERATOR, driver, gpu_pod, labelled_gpu_node, stack
 
 NODE = "gpu-1"
@@ -40,7 +40,7 @@ class Bench:
         self.sandbox.apply(gpu_pod("train", annotations=annotations))
         await self.sandbox.until(lambda: is_ready(self.store.get("pods", "ml", "train")))
 
-    def machine(self) -> Machine:
+    def machine(self) -> GpuMachine:
         return self.sandbox.machine(NODE)
 
     def delete_driver_pod(self) -> str:
@@ -132,7 +132,7 @@ def test_the_same_digest_loads_nothing_whatever_the_image_says() -> None:
 
 def test_no_driver_is_loaded_over_another_one() -> None:
     seen: list[Passage] = []
-    machine = Machine(labelled_gpu_node(NODE), lambda: None, lambda: 7.0, seen.append)
+    machine = GpuMachine(labelled_gpu_node(NODE), lambda: None, lambda: 7.0, seen.append)
     assert machine.load("550.1", "a") == ""
     assert machine.load("560.1", "b") == "the modules of driver 550.1 are loaded"
     assert (machine.driver, machine.loaded_at, len(seen)) == ("550.1", 7.0, 1)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox.sim.machine import CUDA_READY, DRIVER_READY, PLUGIN_READY, TOOLKIT_READY
-from gpuward.sandbox.sim.objects import is_ready, labels_of
+from gpuward.kubesandbox.sim.objects import is_ready, labels_of
+from gpuward.sandbox.machine import CUDA_READY, DRIVER_READY, PLUGIN_READY, TOOLKIT_READY
 from tests.sandbox.sim.build import Cluster, all_ready, labelled_gpu_node, play, stack
 
 VALIDATOR = "nvidia-operator-validator"
@@ -15,7 +15,7 @@ def test_operands_come_up_in_the_order_in_which_they_need_each_other() -> None:
         cluster = Cluster(labelled_gpu_node("gpu-1", model="A100"))
         files: list[str] = []
         cluster.add(*stack())
-        machine = cluster.sim.machine("gpu-1")
+        machine = cluster.machine("gpu-1")
         write = machine.write
 
         def note(name: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from gpuward.errors import Conflict
-from gpuward.sandbox.sim.queue import WorkQueue
-from gpuward.sandbox.timeloop import EPOCH, LoopClock, run_virtual
+from gpuward.kubesandbox.sim.queue import WorkQueue
+from gpuward.kubesandbox.timeloop import EPOCH, LoopClock, run_virtual
 
 
 def play(story: Callable[[WorkQueue], None], handler: Callable[[str], None], seconds: float) -> WorkQueue:

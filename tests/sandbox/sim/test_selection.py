@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox.sim.objects import Object
-from gpuward.sandbox.sim.selection import covers, node_terms_match, selector_matches, untolerated
+from gpuward.kubesandbox.sim.objects import Object
+from gpuward.kubesandbox.sim.selection import covers, node_terms_match, selector_matches, untolerated
 
 
 def expression(key: str, operator: str, *values: str) -> Object:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from gpuward.sandbox.sim.demands import gpus_wanted
-from gpuward.sandbox.sim.faults import Fault, FaultKind
-from gpuward.sandbox.sim.machine import CUDA_READY, DRIVER_READY, PLUGIN_READY, TOOLKIT_READY
-from gpuward.sandbox.sim.objects import is_ready, name_of
-from gpuward.sandbox.sim.validator import CUDA_WORKLOAD, PLUGIN_WORKLOAD
+from gpuward.kubesandbox.sim.faults import Fault
+from gpuward.kubesandbox.sim.objects import is_ready, name_of
+from gpuward.sandbox.faults import FaultKind
+from gpuward.sandbox.gpus import gpus_wanted
+from gpuward.sandbox.machine import CUDA_READY, DRIVER_READY, PLUGIN_READY, TOOLKIT_READY
+from gpuward.sandbox.validator import CUDA_WORKLOAD, PLUGIN_WORKLOAD
 from tests.sandbox.sim.build import Cluster, all_ready, daemonset, driver, gpu_pod, labelled_gpu_node, play, rolling, stack, step
 
 VALIDATOR = "nvidia-operator-validator"
@@ -14,7 +15,7 @@ DRIVER = "nvidia-driver-daemonset"
 def test_the_validator_waits_for_the_driver() -> None:
     async def story() -> None:
         cluster = Cluster(labelled_gpu_node("gpu-1"))
-        cluster.sim.machine("gpu-1").configure(True)
+        cluster.machine("gpu-1").configure(True)
         cluster.add(*(found for found in stack() if found["metadata"]["name"] in (VALIDATOR, "nvidia")))
         await cluster.rest(120)
         validation = cluster.pod(VALIDATOR)["status"]["initContainerStatuses"][0]
@@ -34,7 +35,7 @@ def test_a_check_without_waiting_fails_and_is_started_again() -> None:
         cluster.add(driver(), daemonset("check", operand="driver", init=[step("toolkit")], strategy=rolling()))
         await cluster.until(lambda: all_ready(cluster.pods(DRIVER)))
         await cluster.until(lambda: cluster.restarts("check", init=True) >= 2)
-        cluster.sim.machine("gpu-1").configure(True)
+        cluster.machine("gpu-1").configure(True)
         await cluster.until(lambda: is_ready(cluster.pod("check")), within=60)
 
     play(story)
@@ -59,9 +60,9 @@ def test_the_validator_takes_its_files_with_it() -> None:
         before = cluster.pod(VALIDATOR)
         cluster.delete(before)
         await cluster.rest(1)
-        assert cluster.sim.machine("gpu-1").files == {".driver-ctr-ready"}
+        assert cluster.machine("gpu-1").files == {".driver-ctr-ready"}
         await cluster.until(lambda: all_ready(cluster.pods(VALIDATOR)) and name_of(cluster.pod(VALIDATOR)) != name_of(before))
-        assert cluster.sim.machine("gpu-1").files == {
+        assert cluster.machine("gpu-1").files == {
             ".driver-ctr-ready", DRIVER_READY, TOOLKIT_READY, CUDA_READY, PLUGIN_READY}
 
     play(story)

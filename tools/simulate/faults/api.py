@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpuward import errors
-from gpuward.sandbox import messages
-from gpuward.sandbox.messages import Answer, Request, Stream
+from gpuward.kubesandbox import messages
+from gpuward.kubesandbox.messages import Answer, Request, Stream
 from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from gpuward.kubesandbox.sim.controllers.revisions import REVISIONS, revisions_of
+from gpuward.kubesandbox.sim.faults import Fault
+from gpuward.kubesandbox.sim.objects import Object, is_terminating, labels_of, name_of
 from gpuward.names import REVISION_HASH
-from gpuward.sandbox.sim.controllers.revisions import REVISIONS, revisions_of
-from gpuward.sandbox.sim.faults import Fault, FaultKind
-from gpuward.sandbox.sim.objects import Object, is_terminating, labels_of, name_of
-from gpuward.sandbox.sim.world import Delays
+from gpuward.sandbox.delays import GpuDelays
+from gpuward.sandbox.faults import FaultKind
 from tests.sandbox.sim.build import OPERATOR, Cluster, all_ready, cpu_node, daemonset, gpu_node, play, rolling
 
 AGENT = "agent"
@@ -77,7 +78,7 @@ def test_daemon_pods_run_on_a_cordoned_node_and_other_taints_keep_them_off() -> 
 
 def test_on_delete_replaces_a_pod_only_after_it_is_gone() -> None:
     async def story() -> None:
-        cluster = Cluster(cpu_node("cpu-1"), cpu_node("cpu-2"), delays=Delays(termination_seconds=5))
+        cluster = Cluster(cpu_node("cpu-1"), cpu_node("cpu-2"), delays=GpuDelays(termination_seconds=5))
         cluster.add(daemonset(AGENT))
         await cluster.until(lambda: len(cluster.pods(AGENT)) == 2 and all_ready(cluster.pods(AGENT)))
         set_image(cluster, "registry.example/agent:2")

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from gpuward.sandbox.fleet import cpu_node, deployment
-from gpuward.sandbox.sim.objects import Object, is_ready, is_terminating
+from gpuward.kubesandbox.builders import deployment
+from gpuward.kubesandbox.sim.objects import Object, is_ready, is_terminating
+from gpuward.sandbox.fleet import cpu_node
 from tests.sandbox.sim.build import Cluster, all_ready, play
 
 SETS, DEPLOYMENTS = "replicasets.apps", "deployments.apps"

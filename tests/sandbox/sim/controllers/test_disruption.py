@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox.fleet import cpu_node, deployment
-from gpuward.sandbox.sim.objects import Object, condition, name_of
-from gpuward.sandbox.store import timestamp
+from gpuward.kubesandbox.builders import deployment
+from gpuward.kubesandbox.sim.objects import Object, condition, name_of
+from gpuward.kubesandbox.store import timestamp
+from gpuward.sandbox.fleet import cpu_node
 from tests.sandbox.sim.build import Cluster, all_ready, daemonset, play
 
 BUDGETS = "poddisruptionbudgets.policy"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox.sim.objects import Object, is_terminating, uid_of
+from gpuward.kubesandbox.sim.objects import Object, is_terminating, uid_of
 from tests.sandbox.sim.build import Cluster, play
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward.kubesandbox.sim.objects import Object, is_true, uid_of
+from gpuward.kubesandbox.sim.programs import EXIT_CODE, RUN_SECONDS
 from gpuward.sandbox.fleet import cpu_node
-from gpuward.sandbox.sim.objects import Object, is_true, uid_of
-from gpuward.sandbox.sim.programs import EXIT_CODE, RUN_SECONDS
 from tests.sandbox.sim.build import Cluster, all_ready, play
 
 JOBS = "jobs.batch"

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.sandbox.fleet import cpu_node, deployment
-from gpuward.sandbox.sim.objects import Object, condition, is_ready, is_terminating
+from gpuward.kubesandbox.builders import deployment
+from gpuward.kubesandbox.sim.objects import Object, condition, is_ready, is_terminating
+from gpuward.sandbox.fleet import cpu_node
 from tests.sandbox.sim.build import Cluster, all_ready, daemonset, play
 
 

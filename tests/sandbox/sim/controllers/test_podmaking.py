@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpuward.sandbox.sim.objects import Object
+from gpuward.kubesandbox.sim.objects import Object
 from tests.sandbox.sim.build import OPERATOR, Cluster, cpu_node, daemonset, play
 
 ACCOUNT: Object = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "late", "namespace": OPERATOR}}

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from gpuward.sandbox.fleet import cpu_node, deployment
-from gpuward.sandbox.sim.objects import Object, is_ready, is_terminating, is_true, name_of
+from gpuward.kubesandbox.builders import deployment
+from gpuward.kubesandbox.sim.objects import Object, is_ready, is_terminating, is_true, name_of
+from gpuward.sandbox.fleet import cpu_node
 from tests.sandbox.sim.build import Cluster, all_ready, play
 
 DEPLOYMENTS = "deployments.apps"

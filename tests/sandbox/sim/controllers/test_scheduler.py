@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward.kubesandbox.sim.objects import Object, condition, name_of, node_of
 from gpuward.sandbox.fleet import cpu_node, gpu_node
-from gpuward.sandbox.sim.objects import Object, condition, name_of, node_of
 from tests.sandbox.sim.build import OPERATOR, Cluster, all_ready, daemonset, gpu_pod, play
 
 

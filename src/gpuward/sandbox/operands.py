@@ -1,0 +1,132 @@
+"""The other operands of the GPU stack: toolkit, device plugin and feature discovery; and which program a container runs.
+
+Containers are recognised by the names that NVIDIA's DaemonSets give them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from gpuward.kubesandbox.sim.programs import Pause, Place, Program, Task, Waits, Watch
+from gpuward.sandbox.driver import DriverContainer, DriverManager
+from gpuward.sandbox.gpus import discovered_labels
+from gpuward.sandbox.machine import DRIVER_READY
+from gpuward.sandbox.programs import Echo, GpuProgram, GpuService
+from gpuward.sandbox.validator import (
+    WORKLOADS,
+    CudaValidation,
+    DriverValidation,
+    PluginValidation,
+    ToolkitValidation,
+    Validation,
+    ValidatorIdle,
+    WaitForToolkit,
+)
+
+if TYPE_CHECKING:
+    from gpuward.kubesandbox.sim.objects import Object
+
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+
+
+class Toolkit(GpuProgram):
+    """Be the toolkit's container: with the driver there, make NVIDIA's runtime classes known to the runtime."""
+
+    def run(self, now: float) -> Waits:
+        self.ready = True
+        now = yield from self.until(now, lambda: DRIVER_READY in self.machine.files)
+        yield Pause(now + self.delays.toolkit_seconds)
+        self.machine.configure(True)
+        while True:
+            yield Pause(math.inf)
+
+    def settle(self) -> None:
+        self.machine.configure(True)
+
+    def end(self) -> None:
+        self.machine.configure(bool(self.machine.host_driver))
+
+
+class DevicePlugin(GpuProgram):
+    """Be the device plugin: register the GPUs with the kubelet; without it the kubelet has none to give."""
+
+    _offers = False
+
+    def run(self, now: float) -> Waits:
+        self.ready = True
+        now = yield from self.until(now, lambda: DRIVER_READY in self.machine.files)
+        yield Pause(now + self.delays.plugin_seconds)
+        self.machine.open(self.place.key, self.place.who)
+        self._offers = True
+        self._offer(self.machine.gpus)
+        while True:
+            yield Pause(math.inf)
+
+    def end(self) -> None:
+        self._offers = False
+        self.machine.close(self.place.key)
+        self._offer(0)
+
+    def registered(self) -> None:
+        if self._offers:
+            self._offer(self.machine.gpus)
+
+    def _offer(self, count: int) -> None:
+        node = self.world.store.find("nodes", None, self.machine.node)
+        if node is None:
+            return
+
+        def change(obj: Object) -> None:
+            status = obj["status"]
+            status["allocatable"] = {**(status.get("allocatable") or {}), GPU_RESOURCE: str(count)}
+            if count:
+                # The kubelet keeps the capacity of a plugin that has gone, and offers none of it.
+                status["capacity"] = {**(status.get("capacity") or {}), GPU_RESOURCE: str(count)}
+        if count or GPU_RESOURCE in ((node.get("status") or {}).get("capacity") or {}):
+            self.world.store.patch_status("nodes", None, self.machine.node, change)
+
+
+class FeatureDiscovery(GpuProgram):
+    """Be GPU feature discovery: label the node with what the driver says about its GPUs."""
+
+    def run(self, now: float) -> Waits:
+        self.ready = True
+        while not self.machine.driver:
+            now = yield Watch()
+        yield Pause(now + self.delays.discovery_seconds)
+        labels = discovered_labels(self.machine.model, self.machine.gpus, self.machine.driver)
+        if self.world.store.find("nodes", None, self.machine.node) is not None:
+            self.world.store.modify("nodes", None, self.machine.node,
+                                    lambda node: node["metadata"].setdefault("labels", {}).update(labels))
+        while True:
+            yield Pause(math.inf)
+
+
+_CHECKS: Final[dict[str, type[Validation]]] = {
+    "driver": DriverValidation,
+    "toolkit": ToolkitValidation,
+    "cuda": CudaValidation,
+    "plugin": PluginValidation,
+}
+_MAIN: Final[dict[str, type[Program]]] = {
+    "nvidia-driver-ctr": DriverContainer,
+    "nvidia-container-toolkit-ctr": Toolkit,
+    "nvidia-device-plugin": DevicePlugin,
+    "gpu-feature-discovery": FeatureDiscovery,
+    "nvidia-operator-validator": ValidatorIdle,
+    **dict.fromkeys(WORKLOADS, Echo),
+}
+
+
+def program_for(place: Place, *, init: bool) -> Program:
+    """Return what runs in a container, by its name."""
+    name = place.container["name"]
+    if not init:
+        return _MAIN.get(name, GpuService)(place)
+    if name == "k8s-driver-manager":
+        return DriverManager(place)
+    if name.endswith("-validation") and place.env("COMPONENT") in _CHECKS:
+        return _CHECKS[place.env("COMPONENT")](place)
+    # In operands that are not the validator this one waits for the validator's result.
+    return (WaitForToolkit if name == "toolkit-validation" else Task)(place)
