@@ -7,8 +7,6 @@
     │   ├── KubeconfigError                    no usable way to reach an API server was configured
     │   ├── ApiError                           the API server answered, and the answer was no
     │   │   ├── BadRequest                     400
-    │   │   │   ├── kubesandbox.kubetypes.Mismatch      a value of another type than its field's
-    │   │   │   └── kubesandbox.writing.Undecodable     a body that does not fit its type
     │   │   ├── Unauthorized                   401
     │   │   ├── Forbidden                      403
     │   │   ├── NotFound                       404
@@ -16,23 +14,17 @@
     │   │   ├── Conflict                       409  a precondition did not hold
     │   │   │   └── AlreadyExists              409  reason AlreadyExists
     │   │   ├── Gone                           410  the version asked for is no longer kept
-    │   │   │   └── kubesandbox.messages.PageExpired    a list's next page is of a version that is gone
     │   │   ├── UnsupportedMediaType           415
     │   │   ├── Invalid                        422  the object breaks its schema
-    │   │   │   └── kubesandbox.patch.DoesNotApply      an operation of a JSON patch does not fit
     │   │   ├── TooManyRequests                429  a budget or a rate limit says not now
     │   │   └── ServerError                    5xx
     │   ├── Unreachable                        no answer: refused, reset, timed out; a write may or may not have happened
     │   ├── EndedByItself                      something ended that runs for as long as the operator does
     │   ├── IllegalTransition                  the upgrade decision took a step that the transition table does not have
-    │   ├── VirtualDeadlock                    virtual time stands still: every task waits for something that cannot happen
     │   ├── DemoFailed                         the demo did not reach its goal; the message is the reason
     │   └── execute.world.CalledOff            an action that its last look at the cluster made unwanted
-    ├── ValueError
-    │   └── recording.codec.NotARecording      bytes that are no recording, or one of a newer format
-    ├── kubesandbox.admission._Refused             why admission refuses a pod; becomes a Forbidden
-    ├── kubesandbox.cel.EvaluationError            a rule's value that is an error, as in CEL
-    └── kubesandbox.cel._Unknown                   a rule that uses more than the sandbox knows of CEL
+    └── ValueError
+        └── recording.codec.NotARecording      bytes that are no recording, or one of a newer format
 """
 
 from __future__ import annotations
@@ -172,10 +164,6 @@ class EndedByItself(GpuwardError):
 
 class IllegalTransition(GpuwardError):
     """Stop a decision that took a step which the transition table does not have."""
-
-
-class VirtualDeadlock(GpuwardError):
-    """End a run in virtual time in which nothing can happen any more; the message names the waiting tasks."""
 
 
 class DemoFailed(GpuwardError):

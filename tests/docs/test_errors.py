@@ -1,4 +1,4 @@
-"""The tree of exceptions that errors.py draws is the one that the code has."""
+"""The tree of exceptions that an errors.py draws is the one that the code has."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import importlib
 import inspect
 import pkgutil
 import re
+from types import ModuleType
+
+import pytest
 
 import gpuward
-from gpuward import errors
+from gpuward import kubesandbox
 
 _LINE = re.compile(r" {4}(?P<branches>[│├└─ ]*)(?P<name>[\w.]+)")
 
@@ -27,24 +30,27 @@ def drawn(text: str) -> dict[str, str]:
     return parents
 
 
-def raised() -> list[type[BaseException]]:
-    """Return the exception classes of all modules."""
-    modules = (importlib.import_module(found.name) for found in pkgutil.walk_packages(gpuward.__path__, "gpuward."))
+def raised(package: ModuleType) -> list[type[BaseException]]:
+    """Return the exception classes of all modules of a package."""
+    modules = (importlib.import_module(found.name) for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+               if not found.name.startswith("gpuward.kubesandbox") or package is kubesandbox)
     return [kind for module in modules for kind in vars(module).values()
             if inspect.isclass(kind) and issubclass(kind, BaseException) and kind.__module__ == module.__name__]
 
 
-def name(kind: type[BaseException]) -> str:
+def name(kind: type[BaseException], package: ModuleType) -> str:
     """Return the name that a class has in the drawing."""
-    module = kind.__module__.removeprefix("gpuward.")
+    module = kind.__module__.removeprefix(package.__name__ + ".")
     return kind.__qualname__ if module in ("errors", "builtins") else f"{module}.{kind.__qualname__}"
 
 
-def test_the_tree_of_exceptions_is_drawn_as_it_is() -> None:
-    real = {name(kind): name(kind.__bases__[0]) for kind in raised()}
-    assert all(len(kind.__bases__) == 1 for kind in raised())
-    builtins = {parent: name(Exception) for parent in real.values() if parent not in real} | {name(Exception): ""}
-    assert drawn(errors.__doc__ or "") == real | builtins
+@pytest.mark.parametrize("package", [gpuward, kubesandbox], ids=lambda package: package.__name__)
+def test_the_tree_of_exceptions_is_drawn_as_it_is(package: ModuleType) -> None:
+    kinds = raised(package)
+    real = {name(kind, package): name(kind.__bases__[0], package) for kind in kinds}
+    assert all(len(kind.__bases__) == 1 for kind in kinds)
+    builtins = {parent: "Exception" for parent in real.values() if parent not in real} | {"Exception": ""}
+    assert drawn(importlib.import_module(package.__name__ + ".errors").__doc__ or "") == real | builtins
 
 
 def test_a_drawing_is_read_as_it_looks() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward import errors
+from gpuward.kubesandbox import errors
 from gpuward.kubesandbox.store import Store
 
 SPEC = {"containers": [{"name": "c", "image": "i"}]}

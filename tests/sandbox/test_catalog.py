@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward import errors
+from gpuward.kubesandbox import errors
 from tests.sandbox.calls import CRDS, Caller, definition
 
 

@@ -6,8 +6,8 @@ import urllib.request
 
 import pytest
 
-from gpuward.errors import InputError
 from gpuward.kubesandbox.builders import namespace
+from gpuward.kubesandbox.errors import InputError
 from gpuward.kubesandbox.sim.objects import is_ready, is_true, labels_of
 from gpuward.kubesandbox.timeloop import run_at_speed, run_virtual
 from gpuward.names import UPGRADE_ENABLED

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuward.errors import InputError
+from gpuward.kubesandbox.errors import InputError
 from gpuward.names import DRAIN_SKIP, NFD_GPU_LABELS, NFD_KERNEL, NFD_OS_VERSION
 from gpuward.sandbox.fleet import cpu_node, fleet, gpu_node, operator_place, workloads
 from gpuward.sandbox.machine import GpuMachine

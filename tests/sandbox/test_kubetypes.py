@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuward import errors
-from gpuward.kubesandbox import kubetypes
+from gpuward.kubesandbox import errors, kubetypes
 from gpuward.kubesandbox.resources import BUILT_IN
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuward import errors
-from gpuward.kubesandbox import ownership
+from gpuward.kubesandbox import errors, ownership
 from gpuward.kubesandbox.ownership import Manager
 from gpuward.kubesandbox.shapes import BuiltInShape, SchemaShape
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuward import errors
-from gpuward.kubesandbox import patch
+from gpuward.kubesandbox import errors, patch
 
 DOC: dict[str, Any] = {"a": 1, "b": {"c": [1, 2, 3], "d/e": "x"}, "n": None}
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuward import errors
-from gpuward.kubesandbox import patch_strategic
+from gpuward.kubesandbox import errors, patch_strategic
 
 
 def spec(*names: str) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import struct
 
 import pytest
 
-from gpuward import errors
-from gpuward.kubesandbox import protobuf
+from gpuward.kubesandbox import errors, protobuf
 from tests.sandbox.calls import Caller
 
 

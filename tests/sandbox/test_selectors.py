@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuward import errors
-from gpuward.kubesandbox import selectors
+from gpuward.kubesandbox import errors, selectors
 from gpuward.kubesandbox.resources import REGISTRY
 
 

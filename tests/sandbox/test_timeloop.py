@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpuward.errors import InputError, VirtualDeadlock
+from gpuward.kubesandbox.errors import InputError, VirtualDeadlock
 from gpuward.kubesandbox.timeloop import EPOCH, LoopClock, SpeedLoop, run_at_speed, run_virtual
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuward import errors
+from gpuward.kubesandbox import errors
 from gpuward.kubesandbox.store import Store, copy
 
 CONTAINER = {"name": "c", "image": "i"}

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
-from gpuward.errors import NotFound
+from gpuward.kubesandbox.errors import NotFound
 from gpuward.model.plan import NodeStatus
 from gpuward.model.states import State
 from gpuward.sandbox.machine import DRIVER_READY, GpuMachine

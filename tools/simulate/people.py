@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from gpuward import errors, names
+from gpuward import names
+from gpuward.kubesandbox import errors
 from gpuward.kubesandbox.builders import deployment
 from gpuward.kubesandbox.sim.programs import RUN_SECONDS
 from gpuward.kubesandbox.store import Event

@@ -13,10 +13,11 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from gpuward import errors, names
+from gpuward import names
 from gpuward.cli import logs
 from gpuward.kube.lease import new_lease
 from gpuward.kube.resources import LEASES
+from gpuward.kubesandbox import errors
 from gpuward.kubesandbox.builders import namespace
 from gpuward.kubesandbox.cluster import WATCH_LAG_SECONDS
 from gpuward.kubesandbox.messages import Answer, Request, Stream

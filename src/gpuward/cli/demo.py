@@ -10,12 +10,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from gpuward.cli.sandbox import at_speed
 from gpuward.cli.screen import Screen
 from gpuward.cli.story import Options, Story
 from gpuward.cli.terminal import console, say
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.errors import DemoFailed
-from gpuward.kubesandbox.timeloop import SpeedLoop
 
 
 def play(options: Options, speed: float, *, keep: bool) -> None:
@@ -24,7 +24,7 @@ def play(options: Options, speed: float, *, keep: bool) -> None:
     Raises:
         DemoFailed: the demo did not reach its goal.
     """
-    with asyncio.Runner(loop_factory=lambda: SpeedLoop(speed)) as runner:
+    with at_speed(speed) as runner:
         failure = runner.run(_play(options, speed, keep=keep))
     if failure:
         raise DemoFailed(failure)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gpuward.cli.terminal import say
 from gpuward.errors import InputError
+from gpuward.kubesandbox import errors
 from gpuward.kubesandbox.timeloop import SpeedLoop
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import fleet, operator_place, workloads
@@ -17,8 +18,18 @@ from gpuward.sandbox.fleet import fleet, operator_place, workloads
 
 def serve_sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None) -> None:
     """Serve until a signal comes; `kubeconfig` is where to write one."""
-    with asyncio.Runner(loop_factory=lambda: SpeedLoop(speed)) as runner:
+    with at_speed(speed) as runner:
         runner.run(_serve(nodes, port, kubeconfig))
+
+
+def at_speed(speed: float) -> asyncio.Runner:
+    """Return a runner whose time passes so many times as fast as the wall clock's; a speed that is none is an InputError."""
+    def loop() -> SpeedLoop:
+        try:
+            return SpeedLoop(speed)
+        except errors.InputError as error:
+            raise InputError(error.field, error.value, error.fix) from error
+    return asyncio.Runner(loop_factory=loop)
 
 
 async def _serve(nodes: int, port: int, kubeconfig: str | None) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import podsecurity, preconditions
+from gpuward.kubesandbox import errors, podsecurity, preconditions
 
 if TYPE_CHECKING:
     from gpuward.kubesandbox.resources import Resource

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import admission, eviction, messages, openapi, preconditions, reviews, scaling
+from gpuward.kubesandbox import admission, errors, eviction, messages, openapi, preconditions, reviews, scaling
 from gpuward.kubesandbox.catalog import Catalog, Target
 from gpuward.kubesandbox.crds import Definitions
 from gpuward.kubesandbox.discovery import AGGREGATED, Discovery

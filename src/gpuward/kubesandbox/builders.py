@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpuward.errors import InputError
+from gpuward.kubesandbox.errors import InputError
 from gpuward.kubesandbox.sim.machine import NFD_KERNEL, NFD_PREFIX
 
 Object = dict[str, Any]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import event_versions
+from gpuward.kubesandbox import errors, event_versions
 from gpuward.kubesandbox.resources import REGISTRY, Resource
 
 if TYPE_CHECKING:

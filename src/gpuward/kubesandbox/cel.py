@@ -1,4 +1,4 @@
-"""A part of CEL, the language of the rules in CustomResourceDefinitions: what the rules of GPU operators are written in.
+"""A part of CEL, the language of the rules in CustomResourceDefinitions: what the rules of operators are written in.
 
 Known are `self`, `oldSelf`, fields, literals, `has`, `size`, the operators `! && || == != < <= > >= in ?:`, parentheses, list
 literals, on strings `startsWith`, `endsWith`, `contains` and `matches`, on lists and maps `all`. Whatever else a rule uses makes

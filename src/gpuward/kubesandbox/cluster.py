@@ -7,9 +7,9 @@ from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward.errors import AlreadyExists, InputError, NotFound
 from gpuward.kubesandbox import eviction, preconditions
 from gpuward.kubesandbox.api import ApiServer
+from gpuward.kubesandbox.errors import AlreadyExists, InputError, NotFound
 from gpuward.kubesandbox.messages import Request
 from gpuward.kubesandbox.server import HttpServer
 from gpuward.kubesandbox.sim.simulation import Simulation

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import reviews
+from gpuward.kubesandbox import errors, reviews
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 MINOR: Final = "36"
-GIT_VERSION: Final = "v1.36.3+gpuward-sandbox"
+GIT_VERSION: Final = "v1.36.3+kubesandbox"
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """The content type by which kubectl recognises the aggregated form."""
 ALL_VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -92,7 +91,7 @@ class Discovery:
 def version() -> Object:
     """Return what /version answers."""
     return {"major": "1", "minor": MINOR, "gitVersion": GIT_VERSION, "gitCommit": "", "gitTreeState": "clean",
-            "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "sandbox/gpuward"}
+            "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "sandbox/kubesandbox"}
 
 
 def _priority(name: str) -> tuple[int, int, int]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import messages, preconditions, selectors
+from gpuward.kubesandbox import errors, messages, preconditions, selectors
 from gpuward.kubesandbox.store import timestamp
 from gpuward.kubesandbox.writing import delete_options
 

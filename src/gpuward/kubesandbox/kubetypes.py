@@ -15,8 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import quantities
+from gpuward.kubesandbox import errors, quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable

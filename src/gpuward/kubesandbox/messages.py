@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import yaml
 
-from gpuward import errors
-from gpuward.kubesandbox import protobuf
+from gpuward.kubesandbox import errors, protobuf
 
 Object = dict[str, Any]
 
@@ -83,7 +82,23 @@ def answer(obj: Any, status: int = 200, warnings: tuple[str, ...] = ()) -> Answe
     return Answer(status, body, {"Warning": quoted} if quoted else {})
 
 
-def status_object(error: errors.ApiError) -> Object:
+class Refusal(Protocol):
+    """Be an error that an API server answers with: one of this package's, or of whoever plays with the answers."""
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def reason(self) -> str: ...
+
+    @property
+    def details(self) -> dict[str, Any]: ...
+
+
+def status_object(error: Refusal) -> Object:
     """Return the Status object that tells of an error."""
     body: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": error.message,
                     "reason": error.reason, "code": error.status}
@@ -96,7 +111,7 @@ def status_object(error: errors.ApiError) -> Object:
     return body
 
 
-def refusal(error: errors.ApiError) -> Answer:
+def refusal(error: Refusal) -> Answer:
     """Return an error as an answer."""
     headers = {}
     seconds = error.details.get("retryAfterSeconds")

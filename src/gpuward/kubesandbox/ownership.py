@@ -11,8 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import patch
+from gpuward.kubesandbox import errors, patch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuward import errors
+from gpuward.kubesandbox import errors
 
 JsonPatch = list[dict[str, Any]]
 

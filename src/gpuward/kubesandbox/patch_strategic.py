@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import kubetypes
+from gpuward.kubesandbox import errors, kubetypes
 from gpuward.kubesandbox.kubetypes import Field
 
 Object = dict[str, Any]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
+from gpuward.kubesandbox import errors
 from gpuward.kubesandbox.messages import Answer, Stream
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gpuward import errors
-from gpuward.kubesandbox import preconditions
+from gpuward.kubesandbox import errors, preconditions
 from gpuward.kubesandbox.podsecurity_checks import LEVELS, violations
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""The checks of the Pod Security Standards that pods of a GPU stack can meet, worded as kube-apiserver words them.
+"""The checks of the Pod Security Standards that pods of an operator can meet, worded as kube-apiserver words them.
 
-Facts from k8s.io/pod-security-admission (v1.36). Not here, since no GPU software comes near them: AppArmor, SELinux, procMount,
+Facts from k8s.io/pod-security-admission (v1.36). Not here, since few operators come near them: AppArmor, SELinux, procMount,
 sysctls and Windows.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
+from gpuward.kubesandbox import errors
 
 if TYPE_CHECKING:
     from gpuward.kubesandbox.resources import Resource

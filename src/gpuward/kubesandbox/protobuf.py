@@ -12,8 +12,7 @@ import struct
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import kubetypes
+from gpuward.kubesandbox import errors, kubetypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,7 @@ import json
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import messages, selectors, tables
+from gpuward.kubesandbox import errors, messages, selectors, tables
 from gpuward.kubesandbox.messages import Answer, Request, Stream
 from gpuward.kubesandbox.store import without_kind
 from gpuward.kubesandbox.watch import Watch, Wish, too_large

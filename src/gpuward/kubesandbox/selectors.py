@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
+from gpuward.kubesandbox import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpuward import errors
-from gpuward.kubesandbox import admission, deletion, preconditions, validation
+from gpuward.kubesandbox import admission, deletion, errors, preconditions, validation
 from gpuward.kubesandbox.collection import ChangeType, Collection, Event, Index, Object, Schema
 from gpuward.kubesandbox.resources import BUILT_IN, Resource
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from gpuward.errors import InputError, VirtualDeadlock
+from gpuward.kubesandbox.errors import InputError, VirtualDeadlock
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -1,4 +1,4 @@
-"""The validation of built-in objects where a GPU operator and kubectl meet it, worded as kube-apiserver words it."""
+"""The validation of built-in objects where an operator and kubectl meet it, worded as kube-apiserver words it."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import messages
+from gpuward.kubesandbox import errors, messages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

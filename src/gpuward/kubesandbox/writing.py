@@ -6,8 +6,17 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward import errors
-from gpuward.kubesandbox import kubetypes, messages, ownership, patch, patch_strategic, podsecurity, preconditions, scaling
+from gpuward.kubesandbox import (
+    errors,
+    kubetypes,
+    messages,
+    ownership,
+    patch,
+    patch_strategic,
+    podsecurity,
+    preconditions,
+    scaling,
+)
 from gpuward.kubesandbox.crds import Structural
 from gpuward.kubesandbox.messages import JSON, Answer, Request
 from gpuward.kubesandbox.shapes import BuiltInShape, SchemaShape

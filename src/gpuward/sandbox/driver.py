@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gpuward.errors import NotFound, TooManyRequests
+from gpuward.kubesandbox.errors import NotFound, TooManyRequests
 from gpuward.kubesandbox.sim.objects import Object, annotations_of, is_terminating, labels_of, name_of, namespace_of
 from gpuward.kubesandbox.sim.programs import Pause, Pausing, Waits, Watch
 from gpuward.names import DEPLOY_DRIVER, DEPLOY_PREFIX, DRIVER_CONFIG_DIGEST, UPGRADE_ENABLED

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpuward.errors import NotFound
 from gpuward.kubesandbox.builders import namespace
+from gpuward.kubesandbox.errors import NotFound
 from gpuward.kubesandbox.sim.objects import Object, is_ready, labels_of, name_of, phase_of, uid_of
 from gpuward.kubesandbox.timeloop import run_virtual
 from gpuward.names import NFD_KERNEL

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuward.errors import Conflict
+from gpuward.kubesandbox.errors import Conflict
 from gpuward.kubesandbox.sim.queue import WorkQueue
 from gpuward.kubesandbox.timeloop import EPOCH, LoopClock, run_virtual
 

@@ -1,1 +1,1 @@
-"""What lives behind the sandbox's API server: controllers, scheduler, kubelets and the machines with their GPUs."""
+"""What lives behind the sandbox's API server: controllers, scheduler, kubelets and the machines under the nodes."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from gpuward.errors import InputError
+from gpuward.kubesandbox.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

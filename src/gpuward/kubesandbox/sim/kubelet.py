@@ -36,7 +36,7 @@ QUEUE: Final = "kubelet"
 HEARTBEAT_QUEUE: Final = "heartbeat"
 PLUGIN_QUEUE: Final = "register-plugins"
 NFD_QUEUE: Final = "node-feature-discovery"
-TERMINATION_SECONDS: Final = "sandbox.gpuward.io/termination-seconds"
+TERMINATION_SECONDS: Final = "kubesandbox/termination-seconds"
 """Pod annotation: how long the containers take to end when told to; their grace period still bounds it."""
 
 

@@ -12,16 +12,16 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuward.errors import ApiError
+from gpuward.kubesandbox.errors import ApiError
 from gpuward.kubesandbox.sim.objects import Object, annotations_of, name_of, namespace_of, uid_of
 
 if TYPE_CHECKING:
     from gpuward.kubesandbox.sim.machine import Machine
     from gpuward.kubesandbox.sim.world import World
 
-RUN_SECONDS: Final = "sandbox.gpuward.io/run-seconds"
+RUN_SECONDS: Final = "kubesandbox/run-seconds"
 """Pod annotation: the containers exit after so many seconds; without it they run until they are stopped."""
-EXIT_CODE: Final = "sandbox.gpuward.io/exit-code"
+EXIT_CODE: Final = "kubesandbox/exit-code"
 """Pod annotation: the code with which they exit; 0 without it."""
 
 

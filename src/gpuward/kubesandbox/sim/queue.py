@@ -11,7 +11,7 @@ import heapq
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from gpuward.errors import ApiError
+from gpuward.kubesandbox.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuward.errors import ApiError
+from gpuward.kubesandbox.errors import ApiError
 from gpuward.kubesandbox.sim.objects import Object, name_of, namespace_of, stamp, uid_of
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""The controllers of kube-controller-manager, and the scheduler, as far as a GPU operator leans on them."""
+"""The controllers of kube-controller-manager, and the scheduler, as far as an operator leans on them."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from gpuward.kubesandbox.sim.controllers.revisions import REVISION_HASH
 from gpuward.kubesandbox.sim.objects import (
     Object,
     available_at,
@@ -30,7 +31,6 @@ from gpuward.kubesandbox.sim.selection import (
     UNSCHEDULABLE_TAINT,
     untolerated,
 )
-from gpuward.names import REVISION_HASH
 
 if TYPE_CHECKING:
     from gpuward.kubesandbox.resources import Resource

@@ -20,6 +20,7 @@ from gpuward.kubesandbox.sim.controllers.daemonnode import (
     judge,
 )
 from gpuward.kubesandbox.sim.controllers.podmaking import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, PodMaker
+from gpuward.kubesandbox.sim.controllers.revisions import REVISION_HASH
 from gpuward.kubesandbox.sim.demands import demands_of, target_node
 from gpuward.kubesandbox.sim.objects import (
     Object,
@@ -39,7 +40,6 @@ from gpuward.kubesandbox.sim.recorder import Recorder
 from gpuward.kubesandbox.sim.selection import selector_matches
 from gpuward.kubesandbox.store import copy
 from gpuward.kubesandbox.strategies import TEMPLATE_GENERATION
-from gpuward.names import REVISION_HASH
 
 if TYPE_CHECKING:
     from gpuward.kubesandbox.sim.world import World

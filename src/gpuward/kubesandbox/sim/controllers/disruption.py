@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuward.errors import InputError
+from gpuward.kubesandbox.errors import InputError
 from gpuward.kubesandbox.sim.objects import (
     Object,
     controller_of,

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpuward.errors import NotFound
 from gpuward.kubesandbox.deletion import FINALIZERS
+from gpuward.kubesandbox.errors import NotFound
 from gpuward.kubesandbox.sim.objects import Object, disown, is_terminating, name_of, namespace_of, uid_of
 
 if TYPE_CHECKING:

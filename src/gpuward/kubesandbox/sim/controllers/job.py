@@ -25,7 +25,7 @@ from gpuward.kubesandbox.sim.recorder import Recorder
 from gpuward.kubesandbox.store import copy
 
 if TYPE_CHECKING:
-    from gpuward.errors import ApiError
+    from gpuward.kubesandbox.errors import ApiError
     from gpuward.kubesandbox.sim.world import World
     from gpuward.kubesandbox.store import Event
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuward.errors import ApiError
+from gpuward.kubesandbox.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

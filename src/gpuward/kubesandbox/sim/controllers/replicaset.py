@@ -30,7 +30,7 @@ from gpuward.kubesandbox.sim.selection import selector_matches
 from gpuward.kubesandbox.store import copy
 
 if TYPE_CHECKING:
-    from gpuward.errors import ApiError
+    from gpuward.kubesandbox.errors import ApiError
     from gpuward.kubesandbox.sim.world import World
     from gpuward.kubesandbox.store import Event
 

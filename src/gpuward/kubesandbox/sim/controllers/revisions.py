@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpuward.errors import AlreadyExists
+from gpuward.kubesandbox.errors import AlreadyExists
 from gpuward.kubesandbox.sim.objects import (
     controller_uid,
     disown,
@@ -26,7 +26,6 @@ from gpuward.kubesandbox.sim.objects import (
     uid_of,
 )
 from gpuward.kubesandbox.sim.selection import selector_matches
-from gpuward.names import REVISION_HASH
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 REVISIONS: Final = "controllerrevisions.apps"
 DAEMONSETS: Final = "daemonsets.apps"
+REVISION_HASH: Final = "controller-revision-hash"
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _encoder = msgspec.json.Encoder(order="deterministic")
 

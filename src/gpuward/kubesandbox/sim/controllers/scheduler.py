@@ -1,6 +1,6 @@
 """The scheduler: binds pods to nodes that can take them, and says why it cannot.
 
-It respects node selectors, required node affinity, cordons and taints, resources (GPUs as any other), the number of
+It respects node selectors, required node affinity, cordons and taints, resources (devices as any other), the number of
 pods, and required pod anti-affinity by hostname. It does not preempt, and leaves preferences, pod affinity and spread
 constraints aside. Like kube-scheduler it looks at a sample of a large cluster, and tries again what did not fit when
 something has changed that could help: here, on the nodes that have changed.
