@@ -32,11 +32,11 @@ from gpuward.cli.story import IMAGES, Options, Story
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube import resources
 from gpuward.kube.client import Client
-from gpuward.kubesandbox.builders import namespace
-from gpuward.kubesandbox.timeloop import run_at_speed, run_virtual
 from gpuward.model.plan import Plan
 from gpuward.model.record import Record, encode_record
 from gpuward.model.states import State
+from kubesandbox.builders import namespace
+from kubesandbox.timeloop import run_at_speed, run_virtual
 
 Object = dict[str, Any]
 CHANGES = 20

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
+
+if find_spec("kubesandbox") is None:
+    pytest.exit("the tests need the sandbox: ./dev setup, or pip install 'gpuward[sandbox]'", returncode=1)
 
 from tests.weaknesses import WEAKNESSES, WITHOUT_A_TEST
 

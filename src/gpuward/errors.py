@@ -21,6 +21,7 @@
     │   ├── Unreachable                        no answer: refused, reset, timed out; a write may or may not have happened
     │   ├── EndedByItself                      something ended that runs for as long as the operator does
     │   ├── IllegalTransition                  the upgrade decision took a step that the transition table does not have
+    │   ├── NotInstalled                       a command needs what only an extra of gpuward's brings
     │   ├── DemoFailed                         the demo did not reach its goal; the message is the reason
     │   └── execute.world.CalledOff            an action that its last look at the cluster made unwanted
     └── ValueError
@@ -164,6 +165,10 @@ class EndedByItself(GpuwardError):
 
 class IllegalTransition(GpuwardError):
     """Stop a decision that took a step which the transition table does not have."""
+
+
+class NotInstalled(GpuwardError):
+    """Say which extra of gpuward's a command needs."""
 
 
 class DemoFailed(GpuwardError):

@@ -23,15 +23,15 @@ from gpuward.errors import Forbidden, InputError
 from gpuward.kube.client import Client
 from gpuward.kube.lease import micro_time
 from gpuward.kube.transport import Response
-from gpuward.kubesandbox.api import ApiServer
-from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
-from gpuward.kubesandbox.server import HttpServer
-from gpuward.kubesandbox.store import Store
-from gpuward.kubesandbox.timeloop import LoopClock, run_virtual
 from gpuward.model.plan import Hold, NodeStatus, Reason
 from gpuward.model.policy import Drain, UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
+from kubesandbox.api import ApiServer
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.server import HttpServer
+from kubesandbox.store import Store
+from kubesandbox.timeloop import LoopClock, run_virtual
 from tests.build import policy
 from tests.journeys.stage import Stage
 from tests.kube.scripted import ScriptedTransport

@@ -11,11 +11,11 @@ from gpuward.cli.resume import Resumed, forgiven, resume_rollout
 from gpuward.crd.generate import all_crds
 from gpuward.errors import GpuwardError, InputError
 from gpuward.kube.client import Client
-from gpuward.kubesandbox.timeloop import run_virtual
 from gpuward.model.record import Failure, Record, encode_record
 from gpuward.model.states import State
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import cpu_node
+from kubesandbox.timeloop import run_virtual
 from tests.journeys.stage import policy
 from tests.journeys.test_nvidiadriver import nvidia_driver
 

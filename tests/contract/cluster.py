@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuward.crd.generate import all_crds
-from gpuward.kubesandbox.api import ApiServer
-from gpuward.kubesandbox.server import HttpServer
-from gpuward.kubesandbox.store import Store
+from kubesandbox.api import ApiServer
+from kubesandbox.server import HttpServer
+from kubesandbox.store import Store
 
 KUBECTL = shutil.which("kubectl")
 LIMIT_SECONDS = 30.0

@@ -18,9 +18,9 @@ import pytest
 from tools.controlplane import lent, processes
 
 from gpuward import errors
-from gpuward.kubesandbox.timeloop import SpeedLoop
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.delays import GpuDelays
+from kubesandbox.timeloop import SpeedLoop
 from tests.contract.api import PATIENCE, Server
 
 WANTED = "GPUWARD_CONTROLPLANE"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpuward.crd.generate import all_crds, as_yaml
-from gpuward.kubesandbox.store import Event
+from kubesandbox.store import Event
 from tests.contract.cluster import Cluster
 
 pytestmark = pytest.mark.kubectl

@@ -13,9 +13,6 @@ from gpuward import names
 from gpuward.controllers.holds import HoldEvents
 from gpuward.kube.client import Client
 from gpuward.kube.events import EventRecorder
-from gpuward.kubesandbox.api import ApiServer
-from gpuward.kubesandbox.store import Store
-from gpuward.kubesandbox.timeloop import run_virtual
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Hold, NodeStatus, Plan, Reason
 from gpuward.model.snapshot import Snapshot
@@ -24,6 +21,9 @@ from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.transport import InProcessTransport
 from gpuward.upgrade.explain import SENTENCES
+from kubesandbox.api import ApiServer
+from kubesandbox.store import Store
+from kubesandbox.timeloop import run_virtual
 from tests import build
 
 HERE = Snapshot("gpu-operator", nodes={"n0": build.node("n0")})

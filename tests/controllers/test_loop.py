@@ -10,13 +10,13 @@ import pytest
 import structlog
 
 from gpuward.controllers.loop import Loop, Shared
-from gpuward.kubesandbox.timeloop import EPOCH, LoopClock, run_virtual
 from gpuward.model.actions import Action, DeletePod
 from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import Ref
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
+from kubesandbox.timeloop import EPOCH, LoopClock, run_virtual
 
 ACTION = DeletePod(Ref("ns", "pod", "uid"), "n1")
 

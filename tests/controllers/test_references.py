@@ -11,10 +11,10 @@ import structlog
 from gpuward.controllers.references import LOOK_AGAIN, ReferencedObjects, Wanted
 from gpuward.kube.client import Client
 from gpuward.kube.transport import Response
-from gpuward.kubesandbox.timeloop import EPOCH, LoopClock, run_virtual
 from gpuward.model.snapshot import References, Snapshot
 from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.ports import Clock
+from kubesandbox.timeloop import EPOCH, LoopClock, run_virtual
 from tests.kube.scripted import Asked, ScriptedTransport
 from tests.policy.test_clusterpolicy import snapshot, view
 

@@ -11,7 +11,7 @@ from typing import Any
 from tools.controlplane import lent
 
 from gpuward import names
-from gpuward.kubesandbox.builders import deployment, namespace
+from kubesandbox.builders import deployment, namespace
 from tests.controlplane.plane import Plane
 
 FEW = 8

@@ -15,8 +15,8 @@ from gpuward.cli.policyfile import default_policy
 from gpuward.cli.story import Options, Story
 from gpuward.crd import decode
 from gpuward.kube import resources
-from gpuward.kubesandbox.timeloop import run_virtual
 from gpuward.operands import ClusterFacts, render
+from kubesandbox.timeloop import run_virtual
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "operator.yaml"
 IMAGES = {"DRIVER_MANAGER_IMAGE": "a/b:c", "VALIDATOR_IMAGE": "a/b:c"}

@@ -33,7 +33,7 @@ def test_the_generated_sections_are_up_to_date(rewrite_docs: bool) -> None:
 
 @pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda page: page.name)
 def test_paths_that_a_page_names_exist(page: Path) -> None:
-    named = re.findall(r"`((?:src|docs|tests|examples|deploy|tools)/[\w./-]+)`", page.read_text(encoding="utf-8"))
+    named = re.findall(r"`((?:src|packages|docs|tests|examples|deploy|tools)/[\w./-]+)`", page.read_text(encoding="utf-8"))
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 

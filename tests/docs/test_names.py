@@ -15,9 +15,10 @@ import pytest
 from gpuward import errors
 from tests.docs.test_generated import ROOT
 
-FOLDERS = ("src", "tests", "tools", "bench", "deploy", "examples")
+FOLDERS = ("src", "packages", "tests", "tools", "bench", "deploy", "examples")
 SOURCES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
-PAGES = sorted([ROOT / "README.md", *(file for folder in ("docs", "tools", "tests") for file in (ROOT / folder).rglob("*.md"))])
+PAGES = sorted([ROOT / "README.md", *(
+    file for folder in ("docs", "packages", "tools", "tests") for file in (ROOT / folder).rglob("*.md"))])
 """Not the changelog: it may name what is gone."""
 DATA = (".yaml", ".json", ".toml", ".go", ".sh", "")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\(\))?")
@@ -33,7 +34,7 @@ _RAISES = re.compile(r"^(\s*)Raises:\n((?:\1 {4}.*\n|\s*\n)+)", re.MULTILINE)
 _ENTRY = re.compile(r"^\s+([\w.]+): ", re.MULTILINE)
 _METRIC = re.compile(r"^gpuward_(\w+?)(?:_total)?$")
 """What every metric of ours has before its name, and what Prometheus' client adds behind it."""
-_MODULE = re.compile(r"\bgpuward(?:\.(?!io\b)\w+)+")
+_MODULE = re.compile(r"\b(?:gpuward|kubesandbox)(?:\.(?!io\b)\w+)+")
 
 
 def told(file: Path) -> Iterator[str]:

@@ -11,12 +11,12 @@ from gpuward.execute.executor import ApiExecutor
 from gpuward.execute.world import World
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
-from gpuward.kubesandbox.timeloop import LoopClock, run_virtual
 from gpuward.model.actions import Action
 from gpuward.model.passes import Outcome
 from gpuward.model.views import NodeView, PodView, Ref
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import fleet, operator_place, workloads
+from kubesandbox.timeloop import LoopClock, run_virtual
 
 
 class Silence:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gpuward.kube.stats import RequestKey
-from gpuward.kubesandbox.store import Object
 from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.views import Ref
+from kubesandbox.store import Object
 from tests.execute.bench import Bench, on_a_bench
 
 NAMESPACE = "gpu-operator"

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from gpuward import errors, names
-from gpuward.kubesandbox import messages
-from gpuward.kubesandbox.messages import Answer, Request, Stream
-from gpuward.kubesandbox.sim.objects import is_terminating
-from gpuward.kubesandbox.store import Object
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode, ReleasePod
 from gpuward.model.views import Ref
+from kubesandbox import messages
+from kubesandbox.messages import Answer, Request, Stream
+from kubesandbox.sim.objects import is_terminating
+from kubesandbox.store import Object
 from tests.execute.bench import Bench, on_a_bench
 
 BUDGET = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web", "namespace": "ml"},

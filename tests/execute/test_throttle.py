@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from gpuward.errors import LONGEST_WAIT, TooManyRequests
 from gpuward.execute.throttle import CAREFUL, PAUSE, Throttle
-from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
 from gpuward.model.actions import PatchNode
 from gpuward.model.passes import Outcome
+from kubesandbox.messages import Answer, Request, Stream, refusal
 from tests.execute.bench import Bench, on_a_bench
 
 BUSY = "Too many requests, please try again later."

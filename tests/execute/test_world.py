@@ -10,7 +10,7 @@ import pytest
 
 from gpuward.errors import TooManyRequests
 from gpuward.execute.world import FAREWELL, to_its_end
-from gpuward.kubesandbox.timeloop import run_virtual
+from kubesandbox.timeloop import run_virtual
 
 
 async def broken_off(call: Coroutine[Any, Any, str]) -> None:

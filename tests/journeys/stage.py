@@ -23,14 +23,14 @@ from gpuward.crd.generate import all_crds
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.kube.client import Client
-from gpuward.kubesandbox.builders import deployment, namespace
-from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
-from gpuward.kubesandbox.sim.objects import is_ready
-from gpuward.kubesandbox.store import Event
-from gpuward.kubesandbox.timeloop import LoopClock, run_virtual
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place
+from kubesandbox.builders import deployment, namespace
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.sim.objects import is_ready
+from kubesandbox.store import Event
+from kubesandbox.timeloop import LoopClock, run_virtual
 
 Object = dict[str, Any]
 Proceed = Callable[[], Answer | Stream]

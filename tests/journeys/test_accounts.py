@@ -7,8 +7,8 @@ from collections.abc import Callable
 from gpuward import names
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
-from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
 from gpuward.model.states import State
+from kubesandbox.messages import Answer, Request, Stream, refusal
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage, policy
 from tests.journeys.test_nvidiadriver import condition, make, nvidia_driver
 

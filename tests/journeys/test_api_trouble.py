@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from gpuward import errors
-from gpuward.kubesandbox import messages
-from gpuward.kubesandbox.messages import Answer, Request, Stream
 from gpuward.model.states import State
+from kubesandbox import messages
+from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}

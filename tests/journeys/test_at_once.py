@@ -6,9 +6,9 @@ import pytest
 
 from gpuward import names
 from gpuward.kube import resources
-from gpuward.kubesandbox.sim.objects import is_ready
-from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
+from kubesandbox.sim.objects import is_ready
+from kubesandbox.store import Event
 from tests.journeys.stage import NEW, Stage, on_stage
 
 AT_ONCE = 1.0

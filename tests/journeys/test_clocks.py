@@ -10,8 +10,8 @@ from gpuward import names
 from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube import resources
-from gpuward.kubesandbox.timeloop import LoopClock
 from gpuward.model.states import State
+from kubesandbox.timeloop import LoopClock
 from tests.journeys.stage import NEW, Stage, blind_to_budgets, on_stage
 
 ALL: dict[str, Any] = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}

@@ -6,10 +6,10 @@ import pytest
 
 from gpuward import errors, names
 from gpuward.kube.stats import RequestKey
-from gpuward.kubesandbox.builders import deployment
-from gpuward.kubesandbox.messages import Answer, Request, Stream
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.builders import deployment
+from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}

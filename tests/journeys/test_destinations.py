@@ -8,13 +8,13 @@ import pytest
 
 from gpuward import names
 from gpuward.kube import resources
-from gpuward.kubesandbox.sim.faults import Fault
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.faults import FaultKind
 from gpuward.upgrade.explain import sentence
+from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_moves import with_one_owner
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, most_at_once, nvidia_driver, owners, set_driver

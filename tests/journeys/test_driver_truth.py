@@ -7,10 +7,10 @@ import pytest
 from gpuward import names
 from gpuward.cli.resume import resume_rollout
 from gpuward.kube import resources
-from gpuward.kubesandbox.sim.faults import Fault
-from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
+from kubesandbox.store import Event
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 
 ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}

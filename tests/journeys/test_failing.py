@@ -7,10 +7,10 @@ import pytest
 
 from gpuward import names
 from gpuward.kube import resources
-from gpuward.kubesandbox.sim.faults import Fault
 from gpuward.model.record import decode_record
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 
 VALIDATOR = "nvidia-operator-validator"

@@ -9,8 +9,8 @@ import pytest
 from gpuward import names
 from gpuward.errors import NotFound
 from gpuward.kube import resources
-from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
 from gpuward.model.states import State
+from kubesandbox.messages import Answer, Request, Stream, refusal
 from tests.journeys.stage import OLD, Proceed, Stage, on_stage
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.kube import resources
-from gpuward.kubesandbox.sim.objects import is_ready
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import gpu_node
+from kubesandbox.sim.objects import is_ready
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, owners, set_driver
 

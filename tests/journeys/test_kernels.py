@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpuward import names
-from gpuward.kubesandbox.sim.faults import Fault
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import Stage, on_stage
 from tests.journeys.test_moves import images
 from tests.journeys.test_nvidiadriver import make, nvidia_driver, set_driver

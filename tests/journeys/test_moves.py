@@ -12,13 +12,13 @@ import pytest
 from gpuward import names
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
-from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
-from gpuward.kubesandbox.sim.faults import Fault
-from gpuward.kubesandbox.sim.objects import is_terminating
-from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.sim.faults import Fault
+from kubesandbox.sim.objects import is_terminating
+from kubesandbox.store import Event
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage, policy
 from tests.journeys.test_nvidiadriver import (
     IS_DRIVER,

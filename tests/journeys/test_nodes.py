@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
-from gpuward.kubesandbox.sim.faults import Fault
-from gpuward.kubesandbox.sim.objects import is_ready
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import gpu_node
+from kubesandbox.sim.faults import Fault
+from kubesandbox.sim.objects import is_ready
 from tests.journeys.stage import NEW, OLD, Stage, blind_to_budgets, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}

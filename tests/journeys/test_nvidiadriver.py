@@ -12,10 +12,10 @@ from gpuward import names
 from gpuward.cli.resume import resume_rollout
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
-from gpuward.kubesandbox.messages import Answer, Request, Stream, refusal
-from gpuward.kubesandbox.sim.faults import Fault
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.faults import FaultKind
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.operands.build import EXAMPLES
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from gpuward import names
 from gpuward.kube import resources
-from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
+from kubesandbox.store import Event
 from tests.journeys.stage import OLD, POLICY, Stage, on_stage
 
 NAMESPACE = names.DEFAULT_NAMESPACE

@@ -8,11 +8,11 @@ from gpuward import names
 from gpuward.cli.look import Picture
 from gpuward.cli.status import _headline
 from gpuward.kube import resources
-from gpuward.kubesandbox.sim.faults import Fault
-from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from gpuward.upgrade.explain import sentence
+from kubesandbox.sim.faults import Fault
+from kubesandbox.store import Event
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, blind_to_budgets, on_stage, policy
 from tests.journeys.test_nvidiadriver import condition, label_pools, make, nvidia_driver, set_driver
 

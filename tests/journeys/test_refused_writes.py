@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from gpuward import errors, names
-from gpuward.kubesandbox import messages
-from gpuward.kubesandbox.messages import Answer, Request, Stream
 from gpuward.model.states import State
+from kubesandbox import messages
+from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_two_leaders import first_leads, operator, take_lease
 

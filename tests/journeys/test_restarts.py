@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from gpuward import names
-from gpuward.kubesandbox.messages import Answer, Request, Stream
 from gpuward.model.states import State
+from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.stage import NEW, Proceed, Stage, blind_to_budgets, on_stage
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}

@@ -8,10 +8,10 @@ import pytest
 
 from gpuward import names
 from gpuward.kube.stats import RequestKey
-from gpuward.kubesandbox.sim.objects import is_ready
-from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import workloads
+from kubesandbox.sim.objects import is_ready
+from kubesandbox.store import Event
 from tests.journeys.stage import NEW, OLD, Stage, blind_to_budgets, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}

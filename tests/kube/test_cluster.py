@@ -14,12 +14,12 @@ from gpuward.crd.generate import all_crds
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.resources import GVR
-from gpuward.kubesandbox import messages
-from gpuward.kubesandbox.messages import Answer, Stream
-from gpuward.kubesandbox.timeloop import run_virtual
 from gpuward.model.views import Ref
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import cpu_node, operator_place
+from kubesandbox import messages
+from kubesandbox.messages import Answer, Stream
+from kubesandbox.timeloop import run_virtual
 
 NAMESPACE = "gpu-operator"
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuward import errors
-from gpuward.kubesandbox import messages
-from gpuward.kubesandbox.messages import Answer, Request, Stream
+from kubesandbox import messages
+from kubesandbox.messages import Answer, Request, Stream
 from tests.kube.test_cluster import Following, follow, pod
 
 CLAIMS = "resourceclaims.resource.k8s.io"

@@ -10,7 +10,7 @@ from typing import Any
 from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate, Elector
 from gpuward.kube.lease import Timing
-from gpuward.kubesandbox.timeloop import run_virtual
+from kubesandbox.timeloop import run_virtual
 from tests.kube.leases import LeaseServer
 from tests.kube.scripted import ScriptedTransport
 

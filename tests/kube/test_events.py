@@ -14,7 +14,7 @@ from gpuward import errors
 from gpuward.kube.client import Client
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder, Said, event_object
 from gpuward.kube.transport import Response
-from gpuward.kubesandbox.timeloop import EPOCH, run_virtual
+from kubesandbox.timeloop import EPOCH, run_virtual
 from tests.kube.scripted import Answerer, Asked, ScriptedTransport, ok, refused
 
 NODE = About("v1", "Node", "gpu-1", "uid-1")

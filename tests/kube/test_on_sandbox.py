@@ -22,12 +22,12 @@ from gpuward.kube.events import NORMAL, About, EventRecorder
 from gpuward.kube.projection import BY_NAME, Identity, Projection
 from gpuward.kube.reflector import Reflector, Timing
 from gpuward.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS
-from gpuward.kubesandbox.api import ApiServer
-from gpuward.kubesandbox.messages import Answer, Request, Stream
-from gpuward.kubesandbox.server import HttpServer
-from gpuward.kubesandbox.store import Store
-from gpuward.kubesandbox.timeloop import run_virtual
 from gpuward.sandbox.transport import InProcessTransport
+from kubesandbox.api import ApiServer
+from kubesandbox.messages import Answer, Request, Stream
+from kubesandbox.server import HttpServer
+from kubesandbox.store import Store
+from kubesandbox.timeloop import run_virtual
 
 
 class Scene:

@@ -17,7 +17,7 @@ from gpuward.kube.reflector import Reflector, Timing
 from gpuward.kube.refusals import refusal
 from gpuward.kube.resources import PODS
 from gpuward.kube.transport import Response
-from gpuward.kubesandbox.timeloop import run_virtual
+from kubesandbox.timeloop import run_virtual
 from tests.kube.scripted import Asked, ScriptedTransport, Watch, listed, refused, thing
 
 

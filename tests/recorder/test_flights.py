@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gpuward import names
-from gpuward.kubesandbox.sim.faults import Fault
 from gpuward.model.states import State
 from gpuward.recorder.ring import PATTERN, Limits
 from gpuward.recording.digest import digest
 from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.recorder.flights import Flight, again, differing
 

@@ -8,10 +8,10 @@ import msgspec
 
 from gpuward import names
 from gpuward.kube import resources
-from gpuward.kubesandbox.builders import deployment
 from gpuward.recorder.ring import PATTERN
 from gpuward.recording.codec import Decoder
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.builders import deployment
 from tests.journeys.stage import NEW, POLICY, Stage, gpu_template, on_stage
 from tests.recorder.flights import Flight
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from gpuward.kubesandbox.timeloop import run_virtual
+from kubesandbox.timeloop import run_virtual
 from tests.reliability.branches import Branches, Result, last_words
 from tests.reliability.past import Followed, OldCache
 from tests.reliability.picture import Picture, differences

@@ -11,13 +11,13 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from gpuward.kubesandbox.messages import Answer, Request, Stream
-from gpuward.kubesandbox.reading import Reader
-from gpuward.kubesandbox.store import Event, Store
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.daemonsets import daemonset_view, revision_view
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
+from kubesandbox.messages import Answer, Request, Stream
+from kubesandbox.reading import Reader
+from kubesandbox.store import Event, Store
 from tests.journeys.stage import Proceed
 from tests.reliability.scene import AWAY_SECONDS, Scene
 from tests.reliability.setups import NVIDIA_DRIVERS, POLICIES

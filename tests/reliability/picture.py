@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuward import names
-from gpuward.kubesandbox.sim.objects import is_ready
 from gpuward.model.record import decode_record
+from kubesandbox.sim.objects import is_ready
 
 if TYPE_CHECKING:
     from tests.reliability.scene import Scene

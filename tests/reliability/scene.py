@@ -24,13 +24,13 @@ from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate
 from gpuward.kube.lease import new_lease
 from gpuward.kube.resources import CLUSTER_POLICIES, LEASES, NVIDIA_DRIVERS
-from gpuward.kubesandbox.messages import Answer, Request, Stream
-from gpuward.kubesandbox.sim.faults import Fault
-from gpuward.kubesandbox.sim.objects import is_ready
-from gpuward.kubesandbox.store import Event
-from gpuward.kubesandbox.timeloop import EPOCH
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.faults import FaultKind
+from kubesandbox.messages import Answer, Request, Stream
+from kubesandbox.sim.faults import Fault
+from kubesandbox.sim.objects import is_ready
+from kubesandbox.store import Event
+from kubesandbox.timeloop import EPOCH
 from tests.journeys.stage import Object, Proceed, Stage
 from tests.reliability.picture import Picture, event_text, take
 from tests.reliability.setups import NODES, SETUPS, Limits

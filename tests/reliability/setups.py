@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from gpuward import names
-from gpuward.kubesandbox.builders import SYSTEMS
+from kubesandbox.builders import SYSTEMS
 from tests.journeys.stage import NEW, OLD, POLICY
 from tests.operands.build import EXAMPLES
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gpuward.kubesandbox.store import Event, Store
+from kubesandbox.store import Event, Store
 from tests.reliability.past import Followed, Past, changes_a_view
 from tests.reliability.picture import differences, plain
 from tests.reliability.scene import Scene

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from gpuward import errors
-from gpuward.kubesandbox import messages
-from gpuward.kubesandbox.messages import Answer, Request, Stream
+from kubesandbox import messages
+from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.stage import Proceed
 
 PATIENCE_SECONDS = 20.0

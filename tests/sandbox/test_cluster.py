@@ -2,18 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.request
 
-import pytest
-
-from gpuward.kubesandbox.builders import namespace
-from gpuward.kubesandbox.errors import InputError
-from gpuward.kubesandbox.sim.objects import is_ready, is_true, labels_of
-from gpuward.kubesandbox.timeloop import run_at_speed, run_virtual
 from gpuward.names import UPGRADE_ENABLED
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import fleet, gpu_node, operator_place, workloads
-from tests.sandbox.sim.build import driver, labelled_gpu_node, stack
+from kubesandbox.builders import namespace
+from kubesandbox.sim.objects import is_ready
+from kubesandbox.timeloop import run_virtual
+from tests.sandbox.build import driver, labelled_gpu_node, stack
 
 
 def ready_pods(sandbox: Sandbox, namespace: str) -> int:
@@ -37,30 +33,6 @@ def test_a_fleet_with_a_stack_and_workloads_comes_up() -> None:
         await sandbox.stop()
 
     run_virtual(main)
-
-
-def test_the_same_seed_plays_the_same_story() -> None:
-    def story(seed: int) -> list[str]:
-        told: list[str] = []
-
-        async def main() -> None:
-            sandbox = Sandbox(seed=seed)
-            sandbox.store.subscribe(lambda event: told.append(
-                f"{sandbox.store.now()} {event.type} {event.resource_key} {event.obj['metadata']['name']}"))
-            await sandbox.start()
-            for node in fleet(6):
-                sandbox.add_node(node)
-            for obj in workloads(web=20):
-                sandbox.apply(obj)
-            await sandbox.until(lambda: ready_pods(sandbox, "ml") == 20)
-            await sandbox.stop()
-
-        run_virtual(main)
-        return told
-
-    first = story(7)
-    assert story(7) == first
-    assert story(8) != first
 
 
 def test_an_eviction_asks_the_budget() -> None:
@@ -104,50 +76,6 @@ def test_a_namespace_that_is_deleted_takes_its_contents_along() -> None:
         await sandbox.until(lambda: sandbox.store.find("namespaces", None, "ml") is None, timeout=60)
         assert not sandbox.store.list("pods", "ml")
         assert not sandbox.store.list("replicasets.apps", "ml")
-        await sandbox.stop()
-
-    run_virtual(main)
-
-
-def test_it_serves_over_http_on_a_fast_clock() -> None:
-    async def main() -> list[str]:
-        sandbox = Sandbox()
-        await sandbox.start()
-        for node in fleet(3):
-            sandbox.add_node(node)
-        kubeconfig = await sandbox.serve()
-        url = next(line.split()[-1] for line in kubeconfig.splitlines() if "server:" in line)
-        text = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/api/v1/nodes").read())
-        await sandbox.stop()
-        return [node["metadata"]["name"] for node in json.loads(text)["items"]]
-
-    assert run_at_speed(main, 10) == ["cpu-1", "gpu-1", "gpu-2", "gpu-3"]
-
-
-def test_a_kind_that_nobody_knows_is_refused_by_name() -> None:
-    async def main() -> None:
-        sandbox = Sandbox()
-        with pytest.raises(InputError, match=r"example\.com/v1 Thing"):
-            sandbox.apply({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}})
-        await sandbox.stop()
-
-    run_virtual(main)
-
-
-def test_a_node_goes_and_comes_with_its_kubelet() -> None:
-    async def main() -> None:
-        sandbox = Sandbox()
-        await sandbox.start()
-        sandbox.add_node(gpu_node("gpu-1"))
-        sandbox.disconnect("gpu-1")
-        await sandbox.until(lambda: not is_true(sandbox.store.get("nodes", None, "gpu-1"), "Ready"), timeout=60)
-        sandbox.reconnect("gpu-1")
-        await sandbox.until(lambda: is_true(sandbox.store.get("nodes", None, "gpu-1"), "Ready"), timeout=5)
-        sandbox.set_node_ready("gpu-1", False)
-        await sandbox.until(lambda: sandbox.store.get("nodes", None, "gpu-1")["spec"].get("taints"), timeout=5)
-        sandbox.remove_node("gpu-1")
-        assert not sandbox.store.list("nodes")
-        assert labels_of(gpu_node("gpu-1"))["kubernetes.io/hostname"] == "gpu-1"
         await sandbox.stop()
 
     run_virtual(main)

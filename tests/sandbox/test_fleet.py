@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gpuward.kubesandbox.errors import InputError
 from gpuward.names import DRAIN_SKIP, NFD_GPU_LABELS, NFD_KERNEL, NFD_OS_VERSION
 from gpuward.sandbox.fleet import cpu_node, fleet, gpu_node, operator_place, workloads
 from gpuward.sandbox.machine import GpuMachine
+from kubesandbox.errors import InputError
 
 Object = dict[str, Any]
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.kubesandbox.messages import Answer, Request, Stream
-from gpuward.kubesandbox.timeloop import VirtualLoop
 from gpuward.sandbox.transport import InProcessTransport
-from tests.sandbox.calls import Caller
+from kubesandbox.messages import Answer, Request, Stream
+from kubesandbox.timeloop import VirtualLoop
+from sandbox_helpers.calls import Caller
 
 NODES = "/api/v1/nodes"
 Story = Callable[[Caller, InProcessTransport], Coroutine[Any, Any, None]]

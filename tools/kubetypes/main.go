@@ -1,6 +1,6 @@
 // Command kubetypes prints the shape of the Kubernetes types that the sandbox serves, as JSON, one line per type:
 //
-//	go run . > ../../src/gpuward/kubesandbox/data/kubetypes.json
+//	go run . > ../../packages/kubesandbox/src/kubesandbox/data/kubetypes.json
 //
 // A field is written as TYPE[FLAGS]: TYPE is string, integer, number, boolean, bytes, quantity, time, microtime, intorstring,
 // any, the name of another type, "[]TYPE" or "{}TYPE"; FLAGS are "?" (left out when zero), "*" (a pointer: null and absent are the

@@ -6,11 +6,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
-from gpuward.kubesandbox.sim.faults import Fault as PodFault
 from gpuward.model.plan import Hold, Reason
 from gpuward.model.record import CordonOwner, Record, decode_record, format_time
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.people import DEPLOYMENTS, POLICIES, is_driver
 from tools.simulate.policies import BROKEN_LIMIT

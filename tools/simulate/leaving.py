@@ -12,7 +12,7 @@ from tools.simulate.made import CLUSTER, PEOPLE
 from tools.simulate.people import DAEMONSETS, NVIDIA_DRIVERS, POLICIES, POLICY
 
 if TYPE_CHECKING:
-    from gpuward.kubesandbox.store import Event
+    from kubesandbox.store import Event
     from tools.simulate.world import World
 
 Object = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from gpuward.kube.projection import read_head
 
 if TYPE_CHECKING:
-    from gpuward.kubesandbox.messages import Request
+    from kubesandbox.messages import Request
     from tools.simulate.process import Process
     from tools.simulate.world import World
 

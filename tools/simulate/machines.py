@@ -10,10 +10,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
-from gpuward.kubesandbox.errors import NotFound
 from gpuward.model.plan import NodeStatus
 from gpuward.model.states import State
 from gpuward.sandbox.machine import DRIVER_READY, GpuMachine
+from kubesandbox.errors import NotFound
 from tools.simulate.known import turns_drivers_off
 from tools.simulate.leaving import Leaving, users_of
 from tools.simulate.modes import POOL
@@ -23,7 +23,7 @@ from tools.simulate.policies import BROKEN_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuward.kubesandbox.store import Event
+    from kubesandbox.store import Event
     from tools.simulate.world import World
 
 Object = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gpuward.kubesandbox.store import Event
+    from kubesandbox.store import Event
 
 Object = dict[str, Any]
 Place = tuple[str, str, str]

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from gpuward.cli.policyfile import default_policy
-from gpuward.kubesandbox.builders import SYSTEMS
+from kubesandbox.builders import SYSTEMS
 from tools.simulate.policies import upgrade_policy
 
 Object = dict[str, Any]

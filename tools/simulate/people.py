@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpuward import names
-from gpuward.kubesandbox import errors
-from gpuward.kubesandbox.builders import deployment
-from gpuward.kubesandbox.sim.programs import RUN_SECONDS
-from gpuward.kubesandbox.store import Event
 from gpuward.model.states import State
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox import errors
+from kubesandbox.builders import deployment
+from kubesandbox.sim.programs import RUN_SECONDS
+from kubesandbox.store import Event
 from tools.simulate.policies import is_broken
 
 if TYPE_CHECKING:

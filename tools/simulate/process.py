@@ -13,12 +13,12 @@ from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate
-from gpuward.kubesandbox.messages import Answer, Request, Stream
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.ports import Observer
+from kubesandbox.messages import Answer, Request, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuward import names
-from gpuward.kubesandbox.sim.objects import is_ready
 from gpuward.model.policy import Drain, PodDeletion
 from gpuward.model.states import TRANSITIONS, State, parse_state
 from gpuward.sandbox.machine import DRIVER_READY
+from kubesandbox.sim.objects import is_ready
 from tools.simulate.admissions import parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
 from tools.simulate.history import History, Sight, admits
 from tools.simulate.known import kept_policies, known_policies, known_settings

@@ -15,12 +15,12 @@ import msgspec
 
 from gpuward import names
 from gpuward.kube.resources import LEASES
-from gpuward.kubesandbox.messages import Answer, Request, Stream
-from gpuward.kubesandbox.store import Event
 from gpuward.model.actions import PatchNode
 from gpuward.model.passes import Outcome
 from gpuward.model.plan import Plan, Reason
 from gpuward.model.states import TRANSITIONS, State, parse_state
+from kubesandbox.messages import Answer, Request, Stream
+from kubesandbox.store import Event
 from tools.simulate import coverage, known, rules
 from tools.simulate.admissions import Ledger
 from tools.simulate.history import History, sight_of

@@ -17,16 +17,16 @@ from gpuward import names
 from gpuward.cli import logs
 from gpuward.kube.lease import new_lease
 from gpuward.kube.resources import LEASES
-from gpuward.kubesandbox import errors
-from gpuward.kubesandbox.builders import namespace
-from gpuward.kubesandbox.cluster import WATCH_LAG_SECONDS
-from gpuward.kubesandbox.messages import Answer, Request, Stream
-from gpuward.kubesandbox.store import Event
-from gpuward.kubesandbox.timeloop import EPOCH, run_virtual
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, fleet, operator_place
 from gpuward.sandbox.gpus import gpus_wanted
 from gpuward.sandbox.machine import MODEL_ANNOTATION
+from kubesandbox import errors
+from kubesandbox.builders import namespace
+from kubesandbox.cluster import WATCH_LAG_SECONDS
+from kubesandbox.messages import Answer, Request, Stream
+from kubesandbox.store import Event
+from kubesandbox.timeloop import EPOCH, run_virtual
 from tools.simulate import ending, modes, people, policies
 from tools.simulate.drives import Drives
 from tools.simulate.faults import KINDS

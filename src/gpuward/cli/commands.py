@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from gpuward import names
+from gpuward.cli.extra import sandbox_for
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -57,10 +58,11 @@ def commands() -> None:
 @click.option("--keep", is_flag=True, help="Leave the sandbox and the operator serving until Ctrl-C.")
 def demo(file: str | None, speed: float, keep: bool, **options: Any) -> None:
     """Watch gpuward install the GPU stack on a simulated fleet, and then upgrade its driver under running workloads."""
-    from gpuward.cli.demo import play
     from gpuward.cli.policyfile import default_policy, read_policy
-    from gpuward.cli.story import Options
 
+    with sandbox_for("gpuward demo"):
+        from gpuward.cli.demo import play
+        from gpuward.cli.story import Options
     play(Options(read_policy(file) if file else default_policy(), **options), speed, keep=keep)
 
 
@@ -162,6 +164,6 @@ def crds() -> None:
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Where to write the kubeconfig; a temporary file by default.")
 def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None) -> None:
     """Serve the sandbox alone until Ctrl-C: nodes as node feature discovery leaves them, workloads, no operator."""
-    from gpuward.cli.sandbox import serve_sandbox
-
+    with sandbox_for("gpuward sandbox"):
+        from gpuward.cli.sandbox import serve_sandbox
     serve_sandbox(nodes, port, speed, kubeconfig)

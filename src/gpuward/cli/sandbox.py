@@ -10,10 +10,10 @@ from pathlib import Path
 
 from gpuward.cli.terminal import say
 from gpuward.errors import InputError
-from gpuward.kubesandbox import errors
-from gpuward.kubesandbox.timeloop import SpeedLoop
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import fleet, operator_place, workloads
+from kubesandbox import errors
+from kubesandbox.timeloop import SpeedLoop
 
 
 def serve_sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None) -> None:

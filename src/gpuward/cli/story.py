@@ -18,14 +18,14 @@ from gpuward.errors import DemoFailed
 from gpuward.kube import resources
 from gpuward.kube.client import Client
 from gpuward.kube.stats import RequestKey
-from gpuward.kubesandbox.store import Event
-from gpuward.kubesandbox.timeloop import LoopClock
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place, workloads
+from kubesandbox.store import Event
+from kubesandbox.timeloop import LoopClock
 
 IMAGES = {
     "DRIVER_IMAGE": "nvcr.io/nvidia/driver:595.91.07",

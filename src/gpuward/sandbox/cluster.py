@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuward.kubesandbox import cluster
 from gpuward.sandbox.delays import GpuDelays
 from gpuward.sandbox.hardware import GpuHardware
 from gpuward.sandbox.machine import GpuMachine
 from gpuward.sandbox.transport import InProcessTransport
+from kubesandbox import cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable

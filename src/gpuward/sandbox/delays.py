@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuward.kubesandbox.sim.world import Delays
+from kubesandbox.sim.world import Delays
 
 
 @dataclass(slots=True)

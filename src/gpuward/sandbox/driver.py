@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gpuward.kubesandbox.errors import NotFound, TooManyRequests
-from gpuward.kubesandbox.sim.objects import Object, annotations_of, is_terminating, labels_of, name_of, namespace_of
-from gpuward.kubesandbox.sim.programs import Pause, Pausing, Waits, Watch
 from gpuward.names import DEPLOY_DRIVER, DEPLOY_PREFIX, DRIVER_CONFIG_DIGEST, UPGRADE_ENABLED
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.gpus import gpus_wanted
 from gpuward.sandbox.machine import DRIVER_CONTAINER_READY
 from gpuward.sandbox.programs import GpuProgram
+from kubesandbox.errors import NotFound, TooManyRequests
+from kubesandbox.sim.objects import Object, annotations_of, is_terminating, labels_of, name_of, namespace_of
+from kubesandbox.sim.programs import Pause, Pausing, Waits, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from gpuward.kubesandbox.sim import faults
+from kubesandbox.sim import faults
 
 
 class FaultKind(StrEnum):

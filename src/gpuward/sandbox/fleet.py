@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpuward.kubesandbox.builders import SYSTEMS, deployment, linux_node, namespace, template
-from gpuward.kubesandbox.errors import InputError
-from gpuward.kubesandbox.sim.programs import RUN_SECONDS
 from gpuward.names import DEFAULT_NAMESPACE, DRAIN_SKIP, NFD_GPU_LABELS, OPERATOR_NAME
 from gpuward.sandbox.gpus import MODELS
 from gpuward.sandbox.machine import COUNT_ANNOTATION, MODEL_ANNOTATION
+from kubesandbox.builders import SYSTEMS, deployment, linux_node, namespace, template
+from kubesandbox.errors import InputError
+from kubesandbox.sim.programs import RUN_SECONDS
 
 Object = dict[str, Any]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gpuward.kubesandbox.sim.demands import requests_of
 from gpuward.names import GPU_PRODUCT, GPU_RESOURCE_PREFIXES, MIG_CAPABLE
+from kubesandbox.sim.demands import requests_of
 
 if TYPE_CHECKING:
-    from gpuward.kubesandbox.sim.objects import Object
+    from kubesandbox.sim.objects import Object
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from gpuward.sandbox.operands import program_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuward.kubesandbox.sim.objects import Object
-    from gpuward.kubesandbox.sim.programs import Place, Program
+    from kubesandbox.sim.objects import Object
+    from kubesandbox.sim.programs import Place, Program
 
 
 class GpuHardware:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from gpuward.kubesandbox.sim.machine import Machine
-from gpuward.kubesandbox.sim.objects import Object, annotations_of, labels_of
 from gpuward.names import GPU_PRODUCT, NFD_GPU_LABELS
 from gpuward.sandbox.gpus import DEFAULT_MODEL, GpuModel, is_gpu, model_of
+from kubesandbox.sim.machine import Machine
+from kubesandbox.sim.objects import Object, annotations_of, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

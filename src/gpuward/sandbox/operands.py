@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from gpuward.kubesandbox.sim.programs import Pause, Place, Program, Task, Waits, Watch
 from gpuward.sandbox.driver import DriverContainer, DriverManager
 from gpuward.sandbox.gpus import discovered_labels
 from gpuward.sandbox.machine import DRIVER_READY
@@ -23,9 +22,10 @@ from gpuward.sandbox.validator import (
     ValidatorIdle,
     WaitForToolkit,
 )
+from kubesandbox.sim.programs import Pause, Place, Program, Task, Waits, Watch
 
 if TYPE_CHECKING:
-    from gpuward.kubesandbox.sim.objects import Object
+    from kubesandbox.sim.objects import Object
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuward.kubesandbox.sim.objects import annotations_of, namespace_of
-from gpuward.kubesandbox.sim.programs import Program, Service, Waits
 from gpuward.sandbox.delays import GpuDelays
 from gpuward.sandbox.gpus import is_gpu
 from gpuward.sandbox.machine import GpuMachine
+from kubesandbox.sim.objects import annotations_of, namespace_of
+from kubesandbox.sim.programs import Program, Service, Waits
 
 if TYPE_CHECKING:
-    from gpuward.kubesandbox.sim.programs import Place
+    from kubesandbox.sim.programs import Place
 
 OPENS_GPUS: Final = "sandbox.gpuward.io/opens-gpus"
 """Pod annotation: `false` for a pod that was given GPUs and has none of them open, such as a notebook in which nothing runs;

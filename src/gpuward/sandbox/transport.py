@@ -14,12 +14,12 @@ from urllib.parse import unquote
 from gpuward import errors
 from gpuward.kube.refusals import refusal
 from gpuward.kube.transport import Response
-from gpuward.kubesandbox.messages import JSON, Answer, Request, Stream
+from kubesandbox.messages import JSON, Answer, Request, Stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from gpuward.kubesandbox.api import ApiServer
+    from kubesandbox.api import ApiServer
 
     Proceed = Callable[[], Answer | Stream]
     Interference = Callable[[Request, Proceed], Answer | Stream]

@@ -10,16 +10,16 @@ from abc import abstractmethod
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
-from gpuward.kubesandbox.sim.demands import quantity
-from gpuward.kubesandbox.sim.objects import controller_of, labels_of, name_of, namespace_of, phase_of, uid_of
-from gpuward.kubesandbox.sim.programs import Pause, Waits, Watch
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.gpus import is_gpu
 from gpuward.sandbox.machine import CUDA_READY, DRIVER_CONTAINER_READY, DRIVER_READY, PLUGIN_READY, TOOLKIT_READY
 from gpuward.sandbox.programs import GpuProgram, GpuService
+from kubesandbox.sim.demands import quantity
+from kubesandbox.sim.objects import controller_of, labels_of, name_of, namespace_of, phase_of, uid_of
+from kubesandbox.sim.programs import Pause, Waits, Watch
 
 if TYPE_CHECKING:
-    from gpuward.kubesandbox.sim.objects import Object
+    from kubesandbox.sim.objects import Object
 
 PLUGIN_WAIT_SECONDS: Final = 150.0
 WORKLOAD_WAIT_SECONDS: Final = 300.0

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gpuward import errors
-from gpuward.kubesandbox import messages
-from gpuward.kubesandbox.messages import Answer, Request, Stream
+from kubesandbox import messages
+from kubesandbox.messages import Answer, Request, Stream
 from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from gpuward.kubesandbox.store import copy
+from kubesandbox.store import copy
 from tools.simulate.drives import DRIVERS
 from tools.simulate.faults.humans import LEFT_BY_NVIDIA, meddle
 from tools.simulate.faults.kinds import End, kind

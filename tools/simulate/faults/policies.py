@@ -6,9 +6,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gpuward import names
-from gpuward.kubesandbox.sim.faults import Fault as PodFault
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.faults.kinds import End, kind
 from tools.simulate.people import DAEMONSETS, POLICIES, is_driver

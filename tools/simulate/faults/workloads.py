@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuward import names
-from gpuward.kubesandbox.sim.faults import Fault as PodFault
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:

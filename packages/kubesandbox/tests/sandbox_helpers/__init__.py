@@ -1,0 +1,1 @@
+"""What the tests of a cluster, and of what is plugged into one, share."""
