@@ -122,6 +122,20 @@ async def test_a_person_may_let_a_rollout_go_on_whose_first_node_is_in_trouble(s
     await stage.until(lambda: [stage.driver(f"gpu-{number}") for number in (2, 3, 4)] == [NEW] * 3, within=7200)
 
 
+@on_stage(gpu_nodes=4, upgrade=ONE)
+async def test_a_rollout_that_a_person_let_go_on_stops_at_the_next_node_that_the_driver_does_not_run_on(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "NewDriverFails", within=900)
+    await stage.rest(60)
+    await resume_rollout(stage.user, stage.clock.now())
+    await stage.rest(6 * 3600)
+    assert [stage.driver(f"gpu-{number}") for number in (3, 4)] == [OLD] * 2
+    assert stage.hold("gpu-4") == "NewDriverFails"
+    assert set(stage.cordons()) == {"gpu-1", "gpu-2"}
+
+
 @on_stage(gpu_nodes=2, upgrade=ONE)
 async def test_a_failed_node_whose_driver_pod_is_replaced_by_hand_is_validated_and_serves_again(stage: Stage) -> None:
     await stage.installed()

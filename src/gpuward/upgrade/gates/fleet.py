@@ -13,6 +13,7 @@ from gpuward.model.budgets import BudgetView
 from gpuward.model.placement import placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import Failure
 from gpuward.model.selectors import Requirement
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
@@ -68,7 +69,9 @@ class Fleet(msgspec.Struct, frozen=True):
     failed: frozenset[str] = frozenset()
     """Nodes that failed in this rollout since it was last resumed, and did not succeed since."""
     troubles: Mapping[str, Trouble] = {}
-    """The first trouble with each driver that has not been validated on any node yet, by its revision hash."""
+    """The first trouble with each driver that has not been validated on any node yet, by its revision hash; that of nodes which
+    were tried before the rollout was last resumed is none.
+    """
     budgets: Mapping[str, tuple[BudgetView, ...]] = {}
     """Disruption budgets by namespace."""
     claims: Mapping[Ref, int] = {}
@@ -155,7 +158,7 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
         unavailable=in_progress or not before.node.ready or not before.serves or any(node.unschedulable for node in sides),
         failed=any(_failed(node, policy.rollout.resumed_at) for node in sides),
         proven=before.target if before.up_to_date else "",
-        trouble=_trouble(after),
+        trouble=_unforgiven(_trouble(after), policy),
     )
 
 
@@ -169,6 +172,14 @@ def _trouble(node: NodeFacts) -> Trouble | None:
         return None
     since = node.record.started if node.state in IN_PROGRESS else driver.created
     return Trouble(node.target, node.node.name, max(since, node.target_since), node.trouble)
+
+
+def _unforgiven(trouble: Trouble | None, policy: UpgradePolicy) -> Trouble | None:
+    return trouble if trouble is not None and trouble.since > policy.rollout.resumed_at else None
+
+
+def _found_there(node: str, target: str, failure: Failure | None) -> Trouble | None:
+    return None if failure is None else Trouble(target, node, failure.begun or failure.at, failure.cause)
 
 
 def _failed(node: NodeFacts, forgiven: float) -> bool:
@@ -192,7 +203,7 @@ def moved_away(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Standing]:
                 in_progress=under_way,
                 unavailable=under_way or node.unschedulable or not node.ready,
                 failed=failure is not None and failure.at > policy.rollout.resumed_at,
-                trouble=Trouble(target, node.name, failure.begun or failure.at, failure.cause) if failure is not None else None,
+                trouble=_unforgiven(_found_there(node.name, target, failure), policy),
             )
 
 

@@ -13,7 +13,7 @@ def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Ho
     Nodes that failed themselves, or that somebody asked for by hand, are tried all the same.
     """
     trouble = fleet.troubles.get(node.target)
-    if trouble is None or trouble.node == node.node.name or trouble.since <= policy.rollout.resumed_at:
+    if trouble is None or trouble.node == node.node.name:
         return None
     failed_itself = node.record.failure is not None and not node.retargeted
     if failed_itself or node.record.forced or node.requested or node.in_step:
