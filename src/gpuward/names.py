@@ -48,6 +48,10 @@ MIG_CONFIG: Final = "nvidia.com/mig.config"
 MPS_CAPABLE: Final = "nvidia.com/mps.capable"
 DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
 GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+GFD_PREFIXES: Final = ("nvidia.com/gpu.", "nvidia.com/mig.", "nvidia.com/mig-", "nvidia.com/mps.", "nvidia.com/vgpu.")
+"""GPU feature discovery's labels begin so; it takes them away while it does not run, as while a driver is replaced."""
+DRIVER_VERSION_PREFIX: Final = "nvidia.com/cuda."
+"""Its labels that tell which driver is loaded, and which CUDA that brings."""
 VGPU_HOST_DRIVER: Final = "nvidia.com/vgpu.host-driver-version"
 DRIVER_OWNER: Final = "nvidia.com/gpu-operator.driver.owner"
 

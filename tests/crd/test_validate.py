@@ -143,6 +143,7 @@ GDS = {"enabled": True, "repository": "r", "image": "nvidia-fs"}
     ({"nodeSelector": {"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"}}, ["spec.nodeSelector"]),
     ({"nodeSelector": {"nvidia.com/gpu.deploy.driver": "true"}}, ["spec.nodeSelector"]),
     ({"nodeSelector": {"gpuward.io/driver-os": "ubuntu22.04"}}, ["spec.nodeSelector"]),
+    ({"nodeSelector": {"nvidia.com/cuda.driver.major": "595"}}, ["spec.nodeSelector"]),
     ({"nodeSelector": {"a": "b c"}}, ["spec.nodeSelector.a"]),
     ({"labels": {"a": "-"}, "annotations": {"a b": "c"}}, ["spec.labels.a", "spec.annotations"]),
     ({"upgradePolicy": {"maxUnavailable": "1"}}, ["spec.upgradePolicy.maxUnavailable"]),

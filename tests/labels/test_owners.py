@@ -48,6 +48,18 @@ def test_an_empty_selector_selects_every_node() -> None:
     assert owner_of("n0", {"pool": "z"}, (Claim("all"), DEFAULT)) == "all"
 
 
+@pytest.mark.parametrize(("labels", "owner"), [
+    ({OWNER: "h"}, None), ({OWNER: "h", names.GPU_PRODUCT: "T4"}, "default"), ({}, "default"), ({OWNER: "h", "zone": "x"}, "b"),
+])
+def test_a_node_whose_product_nobody_tells_while_its_driver_is_replaced_stays(labels: dict[str, str], owner: object) -> None:
+    """GPU feature discovery takes its labels away while it does not run: the node would come and go with its own driver."""
+    assert owner_of("n0", labels, (Claim("h", {names.GPU_PRODUCT: "H100"}), B, DEFAULT)) == owner
+
+
+def test_a_label_that_people_gave_and_took_away_is_followed() -> None:
+    assert owner_of("n0", {OWNER: "a"}, (A, DEFAULT)) == "default"
+
+
 def test_two_defaults_own_nothing_and_others_go_on() -> None:
     claims = (A, DEFAULT, Claim("other", default=True))
     assert owner_of("n0", {}, claims) == Conflict(("default", "other"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gpuward.crd import rules
 from gpuward.crd.conversion import CLUSTER_POLICY_FIELD, NVIDIA_DRIVER_FIELD, upgrade_problems
 from gpuward.errors import PolicyError
-from gpuward.names import DEPLOY_PREFIX, DRIVER_OWNER, OWN_PREFIX, UPGRADE_STATE
+from gpuward.names import DEPLOY_PREFIX, DRIVER_OWNER, DRIVER_VERSION_PREFIX, OWN_PREFIX, UPGRADE_STATE
 
 if TYPE_CHECKING:
     from gpuward.crd.clusterpolicy import ClusterPolicy, ClusterPolicySpec
@@ -162,6 +162,9 @@ def _driver_nodes(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:
     for key in spec.node_selector:
         if key in OPERATOR_LABELS or key.startswith((DEPLOY_PREFIX, OWN_PREFIX)):
             yield PolicyError("spec.nodeSelector", key, "use another label: the operator itself sets this one")
+        elif key.startswith(DRIVER_VERSION_PREFIX):
+            fix = "use another label: this one tells which driver is loaded, and a node would come and go with it"
+            yield PolicyError("spec.nodeSelector", key, fix)
 
 
 def _driver_pods(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:

@@ -28,6 +28,11 @@ class Claim(msgspec.Struct, frozen=True):
     precompiled: bool = False
     """Whether its drivers are built for one kernel each."""
 
+    def keeps(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether a node that it selected lacks nothing but labels that GPU feature discovery takes away for a while."""
+        wrong = [key for key, value in self.selector.items() if labels.get(key) != value]
+        return self.valid and not self.default and all(key.startswith(names.GFD_PREFIXES) and key not in labels for key in wrong)
+
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Tell whether a node with these labels is selected; the default NVIDIADriver selects none."""
         return self.valid and not self.default and self.selector.items() <= labels.items()
@@ -52,7 +57,8 @@ Owner = str | Conflict | None
 def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> Owner:
     """Return the NVIDIADriver that a GPU node should be owned by, empty for none, or why that is not decided.
 
-    None leaves the node to the NVIDIADriver that has it, although that cannot be followed at the moment.
+    None leaves the node to the NVIDIADriver that has it, although that cannot be followed at the moment, or selects it by what
+    nobody says of the node now.
     """
     claims = tuple(claims)
     selecting = sorted(claim.name for claim in claims if claim.selects(labels))
@@ -61,7 +67,7 @@ def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> O
     if selecting:
         return selecting[0]
     current = labels.get(names.DRIVER_OWNER, "")
-    if any(claim.name == current and not claim.valid for claim in claims):
+    if any(claim.name == current and (not claim.valid or claim.keeps(labels)) for claim in claims):
         return None
     defaults = sorted(claim.name for claim in claims if claim.default and claim.valid)
     if len(defaults) > 1:
