@@ -23,8 +23,9 @@ from gpuward.errors import Forbidden, InputError
 from gpuward.kube.client import Client
 from gpuward.kube.lease import micro_time
 from gpuward.kube.transport import Response
-from gpuward.model.plan import Hold, NodeStatus, Reason
+from gpuward.model.plan import NodeStatus
 from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
 from kubesandbox.api import ApiServer
@@ -35,6 +36,7 @@ from kubesandbox.timeloop import LoopClock, run_virtual
 from tests.build import policy
 from tests.journeys.stage import Stage
 from tests.kube.scripted import ScriptedTransport
+from tests.waits import held_by
 
 NOW = 1_700_000_000.0
 Ask = Callable[..., Result]
@@ -157,7 +159,7 @@ def test_the_table_tells_of_the_operator_too(ask: Ask) -> None:
 
 
 def emptied(until: float | None = NOW, state: State = State.POD_DELETION_REQUIRED) -> NodeStatus:
-    return NodeStatus(state, 0.0, Hold(Reason.EVICTING, until=until))
+    return NodeStatus(state, 0.0, msgspec.structs.replace(held_by(Reason.EVICTING), until=until))
 
 
 KILLING = policy(rollout=RolloutSettings(kill_at_deadline=True))
@@ -178,7 +180,7 @@ def test_who_waits_for_pods_to_go_is_told_what_comes_next(status: NodeStatus, ru
 
 @pytest.mark.parametrize(("turn", "told"), [(31, []), (57, ["56 nodes start before it: its turn comes without anybody's help"])])
 def test_a_node_far_down_the_queue_is_told_how_many_are_before_it(turn: int, told: list[str]) -> None:
-    assert list(prospects(NodeStatus(State.UPGRADE_REQUIRED, 0.0, Hold(Reason.PARALLEL_LIMIT), turn=turn), policy())) == told
+    assert list(prospects(NodeStatus(State.UPGRADE_REQUIRED, 0.0, held_by(Reason.PARALLEL_LIMIT), turn=turn), policy())) == told
 
 
 @pytest.mark.parametrize(("name", "near"), [("gpu1", "gpu-1"), ("1", "gpu-1, gpu-10"), ("x", "kubectl get nodes")])

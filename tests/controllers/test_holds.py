@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import string
 from collections.abc import Iterable
 from random import Random
 
@@ -14,25 +13,27 @@ from gpuward.controllers.holds import HoldEvents
 from gpuward.kube.client import Client
 from gpuward.kube.events import EventRecorder
 from gpuward.model.passes import Pass
-from gpuward.model.plan import Hold, NodeStatus, Plan, Reason
+from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
+from gpuward.model.views import Ref
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.transport import InProcessTransport
-from gpuward.upgrade.explain import SENTENCES
 from kubesandbox.api import ApiServer
 from kubesandbox.store import Store
 from kubesandbox.timeloop import run_virtual
 from tests import build
+from tests.waits import held_by
 
 HERE = Snapshot("gpu-operator", nodes={"n0": build.node("n0")})
 GOING = Plan(nodes={"n0": NodeStatus(State.DONE, 0.0)})
-ARGS = {field: "x" for text in SENTENCES.values() for _, field, _, _ in string.Formatter().parse(text) if field}
 
 
-def held(reason: Reason, state: State = State.UPGRADE_REQUIRED, **args: str) -> Plan:
-    return Plan(nodes={"n0": NodeStatus(state, 0.0, Hold(reason, ARGS | args))})
+def held(reason: Reason, state: State = State.UPGRADE_REQUIRED, *, pod: str = "") -> Plan:
+    about = {"pod": Ref("ml", pod)} if pod else {}
+    return Plan(nodes={"n0": NodeStatus(state, 0.0, held_by(reason, **about))})
 
 
 def said(plans: Iterable[Plan], first: Plan = GOING) -> list[tuple[str, str]]:
@@ -71,14 +72,14 @@ def test_a_reason_is_said_again_once_the_node_has_moved_on() -> None:
 
 
 def test_each_pod_that_a_node_waits_for_is_said_once() -> None:
-    refused = [held(Reason.PROTECTED_PODS, owner="", pod=pod) for pod in ("a", "b", "a", "b")]
+    refused = [held(Reason.PROTECTED_PODS, pod=pod) for pod in ("a", "b", "a", "b")]
     assert said(refused) == [("Warning", "ProtectedPods")] * 2
 
 
 def test_another_cause_is_said_after_a_reason_in_passing() -> None:
     under_way = State.POD_DELETION_REQUIRED
-    plans = [held(Reason.EVICTION_REFUSED, under_way, owner="", pod="a"), held(Reason.EVICTING, under_way),
-             held(Reason.EVICTION_REFUSED, under_way, owner="", pod="b")]
+    plans = [held(Reason.EVICTION_REFUSED, under_way, pod="a"), held(Reason.EVICTING, under_way),
+             held(Reason.EVICTION_REFUSED, under_way, pod="b")]
     assert said(plans) == [("Normal", "EvictionRefused")] * 2
 
 
@@ -89,7 +90,7 @@ def test_trouble_that_was_over_is_said_again() -> None:
 
 def test_a_pod_whose_eviction_the_former_leader_was_refused_is_not_said_again() -> None:
     under_way = State.POD_DELETION_REQUIRED
-    refused = held(Reason.EVICTION_REFUSED, under_way, owner="", pod="b")
+    refused = held(Reason.EVICTION_REFUSED, under_way, pod="b")
     assert said([refused], first=held(Reason.EVICTING, under_way, pod="a")) == []
 
 

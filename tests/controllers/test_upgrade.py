@@ -13,14 +13,16 @@ from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
 from gpuward.model.actions import EvictPod, PatchNode
 from gpuward.model.passes import Outcome, Pass
-from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
+from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import Owner, PodView, Ref
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.policy.pods import selections
 from tests import build
+from tests.waits import held_by
 
 NODE = Ref("", "n1", "uid-n1")
 POD = Ref("ml", "train", "uid-train")
@@ -46,8 +48,7 @@ def passed(plan: Plan, about: Snapshot = HERE, outcomes: Sequence[Outcome] = ())
 
 
 def held(*reasons: Reason) -> Plan:
-    args = {"label": "x", "used": 1, "limit": 1, "nodes": ""}
-    nodes = {f"n{1 + number}": NodeStatus(State.UPGRADE_REQUIRED, 0, Hold(reason, args)) for number, reason in enumerate(reasons)}
+    nodes = {f"n{1 + number}": NodeStatus(State.UPGRADE_REQUIRED, 0, held_by(reason)) for number, reason in enumerate(reasons)}
     return Plan(nodes=nodes)
 
 

@@ -23,6 +23,7 @@ from gpuward.crd.generate import all_crds
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.kube.client import Client
+from gpuward.model.explain import arguments
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place
@@ -208,7 +209,7 @@ class Stage:
         try:
             await self.sandbox.until(lambda: self._ended() or holds(), within)
         except TimeoutError:
-            waits = {name: (str(hold.reason), dict(hold.args)) for name, hold in self.operator.plan.holds.items()}
+            waits = {name: (str(hold.reason), arguments(hold.what)) for name, hold in self.operator.plan.holds.items()}
             raise AssertionError(f"in vain: {self.states()}, {waits}, {self.policy_status()}") from None
         if self._ended():
             await self.kill_operator()

@@ -6,6 +6,7 @@ import pytest
 
 from gpuward import errors, names
 from gpuward.kube.stats import RequestKey
+from gpuward.model.explain import arguments
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
@@ -34,7 +35,7 @@ def test_a_workload_that_tolerates_the_cordon_is_no_tight_loop(replicas: int) ->
         await run_stubborn(stage, replicas)
         await stage.upgrade_to(NEW)
         await stage.until(lambda: stage.hold("gpu-1") == "ComesBack")
-        told = stage.operator.plan.holds["gpu-1"].args
+        told = arguments(stage.operator.plan.holds["gpu-1"].what)
         assert str(told["owner"]).startswith("ReplicaSet stubborn-")
         assert "tolerate the cordon" in str(told["why"])
         await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=700)

@@ -8,12 +8,12 @@ import pytest
 
 from gpuward import names
 from gpuward.kube import resources
+from gpuward.model.explain import arguments, sentence
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.faults import FaultKind
-from gpuward.upgrade.explain import sentence
 from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_moves import with_one_owner
@@ -46,8 +46,8 @@ async def test_a_driver_that_crashes_where_upgrades_are_off_is_said_to_crash(sta
     await stage.until(lambda: stage.hold("gpu-1") == "DriverFailing")
     pod = driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
     hold = stage.operator.plan.holds["gpu-1"]
-    assert hold.args["pod"] == pod
-    assert "restart" in str(hold.args["trouble"])
+    assert arguments(hold.what)["pod"] == pod
+    assert "restart" in str(arguments(hold.what)["trouble"])
     await stage.rest(3600)
     assert (stage.hold("gpu-1"), stage.state("gpu-1")) == ("DriverFailing", State.POD_RESTART_REQUIRED)
     assert stage.driver("gpu-1") == ""

@@ -8,9 +8,9 @@ from gpuward import names
 from gpuward.cli.look import Picture
 from gpuward.cli.status import _headline
 from gpuward.kube import resources
+from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
-from gpuward.upgrade.explain import sentence
 from kubesandbox.sim.faults import Fault
 from kubesandbox.store import Event
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, blind_to_budgets, on_stage, policy

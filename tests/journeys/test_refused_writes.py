@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from gpuward import errors, names
+from gpuward.model.explain import arguments
 from gpuward.model.states import State
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
@@ -60,7 +61,7 @@ def test_a_node_that_may_not_be_changed_lets_the_others_go_on(error: errors.ApiE
         await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused")
         await stage.rest(600)
         assert stage.hold("gpu-1") == "WriteRefused"
-        assert DENIED in str(stage.operator.plan.holds["gpu-1"].args["message"])
+        assert DENIED in str(arguments(stage.operator.plan.holds["gpu-1"].what)["message"])
         assert [line["error"] for line in stage.warnings("Action failed", object="gpu-1")] == [DENIED]
         assert any(DENIED in text for text in held(stage)), "an event on the node"
         assert stage.driver("gpu-1") == OLD

@@ -11,10 +11,10 @@ from gpuward.cli.resume import resume_rollout
 from gpuward.crd.generate import CUSTOM_RESOURCES, crd
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
+from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
-from gpuward.upgrade.explain import sentence
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage

@@ -8,6 +8,7 @@ import pytest
 
 from gpuward import names
 from gpuward.kube.stats import RequestKey
+from gpuward.model.explain import arguments
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import workloads
 from kubesandbox.sim.objects import is_ready
@@ -61,8 +62,8 @@ async def test_refused_evictions_back_off_from_two_seconds_to_half_a_minute(stag
     assert seen == [1, 2, 3, 4, 5, 6, 8], "after 0, 2, 6, 14, 30, 60, 90 and 120 seconds"
     assert stage.client.stats.requests[EVICTED] == 0
     hold = stage.operator.plan.holds["gpu-1"]
-    assert hold.args["attempts"] == 8
-    assert hold.args["pod"].startswith("ml/inference-")  # type: ignore[attr-defined]  # args are objects
+    assert arguments(hold.what)["attempts"] == 8
+    assert str(arguments(hold.what)["pod"]).startswith("ml/inference-")
     assert stage.state("gpu-2") == State.DONE
     stage.set_budget("inference", 1)
     await stage.upgraded(within=120)
@@ -94,7 +95,7 @@ async def test_a_node_whose_pods_may_not_go_is_held_before_it_is_cordoned_and_go
     await stage.until(lambda: stage.states() == {"gpu-1": "upgrade-required", "gpu-2": "upgrade-done", "gpu-3": "upgrade-done"})
     await stage.rest(3600)
     assert stage.hold("gpu-1") == "BudgetBlocks"
-    assert stage.operator.plan.holds["gpu-1"].args["budget"] == "ml/inference"
+    assert arguments(stage.operator.plan.holds["gpu-1"].what)["budget"] == "ml/inference"
     assert not stage.cordoned("gpu-1")
     assert stage.client.stats.requests[REFUSED] == 0
     stage.set_budget("inference", 1)

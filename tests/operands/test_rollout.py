@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
+from gpuward.model.plan import Counts, NodeStatus, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.operands.rollout import rollout_of
 from gpuward.operands.status import differs_in_words_only, judged, status_of
+from tests.waits import held_by
 
 NOW = 1_700_000_000.0
 WAITING, DONE, FAILED = State.UPGRADE_REQUIRED, State.DONE, State.FAILED
@@ -21,7 +23,7 @@ LOADED = (None, Reason.METADATA_BEHIND)
 def plan(*nodes: tuple[State, Reason | None], auto: bool = True, labels: tuple[str, ...] = ()) -> Plan:
     """Build a plan about n0, n1, ...; their labels are those of the states unless said."""
     statuses = {
-        f"n{number}": NodeStatus(state, 0.0, Hold(reason) if reason else None, labels[number] if labels else str(state),
+        f"n{number}": NodeStatus(state, 0.0, held_by(reason) if reason else None, labels[number] if labels else str(state),
                                  up_to_date=state is DONE and reason in LOADED)
         for number, (state, reason) in enumerate(nodes)
     }

@@ -6,14 +6,17 @@ import msgspec
 import pytest
 
 from gpuward.model.actions import EvictPod, PatchNode
-from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
+from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.views import Ref
+from gpuward.model.waits import Limit
 from gpuward.recording.digest import digest
 from gpuward.upgrade.decide import decide
 from tests import build
+from tests.waits import held_by
 
-HELD = NodeStatus(State.UPGRADE_REQUIRED, 1.0, Hold(Reason.PARALLEL_LIMIT, {"used": 1, "limit": 1}, 1.0), "upgrade-required", 1)
+HELD = NodeStatus(State.UPGRADE_REQUIRED, 1.0, Hold(Limit(Reason.PARALLEL_LIMIT, 1, 1, ()), 1.0), "upgrade-required", 1)
 PLAN = Plan((PatchNode(Ref("", "n0", "u"), why="x"),), {"n0": HELD}, 5.0, Counts(1), True)
 replace = msgspec.structs.replace
 
@@ -31,13 +34,13 @@ def test_equal_facts_give_equal_digests() -> None:
     replace(PLAN, nodes={"n1": HELD}),
     *(replace(PLAN, nodes={"n0": replace(HELD, **{field: value})}) for field, value in
       [("state", None), ("since", 2.0), ("hold", None), ("label", ""), ("turn", 2),
-       ("hold", Hold(Reason.PARALLEL_LIMIT, {"used": 2, "limit": 1}, 1.0))]),
+       ("hold", Hold(Limit(Reason.PARALLEL_LIMIT, 2, 1, ()), 1.0))]),
     replace(PLAN, wake_at=None), replace(PLAN, counts=Counts(2)), replace(PLAN, auto_upgrade=False),
 ], ids=lambda other: "")
 def test_every_difference_shows(other: Plan) -> None:
     assert digest(other) != digest(PLAN)
 
 
-def test_the_order_in_which_arguments_were_given_does_not_matter() -> None:
-    turned = replace(HELD, hold=Hold(Reason.PARALLEL_LIMIT, {"limit": 1, "used": 1}, 1.0))
-    assert digest(replace(PLAN, nodes={"n0": turned})) == digest(PLAN)
+def test_digests_of_holds_are_those_of_recordings_made_before_waits_had_types() -> None:
+    held = {reason: NodeStatus(State.UNKNOWN, 1.0, held_by(reason)) for reason in Reason}
+    assert digest(Plan(nodes={reason.value: status for reason, status in held.items()})) == "62d6457c0d5ee35a54c9f6f0e4782e2e"

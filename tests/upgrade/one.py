@@ -8,8 +8,9 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, DeletePod, EvictPod, PatchNode
-from gpuward.model.plan import Hold, Plan, Reason
+from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, Record, decode_record
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpuward.model.plan import Reason
+from gpuward.model.explain import sentence
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import STEPS, Step
 from tests.build import NOW, fleet, policy

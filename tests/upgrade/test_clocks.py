@@ -7,7 +7,7 @@ import pytest
 
 from gpuward import names
 from gpuward.model.actions import GrantNodes, PatchNode
-from gpuward.model.plan import Reason
+from gpuward.model.reasons import Reason
 from gpuward.model.record import decode_record
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State

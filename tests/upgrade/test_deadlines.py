@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.model.plan import Reason
 from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State

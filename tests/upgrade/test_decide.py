@@ -7,13 +7,14 @@ import pytest
 
 from gpuward import names
 from gpuward.model.actions import PatchNode
-from gpuward.model.plan import Counts, Reason
+from gpuward.model.explain import arguments, sentence
+from gpuward.model.plan import Counts
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import Record
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import PodView
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.explain import sentence
 from tests import build
 from tests.build import NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade import world
@@ -36,7 +37,7 @@ def test_an_unknown_label_is_left_alone(label: str, rules: UpgradePolicy) -> Non
     assert answer.plan.actions == ()
     assert answer.state is None
     if rules.auto_upgrade:
-        assert (answer.reason, answer.hold.args) == (Reason.UNKNOWN_STATE, {"label": label})
+        assert (answer.reason, arguments(answer.hold.what)) == (Reason.UNKNOWN_STATE, {"label": label})
 
 
 @pytest.mark.weakness(26)

@@ -9,8 +9,9 @@ import pytest
 
 from gpuward import names
 from gpuward.model.actions import EvictPod
-from gpuward.model.plan import Reason
+from gpuward.model.explain import arguments
 from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import UNDISTURBED, State
@@ -116,7 +117,7 @@ def test_jobs_without_a_timeout_are_waited_for_without_end() -> None:
     answer = ask(waiting(None), OLD, JOB, pod(name="z", labels={"app": "job"}), policy=policy(wait_for="app=job"), now=NOW + 1e9)
     assert answer.plan.actions == ()
     assert answer.plan.wake_at is None
-    assert answer.hold.args == {"pod": "default/job", "pods": 2}
+    assert arguments(answer.hold.what) == {"pod": "default/job", "pods": 2}
 
 
 # Pod deletion.
@@ -128,7 +129,7 @@ def test_gpu_pods_are_evicted_and_named() -> None:
     answer = ask(DELETING, OLD, gpu_pod(name="a"), gpu_pod(name="b"), pod(name="c"))
     assert answer.evicted == ["a", "b"]
     assert answer.plan.wake_at == ADMITTED + 300
-    assert (answer.reason, answer.hold.args) == (Reason.EVICTING, {"pods": 2, "pod": "default/a"})
+    assert (answer.reason, arguments(answer.hold.what)) == (Reason.EVICTING, {"pods": 2, "pod": "default/a"})
 
 
 def test_a_pod_on_its_way_is_waited_for_and_not_asked_again() -> None:
@@ -154,7 +155,7 @@ def test_a_refused_eviction_is_tried_again_ever_more_rarely(count: int, retry_af
     before = ask(DELETING, OLD, protected, refusals=refusals, now=NOW + retry_after - 0.1)
     assert (before.evicted, before.plan.wake_at) == ([], NOW + retry_after)
     assert before.reason is Reason.EVICTION_REFUSED
-    assert before.hold.args == {"pod": "default/train", "message": "the budget says no", "attempts": count}
+    assert arguments(before.hold.what) == {"pod": "default/train", "message": "the budget says no", "attempts": count}
     assert ask(DELETING, OLD, protected, refusals=refusals, now=NOW + retry_after).evicted == ["train"]
 
 
@@ -207,7 +208,7 @@ def test_an_eviction_that_cannot_be_fails_the_node_and_leaves_it_serving(
     assert answer.failure == Failure(DELETION, cause, now)
     assert answer.patch.unschedulable is (None if foreign else False)
     assert answer.record.cordon is (CordonOwner.OTHER if foreign else None)
-    assert answer.hold.args == {"cause": cause, "step": DELETION, "now": "", "retry": 1, "retries": 3}
+    assert arguments(answer.hold.what) == {"cause": cause, "step": DELETION, "now": "", "retry": 1, "retries": 3}
 
 
 def test_the_reason_of_a_refusal_is_in_the_cause() -> None:

@@ -6,8 +6,12 @@ import string
 
 import pytest
 
-from gpuward.model.plan import Hold, Reason
-from gpuward.upgrade.explain import SENTENCES, sentence
+from gpuward.model.explain import SENTENCES, arguments, sentence
+from gpuward.model.plan import Hold
+from gpuward.model.reasons import Reason
+from gpuward.model.views import Ref
+from gpuward.model.waits import EvictionRefused
+from tests.waits import held_by
 
 
 def test_every_reason_has_a_sentence() -> None:
@@ -27,11 +31,12 @@ def fields(reason: Reason) -> list[str]:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_a_sentence_says_all_its_arguments(reason: Reason) -> None:
-    text = sentence(Hold(reason, {field: f"<{field}>" for field in fields(reason)}))
-    assert all(f"<{field}>" in text for field in fields(reason))
-    assert "{" not in text
+    told = arguments(held_by(reason).what)
+    assert all(told[field] for field in fields(reason))
+    assert all(str(told[field]) in sentence(held_by(reason)) for field in fields(reason))
+    assert "{" not in sentence(held_by(reason))
 
 
 def test_braces_in_what_others_wrote_are_left_as_they_are() -> None:
-    hold = Hold(Reason.EVICTION_REFUSED, {"pod": "default/a", "attempts": 3, "message": "budget {x} says no {0}"})
+    hold = Hold(EvictionRefused(Ref("default", "a"), "budget {x} says no {0}", 3))
     assert sentence(hold) == "pod default/a may not be evicted now (3 attempts): budget {x} says no {0}"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gpuward.model.plan import Reason
+from gpuward.model.explain import sentence
 from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.states import State
 from gpuward.model.views import PodView
-from gpuward.upgrade.explain import sentence
 from tests.build import NAMESPACE, driver_pod, gpu_pod, node, pod, policy, under_way
 from tests.upgrade.one import ask
 

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from gpuward.model.actions import DeletePod
-from gpuward.model.plan import Reason
+from gpuward.model.explain import sentence
 from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
 from gpuward.model.views import PodView
-from gpuward.upgrade.explain import sentence
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, pod, policy, under_way
 from tests.upgrade.one import ask
 

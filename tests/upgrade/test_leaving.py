@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.model.explain import obstacle
 from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
 from gpuward.model.views import PodView
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
@@ -18,7 +19,7 @@ def verdict(leaving: Leaving) -> str:
     """Say what becomes of the one pod asked about: it goes, it stays in peace, or the word that says why it blocks."""
     if leaving.pods:
         return GOES
-    return leaving.blocked[0].why if leaving.blocked else STAYS
+    return obstacle(leaving.blocked[0].why) if leaving.blocked else STAYS
 
 
 STRICT, LENIENT = PodDeletion(), PodDeletion(force=True, delete_empty_dir=True)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.model.plan import Reason
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView

@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 from gpuward import names
 from gpuward.model.actions import Action, DeletePod, EvictPod, PatchNode
 from gpuward.model.budgets import BudgetView
-from gpuward.model.plan import Plan, Reason
+from gpuward.model.explain import sentence
+from gpuward.model.plan import Plan
 from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State, check_transition
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.judging import Memory
 from gpuward.upgrade.leaving import pods_to_leave
 from tests import build

@@ -7,7 +7,7 @@ import pytest
 
 from gpuward import names
 from gpuward.model.actions import DeletePod
-from gpuward.model.plan import Reason
+from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView

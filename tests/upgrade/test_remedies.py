@@ -14,8 +14,9 @@ from gpuward import names
 from gpuward.crd.conversion import upgrade_policy
 from gpuward.crd.driver_upgrade import DriverUpgradePolicy
 from gpuward.model.budgets import BudgetView
-from gpuward.model.plan import Hold, NodeStatus, Plan, Reason
+from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.snapshot import Refusal, Snapshot
@@ -27,6 +28,7 @@ from gpuward.upgrade.remedies.fixes import Case
 from tests import build
 from tests.build import NOW, PAUSED, cluster, driver_pod, fleet, gpu_pod, hold_of, node, policy, under_way
 from tests.upgrade.test_properties import examples, fleets, policies
+from tests.waits import held_by
 
 replace = msgspec.structs.replace
 ACTIVE = policy()
@@ -242,7 +244,7 @@ def test_a_node_that_is_not_held_needs_nothing() -> None:
 
 def test_getting_worse_is_no_help() -> None:
     def plan(state: State, reason: Reason) -> Plan:
-        return Plan(nodes={"n0": NodeStatus(state, 0.0, Hold(reason))})
+        return Plan(nodes={"n0": NodeStatus(state, 0.0, held_by(reason))})
 
     before = plan(State.POD_DELETION_REQUIRED, Reason.EVICTING)
     assert helps(before, plan(State.POD_DELETION_REQUIRED, Reason.KILLING), "n0")
@@ -252,9 +254,9 @@ def test_getting_worse_is_no_help() -> None:
 
 
 def test_what_becomes_of_a_node_is_told() -> None:
-    before = NodeStatus(State.UPGRADE_REQUIRED, 0.0, Hold(Reason.NODE_NOT_READY))
+    before = NodeStatus(State.UPGRADE_REQUIRED, 0.0, held_by(Reason.NODE_NOT_READY))
     assert outlook(before, NodeStatus(State.DONE, 0.0)) == "this node is up to date then"
-    other = NodeStatus(State.UPGRADE_REQUIRED, 0.0, Hold(Reason.NODE_GONE))
+    other = NodeStatus(State.UPGRADE_REQUIRED, 0.0, held_by(Reason.NODE_GONE))
     assert outlook(before, other) == "this node is then held by something else: the node is being deleted"
 
 

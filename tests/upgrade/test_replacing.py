@@ -8,7 +8,8 @@ import pytest
 
 from gpuward import names
 from gpuward.model.actions import DeletePod
-from gpuward.model.plan import Reason
+from gpuward.model.explain import arguments
+from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
@@ -183,7 +184,7 @@ def test_validation_ends_when_a_validator_that_saw_the_driver_is_ready() -> None
 
 
 def test_a_driver_that_waits_is_named_where_the_validator_does_not() -> None:
-    assert ask(VALIDATING, STARTING, FRESH).hold.args["pod"] == STARTING.name
+    assert arguments(ask(VALIDATING, STARTING, FRESH).hold.what)["pod"] == STARTING.name
 
 
 @pytest.mark.parametrize("pods", [[], [driver_pod(driver="560", deleting=True), FRESH]])
@@ -233,7 +234,7 @@ def failed(in_step: State = RESTART, **rest: Any) -> NodeView:
 def test_a_failed_node_says_in_which_step_and_why() -> None:
     answer = ask(failed(), OLD, policy=ONCE)
     assert answer.plan.actions == ()
-    assert (answer.reason, answer.hold.args) == (Reason.FAILED, {"cause": "it broke", "step": RESTART, "now": ""})
+    assert (answer.reason, arguments(answer.hold.what)) == (Reason.FAILED, {"cause": "it broke", "step": RESTART, "now": ""})
 
 
 @pytest.mark.weakness(1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gpuward.model.plan import Reason
+from gpuward.model.explain import sentence
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
-from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.remedies import remedies
 from tests import build
 from tests.build import ADMITTED, NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, validator

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.model.plan import Reason
+from gpuward.model.explain import arguments
+from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, Record
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import UNDISTURBED, State
@@ -37,7 +38,8 @@ def failed_at(step: State = DELETION, attempts: int = 1, target: str = "560") ->
 @pytest.mark.parametrize(("attempts", "pause"), [(1, 60), (2, 120), (3, 240)])
 def test_it_is_tried_again_after_a_pause_that_doubles(attempts: int, pause: int) -> None:
     before = ask(failed_at(attempts=attempts), OLD, gpu_pod(), now=NOW + pause - 0.1)
-    assert (before.reason, before.hold.args["retry"], before.hold.args["retries"]) == (Reason.RETRY_LATER, attempts, 3)
+    told = arguments(before.hold.what)
+    assert (before.reason, told["retry"], told["retries"]) == (Reason.RETRY_LATER, attempts, 3)
     assert (before.plan.actions, before.plan.wake_at, before.hold.until) == ((), NOW + pause, NOW + pause)
     assert ask(failed_at(attempts=attempts), OLD, gpu_pod(), now=NOW + pause).entered[0] == "upgrade-required"
 

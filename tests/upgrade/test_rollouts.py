@@ -6,8 +6,9 @@ import pytest
 
 from gpuward import names
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode
-from gpuward.model.plan import Reason
+from gpuward.model.explain import arguments
 from gpuward.model.policy import Drain
+from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
 from tests import build
@@ -60,13 +61,13 @@ def test_one_failed_node_does_not_stop_the_others() -> None:
     states = [view.state for view in end.end.nodes.values()]
     assert states == [State.DONE, State.FAILED, State.DONE, State.DONE, State.DONE]
     assert [name for name, view in end.end.nodes.items() if view.unschedulable] == ["n1"]
-    assert build.hold_of(end.plan, "n1").args["step"] == "pod-restart-required"
+    assert arguments(build.hold_of(end.plan, "n1").what)["step"] == "pod-restart-required"
 
 
 def test_a_failed_node_is_named_where_it_uses_up_what_may_be_out() -> None:
     end = world.rollout(build.fleet(5), policy(parallel=1, unavailable=1), broken=["n1"])
     assert build.hold_of(end.plan, "n2").reason is Reason.UNAVAILABLE_LIMIT
-    assert build.hold_of(end.plan, "n2").args["nodes"] == "n1"
+    assert arguments(build.hold_of(end.plan, "n2").what)["nodes"] == "n1"
 
 
 def test_a_fixed_driver_repairs_what_failed() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from gpuward import names
 from gpuward.model.actions import PatchNode
-from gpuward.model.plan import Reason
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, Owner, PodView

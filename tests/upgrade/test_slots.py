@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuward.model.plan import Reason
+from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
 from tests import build

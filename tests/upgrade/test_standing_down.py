@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpuward.model.actions import DeletePod, EvictPod
-from gpuward.model.plan import Reason
+from gpuward.model.explain import sentence
+from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import PodView
-from gpuward.upgrade.explain import sentence
 from tests.build import NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade.one import Answer, ask
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from gpuward.model.plan import Reason
+from gpuward.model.reasons import Reason
 from gpuward.model.states import TRANSITIONS
 from gpuward.upgrade.gates import GATES
 from tools.simulate.faults.kinds import KINDS

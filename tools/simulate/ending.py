@@ -6,7 +6,9 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.explain import arguments
+from gpuward.model.plan import Hold
+from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Record, decode_record, format_time
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.faults import FaultKind
@@ -148,7 +150,7 @@ def _unfinished(world: World, name: str, hold: Hold | None) -> str | None:
     if state is State.DONE or (not label and (paused or not world.driver_pods(name))):
         why = world.watch.machines.untruth(name, wanted) if wanted and not paused else ""
         return f"{why}, and nothing says so" if why else None
-    why = f"{hold.reason} {dict(hold.args)}" if hold is not None else "no reason given"
+    why = f"{hold.reason} {arguments(hold.what)}" if hold is not None else "no reason given"
     return f"it is {label or 'unlabelled'}: {why}"
 
 

@@ -17,8 +17,9 @@ from gpuward import names
 from gpuward.kube.resources import LEASES
 from gpuward.model.actions import PatchNode
 from gpuward.model.passes import Outcome
-from gpuward.model.plan import Plan, Reason
+from gpuward.model.plan import Plan
 from gpuward.model.states import TRANSITIONS, State, parse_state
+from gpuward.model.waits import Undecided
 from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.store import Event
 from tools.simulate import coverage, known, rules
@@ -219,8 +220,8 @@ class Watch:
             self._meet(f"reason {hold.reason}")
             if plan.nodes[name].state is State.UPGRADE_REQUIRED and (gate := coverage.GATE_OF.get(hold.reason)):
                 self.met[f"gate {gate}"] += 1
-            if hold.reason is Reason.UNDECIDED:
-                self.breach("every node can be decided about", str(hold.args.get("error")), name)
+            if isinstance(hold.what, Undecided):
+                self.breach("every node can be decided about", hold.what.error, name)
         for outcome in outcomes:
             action = outcome.action
             if not isinstance(action, PatchNode) or not action.entered:

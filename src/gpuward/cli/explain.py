@@ -17,8 +17,8 @@ from gpuward.cli.look import Look
 from gpuward.cli.terminal import console, say_json, styled
 from gpuward.cli.view import age
 from gpuward.errors import InputError
+from gpuward.model.explain import sentence
 from gpuward.model.record import CordonOwner, format_time
-from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.remedies import ordinal
 
 MOST_PODS = 20

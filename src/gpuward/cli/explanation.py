@@ -10,8 +10,10 @@ from gpuward import names
 from gpuward.cli.look import Picture
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import driver_daemonsets
-from gpuward.model.plan import NodeStatus, Plan, Reason
+from gpuward.model.explain import obstacle
+from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import UNDISTURBED, State
@@ -102,7 +104,7 @@ def _pods(node: NodeFacts, policy: UpgradePolicy, snapshot: Snapshot) -> tuple[L
         return ()
     draining = policy.drain.enable and (node.state is State.DRAIN_REQUIRED or bool(node.leaving.blocked))
     leaving: Leaving = node.draining if draining else node.leaving
-    blocked = [_leaving(held.pod, held.why) for held in leaving.blocked]
+    blocked = [_leaving(held.pod, obstacle(held.why)) for held in leaving.blocked]
     return (*blocked, *(_leaving(pod, _obstacle(pod, snapshot)) for pod in leaving.pods))
 
 

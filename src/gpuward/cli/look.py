@@ -17,10 +17,11 @@ from gpuward.errors import NotFound
 from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.watcher import Watcher
-from gpuward.model.plan import Hold, Plan, Reason
+from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State, parse_state
+from gpuward.model.waits import EvictionRefused
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.policy.pods import covers
@@ -121,9 +122,9 @@ def shown(plan: Plan) -> Plan:
 
 
 def _told(hold: Hold | None) -> Hold | None:
-    if hold is None or hold.reason is not Reason.EVICTION_REFUSED:
+    if hold is None or not isinstance(hold.what, EvictionRefused):
         return hold
-    return msgspec.structs.replace(hold, args={**hold.args, "attempts": "an unknown number of"})
+    return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, attempts=None))
 
 
 def foreseen(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Snapshot:

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from gpuward.cli.terminal import styled
 from gpuward.cli.view import age, node_rows, node_table
+from gpuward.model.explain import sentence
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
-from gpuward.upgrade.explain import sentence
 
 if TYPE_CHECKING:
     from gpuward.cli.story import Story

@@ -15,10 +15,10 @@ from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.terminal import console, say_json, styled
 from gpuward.cli.view import node_rows, node_table
+from gpuward.model.explain import sentence
 from gpuward.model.record import format_time
 from gpuward.operands.rollout import progress
 from gpuward.ports import Observer
-from gpuward.upgrade.explain import sentence
 
 LEASE_EVERY = 5.0
 """Seconds between two looks at the operator's Lease while nodes are watched."""

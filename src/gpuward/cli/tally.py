@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from gpuward import names
+from gpuward.model.explain import sentence
 from gpuward.model.plan import Plan
 from gpuward.model.states import IN_PROGRESS, State, parse_state
-from gpuward.upgrade.explain import sentence
 
 
 class Wait(msgspec.Struct, frozen=True):

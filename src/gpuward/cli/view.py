@@ -8,9 +8,9 @@ from typing import NamedTuple
 from rich.table import Table
 
 from gpuward.cli.terminal import styled
+from gpuward.model.explain import sentence
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.upgrade.explain import sentence
 
 COLOURS: dict[State | None, str] = {
     State.DONE: "green",

@@ -11,11 +11,13 @@ import msgspec
 
 from gpuward import names
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
+from gpuward.model.explain import sentence
 from gpuward.model.passes import Pass
-from gpuward.model.plan import NodeStatus, Plan, Reason
+from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
+from gpuward.model.waits import ComesBack, HeldDevices, OnPod, WaitsFor
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.upgrade.explain import sentence
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -75,5 +77,10 @@ def own_reason(status: NodeStatus) -> Said | None:
         return None
     if status.hold.reason is Reason.DRIVER_POD_MISSING and status.state is not State.UPGRADE_REQUIRED:
         return None  # between the old driver pod and the new one, or before the first
-    args = status.hold.args
-    return Said(status.state, status.hold.reason, frozenset({str(args.get("owner") or args.get("pod") or "")}))
+    return Said(status.state, status.hold.reason, frozenset({_about(status.hold.what)}))
+
+
+def _about(what: WaitsFor) -> str:
+    if isinstance(what, HeldDevices | ComesBack) and what.owner is not None:
+        return f"{what.owner.kind} {what.owner.name}"
+    return str(what.pod) if isinstance(what, OnPod) else ""

@@ -13,7 +13,8 @@ from prometheus_client.process_collector import ProcessCollector
 
 from gpuward.model.actions import PatchNode
 from gpuward.model.passes import Pass
-from gpuward.model.plan import Plan, Reason
+from gpuward.model.plan import Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.operands.decide import Reconciliation, has_nfd_labels
 from gpuward.operands.status import Verdict

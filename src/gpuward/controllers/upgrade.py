@@ -9,13 +9,13 @@ import structlog
 from gpuward.controllers.planning import Planner
 from gpuward.model.actions import EvictPod, PatchNode
 from gpuward.model.driver import is_driver_pod
+from gpuward.model.explain import sentence
 from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PodView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
-from gpuward.upgrade.explain import sentence
 
 
 class UpgradeController:

@@ -56,12 +56,6 @@ class Placement(msgspec.Struct, frozen=True):
         said = {names.DRIVER_OWNER: self.owner, names.DRIVER_OS: self.os, names.DRIVER_KERNEL: self.kernel}
         return {key: value or None for key, value in said.items()}
 
-    def told(self, before: Placement) -> str:
-        """Return for people what a node is moved to, that is placed otherwise before."""
-        if self.owner != before.owner:
-            return f"NVIDIADriver {self.owner}" if self.owner else "the removal of its driver"
-        return f"a driver for {self.os}" + (f" with kernel {self.kernel}" if self.kernel else "")
-
     def __str__(self) -> str:
         """Return it as the record of an upgrade keeps it: no hash of a revision has a slash."""
         return f"{self.owner}/{self.os}/{self.kernel}"

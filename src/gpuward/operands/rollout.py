@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 
 import msgspec
 
-from gpuward.model.plan import Counts, Plan, Reason
+from gpuward.model.plan import Counts, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 
 CONDITION = "DriverUpgrade"

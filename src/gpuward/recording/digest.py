@@ -7,6 +7,7 @@ from functools import cache
 
 import msgspec
 
+from gpuward.model.explain import arguments
 from gpuward.model.plan import NodeStatus, Plan
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -30,7 +31,7 @@ def digest(plan: Plan) -> str:
 
 def _status(status: NodeStatus) -> tuple[object, ...]:
     hold = status.hold
-    held = (hold.reason, hold.args, hold.since, hold.until) if hold is not None else None
+    held = (hold.reason, arguments(hold.what), hold.since, hold.until) if hold is not None else None
     return status.state, status.since, held, status.label, status.turn
 
 

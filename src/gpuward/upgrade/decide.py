@@ -13,11 +13,13 @@ from functools import partial
 import msgspec
 
 from gpuward.model.actions import Action
-from gpuward.model.plan import Counts, Hold, NodeStatus, Plan, Reason
+from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
+from gpuward.model.waits import Plain, UnknownState
 from gpuward.upgrade import emptying, finishing, queueing, replacing, resting  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.facts import NodeFacts
@@ -94,13 +96,13 @@ def _withdrawn(
 
 def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.node.state is None:
-        return Path(node, hold=Hold(Reason.UNKNOWN_STATE, {"label": node.node.upgrade_label}))
+        return Path(node, hold=Hold(UnknownState(node.node.upgrade_label)))
     path = walk(begin(node, now), policy, now)
     if node.refused is not None:
         path = _retried(path, node, node.refused, policy, now)
     stands_still = path.hold is not None and path.hold.reason is not Reason.WRITE_REFUSED
     if stands_still and path.node.state in IN_PROGRESS and not node.node.ready:
-        return msgspec.structs.replace(path, hold=Hold(Reason.NODE_NOT_READY, {}, path.node.record.since))
+        return msgspec.structs.replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), path.node.record.since))
     return path
 
 

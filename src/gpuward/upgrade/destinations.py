@@ -48,7 +48,7 @@ class Fleets:
             total=fleet.total + len(fleet.coming | name),
             unavailable=fleet.unavailable | (self.of(policy).unavailable & name),
             troubles=_troubles(node, fleet, limits),
-            whose=f" of NVIDIADriver {limits.driver}",
+            elsewhere=limits.driver,
         )
         return next((held for gate in _GATES if (held := gate(node, grown, limits)) is not None), None)
 

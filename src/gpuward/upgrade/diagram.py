@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuward.model.plan import Reason
+from gpuward.model.explain import SENTENCES
+from gpuward.model.reasons import Reason
 from gpuward.model.states import TRANSITIONS, State
-from gpuward.upgrade.explain import SENTENCES
 
 
 def transitions_diagram() -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.model.actions import EventText
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.states import UNDISTURBED, State
+from gpuward.model.waits import JobsRunning
 from gpuward.upgrade.evicting import Eviction
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import turned_back
@@ -61,8 +62,7 @@ def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     since = _jobs_since(node, now)
     if node.jobs and (not timeout or now < since + timeout):
         until = since + timeout if timeout else None
-        args = {"pod": str(node.jobs[0].ref), "pods": len(node.jobs)}
-        return Wait(Hold(Reason.JOBS_RUNNING, args, since, until), retry_at=until)
+        return Wait(Hold(JobsRunning(node.jobs[0].ref, len(node.jobs)), since, until), retry_at=until)
     cleared = {names.WAIT_FOR_JOBS_SINCE: None} if names.WAIT_FOR_JOBS_SINCE in node.node.annotations else {}
     return Move(State.POD_DELETION_REQUIRED, annotations=cleared)
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gpuward.model import explain
 from gpuward.model.actions import DeletePod, EvictPod
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.views import PodView
+from gpuward.model.waits import ComesBack, Evicting, EvictionRefused, Killing
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.leaving import Leaving
 from gpuward.upgrade.step import Wait
@@ -49,12 +51,11 @@ class Eviction(msgspec.Struct, frozen=True):
     def obstacle(self, now: float) -> str | None:
         """Say what makes the eviction impossible, or that its time is up; None while it may go on."""
         if self.leaving.blocked:
-            return "; ".join(f"pod {blocked.pod.ref} cannot be evicted: {blocked.why}" for blocked in self.leaving.blocked)
+            return explain.blocked((blocked.pod.ref, blocked.why) for blocked in self.leaving.blocked)
         end = self.killed_by or self.until
         if end is None or now < end or self.node.node.upgrade_label != self.node.state:
             return None
-        pods = ", ".join(self._why_still_there(pod) for pod in self.leaving.pods)
-        return f"after {int(end - self.node.record.since)} s there still are: {pods}"
+        return explain.still_there(end - self.node.record.since, map(self._still_there, self.leaving.pods))
 
     def go_on(self, now: float) -> Wait:
         """Ask for the eviction of every pod whose last refusal is old enough; delete what is left when the time is up."""
@@ -93,40 +94,32 @@ class Eviction(msgspec.Struct, frozen=True):
         refused = next((pod for pod in staying if pod.uid in self.node.refusals), None)
         for pod in staying if refused is None else ():
             if returned := self._returned(pod):
-                return Hold(Reason.COMES_BACK, {**returned, "pod": str(pod.ref)}, since, self.until)
+                return Hold(returned, since, self.until)
         if refused is None:
-            args: dict[str, object] = {"pods": len(self.leaving.pods), "pod": str(self.leaving.pods[0].ref)}
-            return Hold(Reason.EVICTING, args, since, self.until)
+            return Hold(Evicting(self.leaving.pods[0].ref, len(self.leaving.pods)), since, self.until)
         refusal = self.node.refusals[refused.uid]
-        args = {"pod": str(refused.ref), "message": refusal.message, "attempts": refusal.count}
-        return Hold(Reason.EVICTION_REFUSED, args, since, self.until)
+        return Hold(EvictionRefused(refused.ref, refusal.message, refusal.count), since, self.until)
 
-    def _why_still_there(self, pod: PodView) -> str:
-        if pod.deleting:
-            return f"{pod.ref} (terminating)"
-        if refusal := self.node.refusals.get(pod.uid):
-            return f"{pod.ref} ({refusal.message})"
-        if returned := self._returned(pod):
-            return f"{pod.ref} ({'{owner} put pods back {times} times{why}'.format_map(returned)})"
-        return str(pod.ref)
+    def _still_there(self, pod: PodView) -> explain.StillThere:
+        refusal = self.node.refusals.get(pod.uid)
+        return explain.StillThere(pod.ref, pod.deleting, refusal.message if refusal else None, self._returned(pod))
 
-    def _returned(self, pod: PodView) -> dict[str, object]:
+    def _returned(self, pod: PodView) -> ComesBack | None:
         """Say of a pod that has come back who put it there, and why that was possible; nothing of any other."""
         if (evicted := self._before(pod)) is None or pod.owner is None:
-            return {}
-        why = ", as they tolerate the cordon" if pod.tolerates_cordon else ""
-        return {"owner": f"{pod.owner.kind} {pod.owner.name}", "times": evicted.returns + 1, "why": why}
+            return None
+        return ComesBack(pod.ref, pod.owner, evicted.returns + 1, pod.tolerates_cordon)
 
     def _kill(self, now: float) -> Wait:
         begun, staying = self.until or 0.0, self._staying()
         later = {pod.uid: at for pod in staying if self._before(pod) and (at := self._again_at(pod, now)) > now}
         refusals = {uid: refusal for uid, refusal in self.node.refusals.items() if refusal.at >= begun}
         refused = next((pod for pod in staying if pod.uid in refusals), None)
-        told = f"; its deletion is refused: {refusals[refused.uid].message}" if refused else ""
-        args = {"pods": len(self.leaving.pods), "pod": str((refused or self.leaving.pods[0]).ref), "refused": told}
+        message = refusals[refused.uid].message if refused else None
+        killing = Killing((refused or self.leaving.pods[0]).ref, len(self.leaving.pods), message)
         why = "the time to evict it is up, and killAtDeadline is set"
         return Wait(
-            Hold(Reason.KILLING, args, begun, self.killed_by),
+            Hold(killing, begun, self.killed_by),
             actions=tuple(DeletePod(pod.ref, self.node.node.name, why=why) for pod in staying if pod.uid not in later),
             recordon=not self.node.unschedulable,
             retry_at=min([*later.values(), self.killed_by or now]),

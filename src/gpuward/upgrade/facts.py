@@ -11,6 +11,7 @@ from gpuward.model.placement import Placement, placement_of
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
+from gpuward.model.troubles import PodTrouble
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.leaving import Leaving
 
@@ -112,13 +113,13 @@ class NodeFacts(msgspec.Struct, frozen=True):
         return self.driver is not None and self.record.pods is not None and self.driver.uid not in self.record.pods
 
     @property
-    def trouble(self) -> str:
-        """Say what is wrong with a driver pod that does not get ready, empty while nothing seems to be."""
+    def trouble(self) -> PodTrouble | None:
+        """Return what is wrong with a driver pod that does not get ready, None while nothing seems to be."""
         pod = self.driver
         if pod is None or pod.ready or pod.deleting:
-            return ""
-        restarts = f"{pod.restarts} restart{'s' if pod.restarts > 1 else ''}" if pod.restarts else ""
-        return ", ".join(filter(None, ("" if pod.waiting in _ON_ITS_WAY else pod.waiting, restarts)))
+            return None
+        waiting = "" if pod.waiting in _ON_ITS_WAY else pod.waiting
+        return PodTrouble(waiting, pod.restarts) if waiting or pod.restarts else None
 
     @property
     def safe_load(self) -> bool:

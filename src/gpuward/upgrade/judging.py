@@ -12,12 +12,13 @@ from typing import NamedTuple
 import msgspec
 
 from gpuward.model.actions import Action
-from gpuward.model.plan import Hold, NodeStatus, Reason
+from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.waits import Undecided
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gates import NOBODY, NODE_GATES
 from gpuward.upgrade.gates.fleet import Coverage, Standing, standing
@@ -65,7 +66,7 @@ def held_on_error(before: NodeFacts, decision: Callable[[], Path], policy: Upgra
 
 def undecided(node: NodeFacts, error: Exception) -> Path:
     """Return the path of a node about which nothing can be decided."""
-    return Path(node, hold=Hold(Reason.UNDECIDED, {"error": f"{type(error).__name__}: {error}"}, node.record.since))
+    return Path(node, hold=Hold(Undecided(f"{type(error).__name__}: {error}"), node.record.since))
 
 
 def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:

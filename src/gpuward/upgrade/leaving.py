@@ -13,6 +13,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.driver import has_driver_labels, uses_driver
+from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, Setting, StaticPod
 from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.selectors import matches
@@ -21,16 +22,12 @@ from gpuward.model.views import NodeView, PodView
 OWN_WORKLOADS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
 """What the validator starts itself: like driver pods, orphaned or not, these come and go with the driver."""
 
-HOLDS = "it holds the driver without asking for a GPU ({how}): end it, or set deviceHolders: Evict or Ignore in the RolloutPolicy"
-
 
 class Blocked(msgspec.Struct, frozen=True):
     """Name a pod that must leave but may not be evicted, and what would permit it."""
 
     pod: PodView
-    why: str
-    holds: str = ""
-    """By what it holds the driver, where it asks for no GPU and only the settings keep it from being evicted."""
+    why: Obstacle
 
 
 class Leaving(msgspec.Struct, frozen=True):
@@ -58,7 +55,7 @@ def pods_to_leave(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str
     holders = policy.rollout.device_holders
     users = [pod for pod in pods if not _ours(pod, namespace) and uses_driver(pod, namespace, variable=variable)
              and (pod.uses_gpu or holders is not DeviceHolders.IGNORE)]
-    held = [Blocked(pod, HOLDS.format(how=pod.holds), pod.holds) for pod in users if _only_holds(pod, holders)]
+    held = [Blocked(pod, HoldsDriver(pod.holds)) for pod in users if _only_holds(pod, holders)]
     rest = _sorted_out((pod for pod in users if not _only_holds(pod, holders)), policy.pod_deletion)
     return Leaving(rest.pods, (*rest.blocked, *held))
 
@@ -105,16 +102,16 @@ def _ignored(pod: PodView, rules: PodDeletion | Drain) -> bool:
     return isinstance(rules, Drain) and (pod.mirror or pod.of_daemonset)
 
 
-def _obstacle(pod: PodView, rules: PodDeletion | Drain) -> str | None:
-    where = "drain" if isinstance(rules, Drain) else "podDeletion"
+def _obstacle(pod: PodView, rules: PodDeletion | Drain) -> Obstacle | None:
+    where: Setting = "drain" if isinstance(rules, Drain) else "podDeletion"
     if pod.mirror:
-        return "it is a static pod: remove its manifest from the node"
-    if pod.of_daemonset:
-        return f"DaemonSet {pod.owner.name if pod.owner else ''} would start it again: take the node out of its node selector"
+        return StaticPod()
+    if pod.owner is not None and pod.of_daemonset:
+        return OfDaemonSet(pod.owner.name)
     if pod.finished or pod.deleting:
         return None
     if pod.empty_dir and not rules.delete_empty_dir:
-        return f"it has an emptyDir volume: set upgradePolicy.{where}.deleteEmptyDir if its data may be lost"
+        return LosesData(where)
     if pod.owner is None and not rules.force:
-        return f"no controller would start it again: set upgradePolicy.{where}.force if it may be lost"
+        return NotStartedAgain(where)
     return None

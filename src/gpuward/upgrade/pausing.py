@@ -9,11 +9,13 @@ import msgspec
 from gpuward import names
 from gpuward.model.actions import Action, PatchNode
 from gpuward.model.placement import placement_of
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
+from gpuward.model.waits import MovePaused, Plain
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.judging import Judged
 from gpuward.upgrade.resting import is_outdated, unfinished
@@ -29,20 +31,20 @@ _AT_REST = frozenset({State.UNKNOWN, State.DONE})
 
 def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
-    state, paused = node.node.state, Hold(Reason.PAUSED, {}, node.record.since)
+    state, paused = node.node.state, Hold(Plain(Reason.PAUSED), node.record.since)
     if node.left:
         return walk(begin(node, now), policy, now)
     if state not in IN_PROGRESS:
         hold = (paused if is_outdated(node) else unfinished(node)) if state in _AT_REST else None
         if node.moving is not None:
-            hold = Hold(Reason.MOVE_PAUSED, {"to": node.moving.told(placement_of(node.node.labels))}, node.record.since)
+            hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
         return msgspec.structs.replace(remembered_failure(node, now), hold=hold)
     if policy.unowned and node.driver is not None and node.driver.orphan:
         return pause(node, unfinished(node) or paused, now)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = walk(begin(node, now), policy, now, within=_GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:
-            return msgspec.structs.replace(path, hold=Hold(Reason.PAUSED, {}, path.node.record.since))
+            return msgspec.structs.replace(path, hold=Hold(Plain(Reason.PAUSED), path.node.record.since))
         return path
     return pause(node, _stands_still(node), now)
 
@@ -51,7 +53,7 @@ def _stands_still(node: NodeFacts) -> Hold:
     """Say why a node under way gets no further: upgrades are off, but a driver that does not start is not for that."""
     if node.state is State.POD_RESTART_REQUIRED and node.in_step and node.trouble and node.driver is not None:
         return driver_starting(node, node.driver, node.record.since)
-    return Hold(Reason.PAUSED, {}, node.record.since)
+    return Hold(Plain(Reason.PAUSED), node.record.since)
 
 
 def labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[Judged]) -> tuple[Action, ...]:

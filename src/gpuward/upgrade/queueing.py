@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gpuward import names
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
+from gpuward.model.waits import Plain
 from gpuward.upgrade.emptying import cordon_annotations, cordon_owner
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import leftovers
@@ -42,7 +44,7 @@ def _is_stuck(node: NodeFacts) -> bool:
 @step(State.POST_MAINTENANCE_REQUIRED)
 def leave_to_maintenance(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Leave alone a node that NVIDIA's operator handed to a maintenance operator, and say so: it keeps its slot."""
-    return Wait(Hold(Reason.MAINTENANCE, {}, node.record.since))
+    return Wait(Hold(Plain(Reason.MAINTENANCE), node.record.since))
 
 
 def admission(node: NodeFacts) -> Move:

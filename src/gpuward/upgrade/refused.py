@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
+from gpuward.model.waits import WriteRefused
 from gpuward.upgrade.emptying import fail
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import Move
@@ -34,8 +35,8 @@ def rests(refusal: Refusal | None, now: float) -> bool:
 
 def refused(node: NodeFacts, refusal: Refusal, now: float) -> Hold:
     """Return the hold of a node that may not be changed: it quotes the server."""
-    args = {"message": refusal.message, "attempts": refusal.count}
-    return Hold(Reason.WRITE_REFUSED, args, node.record.since, retry_at(refusal) if rests(refusal, now) else None)
+    what = WriteRefused(refusal.message, refusal.count)
+    return Hold(what, node.record.since, retry_at(refusal) if rests(refusal, now) else None)
 
 
 def overdue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:

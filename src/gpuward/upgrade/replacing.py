@@ -6,12 +6,14 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import DeletePod, PatchNode
+from gpuward.model.explain import destination, sentence
 from gpuward.model.placement import Placement, placement_of
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
+from gpuward.model.waits import OperandPod, Plain, TwoDriverPods
 from gpuward.upgrade.emptying import fail
-from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.facts import RESTARTS_TOLERATED, NodeFacts
 from gpuward.upgrade.finishing import finish
 from gpuward.upgrade.step import Move, Step, Wait, step
@@ -46,15 +48,15 @@ def _awaited(node: NodeFacts) -> Hold:
     """Say what has to come before the driver is ready."""
     since, driver = node.record.since, node.driver
     if driver is None:
-        return Hold(Reason.DRIVER_POD_MISSING, {}, since)
+        return Hold(Plain(Reason.DRIVER_POD_MISSING), since)
     if driver.deleting:
-        return Hold(Reason.DRIVER_STOPPING, {"pod": driver.name}, since)
+        return Hold(OperandPod(driver.ref, Reason.DRIVER_STOPPING), since)
     if node.driver_pods > 1:
-        return Hold(Reason.TWO_DRIVER_PODS, {"pods": node.driver_pods}, since)
+        return Hold(TwoDriverPods(node.driver_pods), since)
     if not node.target:
-        return Hold(Reason.TEMPLATE_SETTLING, {}, since)
+        return Hold(Plain(Reason.TEMPLATE_SETTLING), since)
     if not node.in_step or _wants_fresh_pod(node):
-        return Hold(Reason.DRIVER_STOPPING, {"pod": driver.name}, since)
+        return Hold(OperandPod(driver.ref, Reason.DRIVER_STOPPING), since)
     return driver_starting(node, driver, since)
 
 
@@ -84,7 +86,7 @@ def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:
         expect_unschedulable=True,
         has_annotations=node.node.has_annotations,
         last_look=True,
-        why=f"it is moved to {wanted.told(placement_of(labels))}",
+        why=f"it is moved to {destination(wanted, placement_of(labels))}",
     )
 
 
@@ -115,7 +117,7 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.POD_RESTART_REQUIRED)
     safe_load = _without_safe_load(node)
     if not node.target:
-        return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since), annotations=safe_load)
+        return Wait(Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since), annotations=safe_load)
     if node.validated:
         return finish(node)
     stale = [pod for pod in node.stale_validators if not pod.deleting]

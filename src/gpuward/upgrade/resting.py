@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from gpuward.model.actions import DeletePod
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure
 from gpuward.model.states import State
+from gpuward.model.troubles import DriverNow
+from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater
 from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.finishing import leftovers
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.waits import driver_starting, unconfirmed
 
-UNTOLD = {"cause": "whoever set the label did not say why", "step": "an unknown step", "now": ""}
+UNTOLD = Failed(None, "whoever set the label did not say why")
 """What is known of a failure that gpuward did not see."""
 
 
@@ -26,7 +29,7 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         forced = node.requested or node.interrupted or left_unvalidated(node.record)
         return Move(State.UPGRADE_REQUIRED, forced=forced)
     if not node.target and node.driver is not None and not node.driver.orphan:
-        return Wait(Hold(Reason.TEMPLATE_SETTLING, {}, node.record.since))
+        return Wait(Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since))
     if node.state is State.UNKNOWN and node.driver is not None and (node.up_to_date or not left_unvalidated(node.record)):
         return Move(State.DONE, annotations=leftovers(node))
     hold = unfinished(node)
@@ -35,7 +38,7 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         actions = [DeletePod(pod.ref, node.node.name, why="it validated an earlier driver") for pod in older if not pod.deleting]
         return Wait(hold, actions=tuple(actions), annotations=leftovers(node))
     if node.driver_ready and node.driver is not None and node.driver.revision != node.target:
-        return Wait(Hold(Reason.METADATA_BEHIND, {}, node.record.since), annotations=leftovers(node))
+        return Wait(Hold(Plain(Reason.METADATA_BEHIND), node.record.since), annotations=leftovers(node))
     return Rest(leftovers(node))
 
 
@@ -43,13 +46,13 @@ def unfinished(node: NodeFacts) -> Hold | None:
     """Say what keeps a node from being up to date about which nothing has to be done; None if it is."""
     driver = node.driver
     if driver is None:
-        return Hold(Reason.DRIVER_POD_MISSING, {}, node.record.since or node.node.created)
+        return Hold(Plain(Reason.DRIVER_POD_MISSING), node.record.since or node.node.created)
     if node.up_to_date:
         return None
     if driver.orphan:
-        return Hold(Reason.DRIVER_ORPHANED, {"pod": driver.name}, node.record.since or driver.created)
+        return Hold(OperandPod(driver.ref, Reason.DRIVER_ORPHANED), node.record.since or driver.created)
     if driver.deleting:
-        return Hold(Reason.DRIVER_STOPPING, {"pod": driver.name}, node.record.since)
+        return Hold(OperandPod(driver.ref, Reason.DRIVER_STOPPING), node.record.since)
     if not driver.ready:
         return driver_starting(node, driver, driver.turned or driver.created)
     unready = (pod.turned or pod.created for pod in node.live_validators if not pod.ready)
@@ -71,15 +74,15 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if node.validated or (failure is not None and _is_mended(node, failure)):
         return Move(State.VALIDATION_REQUIRED)
     if failure is None:
-        return Wait(Hold(Reason.FAILED, UNTOLD, node.record.since))
-    args: dict[str, object] = {"cause": failure.cause, "step": failure.state}
+        return Wait(Hold(UNTOLD, node.record.since))
+    driver_now = _since_then(node, failure)
     if failure.attempts > retries:
-        return Wait(Hold(Reason.FAILED, args | {"now": _since_then(node, failure)}, node.record.since))
+        return Wait(Hold(Failed(failure.state, failure.cause, driver_now), node.record.since))
     until = failure.at + policy.rollout.retry_backoff * 2.0 ** min(failure.attempts - 1, 10)
     if now >= until:
         return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
-    args |= {"retry": failure.attempts, "retries": retries, "now": _since_then(node, failure)}
-    return Wait(Hold(Reason.RETRY_LATER, args, node.record.since, until), retry_at=until)
+    later = RetryLater(failure.state, failure.cause, failure.attempts, retries, driver_now)
+    return Wait(Hold(later, node.record.since, until), retry_at=until)
 
 
 def _is_mended(node: NodeFacts, failure: Failure) -> bool:
@@ -91,13 +94,12 @@ def _is_mended(node: NodeFacts, failure: Failure) -> bool:
     return failure.state is State.POD_RESTART_REQUIRED or failure.driver not in ("", node.driver.uid)
 
 
-def _since_then(node: NodeFacts, failure: Failure) -> str:
+def _since_then(node: NodeFacts, failure: Failure) -> DriverNow | None:
     """Say what became of the driver pod since the failure, if it is another one."""
     driver = node.driver
     if driver is None:
-        return "; it has no driver pod now"
+        return DriverNow()
     if not failure.driver or failure.driver == driver.uid:
-        return ""
-    how = "ready" if driver.ready else f"not ready: {node.trouble}" if node.trouble else "not ready"
-    return f"; its driver pod is {driver.name} now, {how}"
+        return None
+    return DriverNow(driver.name, driver.ready, node.trouble)
 

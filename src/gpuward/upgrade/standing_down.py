@@ -13,10 +13,12 @@ from typing import Final
 import msgspec
 
 from gpuward import names
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
+from gpuward.model.waits import Failed, Meanwhile, NoPolicy, Plain, UnknownState
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.resting import UNTOLD, unfinished
 from gpuward.upgrade.step import Move
@@ -25,8 +27,6 @@ from gpuward.upgrade.walk import Path, begin, pause, remember, remembered_failur
 _ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
 _MAINTENANCE: Final = frozenset({State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
 _CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE)
-KEPT: Final = "; the node stays cordoned until its new driver is ready"
-UNSEEN: Final = "; its new driver is ready, and is validated then"
 
 
 def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
@@ -34,7 +34,7 @@ def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.left:
         return walk(begin(node, now), policy, now)
     if node.state in _MAINTENANCE:
-        return pause(node, Hold(Reason.MAINTENANCE, {}, node.record.since), now)
+        return pause(node, Hold(Plain(Reason.MAINTENANCE), node.record.since), now)
     if node.state not in IN_PROGRESS:
         return _at_rest(node, policy, now)
     path = begin(node, now) if node.node.record is None or node.by_hand else remember(node)
@@ -44,11 +44,11 @@ def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
 def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     path = remembered_failure(node, now)
     if node.node.state is None:
-        return msgspec.structs.replace(path, hold=Hold(Reason.UNKNOWN_STATE, {"label": node.node.upgrade_label}))
+        return msgspec.structs.replace(path, hold=Hold(UnknownState(node.node.upgrade_label)))
     if node.state is State.FAILED:
         failure = node.record.failure
-        args: dict[str, object] = {**UNTOLD} if failure is None else {"cause": failure.cause, "step": failure.state, "now": ""}
-        return msgspec.structs.replace(path, hold=Hold(Reason.FAILED, args, node.record.since))
+        failed = UNTOLD if failure is None else Failed(failure.state, failure.cause)
+        return msgspec.structs.replace(path, hold=Hold(failed, node.record.since))
     waits = node.state is State.UPGRADE_REQUIRED or node.asked or node.interrupted
     path = _given_back(path) if _serves(node) else path
     found = unfinished(node)
@@ -67,7 +67,8 @@ def _under_way(path: Path, policy: UpgradePolicy, now: float) -> Path:
     if node.state is State.POD_RESTART_REQUIRED and node.driver_ready:
         since = {names.VALIDATION_SINCE: str(int(now))}
         path = take(path, Move(State.VALIDATION_REQUIRED, annotations=since), now)
-    hold = _hold(path.node, policy, UNSEEN if _serves(node) else KEPT if node.unschedulable else "")
+    cordoned = Meanwhile.CORDONED if node.unschedulable else Meanwhile.NOTHING
+    hold = _hold(path.node, policy, Meanwhile.UNVALIDATED if _serves(node) else cordoned)
     held = pause(path.node, hold, now) if path.node.node.record is not None and not path.entered else path
     path = msgspec.structs.replace(path, node=held.node, adopted=path.adopted or held.adopted, hold=hold)
     return _given_back(path) if _serves(node) else path
@@ -111,5 +112,5 @@ def _given_back(path: Path) -> Path:
         path, node=msgspec.structs.replace(path.node, unschedulable=False, record=record), adopted=True)
 
 
-def _hold(node: NodeFacts, policy: UpgradePolicy, then: str = "") -> Hold:
-    return Hold(Reason.NO_POLICY, {"what": policy.absent, "then": then}, node.record.since)
+def _hold(node: NodeFacts, policy: UpgradePolicy, meanwhile: Meanwhile = Meanwhile.NOTHING) -> Hold:
+    return Hold(NoPolicy(policy.absent, meanwhile), node.record.since)

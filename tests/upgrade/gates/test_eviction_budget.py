@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from gpuward.model.budgets import BudgetView
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.explain import sentence
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.explain import sentence
 from tests import build
 from tests.build import NOW, fleet, policy
 

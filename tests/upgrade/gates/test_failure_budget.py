@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.model.plan import Reason
+from gpuward.model.explain import sentence
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.rollout import FailureBudget, RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.explain import sentence
 from tests import build
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, policy, record
 from tests.upgrade import world

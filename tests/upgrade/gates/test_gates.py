@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
-from gpuward.model.plan import Reason
+from gpuward.model.explain import sentence
 from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
-from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.gates import GATES, Fleet
 from gpuward.upgrade.gates.max_unavailable import max_unavailable
 from tests import build

@@ -6,14 +6,15 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.explain import arguments, sentence
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.explain import sentence
 from tests import build
 from tests.build import ADMITTED, NOW, driver_pod, node, policy, record, under_way, validator
 
@@ -64,7 +65,7 @@ def test_so_does_a_node_whose_deadline_has_passed(step: State) -> None:
     failed = node("n0", State.FAILED, remembers=record(State.FAILED, failed=step, ours=True), cordoned=True)
     hold = held(fleet(([failed], [])))
     assert hold is not None
-    assert hold.args["why"] == "it broke"
+    assert arguments(hold.what)["why"] == "it broke"
 
 
 def test_a_node_whose_pods_could_not_be_evicted_says_nothing_about_the_driver() -> None:

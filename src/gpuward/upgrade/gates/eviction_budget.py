@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.obstacles import SeveralBudgets
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, ProtectedPods
 from gpuward.upgrade.gates.fleet import Candidate, Fleet
 
 
@@ -18,18 +20,16 @@ def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     for pod in node.leaving.pods:
         budgets = fleet.budgets_of(pod)
         if len(budgets) > 1 and not policy.rollout.kill_at_deadline:
-            why = f"disruption budgets {', '.join(str(budget.ref) for budget in budgets)} cover it, and the API allows for one"
-            return Hold(Reason.PROTECTED_PODS, {"pod": str(pod.ref), "why": why, "pods": 1}, node.record.since)
+            several = SeveralBudgets(tuple(budget.ref for budget in budgets))
+            return Hold(ProtectedPods(pod.ref, 1, several), node.record.since)
         for budget in budgets:
             if budget.lets_go(pod):
                 continue
             if budget.never:
                 if policy.rollout.kill_at_deadline:
                     continue
-                args = {"budget": str(budget.ref), "pod": str(pod.ref), "desired": budget.desired, "expected": budget.expected}
-                return Hold(Reason.BUDGET_BLOCKS, args, node.record.since)
+                return Hold(BudgetBlocks(pod.ref, budget.ref, budget.desired, budget.expected), node.record.since)
             claimed = fleet.claims.get(budget.ref, 0)
             if budget.allowed <= claimed:
-                args = {"budget": str(budget.ref), "allowed": budget.allowed, "claimed": claimed, "pod": str(pod.ref)}
-                return Hold(Reason.BUDGET_USED_UP, args, node.record.since)
+                return Hold(BudgetUsedUp(pod.ref, budget.ref, budget.allowed, claimed), node.record.since)
     return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.waits import FailureBudget
 from gpuward.upgrade.gates.fleet import Candidate, Fleet, some_of
 
 
@@ -15,5 +16,4 @@ def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold
     failed_itself = node.record.failure is not None and not node.retargeted
     if len(fleet.failed) <= limit or failed_itself or node.record.forced or node.requested:
         return None
-    args = {"failed": len(fleet.failed), "limit": limit, "total": fleet.total, "nodes": some_of(fleet.failed)}
-    return Hold(Reason.FAILURE_BUDGET, args, node.record.since)
+    return Hold(FailureBudget(len(fleet.failed), limit, fleet.total, some_of(fleet.failed)), node.record.since)

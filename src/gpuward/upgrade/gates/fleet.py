@@ -17,6 +17,7 @@ from gpuward.model.record import Failure
 from gpuward.model.selectors import Requirement
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
+from gpuward.model.troubles import PodTrouble
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.scope import concerns
@@ -31,7 +32,7 @@ class Trouble(msgspec.Struct, frozen=True):
     """The revision hash of the driver."""
     node: str
     since: float
-    why: str
+    why: PodTrouble | str
 
 
 MOST_KNOWN: Final = 200_000
@@ -79,8 +80,8 @@ class Fleet(msgspec.Struct, frozen=True):
     coverage: Coverage = msgspec.field(default_factory=Coverage)
     coming: frozenset[str] = frozenset()
     """Nodes of other policies that are under way here; they are in the total of the one that they come from."""
-    whose: str = ""
-    """For people: whose fleet it is, where a node is held by another one than its own."""
+    elsewhere: str = ""
+    """The NVIDIADriver whose fleet it is, where a node is held by another one than its own."""
 
     def admitted(self, node: NodeFacts) -> Fleet:
         """Return the fleet with one more node under way."""
@@ -114,9 +115,9 @@ class Fleet(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=16)
-def some_of(nodes: frozenset[str]) -> str:
+def some_of(nodes: frozenset[str]) -> tuple[str, ...]:
     """Return the names of the first few nodes, for people."""
-    return ", ".join(sorted(nodes)[:3])
+    return tuple(sorted(nodes)[:3])
 
 
 NOBODY = Fleet()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.obstacles import HoldsDriver
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.waits import HeldDevices
 from gpuward.upgrade.gates.fleet import Candidate, Fleet
 
 
@@ -12,8 +14,7 @@ def held_devices(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     if node.restart_only:
         return None
     in_the_way = node.draining.blocked if policy.drain.enable else node.leaving.blocked
-    held = next((blocked for blocked in in_the_way if blocked.holds), None)
-    if held is None:
-        return None
-    owner = f"{held.pod.owner.kind} {held.pod.owner.name}" if held.pod.owner else "no owner"
-    return Hold(Reason.HELD_DEVICES, {"pod": str(held.pod.ref), "owner": owner, "how": held.holds}, node.record.since)
+    for blocked in in_the_way:
+        if isinstance(blocked.why, HoldsDriver):
+            return Hold(HeldDevices(blocked.pod.ref, blocked.pod.owner, blocked.why.how), node.record.since)
+    return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.waits import InvalidPolicy
 from gpuward.upgrade.gates.fleet import Candidate, Fleet
 
 
@@ -11,4 +12,4 @@ def invalid_policy(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold
     """Hold every node while the policy that people wrote is invalid; its condition says what is wrong."""
     if policy.admit:
         return None
-    return Hold(Reason.INVALID_POLICY, {"what": policy.invalid or "the policy"}, node.record.since)
+    return Hold(InvalidPolicy(policy.invalid or "the policy"), node.record.since)

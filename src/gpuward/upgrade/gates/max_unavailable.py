@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.waits import Limit
 from gpuward.upgrade.gates.fleet import Candidate, Fleet, some_of
 
 
@@ -17,9 +19,8 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     is_out = name in fleet.unavailable
     if len(fleet.unavailable - {name}) < limit or (is_out and not _may_serve(node)):
         return None
-    args = {"used": len(fleet.unavailable), "limit": limit, "nodes": some_of(fleet.unavailable),
-            "whose": fleet.whose}
-    return Hold(Reason.UNAVAILABLE_LIMIT, args, node.record.since)
+    used = fleet.unavailable
+    return Hold(Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_of(used), fleet.elsewhere), node.record.since)
 
 
 def _may_serve(node: Candidate) -> bool:

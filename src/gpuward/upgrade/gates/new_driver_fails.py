@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.waits import NewDriverFails
 from gpuward.upgrade.gates.fleet import Candidate, Fleet
 
 
@@ -18,4 +19,4 @@ def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Ho
     failed_itself = node.record.failure is not None and not node.retargeted
     if failed_itself or node.record.forced or node.requested or node.in_step:
         return None
-    return Hold(Reason.NEW_DRIVER_FAILS, {"node": trouble.node, "why": trouble.why}, trouble.since)
+    return Hold(NewDriverFails(trouble.node, trouble.why), trouble.since)

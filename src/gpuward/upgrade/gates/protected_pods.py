@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gpuward.model.plan import Hold, Reason
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.waits import ProtectedPods
 from gpuward.upgrade.gates.fleet import Candidate, Fleet
 
 
@@ -14,5 +15,4 @@ def protected_pods(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold
     blocked = node.draining.blocked if policy.drain.enable else node.leaving.blocked
     if not blocked:
         return None
-    args = {"pod": str(blocked[0].pod.ref), "why": blocked[0].why, "pods": len(blocked)}
-    return Hold(Reason.PROTECTED_PODS, args, node.record.since)
+    return Hold(ProtectedPods(blocked[0].pod.ref, len(blocked), blocked[0].why), node.record.since)

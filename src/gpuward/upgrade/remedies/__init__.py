@@ -11,12 +11,14 @@ from itertools import combinations, islice
 
 import msgspec
 
-from gpuward.model.plan import Hold, NodeStatus, Plan, Reason
+from gpuward.model.explain import sentence
+from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.waits import OnBudget, OnPod
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.explain import sentence
 from gpuward.upgrade.gathering import gather
 from gpuward.upgrade.remedies.candidates import candidates
 from gpuward.upgrade.remedies.fixes import Case, Dial, Fix
@@ -131,7 +133,8 @@ def helps(before: Plan, after: Plan, name: str) -> bool:
 def _waits_for(hold: Hold) -> tuple[object, ...]:
     """Return what a node waits for: the same pod in its way, or its turn, for another reason is no progress."""
     reason = next((name for name, reasons in _ALIKE.items() if hold.reason in reasons), hold.reason)
-    return reason, hold.args.get("pod"), hold.args.get("budget")
+    pod = hold.what.pod if isinstance(hold.what, OnPod) else None
+    return reason, pod, hold.what.budget if isinstance(hold.what, OnBudget) else None
 
 
 def _moves(plan: Plan) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from gpuward import names
-from gpuward.model.plan import Reason
+from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.remedies import fixes
 from gpuward.upgrade.remedies.driver_pod import make_driver_pod, mend_driver_pod, mend_validator_pod

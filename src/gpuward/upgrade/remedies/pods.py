@@ -12,6 +12,7 @@ from gpuward.model.policy import Drain, PodDeletion
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.states import State
 from gpuward.model.views import PodView
+from gpuward.model.waits import OnBudget
 from gpuward.upgrade.remedies import fixes
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
@@ -109,9 +110,9 @@ def _raised(budget: BudgetView, pods: list[PodView]) -> Callable[[int], Fix]:
 
 def _budgets(question: Question) -> list[BudgetView]:
     """Return the budgets that the hold is about: the one that it names, or those over its pod."""
-    budgets, named, pod = question.case.snapshot.budgets, question.hold.args.get("budget"), question.pod()
-    if named is not None:
-        return [budget for budget in budgets if str(budget.ref) == named]
+    budgets, what, pod = question.case.snapshot.budgets, question.hold.what, question.pod()
+    if isinstance(what, OnBudget):
+        return [budget for budget in budgets if budget.ref == what.budget]
     return [budget for budget in budgets if pod is not None and budget.covers(pod)]
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from gpuward.model.plan import Hold, Plan
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.waits import OnPod
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.remedies.fixes import Case, Dial, Fix
 
@@ -30,5 +31,5 @@ class Question(msgspec.Struct, frozen=True):
 
     def pod(self) -> PodView | None:
         """Return the pod that the hold names."""
-        named = self.hold.args.get("pod")
-        return next((pod for pod in self.case.snapshot.pods.get(self.view.name, ()) if str(pod.ref) == named), None)
+        named = self.hold.what.pod if isinstance(self.hold.what, OnPod) else None
+        return next((pod for pod in self.case.snapshot.pods.get(self.view.name, ()) if pod.ref == named), None)

@@ -1,0 +1,226 @@
+"""Make sentences of what nodes wait for: decisions hold values, and people read these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, SeveralBudgets, StaticPod
+from gpuward.model.placement import Placement
+from gpuward.model.plan import Hold
+from gpuward.model.reasons import Reason
+from gpuward.model.troubles import DriverNow, PodTrouble
+from gpuward.model.views import Ref
+from gpuward.model.waits import (
+    ComesBack,
+    EvictionRefused,
+    Failed,
+    HeldDevices,
+    InvalidPolicy,
+    Killing,
+    Limit,
+    Meanwhile,
+    MovePaused,
+    NoPolicy,
+    OnPod,
+    OperandPod,
+    Plain,
+    ProtectedPods,
+    RetryLater,
+    Starting,
+    WaitsFor,
+)
+
+SENTENCES: dict[Reason, str] = {
+    Reason.SKIPPED: "left alone: the node has the label {label}=true",
+    Reason.PAUSED: "upgrades are paused: driver.upgradePolicy.autoUpgrade is false",
+    Reason.NO_POLICY: "{what}: no driver is upgraded until one is in force{then}",
+    Reason.INVALID_POLICY: "nothing new starts while {what} is invalid; see its condition",
+    Reason.NODE_GONE: "the node is being deleted",
+    Reason.NODE_NOT_READY: "the node is not Ready",
+    Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
+    Reason.DRIVER_ORPHANED: "driver pod {pod} belongs to no DaemonSet: another one takes its place when the node is upgraded, or "
+    "when somebody deletes it",
+    Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
+    Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
+    "see `gpuward explain`, then `gpuward resume`",
+    Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and on node {node} it is in trouble: {why}; "
+    "see `gpuward explain {node}`, then correct the driver or let it go on by `gpuward resume`",
+    Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
+    Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
+    Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants {desired} healthy pods, "
+    "and there are {expected}",
+    Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed} pods go now and nodes under way need {claimed}; "
+    "pod {pod} is under it",
+    Reason.UNAVAILABLE_LIMIT: "maxUnavailable{whose} allows {limit}, and {used} are out of service already ({nodes})",
+    Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades{whose} under way ({nodes})",
+    Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",
+    Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
+    Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts} attempts): {message}",
+    Reason.COMES_BACK: "{owner} puts pods back on the cordoned node, {times} times so far{why}: {pod}",
+    Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all){refused}",
+    Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
+    Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
+    Reason.DRIVER_FAILING: "waits for driver pod {pod}, which does not start: {trouble}",
+    Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",
+    Reason.VALIDATOR_STARTING: "waits for pod {pod} to confirm the new driver{waiting}",
+    Reason.VALIDATOR_REPLACING: "replaces validator pod {pod}, which saw the old driver",
+    Reason.FAILED: "failed in {step}: {cause}{now}",
+    Reason.RETRY_LATER: "failed in {step}: {cause}{now}; it is tried again by itself (retry {retry} of {retries})",
+    Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",
+    Reason.TWO_DRIVER_PODS: "{pods} driver pods run on this node",
+    Reason.WRITE_REFUSED: "the API server refuses to change this node: {message}",
+    Reason.UNDECIDED: "gpuward could not decide about this node, which is a bug in gpuward: {error}",
+    Reason.MAINTENANCE: "a maintenance operator has this node; set its state label to upgrade-required to upgrade it here",
+    Reason.METADATA_BEHIND: "up to date but for labels, annotations or the node selector of its driver pod, which it takes "
+    "when it is next replaced",
+    Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",
+}
+
+
+def sentence(hold: Hold) -> str:
+    """Return what the node waits for, in one sentence."""
+    return SENTENCES[hold.reason].format_map(arguments(hold.what))
+
+
+def arguments(what: WaitsFor) -> dict[str, object]:
+    """Return what the sentence of a wait leaves open, by the names that it has there. Recordings keep digests of this."""
+    match what:
+        case Plain():
+            return {"label": names.UPGRADE_SKIP} if what.reason is Reason.SKIPPED else {}
+        case OperandPod():
+            return {"pod": what.pod.name}
+        case Starting():
+            return _starting(what)
+        case Limit():
+            whose = f" of NVIDIADriver {what.driver}" if what.driver else ""
+            return {"used": what.used, "limit": what.limit, "nodes": ", ".join(what.nodes), "whose": whose}
+        case NoPolicy():
+            return {"what": what.why, "then": _MEANWHILE[what.meanwhile]}
+        case InvalidPolicy():
+            return {"what": what.policy}
+        case MovePaused():
+            return {"to": destination(what.to, what.before)}
+        case Failed() | RetryLater():
+            return _failed(what)
+        case OnPod():
+            return _on_pod(what)
+        case _:
+            return {field: _told(value) for field, value in msgspec.structs.asdict(what).items()}
+
+
+def _told(value: object) -> object:
+    if isinstance(value, Ref):
+        return str(value)
+    if isinstance(value, PodTrouble):
+        return trouble(value)
+    return ", ".join(value) if isinstance(value, tuple) else value
+
+
+def _on_pod(what: OnPod) -> dict[str, object]:
+    told = {field: _told(value) for field, value in msgspec.structs.asdict(what).items()}
+    match what:
+        case HeldDevices():
+            return {**told, "owner": f"{what.owner.kind} {what.owner.name}" if what.owner else "no owner"}
+        case ProtectedPods():
+            return {**told, "why": obstacle(what.why)}
+        case EvictionRefused():
+            return {**told, "attempts": "an unknown number of" if what.attempts is None else what.attempts}
+        case Killing():
+            return {**told, "refused": f"; its deletion is refused: {what.refused}" if what.refused is not None else ""}
+        case ComesBack():
+            why = ", as they tolerate the cordon" if what.tolerates_cordon else ""
+            owner = f"{what.owner.kind} {what.owner.name}"
+            return {"pod": str(what.pod), "owner": owner, "times": what.times, "why": why}
+    return told
+
+
+def _starting(what: Starting) -> dict[str, object]:
+    if what.reason is Reason.DRIVER_FAILING:
+        return {"pod": what.pod.name, "trouble": trouble(what.trouble)}
+    restarts = f"{what.trouble.restarts} restarts" if what.trouble.restarts else ""
+    why = ", ".join(filter(None, (what.trouble.waiting, restarts)))
+    return {"pod": what.pod.name, "waiting": f" ({why})" if why else ""}
+
+
+def _failed(what: Failed | RetryLater) -> dict[str, object]:
+    step = "an unknown step" if what.step is None else what.step
+    told: dict[str, object] = {"cause": what.cause, "step": step, "now": _now(what.now)}
+    return told | {"retry": what.retry, "retries": what.retries} if isinstance(what, RetryLater) else told
+
+
+def _now(driver: DriverNow | None) -> str:
+    if driver is None:
+        return ""
+    if not driver.pod:
+        return "; it has no driver pod now"
+    how = "ready" if driver.ready else f"not ready: {trouble(driver.trouble)}" if driver.trouble else "not ready"
+    return f"; its driver pod is {driver.pod} now, {how}"
+
+
+def trouble(found: PodTrouble) -> str:
+    """Return what is wrong with a pod."""
+    restarts = f"{found.restarts} restart{'s' if found.restarts > 1 else ''}" if found.restarts else ""
+    return ", ".join(filter(None, (found.waiting, restarts)))
+
+
+def destination(to: Placement, before: Placement) -> str:
+    """Return what a node is moved to, that is placed otherwise before."""
+    if to.owner != before.owner:
+        return f"NVIDIADriver {to.owner}" if to.owner else "the removal of its driver"
+    return f"a driver for {to.os}" + (f" with kernel {to.kernel}" if to.kernel else "")
+
+
+def obstacle(why: Obstacle) -> str:
+    """Return why a pod may not be evicted, and what would permit it."""
+    match why:
+        case StaticPod():
+            return "it is a static pod: remove its manifest from the node"
+        case OfDaemonSet():
+            return f"DaemonSet {why.name} would start it again: take the node out of its node selector"
+        case LosesData():
+            return f"it has an emptyDir volume: set upgradePolicy.{why.setting}.deleteEmptyDir if its data may be lost"
+        case NotStartedAgain():
+            return f"no controller would start it again: set upgradePolicy.{why.setting}.force if it may be lost"
+        case HoldsDriver():
+            return (f"it holds the driver without asking for a GPU ({why.how}): end it, or set deviceHolders: Evict or Ignore in "
+                    "the RolloutPolicy")
+        case SeveralBudgets():
+            return f"disruption budgets {', '.join(map(str, why.budgets))} cover it, and the API allows for one"
+
+
+class StillThere(OnPod, frozen=True):
+    """Say how it stands with a pod for which the time to be evicted is up."""
+
+    deleting: bool
+    refused: str | None
+    returned: ComesBack | None
+
+
+def blocked(pods: Iterable[tuple[Ref, Obstacle]]) -> str:
+    """Return the cause of a failure: pods that may not be evicted."""
+    return "; ".join(f"pod {pod} cannot be evicted: {obstacle(why)}" for pod, why in pods)
+
+
+def still_there(seconds: float, pods: Iterable[StillThere]) -> str:
+    """Return the cause of a failure: pods that have not gone in time."""
+    return f"after {int(seconds)} s there still are: {', '.join(map(_still_there, pods))}"
+
+
+def _still_there(pod: StillThere) -> str:
+    if pod.deleting:
+        return f"{pod.pod} (terminating)"
+    if pod.refused is not None:
+        return f"{pod.pod} ({pod.refused})"
+    if pod.returned:
+        return f"{pod.pod} ({'{owner} put pods back {times} times{why}'.format_map(arguments(pod.returned))})"
+    return str(pod.pod)
+
+
+_MEANWHILE = {
+    Meanwhile.NOTHING: "",
+    Meanwhile.CORDONED: "; the node stays cordoned until its new driver is ready",
+    Meanwhile.UNVALIDATED: "; its new driver is ready, and is validated then",
+}

@@ -1,0 +1,95 @@
+"""The codes of the reasons why a node does not go on, and what they mean for those who tell of them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class Reason(StrEnum):
+    """Name why a node does not go on. The sentence for people is made at the edge, by `gpuward.model.explain`."""
+
+    # Gates of admission.
+    SKIPPED = "Skipped"
+    PAUSED = "Paused"
+    NO_POLICY = "NoPolicy"
+    INVALID_POLICY = "InvalidPolicy"
+    NODE_GONE = "NodeGone"
+    NODE_NOT_READY = "NodeNotReady"
+    DRIVER_POD_MISSING = "DriverPodMissing"
+    DRIVER_ORPHANED = "DriverOrphaned"
+    TEMPLATE_SETTLING = "TemplateSettling"
+    FAILURE_BUDGET = "FailureBudget"
+    NEW_DRIVER_FAILS = "NewDriverFails"
+    HELD_DEVICES = "HeldDevices"
+    PROTECTED_PODS = "ProtectedPods"
+    BUDGET_BLOCKS = "BudgetBlocks"
+    BUDGET_USED_UP = "BudgetUsedUp"
+    UNAVAILABLE_LIMIT = "UnavailableLimit"
+    PARALLEL_LIMIT = "ParallelLimit"
+    # Waits of a node in progress.
+    JOBS_RUNNING = "JobsRunning"
+    EVICTING = "Evicting"
+    EVICTION_REFUSED = "EvictionRefused"
+    COMES_BACK = "ComesBack"
+    KILLING = "Killing"
+    DRIVER_STOPPING = "DriverStopping"
+    DRIVER_STARTING = "DriverStarting"
+    DRIVER_FAILING = "DriverFailing"
+    VALIDATOR_MISSING = "ValidatorMissing"
+    VALIDATOR_STARTING = "ValidatorStarting"
+    VALIDATOR_REPLACING = "ValidatorReplacing"
+    FAILED = "Failed"
+    RETRY_LATER = "RetryLater"
+    # Waits of a node in any state.
+    UNKNOWN_STATE = "UnknownState"
+    TWO_DRIVER_PODS = "TwoDriverPods"
+    MAINTENANCE = "Maintenance"
+    METADATA_BEHIND = "MetadataBehind"
+    WRITE_REFUSED = "WriteRefused"
+    MOVE_PAUSED = "MovePaused"
+    UNDECIDED = "Undecided"
+
+    @property
+    def concerns_fleet(self) -> bool:
+        """Tell whether it holds many nodes for one and the same cause, and so says nothing about any of them."""
+        return self in _OF_FLEET
+
+    @property
+    def is_turn(self) -> bool:
+        """Tell whether a node that it holds only waits for others to be done."""
+        return self in _TURN
+
+    @property
+    def in_passing(self) -> bool:
+        """Tell whether every node that is upgraded has it for a while."""
+        return self in _IN_PASSING
+
+    @property
+    def needs_person(self) -> bool:
+        """Tell whether it does not end without somebody who looks at it."""
+        return self in _NEEDS_PERSON
+
+    @property
+    def passed_over(self) -> bool:
+        """Tell whether others go on before a node that it holds, and nothing else in the log tells of it: a refused write and
+        evictions for a pod that comes back have lines of their own.
+        """
+        return self in _PASSED_OVER
+
+
+_TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
+_OF_FLEET: Final = _TURN | {
+    Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
+    Reason.TEMPLATE_SETTLING,
+}
+_IN_PASSING: Final = frozenset({
+    Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,
+    Reason.VALIDATOR_REPLACING,
+})
+_NEEDS_PERSON: Final = frozenset({
+    Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
+    Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.UNDECIDED, Reason.WRITE_REFUSED, Reason.COMES_BACK,
+})
+_PASSED_OVER: Final = (_NEEDS_PERSON - {Reason.WRITE_REFUSED, Reason.COMES_BACK}) | {
+    Reason.SKIPPED, Reason.NODE_GONE, Reason.RETRY_LATER, Reason.MAINTENANCE}

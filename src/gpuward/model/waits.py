@@ -1,0 +1,250 @@
+"""What a node can wait for: a closed union of values that name the objects, times and counts that it is about.
+
+They make no sentences; `gpuward.model.explain` does.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import ClassVar, Literal
+
+import msgspec
+
+from gpuward.model.obstacles import Obstacle
+from gpuward.model.placement import Placement
+from gpuward.model.reasons import Reason
+from gpuward.model.states import State
+from gpuward.model.troubles import DriverNow, PodTrouble
+from gpuward.model.views import Owner, Ref
+
+
+class Plain(msgspec.Struct, frozen=True):
+    """Wait for what the reason alone says."""
+
+    reason: Literal[
+        Reason.SKIPPED, Reason.PAUSED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.DRIVER_POD_MISSING,
+        Reason.TEMPLATE_SETTLING, Reason.VALIDATOR_MISSING, Reason.MAINTENANCE, Reason.METADATA_BEHIND,
+    ]
+
+
+class OnPod(msgspec.Struct, frozen=True):
+    """Wait for something about a pod."""
+
+    pod: Ref
+
+
+class OnPods(OnPod, frozen=True):
+    """Wait for some pods, one of which is named."""
+
+    pods: int
+
+
+class OnBudget(OnPod, frozen=True):
+    """Wait for a disruption budget that a pod is under."""
+
+    budget: Ref
+
+
+class Meanwhile(Enum):
+    """Say how a node under way stands while no policy is in force."""
+
+    NOTHING = auto()
+    CORDONED = auto()
+    """Until its new driver is ready."""
+    UNVALIDATED = auto()
+    """Its new driver is ready."""
+
+
+class NoPolicy(msgspec.Struct, frozen=True):
+    """Wait for a ClusterPolicy."""
+
+    reason: ClassVar = Reason.NO_POLICY
+    why: str
+    """What became of the one that there was."""
+    meanwhile: Meanwhile = Meanwhile.NOTHING
+
+
+class InvalidPolicy(msgspec.Struct, frozen=True):
+    """Wait until a policy can be followed."""
+
+    reason: ClassVar = Reason.INVALID_POLICY
+    policy: str
+
+
+class FailureBudget(msgspec.Struct, frozen=True):
+    """Wait until a rollout with too many failures is resumed."""
+
+    reason: ClassVar = Reason.FAILURE_BUDGET
+    failed: int
+    limit: int
+    total: int
+    nodes: tuple[str, ...]
+    """Some of those that failed."""
+
+
+class NewDriverFails(msgspec.Struct, frozen=True):
+    """Wait until a new driver runs somewhere."""
+
+    reason: ClassVar = Reason.NEW_DRIVER_FAILS
+    node: str
+    """Where it is in trouble."""
+    why: PodTrouble | str
+    """The cause of a failure is text, as its node's record keeps it."""
+
+
+class HeldDevices(OnPod, frozen=True):
+    """Wait until a pod ends that holds the driver."""
+
+    reason: ClassVar = Reason.HELD_DEVICES
+    owner: Owner | None
+    how: str
+
+
+class ProtectedPods(OnPods, frozen=True):
+    """Wait for pods that must leave and may not be evicted."""
+
+    reason: ClassVar = Reason.PROTECTED_PODS
+    why: Obstacle
+
+
+class BudgetBlocks(OnBudget, frozen=True):
+    """Wait for a disruption budget that would let a pod go at no time."""
+
+    reason: ClassVar = Reason.BUDGET_BLOCKS
+    desired: int
+    expected: int
+
+
+class BudgetUsedUp(OnBudget, frozen=True):
+    """Wait for room in a disruption budget."""
+
+    reason: ClassVar = Reason.BUDGET_USED_UP
+    allowed: int
+    claimed: int
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """Wait until fewer nodes count."""
+
+    reason: Literal[Reason.UNAVAILABLE_LIMIT, Reason.PARALLEL_LIMIT]
+    used: int
+    limit: int
+    nodes: tuple[str, ...]
+    """Some of those that count."""
+    driver: str = ""
+    """The NVIDIADriver whose limit it is, where that is not the node's own."""
+
+
+class JobsRunning(OnPods, frozen=True):
+    """Wait for pods that may finish."""
+
+    reason: ClassVar = Reason.JOBS_RUNNING
+
+
+class Evicting(OnPods, frozen=True):
+    """Wait until pods have gone."""
+
+    reason: ClassVar = Reason.EVICTING
+
+
+class EvictionRefused(OnPod, frozen=True):
+    """Wait for a pod that the eviction API does not let go."""
+
+    reason: ClassVar = Reason.EVICTION_REFUSED
+    message: str
+    attempts: int | None
+    """None where only the operator knows."""
+
+
+class ComesBack(OnPod, frozen=True):
+    """Wait for an owner that puts pods back on the cordoned node."""
+
+    reason: ClassVar = Reason.COMES_BACK
+    owner: Owner
+    times: int
+    tolerates_cordon: bool
+
+
+class Killing(OnPods, frozen=True):
+    """Wait until pods have ended that were killed; `refused` says why one may not be."""
+
+    reason: ClassVar = Reason.KILLING
+    refused: str | None = None
+
+
+class OperandPod(OnPod, frozen=True):
+    """Wait until a driver or validator pod goes."""
+
+    reason: Literal[Reason.DRIVER_ORPHANED, Reason.DRIVER_STOPPING, Reason.VALIDATOR_REPLACING]
+
+
+class Starting(OnPod, frozen=True):
+    """Wait until a driver or validator pod is ready."""
+
+    reason: Literal[Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.VALIDATOR_STARTING]
+    trouble: PodTrouble
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Wait for somebody who looks at a failure."""
+
+    reason: ClassVar = Reason.FAILED
+    step: State | None
+    """None for a failure that gpuward did not see."""
+    cause: str
+    now: DriverNow | None = None
+
+
+class RetryLater(msgspec.Struct, frozen=True):
+    """Wait for the next try."""
+
+    reason: ClassVar = Reason.RETRY_LATER
+    step: State
+    cause: str
+    retry: int
+    retries: int
+    now: DriverNow | None = None
+
+
+class UnknownState(msgspec.Struct, frozen=True):
+    """Wait for somebody who mends the state label."""
+
+    reason: ClassVar = Reason.UNKNOWN_STATE
+    label: str
+
+
+class TwoDriverPods(msgspec.Struct, frozen=True):
+    """Wait until one driver pod is left."""
+
+    reason: ClassVar = Reason.TWO_DRIVER_PODS
+    pods: int
+
+
+class WriteRefused(msgspec.Struct, frozen=True):
+    """Wait for an API server that does not let the node be changed."""
+
+    reason: ClassVar = Reason.WRITE_REFUSED
+    message: str
+    attempts: int
+
+
+class MovePaused(msgspec.Struct, frozen=True):
+    """Wait to be moved."""
+
+    reason: ClassVar = Reason.MOVE_PAUSED
+    before: Placement
+    to: Placement
+
+
+class Undecided(msgspec.Struct, frozen=True):
+    """Wait for a gpuward without the bug."""
+
+    reason: ClassVar = Reason.UNDECIDED
+    error: str
+
+
+WaitsFor = (
+    Plain | NoPolicy | InvalidPolicy | FailureBudget | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks | BudgetUsedUp
+    | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Killing | OperandPod | Starting | Failed | RetryLater
+    | UnknownState | TwoDriverPods | WriteRefused | MovePaused | Undecided
+)

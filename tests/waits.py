@@ -1,0 +1,58 @@
+"""One wait for each reason, for tests that do not care for what it is about."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from gpuward.model import waits
+from gpuward.model.obstacles import StaticPod
+from gpuward.model.placement import Placement
+from gpuward.model.plan import Hold
+from gpuward.model.reasons import Reason
+from gpuward.model.states import State
+from gpuward.model.troubles import DriverNow, PodTrouble
+from gpuward.model.views import Owner, Ref
+
+POD, OWNER = Ref("ml", "train", "u"), Owner("ReplicaSet", "train", "o")
+BUDGET, TROUBLE = Ref("ml", "budget"), PodTrouble("CrashLoopBackOff", 3)
+PLAIN = get_args(get_type_hints(waits.Plain)["reason"])
+
+_EXAMPLES: tuple[waits.WaitsFor, ...] = (
+    *(waits.Plain(reason) for reason in PLAIN),
+    waits.NoPolicy("there is no ClusterPolicy", waits.Meanwhile.CORDONED),
+    waits.InvalidPolicy("ClusterPolicy p"),
+    waits.FailureBudget(2, 1, 9, ("n1", "n2")),
+    waits.NewDriverFails("n1", TROUBLE),
+    waits.HeldDevices(POD, OWNER, "hostPath /dev/nvidia0"),
+    waits.ProtectedPods(POD, 1, StaticPod()),
+    waits.BudgetBlocks(POD, BUDGET, 3, 2),
+    waits.BudgetUsedUp(POD, BUDGET, 1, 2),
+    waits.Limit(Reason.UNAVAILABLE_LIMIT, 1, 1, ("n1",), "a"),
+    waits.Limit(Reason.PARALLEL_LIMIT, 1, 1, ("n1",), "a"),
+    waits.JobsRunning(POD, 2),
+    waits.Evicting(POD, 2),
+    waits.EvictionRefused(POD, "the budget says no", 3),
+    waits.ComesBack(POD, OWNER, 2, tolerates_cordon=True),
+    waits.Killing(POD, 2, "it may not be deleted"),
+    waits.OperandPod(POD, Reason.DRIVER_ORPHANED),
+    waits.OperandPod(POD, Reason.DRIVER_STOPPING),
+    waits.OperandPod(POD, Reason.VALIDATOR_REPLACING),
+    waits.Starting(POD, Reason.DRIVER_STARTING, TROUBLE),
+    waits.Starting(POD, Reason.DRIVER_FAILING, TROUBLE),
+    waits.Starting(POD, Reason.VALIDATOR_STARTING, TROUBLE),
+    waits.Failed(State.POD_RESTART_REQUIRED, "it broke", DriverNow()),
+    waits.RetryLater(State.POD_RESTART_REQUIRED, "it broke", 1, 3, DriverNow("driver", False, TROUBLE)),
+    waits.UnknownState("bogus"),
+    waits.TwoDriverPods(2),
+    waits.WriteRefused("a webhook says no", 3),
+    waits.MovePaused(Placement("a"), Placement("b")),
+    waits.Undecided("KeyError: 'x'"),
+)
+EXAMPLES = {example.reason: example for example in _EXAMPLES}
+
+
+def held_by(reason: Reason, **changes: Any) -> Hold:
+    """Return a hold for a reason."""
+    return Hold(msgspec.structs.replace(EXAMPLES[reason], **changes))
