@@ -9,15 +9,12 @@ from typing import Final
 import msgspec
 
 from gpuward.model.actions import Action, ApplyObject, DeleteObject, DeletePod, EvictPod, PatchNode
+from gpuward.model.backoff import backoff
 from gpuward.model.passes import Outcome
 
 FIRST_RETRY: Final = 0.5
 """Seconds until a failed action is tried again; it doubles up to LAST_RETRY."""
 LAST_RETRY: Final = 30.0
-_DOUBLINGS: Final = 10
-"""More than it takes to get to LAST_RETRY; what fails for a day would overflow the power."""
-
-
 WINDOW: Final = 60.0
 """Seconds in which writes of one lane are counted."""
 MOST_WRITES: Final = 30
@@ -28,7 +25,7 @@ UNDONE: Final = "it was written {count} times within a minute: somebody else, or
 
 def retry_after(failures: int) -> float:
     """Return the seconds to wait after so many failures in a row."""
-    return min(FIRST_RETRY * 2.0 ** min(failures - 1, _DOUBLINGS), LAST_RETRY)
+    return backoff(failures, FIRST_RETRY, LAST_RETRY)
 
 
 class _Trouble(msgspec.Struct, frozen=True):

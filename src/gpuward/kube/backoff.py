@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuward.errors import ApiError, GpuwardError
+from gpuward.model.backoff import backoff
 
 if TYPE_CHECKING:
     from random import Random
@@ -25,8 +26,8 @@ class Backoff:
 
     def next(self, error: GpuwardError | None = None) -> float:
         """Return the seconds to wait now: never less than the server asked for, within reason."""
-        delay = min(self._longest, self._first * 2.0 ** min(self._failures, 30))
         self._failures += 1
+        delay = backoff(self._failures, self._first, self._longest)
         return max(delay * self._random.uniform(0.5, 1.0), asked_wait(error))
 
 

@@ -18,6 +18,7 @@ from gpuward import errors
 from gpuward.kube.backoff import Backoff, asked_wait
 from gpuward.kube.client import PAGE_SIZE
 from gpuward.kube.projection import read_head
+from gpuward.model.backoff import backoff
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -183,8 +184,8 @@ class Reflector:
             self._report(error)
 
     def _after_denial(self, error: errors.GpuwardError) -> float:
-        delay = min(self._timing.denied, self._timing.first_denied * 2.0 ** min(self._denials, 30))
         self._denials += 1
+        delay = backoff(self._denials, self._timing.first_denied, self._timing.denied)
         return max(delay * self._random.uniform(0.9, 1.1), asked_wait(error))
 
     def _works(self) -> None:

@@ -8,9 +8,10 @@ import msgspec
 
 from gpuward.model import explain
 from gpuward.model.actions import DeletePod, EvictPod
+from gpuward.model.backoff import backoff
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.snapshot import Evicted, Refusal
+from gpuward.model.snapshot import Evicted
 from gpuward.model.views import PodView
 from gpuward.model.waits import ComesBack, Evicting, EvictionRefused, Killing
 from gpuward.upgrade.facts import NodeFacts
@@ -20,8 +21,6 @@ from gpuward.upgrade.step import Wait
 FIRST_RETRY = 2.0
 """Seconds until a refused eviction is tried again; it doubles up to LAST_RETRY."""
 LAST_RETRY = 30.0
-_DOUBLINGS = 10
-"""More than it takes to get to LAST_RETRY; a pod that is refused for a day would overflow the power."""
 KILL_PATIENCE = 60.0
 """Seconds, beyond its grace period, that a pod may take to end once it was killed."""
 
@@ -78,9 +77,9 @@ class Eviction(msgspec.Struct, frozen=True):
 
     def _again_at(self, pod: PodView, now: float) -> float:
         """Return when a pod may be made to go: at once, unless it was refused, or has come back."""
-        evicted = self._before(pod)
-        returned = 0.0 if evicted is None or evicted.at > now else evicted.at + _pause(evicted.returns)
-        return max(_retry_at(self.node.refusals.get(pod.uid), now), returned)
+        evicted, refusal = self._before(pod), self.node.refusals.get(pod.uid)
+        returned = _again_at(evicted.at, evicted.returns + 1, now) if evicted is not None else 0.0
+        return max(_again_at(refusal.at, refusal.count, now) if refusal is not None else 0.0, returned)
 
     def _before(self, pod: PodView) -> Evicted | None:
         """Return what is remembered of the eviction of other pods of its owner in this upgrade, after which a pod has come."""
@@ -126,11 +125,6 @@ class Eviction(msgspec.Struct, frozen=True):
         )
 
 
-def _retry_at(refusal: Refusal | None, now: float) -> float:
-    if refusal is None or refusal.at > now:  # a refusal to come was met before the clock was set back
-        return 0.0
-    return refusal.at + _pause(refusal.count - 1)
-
-
-def _pause(times: int) -> float:
-    return min(FIRST_RETRY * 2.0 ** min(times, _DOUBLINGS), LAST_RETRY)
+def _again_at(last: float, times: int, now: float) -> float:
+    """Return when something is done again that was last done then; a time to come is one from before the clock was set back."""
+    return last + backoff(times, FIRST_RETRY, LAST_RETRY) if last <= now else 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpuward.model.backoff import backoff
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal
@@ -20,12 +21,11 @@ from gpuward.upgrade.step import Move
 FIRST_RETRY: Final = 1.0
 """Seconds until a refused write is repeated; it doubles up to LAST_RETRY."""
 LAST_RETRY: Final = 45.0
-_DOUBLINGS: Final = 10
 
 
 def retry_at(refusal: Refusal) -> float:
     """Return when a refused write is repeated."""
-    return refusal.at + min(FIRST_RETRY * 2.0 ** min(refusal.count - 1, _DOUBLINGS), LAST_RETRY)
+    return refusal.at + backoff(refusal.count, FIRST_RETRY, LAST_RETRY)
 
 
 def rests(refusal: Refusal | None, now: float) -> bool:

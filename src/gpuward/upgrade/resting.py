@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuward.model.actions import DeletePod
+from gpuward.model.backoff import backoff
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -15,6 +16,8 @@ from gpuward.upgrade.finishing import leftovers
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.waits import driver_starting, unconfirmed
 
+MOST_PATIENCE = 1024
+"""How much later than the first time a node is tried again at most."""
 UNTOLD = Failed(None, "whoever set the label did not say why")
 """What is known of a failure that gpuward did not see."""
 
@@ -78,7 +81,8 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     driver_now = _since_then(node, failure)
     if failure.attempts > retries:
         return Wait(Hold(Failed(failure.state, failure.cause, driver_now), node.record.since))
-    until = failure.at + policy.rollout.retry_backoff * 2.0 ** min(failure.attempts - 1, 10)
+    first = policy.rollout.retry_backoff
+    until = failure.at + backoff(failure.attempts, first, first * MOST_PATIENCE)
     if now >= until:
         return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
     later = RetryLater(failure.state, failure.cause, failure.attempts, retries, driver_now)
