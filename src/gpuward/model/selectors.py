@@ -26,7 +26,11 @@ _FORMS: Final = (
     re.compile(rf"(?P<key>{_KEY})\s*(?P<op>[<>])\s*(?P<values>-?[0-9]{{1,18}})"),
     re.compile(rf"(?P<key>{_KEY})\s+(?P<op>in|notin)\s*\(\s*(?P<values>{_LIST})\s*\)"),
 )
-_OPERATORS: Final = {"": "exists", "!": "absent", "=": "in", "==": "in", "!=": "notin"}
+_OPERATORS: Final = {
+    "": "exists", "!": "absent", "=": "in", "==": "in", "!=": "notin",
+    "In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent",
+}
+"""As selectors are written as text, and in objects."""
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 _NUMBER: Final = re.compile(r"-?[0-9]+")
 
@@ -49,6 +53,14 @@ def parse_selector(text: str) -> tuple[Requirement, ...]:
         ValueError: the text is not a label selector.
     """
     return tuple(_requirement(part.strip()) for part in _COMMA.split(text)) if text.strip() else ()
+
+
+def read_selector(
+    labels: Mapping[str, str], expressions: Iterable[tuple[str, str, Iterable[str]]] = ()
+) -> tuple[Requirement, ...]:
+    """Return the requirements of a LabelSelector: its matchLabels, and key, operator and values of its matchExpressions."""
+    equal = [(key, "in", frozenset({value})) for key, value in sorted(labels.items())]
+    return (*equal, *((key, _OPERATORS.get(operator, operator), frozenset(values)) for key, operator, values in expressions))
 
 
 def _requirement(part: str) -> Requirement:

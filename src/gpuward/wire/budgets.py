@@ -5,10 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gpuward.model.budgets import BudgetView
-from gpuward.model.selectors import Requirement
+from gpuward.model.selectors import read_selector
 from gpuward.wire.meta import WireMeta
-
-OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
 
 
 class _Expression(msgspec.Struct):
@@ -59,19 +57,12 @@ def budget_view(raw: bytes | msgspec.Raw) -> BudgetView | None:
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
-        selector=_requirements(selector),
+        selector=read_selector(
+            selector.match_labels or {},
+            ((each.key, each.operator, each.values or ()) for each in selector.match_expressions or ())),
         allowed=budget.status.disruptions_allowed if known else 0,
         healthy=budget.status.current_healthy,
         desired=budget.status.desired_healthy if known else 0,
         expected=budget.status.expected_pods if known else 0,
         spares_unhealthy=budget.spec.unhealthy_pod_eviction_policy != "AlwaysAllow",
     )
-
-
-def _requirements(selector: _Selector) -> tuple[Requirement, ...]:
-    labels = [(key, "in", frozenset({value})) for key, value in sorted((selector.match_labels or {}).items())]
-    expressions = [
-        (each.key, OPERATORS.get(each.operator, each.operator), frozenset(each.values or ()))
-        for each in selector.match_expressions or ()
-    ]
-    return (*labels, *expressions)
