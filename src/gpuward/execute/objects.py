@@ -123,32 +123,25 @@ async def delete_object(world: World, action: DeleteObject) -> None:
 
 async def patch_status(world: World, action: PatchStatus) -> None:
     """Merge our fields into a custom resource's status."""
-    gvr = _custom(action.kind)
+    gvr, cache = _custom(world, action.kind)
     answer = await world.cluster.client.patch_status(gvr, action.ref.name, action.status, action.ref.namespace)
-    _learn(world, gvr, answer.body)
+    cache.learn(answer.body)
 
 
 async def patch_annotations(world: World, action: PatchAnnotations) -> None:
     """Set our annotations on a custom resource, if it still is the one that was read."""
-    gvr = _custom(action.kind)
+    gvr, cache = _custom(world, action.kind)
     patch = {"metadata": {"uid": action.ref.uid, "annotations": dict(action.annotations)}}
     answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
-    _learn(world, gvr, answer.body)
+    cache.learn(answer.body)
 
 
-def _learn(world: World, gvr: GVR, body: bytes) -> None:
-    cluster = world.cluster
-    caches = {resources.CLUSTER_POLICIES: cluster.policies, resources.ROLLOUT_POLICIES: cluster.rollout_policies,
-              resources.NVIDIA_DRIVERS: cluster.drivers}
-    caches[gvr].learn(body)
-
-
-def _custom(kind: str) -> GVR:
-    return {"ClusterPolicy": resources.CLUSTER_POLICIES, "NVIDIADriver": resources.NVIDIA_DRIVERS,
-            "RolloutPolicy": resources.ROLLOUT_POLICIES}[kind]
+def _custom(world: World, kind: str) -> tuple[GVR, Cache[Any, Any]]:
+    found = world.cluster.kept(kind)
+    assert found is not None, kind
+    return found
 
 
 def _cache(world: World, kind: str) -> Cache[Any, Any] | None:
-    if kind == "DaemonSet":
-        return world.cluster.daemonsets
-    return world.cluster.owned.get(kind)
+    found = world.cluster.kept(kind)
+    return found[1] if found is not None else None

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final
 
-import msgspec
-
 from gpuward import errors
-from gpuward.kube import resources
+from gpuward.kube import followed, resources
 from gpuward.kube.arrival import absence
 from gpuward.kube.cache import Cache, Change
-from gpuward.kube.client import Client, Selection
+from gpuward.kube.client import Client
 from gpuward.kube.endless import endless
+from gpuward.kube.followed import Followed, K, Place, V
 from gpuward.kube.memory import Memory
-from gpuward.kube.owned import OWNED_KINDS, owned_cache, owned_views
-from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Projection
+from gpuward.kube.owned import owned_views
 from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
 from gpuward.kube.watcher import Sleepers, Watcher, only_counts
@@ -30,34 +28,15 @@ from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView
 from gpuward.model.selectors import PodSelection
 from gpuward.model.snapshot import Applied, References, Snapshot
-from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, Ref, RevisionView
-from gpuward.wire.budgets import budget_view
-from gpuward.wire.claims import claim_view, with_claims
-from gpuward.wire.daemonsets import daemonset_view, revision_view
-from gpuward.wire.nodes import node_view
+from gpuward.model.views import DaemonSetView, PodView, Ref
+from gpuward.wire.claims import with_claims
 from gpuward.wire.pods import pod_view
-from gpuward.wire.policies import oldest_first, policy_view
+from gpuward.wire.policies import oldest_first
 
-Place = tuple[str, str]
 Report = Callable[[GVR, errors.GpuwardError | None], None]
-Namespaced = BudgetView | ClaimView | PodView | DaemonSetView | RevisionView
-
-_KINDS: Final = {**OWNED_KINDS, "ServiceMonitor": resources.SERVICE_MONITORS, "NVIDIADriver": resources.NVIDIA_DRIVERS}
 
 SETTLE_EVERY: Final = 1.0
 """Seconds between attempts to learn what became of a write without an answer."""
-
-
-def _same(old: Any, new: Any) -> bool:
-    return bool(msgspec.structs.replace(old, version=new.version) == new)
-
-
-def _place(view: Namespaced) -> Identity:
-    return Identity(view.namespace, view.name, view.uid, view.version)
-
-
-def _name(view: NodeView | PolicyView) -> Identity:
-    return Identity("", view.name, view.uid, view.version)
 
 
 class Cluster:
@@ -70,20 +49,19 @@ class Cluster:
         """Which pods matter. Change it through `follow_pods`."""
         self._selected = frozenset[PodSelection]()
         self._references = References()
-        self.nodes = Cache(Projection(BY_NAME, node_view, _name, _same))
-        self.pods = Cache(
-            Projection(BY_PLACE, self._pod, _place, _same),
-            {"node": lambda pod: (pod.node,), "claim": lambda pod: [(pod.namespace, name) for name in pod.claims]},
-        )
-        # A new version of a DaemonSet is news even if nothing else is: it is the precondition of the next replacement.
-        self.daemonsets = Cache(Projection(BY_PLACE, daemonset_view, _place))
-        self.revisions = Cache(Projection(BY_PLACE, revision_view, _place, _same))
-        self.policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
-        self.rollout_policies = Cache(Projection(BY_NAME, policy_view, _name, _same))
-        self.drivers = Cache(Projection(BY_NAME, policy_view, _name, _same))
-        self.budgets = Cache(Projection(BY_PLACE, budget_view, _place, _same))
-        self.claims = Cache(Projection(BY_PLACE, claim_view, _place, _same))
-        self.owned = {kind: owned_cache(kind) for kind in OWNED_KINDS}
+        self._kept: dict[GVR, tuple[Followed[Any, Any], Cache[Any, Any]]] = {}
+        """What is kept of each resource, whether it is followed already or not."""
+        self.nodes = self._keep(followed.NODES, followed.NODES.cache())
+        self.pods = self._keep(followed.PODS, followed.PODS.cache(
+            self._pod, {"node": lambda pod: (pod.node,), "claim": lambda pod: [(pod.namespace, name) for name in pod.claims]}))
+        self.daemonsets = self._keep(followed.DAEMON_SETS, followed.DAEMON_SETS.cache())
+        self.revisions = self._keep(followed.REVISIONS, followed.REVISIONS.cache())
+        self.policies = self._keep(followed.POLICIES, followed.POLICIES.cache())
+        self.rollout_policies = self._keep(followed.ROLLOUT_POLICIES, followed.ROLLOUT_POLICIES.cache())
+        self.drivers = self._keep(followed.DRIVERS, followed.DRIVERS.cache())
+        self.budgets = self._keep(followed.BUDGETS, followed.BUDGETS.cache())
+        self.claims = self._keep(followed.CLAIMS, followed.CLAIMS.cache())
+        self.owned = {each.kind: self._keep(each, each.cache()) for each in followed.OWNED}
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._memory = Memory()
         self.grants: Mapping[str, str] | None = None
@@ -98,7 +76,6 @@ class Cluster:
         self._sleepers = Sleepers()
         self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
-        self._followed: dict[GVR, tuple[Selection, Cache[Any, Any]]] = {}
         self._firsts: list[asyncio.Task[None]] = []
         self._refused: dict[GVR, str] = {}
         """Why a resource cannot be followed now."""
@@ -106,25 +83,25 @@ class Cluster:
         self.pods.subscribe(self._note_nodes)
         self.budgets.subscribe(self._try_refused_soon)
         self.claims.subscribe(self._note_claims)
-        for cache in self._caches():
-            cache.subscribe(self._wake if cache is not self.daemonsets else self._wake_for_daemonsets)
+        for each, cache in self._kept.values():
+            if each.wakes:
+                cache.subscribe(self._wake if each is not followed.DAEMON_SETS else self._wake_for_daemonsets)
+
+    def _keep(self, each: Followed[K, V], cache: Cache[K, V]) -> Cache[K, V]:
+        self._kept[each.resource] = each, cache
+        return cache
+
+    def kept(self, kind: str) -> tuple[GVR, Cache[Any, Any]] | None:
+        """Return the resource of a kind, and what is kept of it; None for a kind of which nothing is."""
+        return next(((each.resource, cache) for each, cache in self._kept.values() if each.kind == kind), None)
 
     # Following.
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Begin to follow everything, in tasks of the group."""
         self._group = group
-        self._follow(Selection(resources.NODES), self.nodes)
-        self._follow(Selection(resources.PODS), self.pods)
-        self._follow(Selection(resources.DAEMON_SETS, self.namespace), self.daemonsets)
-        self._follow(Selection(resources.CONTROLLER_REVISIONS, self.namespace), self.revisions)
-        self._follow(Selection(resources.CLUSTER_POLICIES), self.policies)
-        self._follow(Selection(resources.ROLLOUT_POLICIES), self.rollout_policies)
-        self._follow(Selection(resources.NVIDIA_DRIVERS), self.drivers)
-        self._follow(Selection(resources.POD_DISRUPTION_BUDGETS), self.budgets)
-        self._follow(Selection(resources.RESOURCE_CLAIMS), self.claims)
-        for kind, gvr in OWNED_KINDS.items():
-            self._follow(Selection(gvr, self.namespace if gvr.namespaced else ""), self.owned[kind])
+        for gvr in self._kept:
+            self._follow(gvr)
         self._tasks[resources.EVENTS] = group.create_task(endless("settling doubts", self._settle_doubts), name="settle doubts")
 
     def stop(self) -> None:
@@ -135,21 +112,22 @@ class Cluster:
     @property
     def is_synced(self) -> bool:
         """Tell whether every resource has been listed once, kinds of operands' objects aside that may not be listed."""
-        return all(cache.synced.is_set() for cache in self._core()) and not self._unanswered()
+        return all(cache.synced.is_set() for cache in self._required()) and not self._unanswered()
 
     async def synced(self) -> None:
         """Wait until that is so. A kind that may not be listed is waited for no longer: only its own objects depend on it."""
-        for cache in self._core():
+        for cache in self._required():
             await cache.synced.wait()
         while self._unanswered():
             self._answered.clear()
             await self._answered.wait()
 
+    def _required(self) -> list[Cache[Any, Any]]:
+        return [cache for each, cache in self._kept.values() if each.required]
+
     def _unanswered(self) -> bool:
-        optional: list[tuple[GVR, Cache[Any, Any]]] = [(gvr, self.owned[kind]) for kind, gvr in OWNED_KINDS.items()]
-        optional += [(resources.POD_DISRUPTION_BUDGETS, self.budgets), (resources.RESOURCE_CLAIMS, self.claims)]
-        optional += [(resources.ROLLOUT_POLICIES, self.rollout_policies), (resources.NVIDIA_DRIVERS, self.drivers)]
-        return any(not cache.synced.is_set() and gvr not in self._refused for gvr, cache in optional)
+        return any(each.awaited and not (each.required or cache.synced.is_set() or gvr in self._refused)
+                   for gvr, (each, cache) in self._kept.items())
 
     def follow_pods(self, selected: frozenset[PodSelection], keep: Callable[[PodView], bool]) -> None:
         """Change which pods matter, and list them anew: the ones that did not matter before are not known."""
@@ -165,28 +143,28 @@ class Cluster:
 
     async def list_anew(self) -> None:
         """List everything once more, and wait for it: who begins to lead must not act on what a watch that lags has shown."""
-        for gvr in [gvr for gvr, (_, cache) in self._followed.items() if cache.synced.is_set()]:
+        for gvr in [gvr for gvr, (_, cache) in self._kept.items() if cache.synced.is_set()]:
             self._follow_anew(gvr)
         await self.synced()
 
     def _follow_anew(self, gvr: GVR) -> None:
-        selection, cache = self._followed[gvr]
+        _, cache = self._kept[gvr]
         cache.synced.clear()
         self._tasks[gvr].cancel()
-        self._follow(selection, cache)
+        self._follow(gvr)
 
     def follow_monitors(self) -> None:
         """Follow ServiceMonitors too, which only clusters with the Prometheus operator have."""
-        kind, gvr = "ServiceMonitor", resources.SERVICE_MONITORS
-        if kind not in self.owned:
-            self.owned[kind] = owned_cache(kind)
-            self.owned[kind].subscribe(self._wake)
-            self._follow(Selection(gvr, self.namespace), self.owned[kind])
+        monitors = followed.MONITORS
+        if monitors.kind not in self.owned:
+            self.owned[monitors.kind] = cache = self._keep(monitors, monitors.cache())
+            cache.subscribe(self._wake)
+            self._follow(monitors.resource)
 
-    def _follow(self, selection: Selection, cache: Cache[Any, Any]) -> None:
+    def _follow(self, gvr: GVR) -> None:
         assert self._group is not None
-        gvr = selection.resource
-        self._followed[gvr] = selection, cache
+        each, cache = self._kept[gvr]
+        selection = each.selection(self.namespace)
         reflector = Reflector(self.client, selection, cache, random=self._random, report=partial(self._reported, gvr))
         reflector.absent = absence(self.client, gvr, cache.synced, self._random)
         self._tasks[gvr] = self._group.create_task(endless(f"following {gvr}", reflector.run), name=f"follow {gvr}")
@@ -202,7 +180,7 @@ class Cluster:
     def _reported(self, gvr: GVR, error: errors.GpuwardError | None) -> None:
         if error is None:
             self._refused.pop(gvr, None)
-        elif gvr not in (resources.ROLLOUT_POLICIES, resources.NVIDIA_DRIVERS) or isinstance(error, DENIED):
+        elif not self._kept[gvr][0].only_denied or isinstance(error, DENIED):
             # A server that fails to list them does not say that there are none: other settings must not hold meanwhile.
             self._refused[gvr] = str(error)
         self._answered.set()
@@ -213,15 +191,6 @@ class Cluster:
     def _pod(self, raw: bytes) -> PodView | None:
         pod = pod_view(raw)
         return pod if self.keep_pod(pod) else None
-
-    def _core(self) -> Iterable[Cache[Any, Any]]:
-        core: list[Cache[Any, Any]] = [self.nodes, self.pods, self.daemonsets, self.revisions, self.policies]
-        return core
-
-    def _caches(self) -> Iterable[Cache[Any, Any]]:
-        yield from self._core()
-        yield from (self.rollout_policies, self.drivers, self.budgets)
-        yield from self.owned.values()
 
     # Observing.
 
@@ -264,8 +233,8 @@ class Cluster:
         self.touch()
 
     def _unlisted(self) -> dict[str, str]:
-        caches: dict[str, Cache[Any, Any]] = {**self.owned, "NVIDIADriver": self.drivers}
-        return {kind: self._refused.get(_KINDS[kind], "") for kind, cache in caches.items() if not cache.synced.is_set()}
+        return {each.kind: self._refused.get(gvr, "") for gvr, (each, cache) in self._kept.items()
+                if each.acted_on and not cache.synced.is_set()}
 
     def _note_nodes(self, changes: list[Change[Place, PodView]]) -> None:
         self._regroup.update(view.node for change in changes for view in (change.old, change.new) if view is not None)
@@ -358,20 +327,11 @@ class Cluster:
     async def _settle_doubts(self) -> None:
         """Ask, until it is answered, what became of objects whose last write has no known outcome."""
         while True:
-            doubtful = [(gvr, cache, key) for gvr, cache in self._writable() for key in sorted(cache.uncertain)]
+            doubtful = [(gvr, cache, key) for gvr, (_, cache) in self._kept.items() for key in sorted(cache.uncertain)]
             for gvr, cache, key in doubtful:
                 with contextlib.suppress(errors.ApiError, errors.Unreachable):
                     await self.settle(gvr, cache, key)
             await asyncio.sleep(SETTLE_EVERY)
-
-    def _writable(self) -> Iterable[tuple[GVR, Cache[Any, Any]]]:
-        yield resources.NODES, self.nodes
-        yield resources.PODS, self.pods
-        yield resources.DAEMON_SETS, self.daemonsets
-        yield resources.CLUSTER_POLICIES, self.policies
-        yield resources.NVIDIA_DRIVERS, self.drivers
-        for kind, cache in self.owned.items():
-            yield _KINDS[kind], cache
 
     async def settle(self, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
         """Read one object and let the cache know. Raises what the read raises, but for NotFound."""
