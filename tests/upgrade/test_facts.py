@@ -286,3 +286,11 @@ def test_a_memory_gathers_anew_only_what_changed_and_never_something_else() -> N
         (build.fleet(nodes=2), policy()),
     ):
         assert gather(changed, rules, memory) == gather(changed, rules)
+
+
+def test_the_time_in_a_state_that_was_entered_in_this_pass_is_not_up() -> None:
+    here = facts(build.under_way(State.DRAIN_REQUIRED), driver_pod())
+    entered = msgspec.structs.replace(here, state=State.POD_RESTART_REQUIRED)
+    assert (here.just_entered, entered.just_entered) == (False, True)
+    assert (here.is_overdue(NOW, NOW), here.is_overdue(NOW + 1, NOW), here.is_overdue(None, NOW)) == (True, False, False)
+    assert not entered.is_overdue(NOW, NOW)

@@ -20,7 +20,7 @@ from gpuward.kube.watcher import Watcher
 from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal, Snapshot
-from gpuward.model.states import State, parse_state
+from gpuward.model.states import State
 from gpuward.model.waits import EvictionRefused
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
@@ -115,7 +115,7 @@ def shown(plan: Plan) -> Plan:
     How often the operator has been refused an eviction only the operator knows.
     """
     nodes = {
-        name: msgspec.structs.replace(status, state=parse_state(status.label), hold=_told(status.hold))
+        name: msgspec.structs.replace(status.as_labelled(), hold=_told(status.hold))
         for name, status in plan.nodes.items()
     }
     return msgspec.structs.replace(plan, nodes=nodes)

@@ -12,7 +12,6 @@ from gpuward.model.actions import DeletePod, EvictPod, PatchNode
 from gpuward.model.owners import Claim
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.states import parse_state
 from gpuward.model.views import PolicyView
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
@@ -95,9 +94,7 @@ def described(action: Recorded) -> str:
 
 def picture(again: Rerun) -> Picture:
     """Return the moment as `gpuward explain` looks at a cluster, each node in the state that its label showed."""
-    nodes = {
-        name: msgspec.structs.replace(status, state=parse_state(status.label)) for name, status in again.plan.nodes.items()
-    }
+    nodes = {name: status.as_labelled() for name, status in again.plan.nodes.items()}
     plan = msgspec.structs.replace(again.plan, nodes=nodes)
     return Picture(again.moment.snapshot, _drivers(again.moment), plan, again.moment.at)
 

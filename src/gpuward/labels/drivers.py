@@ -10,7 +10,7 @@ from gpuward.model.driver import is_driver_pod, is_policys
 from gpuward.model.owners import Claim
 from gpuward.model.placement import Placements, after
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import State
+from gpuward.model.states import AT_REST, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 
 
@@ -28,8 +28,7 @@ class DriverLabels:
         there, pods = after({}, labels), tuple(pods)
         wanted = self._placements.free(node, there, pods)
         placed = after(there, wanted)
-        at_rest = node.upgrade_label in ("", State.DONE)
-        if at_rest and self._is_automatic(placed) and any(self._is_left(pod, placed) for pod in pods):
+        if node.state in AT_REST and self._is_automatic(placed) and any(self._is_left(pod, placed) for pod in pods):
             wanted[names.UPGRADE_STATE] = str(State.UPGRADE_REQUIRED)
         return wanted
 

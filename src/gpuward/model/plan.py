@@ -8,7 +8,7 @@ import msgspec
 
 from gpuward.model.actions import Action
 from gpuward.model.reasons import Reason
-from gpuward.model.states import State
+from gpuward.model.states import State, parse_state
 from gpuward.model.waits import WaitsFor
 
 
@@ -43,6 +43,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     """Summarise one managed node for people: its state after this plan and what it waits for."""
 
     state: State | None
+    """None for a label with none of NVIDIA's values."""
     since: float
     hold: Hold | None = None
     label: str = ""
@@ -50,6 +51,15 @@ class NodeStatus(msgspec.Struct, frozen=True):
     """The node's place among those that only wait for others, from 1; 0 for one that something else holds."""
     up_to_date: bool = False
     """Whether the target driver is loaded on the node and validated, and nothing is under way there."""
+
+    @property
+    def before(self) -> State | None:
+        """Return its state before this plan, as its label has it."""
+        return parse_state(self.label)
+
+    def as_labelled(self) -> NodeStatus:
+        """Return it with the state that people see as yet, which the plan may change."""
+        return msgspec.structs.replace(self, state=self.before)
 
 
 class Plan(msgspec.Struct, frozen=True):

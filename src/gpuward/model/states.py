@@ -69,6 +69,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 """Legal next states. The two maintenance states belong to NVIDIA's requestor mode: gpuward reads them and leaves them alone."""
 
+AT_REST: frozenset[State] = frozenset({State.UNKNOWN, State.DONE})
+"""States of nodes about which nothing has to be done."""
+
 IN_PROGRESS: frozenset[State] = frozenset(
     {State.CORDON_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED,
      State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED, State.POD_RESTART_REQUIRED,

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+from gpuward.model.views import PodView
+
+_ON_ITS_WAY: Final = frozenset({"", "PodInitializing", "ContainerCreating", "Unschedulable"})
+"""What a container that waits says while nothing is wrong."""
 
 
 class PodTrouble(msgspec.Struct, frozen=True):
@@ -19,3 +26,11 @@ class DriverNow(msgspec.Struct, frozen=True):
     pod: str = ""
     ready: bool = False
     trouble: PodTrouble | None = None
+
+
+def trouble_of(pod: PodView) -> PodTrouble | None:
+    """Return what is wrong with a pod that does not get ready, None while nothing seems to be."""
+    if pod.ready or pod.deleting:
+        return None
+    waiting = "" if pod.waiting in _ON_ITS_WAY else pod.waiting
+    return PodTrouble(waiting, pod.restarts) if waiting or pod.restarts else None

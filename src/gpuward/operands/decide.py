@@ -15,7 +15,7 @@ from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchS
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.placement import Placing, placed_nodes
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import State
+from gpuward.model.states import AT_REST
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.changes import Prepared, changes, is_applied, prepare
 from gpuward.operands.cluster import cluster_facts
@@ -224,7 +224,7 @@ def _judge(policy: ClusterPolicy, states: Sequence[OperandState], waiting: Mappi
 def is_upgrading(node: NodeView) -> bool:
     """Tell whether an NVIDIADriver owns a node that waits to be upgraded, is under way or failed; one left alone is no matter."""
     owned = names.DRIVER_OWNER in node.labels and node.labels.get(names.UPGRADE_SKIP) != "true"
-    return owned and node.upgrade_label not in ("", State.DONE)
+    return owned and node.state not in AT_REST
 
 
 def awaits_labels(snapshot: Snapshot) -> bool:

@@ -8,12 +8,12 @@ import msgspec
 
 from gpuward.model.plan import Counts, Plan
 from gpuward.model.reasons import Reason
-from gpuward.model.states import IN_PROGRESS, State, parse_state
+from gpuward.model.states import AT_REST, IN_PROGRESS, State
 
 CONDITION = "DriverUpgrade"
 MOST_NODES = 3
 """Nodes named for each reason."""
-_AT_REST = frozenset({State.UNKNOWN, State.DONE, State.FAILED})
+_ENDED = AT_REST | {State.FAILED}
 """States of nodes that are neither under way nor wait to be."""
 
 
@@ -43,7 +43,7 @@ def rollout_of(plan: Plan) -> Rollout:
         reason = "NewDriverFails"
     elif _under_way(plan):
         reason = "Progressing"
-    elif waiting := [status for status in plan.nodes.values() if status.state not in _AT_REST]:
+    elif waiting := [status for status in plan.nodes.values() if status.state not in _ENDED]:
         held = (status.hold is not None and status.hold.reason is not Reason.TEMPLATE_SETTLING for status in waiting)
         reason = "Blocked" if all(held) else "Progressing"
     elif counts.failed:
@@ -71,7 +71,7 @@ def progress(counts: Counts) -> str:
 
 def _under_way(plan: Plan) -> bool:
     """Tell whether a node is under way, before or after this plan: between two nodes a rollout is not blocked."""
-    return any(status.state in IN_PROGRESS or parse_state(status.label) in IN_PROGRESS for status in plan.nodes.values())
+    return any(status.state in IN_PROGRESS or status.before in IN_PROGRESS for status in plan.nodes.values())
 
 
 def _message(plan: Plan) -> str:

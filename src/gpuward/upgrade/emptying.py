@@ -78,9 +78,8 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict the GPU pods; when one may not go, or time is up, drain the node if the policy allows it, else fail."""
     if (back := turned_back(node)) is not None:
         return back
-    waited = node.node.upgrade_label == State.POD_DELETION_REQUIRED
     if node.leaving.empty:
-        return Move(State.POD_RESTART_REQUIRED, events=(EventText(PODS_DELETED),) if waited else ())
+        return Move(State.POD_RESTART_REQUIRED, events=() if node.just_entered else (EventText(PODS_DELETED),))
     going = Eviction(node, node.leaving, policy, policy.pod_deletion.timeout_seconds)
     cause = going.obstacle(now)
     if cause is None:

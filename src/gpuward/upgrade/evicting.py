@@ -52,7 +52,7 @@ class Eviction(msgspec.Struct, frozen=True):
         if self.leaving.blocked:
             return explain.blocked((blocked.pod.ref, blocked.why) for blocked in self.leaving.blocked)
         end = self.killed_by or self.until
-        if end is None or now < end or self.node.node.upgrade_label != self.node.state:
+        if end is None or not self.node.is_overdue(end, now):
             return None
         return explain.still_there(end - self.node.record.since, map(self._still_there, self.leaving.pods))
 

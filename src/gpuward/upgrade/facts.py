@@ -11,14 +11,12 @@ from gpuward.model.placement import Placement, placement_of
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
-from gpuward.model.troubles import PodTrouble
+from gpuward.model.troubles import PodTrouble, trouble_of
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.leaving import Leaving
 
 RESTARTS_TOLERATED = 10
 """NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
-_ON_ITS_WAY = frozenset({"", "PodInitializing", "ContainerCreating", "Unschedulable"})
-"""What a container that waits says while nothing is wrong."""
 _DIGITS = 15
 """More than any time in seconds has, and fewer than a float loses."""
 
@@ -55,6 +53,15 @@ class NodeFacts(msgspec.Struct, frozen=True):
     refused: Refusal | None = None
     """That the API server refuses to change the node."""
     unschedulable: bool = False
+
+    @property
+    def just_entered(self) -> bool:
+        """Tell whether it came to its state in this pass, which the label does not say yet."""
+        return self.node.upgrade_label != self.state
+
+    def is_overdue(self, until: float | None, now: float) -> bool:
+        """Tell whether the time in its state is up; a state that was just entered has all its time."""
+        return until is not None and now >= until and not self.just_entered
 
     @property
     def in_step(self) -> bool:
@@ -114,12 +121,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     @property
     def trouble(self) -> PodTrouble | None:
-        """Return what is wrong with a driver pod that does not get ready, None while nothing seems to be."""
-        pod = self.driver
-        if pod is None or pod.ready or pod.deleting:
-            return None
-        waiting = "" if pod.waiting in _ON_ITS_WAY else pod.waiting
-        return PodTrouble(waiting, pod.restarts) if waiting or pod.restarts else None
+        """Return what is wrong with the driver pod, if anything seems to be."""
+        return trouble_of(self.driver) if self.driver is not None else None
 
     @property
     def safe_load(self) -> bool:
@@ -128,7 +131,6 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     @property
     def requested(self) -> bool:
-        """Tell whether somebody asked for an upgrade by annotation."""
         return self.node.annotations.get(names.UPGRADE_REQUESTED) == "true"
 
     @property
@@ -195,7 +197,6 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     @property
     def older_validators(self) -> tuple[PodView, ...]:
-        """Return the validator pods that were made before the driver pod."""
         if self.driver is None:
             return self.validators
         born = int(self.driver.created)
@@ -203,7 +204,6 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
     @property
     def live_validators(self) -> tuple[PodView, ...]:
-        """Return the validator pods that stay."""
         return tuple(pod for pod in self.validators if not pod.deleting and not pod.finished)
 
     @property

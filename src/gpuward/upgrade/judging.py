@@ -16,7 +16,7 @@ from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import State
+from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import Undecided
 from gpuward.upgrade.facts import NodeFacts
@@ -28,7 +28,6 @@ from gpuward.upgrade.walk import Path
 from gpuward.upgrade.writing import actions_of
 
 NO_TURN: Turn = (0, 0, 0, 0.0, "")
-_AT_REST = frozenset({State.UNKNOWN, State.DONE})
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -84,7 +83,7 @@ def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
         turn=turn(node) if waits else NO_TURN,
         hold=hold,
         shown=NodeStatus(
-            state, node.record.since, path.hold, node.node.upgrade_label, up_to_date=state in _AT_REST and node.up_to_date
+            state, node.record.since, path.hold, node.node.upgrade_label, up_to_date=state in AT_REST and node.up_to_date
         ),
         waits=waits,
         quiet=quiet,

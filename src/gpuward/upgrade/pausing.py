@@ -13,7 +13,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import MovePaused, Plain
 from gpuward.upgrade.facts import NodeFacts
@@ -26,7 +26,6 @@ from gpuward.upgrade.walk import Path, begin, pause, remembered_failure, walk
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
 
-_AT_REST = frozenset({State.UNKNOWN, State.DONE})
 
 
 def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
@@ -35,7 +34,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.left:
         return walk(begin(node, now), policy, now)
     if state not in IN_PROGRESS:
-        hold = (paused if is_outdated(node) else unfinished(node)) if state in _AT_REST else None
+        hold = (paused if is_outdated(node) else unfinished(node)) if state in AT_REST else None
         if node.moving is not None:
             hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
         return msgspec.structs.replace(remembered_failure(node, now), hold=hold)

@@ -42,7 +42,7 @@ def refused(node: NodeFacts, refusal: Refusal, now: float) -> Hold:
 def overdue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:
     """Return the failure of a node that has been in its state for longer than it may, as what came next may not be written."""
     seconds = _timeout(node.state, policy)
-    if node.refused is None or not seconds or now < node.record.since + seconds or node.node.upgrade_label != node.state:
+    if node.refused is None or not seconds or not node.is_overdue(node.record.since + seconds, now):
         return None
     return fail(node, f"the API server refuses to change the node: {node.refused.message}", now)
 

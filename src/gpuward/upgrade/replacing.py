@@ -36,7 +36,7 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
             return _empty_again(node, now)
     hold = _awaited(node)
     until = _deadline(node, policy)
-    if until is not None and now >= until and node.node.upgrade_label == node.state:
+    if until is not None and node.is_overdue(until, now):
         return fail(node, f"still {sentence(hold)}, after {int(until - node.record.since)} s", now)
     hold = msgspec.structs.replace(hold, until=until)
     if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING):
@@ -123,7 +123,7 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     stale = [pod for pod in node.stale_validators if not pod.deleting]
     hold = unconfirmed(node, stale, node.record.since)
     until = _deadline(node, policy)
-    if until is not None and now >= until and node.node.upgrade_label == node.state:
+    if until is not None and node.is_overdue(until, now):
         return fail(node, f"still {sentence(hold)}, after {int(until - node.record.since)} s", now)
     deletions = tuple(DeletePod(pod.ref, node.node.name, why="it validated an earlier driver") for pod in stale)
     return Wait(msgspec.structs.replace(hold, until=until), actions=deletions, annotations=safe_load, retry_at=until)

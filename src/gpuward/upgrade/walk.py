@@ -13,14 +13,13 @@ from gpuward.model.actions import Action, EventText
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, not_ahead
-from gpuward.model.states import IN_PROGRESS, TRANSITIONS, State, check_transition
+from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, State, check_transition
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import release
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
 
 ENTERED = "Successfully updated node state label to "
 
-_AT_REST = frozenset({State.UNKNOWN, State.DONE})
 """States in which no earlier request is still to be met."""
 
 _RESTARTING = frozenset({State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED})
@@ -173,7 +172,7 @@ def take(path: Path, move: Move, now: float) -> Path:
     if not node.left or node.state is not State.UNKNOWN:
         check_transition(node.state, move.to)
     cordoned = (node.unschedulable or move.cordon is not None) and not move.uncordon
-    ended = move.to in _AT_REST
+    ended = move.to in AT_REST
     record = Record(
         state=move.to,
         since=now,
@@ -182,7 +181,7 @@ def take(path: Path, move: Move, now: float) -> Path:
         target=move.target or (node.target if node.arrived else "") or node.record.target,
         driver="" if ended else move.driver or node.record.driver,
         cordon=None if ended or not cordoned else move.cordon or node.record.cordon,
-        forced=move.forced or (not ended and node.record.forced and node.state not in _AT_REST),
+        forced=move.forced or (not ended and node.record.forced and node.state not in AT_REST),
         failure=move.failure or (None if move.forget or (ended and not move.forced) else node.record.failure),
         restart=move.restart or (node.record.restart if move.to in _RESTARTING else ""),
         returns=0 if ended or move.started else node.record.returns + move.returned,
@@ -202,7 +201,7 @@ def _pods_known(node: NodeFacts, move: Move) -> tuple[str, ...] | None:
     leaves the fleet, or that begins to wait and of which none are known.
     """
     done = move.to is State.DONE and (node.validated or node.record.pods is None)
-    begins = node.state in _AT_REST and node.record.pods is None
+    begins = node.state in AT_REST and node.record.pods is None
     return node.pods_there if move.started or done or begins or move.to is State.UNKNOWN else node.record.pods
 
 
