@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 import unicodedata
@@ -20,7 +19,6 @@ from rich.console import Console
 from gpuward import names
 from gpuward.cli import logs, terminal
 from gpuward.cli.commands import replay
-from gpuward.cli.literal import Literals
 from gpuward.cli.main import _fail
 from gpuward.cli.resume import Resumed
 from gpuward.cli.screen import Screen
@@ -109,36 +107,6 @@ def test_nothing_that_a_terminal_obeys_is_left() -> None:
     assert not kinds & {"Cc", "Cf", "Cs", "Zl", "Zp"}
     assert printable("Größe: 訓練 [red] {x}") == "Größe: 訓練 [red] {x}"
     assert printable("\x1b[2J\u202eab\x9b\n") == "\\x1b[2J\\u202eab\\x9b\\n"
-
-
-@pytest.mark.parametrize("node", ["n0", "n1", "n2"])
-def test_a_test_made_of_a_strangers_recording_runs_nothing_of_his(
-    tmp_path: Path, node: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "test_stranger.py"
-    result = CliRunner().invoke(replay, [str(recording(tmp_path)), "--node", node + EVIL, "--as-test", str(file)])
-    assert result.exit_code == 0, result.exception
-    harmless(result.output)
-    source = file.read_text()
-    harmless(source)
-    module = ast.parse(source)
-    assert [type(part).__name__ for part in module.body if not isinstance(part, ast.ImportFrom)] == ["Expr", *["Assign"] * 4,
-                                                                                                     "FunctionDef"]
-    assert EVIL in (ast.get_docstring(module, clean=False) or "")
-    assert all(part.module.startswith("gpuward.") for part in module.body if isinstance(part, ast.ImportFrom) and part.module)
-    values: dict[str, Any] = {}
-    exec(compile(module, str(file), "exec"), values)
-    next(made for name, made in values.items() if name.startswith("test_the_decision"))()
-    assert values["NODES"] == (node + EVIL,), "what was recorded is what is tested, unchanged"
-    assert not Path(CANARY).exists()
-
-
-@pytest.mark.parametrize("value", [EVIL, {EVIL: EVIL}, [EVIL], (EVIL,), frozenset({EVIL}), b"\x1b", float("inf"), -float("inf")])
-def test_a_value_written_as_source_is_that_value(value: object) -> None:
-    source = Literals().text(value, "x = ")
-    harmless(source)
-    assert eval(source) == value
 
 
 @pytest.mark.parametrize("options", [

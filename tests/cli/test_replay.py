@@ -1,10 +1,8 @@
-"""What `gpuward replay` makes of recordings: the same plans again, or in what they differ; explanations; tests."""
+"""What `gpuward replay` makes of recordings: the same plans again, or in what they differ; explanations."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -122,32 +120,6 @@ def test_a_node_of_an_nvidiadriver_is_explained_under_its_policy(tmp_path: Path)
     assert "POLICIES  ClusterPolicy cluster-policy, NVIDIADriver pool" in run(folder).output
 
 
-def pytest_on(file: Path) -> subprocess.CompletedProcess[str]:
-    """Run a written test as anyone would."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(file)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=file.parent)
-
-
-def test_a_decision_becomes_a_test_that_passes_until_it_is_decided_differently(tmp_path: Path) -> None:
-    file = tmp_path / "test_incident.py"
-    result = run(recorded(tmp_path), "--node", "n5", "--at", BETWEEN, "--as-test", file)
-    assert "asserts what is decided about n5 at 2023-11-14T22:13:20.000Z, on facts of 3 nodes" in result.output
-    text = file.read_text()
-    assert "train-" not in text, "GPU pods make no difference to a node that waits for its turn"
-    assert pytest_on(file).returncode == 0
-    file.write_text(text.replace("max_parallel_upgrades=2", "max_parallel_upgrades=3"))
-    differs = pytest_on(file)
-    assert differs.returncode == 1
-    assert "1 failed" in differs.stdout
-
-
-def test_without_a_node_the_test_is_about_those_that_something_was_done_about(tmp_path: Path) -> None:
-    file = tmp_path / "test_incident.py"
-    assert "about n0, n1, n2, n3, n4, n5 at" in run(recorded(tmp_path), "--at", AT, "--as-test", file).output
-    assert "PatchNode(" in file.read_text()
-    assert pytest_on(file).returncode == 0
-
-
 def test_what_a_killed_process_left_half_is_said_and_left_out(tmp_path: Path) -> None:
     folder = recorded(tmp_path)
     (file,) = folder.glob(PATTERN)
@@ -163,8 +135,6 @@ def test_what_a_killed_process_left_half_is_said_and_left_out(tmp_path: Path) ->
     (["--at", "2023-11-14T22:13:20"], "write a time with its zone"),
     (["--at", BEFORE], "the recording begins at 2023-11-14T22:13:20.000Z"),
     (["--node", "n55"], "NODE: 'n55' cannot be used: name a node of the cluster, such as n5"),
-    (["--node", "n5", "--as-test", "/dev/null"], "--as-test: '/dev/null' cannot be used: the file is there already"),
-    (["--node", "n5", "--as-test", "/nowhere/test.py"], "it cannot be written: No such file or directory"),
 ])
 def test_bad_options_are_named(tmp_path: Path, arguments: list[str], problem: str) -> None:
     with pytest.raises(InputError) as error:

@@ -135,9 +135,8 @@ def resume(kubeconfig: str | None, context: str | None, driver: str) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--at", help="Stop at the last decision up to this time (RFC 3339, such as 2026-01-02T03:04:05Z), and show it.")
 @click.option("--node", help="Explain this node where the replay stops; without --at, the last decision about it.")
-@click.option("--as-test", type=click.Path(path_type=Path), help="Write a pytest file that asserts what is decided there.")
 @output_option("text")
-def replay(file: Path, at: str | None, node: str | None, as_test: Path | None, output: str) -> None:
+def replay(file: Path, at: str | None, node: str | None, output: str) -> None:
     """Decide again, offline, all that FILE recorded, and check that the same plans come out; exit with 1 if they do not.
 
     FILE is a recording of `gpuward run`, or the folder of its flight recorder. With --at or --node the replay stops at one
@@ -145,7 +144,7 @@ def replay(file: Path, at: str | None, node: str | None, as_test: Path | None, o
     """
     from gpuward.cli.replay import replay_recording
 
-    if not replay_recording(file, at, node, as_test, output):
+    if not replay_recording(file, at, node, output):
         sys.exit(1)
 
 

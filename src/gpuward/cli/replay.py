@@ -1,4 +1,4 @@
-"""`gpuward replay`: decide again what a flight recorder recorded, stop at a moment and explain it, or make a test of it."""
+"""`gpuward replay`: decide again what a flight recorder recorded, or stop at a moment and explain it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import msgspec
 from gpuward.cli.explain import as_json, show, unknown_node
 from gpuward.cli.explanation import explained
 from gpuward.cli.leader import Leader
-from gpuward.cli.regression import write_test
 from gpuward.cli.rerun import Rerun, described, picture, rerun
 from gpuward.cli.summary import Summary
 from gpuward.cli.terminal import console, say, say_json
@@ -34,22 +33,32 @@ class Stop(msgspec.Struct, frozen=True):
     history: tuple[tuple[float, Shown | None], ...] = ()
 
 
-def replay_recording(file: Path, at: str | None, node: str | None, as_test: Path | None, output: str) -> bool:
+def replay_recording(file: Path, at: str | None, node: str | None, output: str) -> bool:
     """Decide again and print what comes out; tell whether it is the same.
 
     Raises:
         InputError: the recording does not have what is asked for.
     """
-    seen = _not_empty(file, moments(file, lambda text: say(f"gpuward: {text}", err=True)))
-    if at is None and node is None and as_test is None:
-        return _check(seen, output)
-    stop = _stop(seen, _time(at) if at is not None else None, node)
+    if at is None and node is None:
+        return _check(_moments(file), output)
+    stop = stop_in(file, at, node)
     again = rerun(stop.moment)
-    if as_test is not None:
-        say(f"{as_test}: {write_test(again, node, as_test)}")
-    else:
-        _explain(again, stop, node, output)
+    _explain(again, stop, node, output)
     return not again.differences
+
+
+def stop_in(file: Path, at: str | None, node: str | None) -> Stop:
+    """Return the last decision of a recording up to a time or, without one, the last in which something new was decided about a
+    node.
+
+    Raises:
+        InputError: the recording does not have what is asked for.
+    """
+    return _stop(_moments(file), _time(at) if at is not None else None, node)
+
+
+def _moments(file: Path) -> Iterator[Moment]:
+    return _not_empty(file, moments(file, lambda text: say(f"gpuward: {text}", err=True)))
 
 
 def _not_empty(file: Path, seen: Iterable[Moment]) -> Iterator[Moment]:

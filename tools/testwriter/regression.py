@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuward.cli.literal import Literals, quoted
-from gpuward.cli.minimal import Case, Verdict, minimal, verdict
 from gpuward.cli.rerun import Rerun, picture
 from gpuward.errors import InputError
 from gpuward.model.record import format_time
 from gpuward.recording.frame import recorded_actions
+from tools.testwriter.literal import Literals, quoted
+from tools.testwriter.minimal import Case, Verdict, minimal, verdict
 
 _TEST = '''{about}
 # Taken from a recording. Facts that made no difference were left out. Say here what the incident was.
@@ -48,9 +48,9 @@ def write_test(again: Rerun, node: str | None, path: Path) -> str:
         with path.open("x", encoding="utf-8") as file:
             file.write(_source(again, names, case, wanted))
     except FileExistsError:
-        raise InputError("--as-test", str(path), "the file is there already: name another one") from None
+        raise InputError("FILE", str(path), "the file is there already: name another one") from None
     except OSError as error:
-        raise InputError("--as-test", str(path), f"it cannot be written: {error.strerror}") from error
+        raise InputError("FILE", str(path), f"it cannot be written: {error.strerror}") from error
     return f"asserts what is decided about {', '.join(names)} at {format_time(case.now)}, on facts of {_nodes(case)}"
 
 
@@ -60,7 +60,7 @@ def _acted_on(again: Rerun, path: Path) -> tuple[str, ...]:
     policies = picture(again)
     same = tuple(name for name in names if policies.upgrades(name) == policies.upgrades(names[0]))
     if not same:
-        raise InputError("--as-test", str(path), "nothing is done about any node at that time: name one with --node")
+        raise InputError("FILE", str(path), "nothing is done about any node at that time: name one with --node")
     return same
 
 
