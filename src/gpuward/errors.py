@@ -25,7 +25,8 @@
     │   ├── DemoFailed                         the demo did not reach its goal; the message is the reason
     │   └── execute.world.CalledOff            an action that its last look at the cluster made unwanted
     └── ValueError
-        └── recording.codec.NotARecording      bytes that are no recording, or one of a newer format
+        └── recording.codec.NotARecording      bytes that are no recording
+            └── recording.codec.OtherFormat    a recording of a format that is newer, or too old
 """
 
 from __future__ import annotations

@@ -142,10 +142,18 @@ def test_bad_options_are_named(tmp_path: Path, arguments: list[str], problem: st
     assert problem in str(error.value)
 
 
+def test_recordings_of_another_format_in_a_folder_are_said_and_left_out(tmp_path: Path) -> None:
+    folder = recorded(tmp_path)
+    (folder / PATTERN.replace("*", "00000000")).write_bytes(b"gpuward recording, format 1\n")
+    result = run(folder)
+    assert "is left out: it has format 1, and this gpuward reads 2: use an older one" in result.output
+    assert "PASSES    2 recorded" in result.output
+
+
 @pytest.mark.parametrize(("data", "problem"), [
     (None, "there is no such file"), (b"kind: Pod", "it is not a recording of gpuward"),
-    (b"gpuward recording, format 2\n", "it has format 2, and this gpuward reads up to 1: use a newer one"),
-    (b"gpuward recording, format 1\n", "nothing was decided before it ends"),
+    (b"gpuward recording, format 3\n", "it has format 3, and this gpuward reads 2: use a newer one"),
+    (b"gpuward recording, format 2\n", "nothing was decided before it ends"),
 ])
 def test_what_is_no_recording_is_named(tmp_path: Path, data: bytes | None, problem: str) -> None:
     if data is not None:

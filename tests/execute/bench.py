@@ -33,15 +33,9 @@ class Bench:
         self.sandbox = Sandbox()
         self.transport = self.sandbox.transport()
         self.client = Client(self.transport)
-        self.staying: tuple[PodView, ...] = ()
-        """Pods of which the policy says that they must leave before a driver is replaced."""
         self.cluster = Cluster(self.client, "gpu-operator", random=Random(0))
-        world = World(self.cluster, Silence(), LoopClock(), self._must_leave)
+        world = World(self.cluster, Silence(), LoopClock())
         self.executor = ApiExecutor(world, lambda: leads)
-
-    def _must_leave(self, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
-        names = [pod.name for pod in self.staying]
-        return tuple(pod for pod in pods if pod.uses_gpu or pod.name in names)
 
     def node(self, name: str) -> NodeView:
         """Return a node as it is known."""

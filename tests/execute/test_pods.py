@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuward import errors, names
-from gpuward.model.actions import DeletePod, EvictPod, PatchNode, ReleasePod
+from gpuward.model.actions import DeletePod, EvictPod, LastLook, PatchNode, ReleasePod
 from gpuward.model.views import Ref
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
@@ -90,34 +90,48 @@ def test_another_pod_of_the_same_name_is_neither_evicted_nor_deleted() -> None:
     on_a_bench(play)
 
 
-def test_the_last_look_calls_a_deletion_off_by_the_name_of_what_it_found() -> None:
+def late(bench: Bench, node: str, **container: object) -> None:
+    """Start a pod on a node that no watch has shown yet."""
+    bench.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "late", "namespace": "ml"}, "spec": {
+        "nodeName": node, "containers": [{"name": "c", "image": "i", **container}]}})
+
+
+ASKS = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+MERELY_NAMES = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
+
+
+@pytest.mark.parametrize(("container", "look", "goes"), [
+    (ASKS, LastLook(), False), (ASKS, LastLook(holders=False, variable=False), False), ({}, LastLook(), True),
+    (MERELY_NAMES, LastLook(), False), (MERELY_NAMES, LastLook(holders=False), True),
+    (MERELY_NAMES, LastLook(variable=False), True), (ASKS, None, True),
+])
+def test_the_last_look_calls_a_deletion_off_by_the_name_of_what_it_found(
+    container: dict[str, object], look: LastLook | None, goes: bool
+) -> None:
     async def play(bench: Bench) -> None:
-        driver, late = bench.pods("web")[0], bench.pods("web")[1]
-        bench.staying = (late,)
-        (outcome,) = await bench.execute(DeletePod(driver.ref, late.node, last_look=True))
-        assert outcome.error == f"pod ml/{late.name} uses a GPU of node {late.node}: the driver stays until it has gone"
-        assert not is_terminating(stored(bench, driver.name) or {})
-        assert bench.client.stats.total("delete", "pods") == 0
-        (outcome,) = await bench.execute(DeletePod(driver.ref, "cpu-1", last_look=True))
-        assert outcome.error == "", "nothing that must leave is on that node"
+        driver = bench.pods("web")[0]
+        late(bench, "gpu-1", **container)
+        (outcome,) = await bench.execute(DeletePod(driver.ref, "gpu-1", last_look=look))
+        assert outcome.error == ("" if goes else "pod ml/late uses a GPU of node gpu-1: the driver stays until it has gone")
+        assert is_terminating(stored(bench, driver.name) or {}) is goes
+        assert bench.client.stats.total("delete", "pods") == int(goes)
 
     on_a_bench(play)
 
 
 def test_the_last_look_calls_a_move_to_another_daemon_set_off() -> None:
     async def play(bench: Bench) -> None:
-        late = bench.pods("web")[1]
-        node = bench.cluster.observe().nodes[late.node]
-        bench.staying = (late,)
+        late(bench, "gpu-1", **ASKS)
+        node = bench.cluster.observe().nodes["gpu-1"]
         move = PatchNode(node.ref, labels={names.DRIVER_OWNER: "b"}, expect_labels={names.DRIVER_OWNER: None},
-                         has_annotations=node.has_annotations, last_look=True)
+                         has_annotations=node.has_annotations, last_look=LastLook())
         (outcome,) = await bench.execute(move)
         assert outcome.called_off
-        assert names.DRIVER_OWNER not in bench.cluster.observe().nodes[late.node].labels
-        bench.staying = ()
+        assert names.DRIVER_OWNER not in bench.cluster.observe().nodes["gpu-1"].labels
+        bench.sandbox.store.delete("pods", "ml", "late", grace_seconds=0)
         (outcome,) = await bench.execute(move)
         assert outcome.error == ""
-        assert bench.cluster.observe().nodes[late.node].labels[names.DRIVER_OWNER] == "b"
+        assert bench.cluster.observe().nodes["gpu-1"].labels[names.DRIVER_OWNER] == "b"
 
     on_a_bench(play)
 
@@ -174,12 +188,12 @@ def test_the_last_look_reads_claims_that_seem_harmless_once_more() -> None:
         bench.sandbox.apply(claim)
         bench.sandbox.apply(user)
         await asyncio.sleep(5)
-        (outcome,) = await bench.execute(DeletePod(driver.ref, "gpu-1", last_look=True))
+        (outcome,) = await bench.execute(DeletePod(driver.ref, "gpu-1", last_look=LastLook()))
         assert outcome.error == "", "the claim has nothing allocated"
         bench.sandbox.store.patch_status("resourceclaims.resource.k8s.io", "ml", "gpu",
                                          lambda obj: obj.setdefault("status", {}).update(allocation=allocation))
         assert not bench.cluster.claims["ml", "gpu"].gpu, "the watch has not shown it yet"
-        (outcome,) = await bench.execute(DeletePod(bench.pods("web")[1].ref, "gpu-1", last_look=True))
+        (outcome,) = await bench.execute(DeletePod(bench.pods("web")[1].ref, "gpu-1", last_look=LastLook()))
         assert "pod ml/user uses a GPU of node gpu-1" in outcome.error
 
     on_a_bench(play)

@@ -47,6 +47,7 @@ def test_a_record_that_was_changed_is_not_read(back: int) -> None:
     (b"apiVersion: v1\n", "it is not a recording"),
     (b"gpuward recording, format one\n", "it is not a recording"),
     (b"gpuward recording, format %d\n" % (FORMAT + 1), "use a newer one"),
+    (b"gpuward recording, format %d\n" % (FORMAT - 1), "it has format 1, and this gpuward reads 2: use an older one"),
 ])
 def test_what_is_no_recording_is_refused(data: bytes, problem: str) -> None:
     with pytest.raises(NotARecording, match=problem):

@@ -88,7 +88,7 @@ def test_the_same_driver_under_another_template_is_only_restarted() -> None:
     expected = record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, pods=pods, target="560", restart="d")
     assert answer.record == expected
     assert answer.evicted == []
-    assert [(type(action), action.last_look) for action in answer.others if isinstance(action, DeletePod)] == [(DeletePod, False)]
+    assert [(type(action), action.last_look) for action in answer.others if isinstance(action, DeletePod)] == [(DeletePod, None)]
 
 
 def test_a_mere_restart_leaves_a_foreign_cordon_where_it_is() -> None:

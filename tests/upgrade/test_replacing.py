@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuward import names
-from gpuward.model.actions import DeletePod
+from gpuward.model.actions import DeletePod, LastLook
 from gpuward.model.explain import arguments
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
@@ -56,7 +56,7 @@ def test_a_restart_waits_for_a_template_to_settle() -> None:
 @pytest.mark.parametrize("pod", [OLD, driver_pod(orphan=True), driver_pod(driver="555", ready=False)])
 def test_a_driver_pod_out_of_step_is_deleted_after_a_last_look(pod: PodView) -> None:
     answer = ask(RESTARTING, pod)
-    assert answer.plan.actions == (DeletePod(pod.ref, "n0", last_look=True, why="its template is out of date"),)
+    assert answer.plan.actions == (DeletePod(pod.ref, "n0", last_look=LastLook(), why="its template is out of date"),)
     assert answer.reason is Reason.DRIVER_STOPPING
 
 

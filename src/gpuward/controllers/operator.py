@@ -33,13 +33,11 @@ from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
 from gpuward.kube.ledger import LeaseLedger
 from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
 from gpuward.kube.servertime import ServerClock
-from gpuward.model.driver import heeds_variable, spares_default_runtime
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
-from gpuward.model.views import NodeView, PodView, Ref
+from gpuward.model.views import NodeView, Ref
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.ports import Clock
-from gpuward.upgrade.leaving import pods_to_leave
 
 NOT_INSTALLED = {
     ROLLOUT_POLICIES: "gpuward's own settings have their defaults",
@@ -80,7 +78,7 @@ class Operator:
         self._references = ReferencedObjects(
             client, settings.namespace, self.policies, clock, self.cluster.follow_monitors, self.cluster.refer)
         self.ledger = LeaseLedger(client, self.cluster, candidate) if candidate else None
-        world = World(self.cluster, Events(self.events), clock, self._must_leave, self.ledger)
+        world = World(self.cluster, Events(self.events), clock, self.ledger)
         self.executor = ApiExecutor(world, acting)
         self.plan = Plan()
         """What the last pass of the upgrade decided."""
@@ -139,15 +137,6 @@ class Operator:
             yield "ledger", partial(self.ledger.run, self._acting)
         for loop in self._loops:
             yield loop.controller.name, loop.run
-
-    def _must_leave(self, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
-        """Return the pods that must be gone before their node's driver is replaced."""
-        snapshot = self.cluster.observe()
-        node = snapshot.nodes.get(pods[0].node) if pods else None
-        policy = self.policies.read(snapshot).upgrades_of(node)
-        variable = heeds_variable(node, spares_default_runtime(snapshot))
-        leaving = pods_to_leave(pods, policy, self.cluster.namespace, variable=variable)
-        return (*leaving.pods, *(blocked.pod for blocked in leaving.blocked))
 
     def _report(self, resource: GVR, error: GpuwardError | None) -> None:
         if error is None:

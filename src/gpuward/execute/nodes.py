@@ -21,8 +21,8 @@ async def patch_node(world: World, action: PatchNode) -> None:
         errors.Conflict: something that the decision was made on has changed.
         CalledOff: a pod is on the node that must leave first, or that the decision did not know.
     """
-    if action.last_look:
-        await last_look(world, action.node.name)
+    if action.last_look is not None:
+        await last_look(world, action.node.name, action.last_look)
     if action.known_pods is not None:
         await look_for_others(world, action.node.name, action.known_pods)
     cache = world.cluster.nodes

@@ -11,9 +11,10 @@ from gpuward import errors, names
 from gpuward.execute.world import CalledOff, World, settle_after, to_its_end
 from gpuward.kube import resources
 from gpuward.kube.client import Selection
-from gpuward.model.actions import DeletePod, EvictPod, ReleasePod
+from gpuward.model.actions import DeletePod, EvictPod, LastLook, ReleasePod
 from gpuward.model.driver import concerns_driver, owner_uid
 from gpuward.model.views import PodView, Ref
+from gpuward.upgrade.leaving import users_of_driver
 from gpuward.wire.pods import pod_view
 
 
@@ -58,8 +59,8 @@ async def delete_pod(world: World, action: DeletePod) -> None:
     """
     cluster, ref = world.cluster, action.pod
     key = (ref.namespace, ref.name)
-    if action.last_look:
-        await last_look(world, action.node)
+    if action.last_look is not None:
+        await last_look(world, action.node, action.last_look)
     try:
         answer = await cluster.client.delete(resources.PODS, ref.name, ref.namespace, uid=ref.uid)
     except errors.NotFound:
@@ -103,13 +104,13 @@ def _freed(owner: str) -> list[dict[str, Any]]:
             {"op": "remove", "path": "/metadata/ownerReferences/0"}]
 
 
-async def last_look(world: World, node: str) -> None:
+async def last_look(world: World, node: str, look: LastLook) -> None:
     """List the node's pods by a quorum read: the watch may lag, and the scheduler may have bound a pod after the cordon.
 
     Raises:
         CalledOff: a pod that must leave is among them. It is in the cache now, so the next decision knows.
     """
-    if staying := world.must_leave(await _listed(world, node)):
+    if staying := users_of_driver(await _listed(world, node), look, world.cluster.namespace):
         raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -11,7 +11,7 @@ from gpuward import errors
 from gpuward.kube.cache import Cache
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.resources import GVR
-from gpuward.model.views import PodView, Ref
+from gpuward.model.views import Ref
 from gpuward.ports import Clock
 
 FAREWELL: Final = 5.0
@@ -46,8 +46,6 @@ class World:
     cluster: Cluster
     events: EventSink
     clock: Clock
-    must_leave: Callable[[tuple[PodView, ...]], tuple[PodView, ...]]
-    """Which of a node's pods must be gone before its driver is replaced, under the policy in force."""
     ledger: Ledger | None = None
     """Where admissions are written down first; None where nobody else can lead."""
 

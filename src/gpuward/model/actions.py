@@ -22,6 +22,15 @@ class EventText(msgspec.Struct, frozen=True):
     warning: bool = False
 
 
+class LastLook(msgspec.Struct, frozen=True):
+    """Say which pods on a node call an action off that takes its driver away, found by a quorum read: those that use a GPU."""
+
+    holders: bool = True
+    """Whether those do, too, that hold the driver without asking for a GPU."""
+    variable: bool = True
+    """Whether the node heeds NVIDIA_VISIBLE_DEVICES in any container: else that alone holds nothing."""
+
+
 class PatchNode(msgspec.Struct, frozen=True, tag=True):
     """Change a node's labels, annotations or schedulability, if those it was decided on still hold.
 
@@ -38,8 +47,8 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True):
     has_annotations: bool = True
     entered: tuple[State, ...] = ()
     """The upgrade states entered by this patch, in order; the last one is what the label is set to."""
-    last_look: bool = False
-    """Whether the node's pods are listed by a quorum read first, and a pod that must leave calls the patch off."""
+    last_look: LastLook | None = None
+    """Which pods on the node call the patch off; None for no look."""
     known_pods: Mapping[str, str] | None = None
     """The node's pods that were known, where the patch may take a driver away: uids, and those of the controllers. A driver pod
     or a user of GPUs that is none of them, by a quorum read, calls the patch off. None where it takes none away.
@@ -67,14 +76,12 @@ class EvictPod(msgspec.Struct, frozen=True, tag=True):
 
 
 class DeletePod(msgspec.Struct, frozen=True, tag=True):
-    """Delete a pod of ours so that its DaemonSet makes a new one.
-
-    With `last_look` the node's pods are listed by a quorum read first, and a pod that must leave calls the deletion off.
-    """
+    """Delete a pod of ours so that its DaemonSet makes a new one."""
 
     pod: Ref
     node: str
-    last_look: bool = False
+    last_look: LastLook | None = None
+    """Which pods on the node call the deletion off; None for no look."""
     why: str = ""
 
     @property

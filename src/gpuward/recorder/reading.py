@@ -14,7 +14,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.recorder.ring import PATTERN
 from gpuward.recording.changes import Changes
-from gpuward.recording.codec import Decoder, NotARecording
+from gpuward.recording.codec import Decoder, NotARecording, OtherFormat
 from gpuward.recording.frame import Frame, Header, Shown
 from gpuward.recording.rebuilding import Facts
 
@@ -66,6 +66,11 @@ def moments(path: Path, note: Callable[[str], None]) -> Iterator[Moment]:
             raise InputError("FILE", str(file), f"it cannot be read: {error.strerror}") from error
         try:
             yield from _moments(decoder)
+        except OtherFormat as error:
+            if file == path:
+                raise InputError("FILE", str(file), str(error)) from error
+            note(f"{file.name} is left out: {error}")
+            continue
         except NotARecording as error:
             raise InputError("FILE", str(file), str(error)) from error
         if decoder.torn:

@@ -16,7 +16,8 @@ import msgspec
 from gpuward.recording.changes import Changes, in_parts
 from gpuward.recording.frame import Frame, Header
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""Since 2 an action says by which rule it looks at its node's pods last."""
 _BEGINNING: Final = b"gpuward recording, format "
 _HEAD: Final = struct.Struct(">cII")
 _LARGEST: Final = 1 << 28
@@ -29,6 +30,10 @@ _TYPES: Final[dict[bytes, type[Record]]] = {b"H": Header, b"P": Changes, b"F": F
 
 class NotARecording(ValueError):
     """Say why bytes cannot be read as a recording."""
+
+
+class OtherFormat(NotARecording):
+    """Say that a recording has a format that this gpuward does not read."""
 
 
 class Encoder:
@@ -65,7 +70,8 @@ class Decoder:
         """Return the records.
 
         Raises:
-            NotARecording: the bytes are something else, or of a newer format.
+            NotARecording: the bytes are something else.
+            OtherFormat: a later gpuward wrote them, or one that is too old.
         """
         at = self._first_record()
         stream = zlib.decompressobj()
@@ -89,8 +95,9 @@ class Decoder:
         number = line.removeprefix(_BEGINNING)
         if not self._data.startswith(_BEGINNING) or not number.isdigit():
             raise NotARecording("it is not a recording of gpuward")
-        if int(number) > FORMAT:
-            raise NotARecording(f"it has format {int(number)}, and this gpuward reads up to {FORMAT}: use a newer one")
+        if int(number) != FORMAT:
+            age = "a newer" if int(number) > FORMAT else "an older"
+            raise OtherFormat(f"it has format {int(number)}, and this gpuward reads {FORMAT}: use {age} one")
         return len(line) + 1
 
     def _stop(self, at: int, why: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuward import names
+from gpuward.model.actions import LastLook
 from gpuward.model.driver import has_driver_labels, uses_driver
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, Setting, StaticPod
 from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
@@ -35,6 +36,8 @@ class Leaving(msgspec.Struct, frozen=True):
 
     pods: tuple[PodView, ...] = ()
     blocked: tuple[Blocked, ...] = ()
+    look: LastLook = LastLook()
+    """By which such pods are known: one that comes later has to leave, too."""
 
     @property
     def empty(self) -> bool:
@@ -53,11 +56,17 @@ def pods_to_leave(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str
     `variable` tells whether the node heeds NVIDIA_VISIBLE_DEVICES in any container: else that alone holds nothing.
     """
     holders = policy.rollout.device_holders
-    users = [pod for pod in pods if not _ours(pod, namespace) and uses_driver(pod, namespace, variable=variable)
-             and (pod.uses_gpu or holders is not DeviceHolders.IGNORE)]
+    look = LastLook(holders is not DeviceHolders.IGNORE, variable)
+    users = users_of_driver(pods, look, namespace)
     held = [Blocked(pod, HoldsDriver(pod.holds)) for pod in users if _only_holds(pod, holders)]
     rest = _sorted_out((pod for pod in users if not _only_holds(pod, holders)), policy.pod_deletion)
-    return Leaving(rest.pods, (*rest.blocked, *held))
+    return Leaving(rest.pods, (*rest.blocked, *held), look)
+
+
+def users_of_driver(pods: Iterable[PodView], look: LastLook, namespace: str) -> list[PodView]:
+    """Return the pods that need the driver that is loaded, without those that come and go with it."""
+    return [pod for pod in pods if not _ours(pod, namespace) and uses_driver(pod, namespace, variable=look.variable)
+            and (pod.uses_gpu or look.holders)]
 
 
 def _only_holds(pod: PodView, holders: DeviceHolders) -> bool:

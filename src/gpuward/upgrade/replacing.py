@@ -73,7 +73,8 @@ def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
         return ()
     if node.moving is not None:
         return (_placement(node, node.moving),)
-    return (DeletePod(node.driver.ref, node.node.name, last_look=not node.restart_only, why="its template is out of date"),)
+    look = None if node.restart_only else node.leaving.look
+    return (DeletePod(node.driver.ref, node.node.name, last_look=look, why="its template is out of date"),)
 
 
 def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:
@@ -85,7 +86,7 @@ def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:
         expect_labels={names.UPGRADE_STATE: str(node.state), **{key: labels.get(key) for key in wanted.labels}},
         expect_unschedulable=True,
         has_annotations=node.node.has_annotations,
-        last_look=True,
+        last_look=node.leaving.look,
         why=f"it is moved to {destination(wanted, placement_of(labels))}",
     )
 
