@@ -13,6 +13,7 @@ from tools.simulate import coverage
 from tools.simulate.faults import KINDS
 from tools.simulate.known import leaves_drivers, turns_drivers_off
 from tools.simulate.modes import MODES
+from tools.simulate.policies import policy_in_force
 from tools.simulate.scenario import DUE, Fault, Ranges, Scenario, draw
 from tools.simulate.shrink import shrink
 from tools.simulate.watch import Violation
@@ -150,3 +151,12 @@ def test_a_switch_of_the_cluster_policys_driver_says_nothing_about_those_of_nvid
 ) -> None:
     policy = {"spec": {"driver": driver}}
     assert (leaves_drivers(policy), turns_drivers_off(policy)) == (left, off)
+
+
+@pytest.mark.parametrize(("ending", "followed"), [((), "first"), (("first",), "second"), (("first", "second"), None)])
+def test_the_oldest_cluster_policy_that_is_not_being_deleted_is_in_force(ending: tuple[str, ...], followed: str | None) -> None:
+    made = {"second": "2026-01-01T00:00:02Z", "first": "2026-01-01T00:00:01Z"}
+    policies = [{"metadata": {"name": name, "creationTimestamp": at, **({"deletionTimestamp": at} if name in ending else {})}}
+                for name, at in made.items()]
+    found = policy_in_force(policies)
+    assert (found["metadata"]["name"] if found else None) == followed

@@ -10,7 +10,7 @@ from gpuward.sandbox.fleet import cpu_node, gpu_node
 from tools.simulate import modes
 from tools.simulate.modes import MODES, Mode
 from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, POLICY, People
-from tools.simulate.policies import VERSIONS
+from tools.simulate.policies import VERSIONS, policy_in_force
 
 if TYPE_CHECKING:
     from random import Random
@@ -55,6 +55,10 @@ class Drives(People):
     def cluster_policy(self) -> Object | None:
         """Return the ClusterPolicy, None where there is none."""
         return self.sandbox.store.find(POLICIES, None, POLICY)
+
+    def policy_in_force(self) -> Object | None:
+        """Return the ClusterPolicy that is followed, as is documented: the oldest that is not being deleted."""
+        return policy_in_force(self.sandbox.store.list(POLICIES))
 
     def uses_crd(self) -> bool:
         """Tell whether drivers are left to NVIDIADrivers; without a ClusterPolicy that is so where there are any."""

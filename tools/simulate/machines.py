@@ -145,7 +145,7 @@ class Machines:
 
     def _untruths(self) -> Iterator[tuple[tuple[str, str], str]]:
         world = self._world
-        policy = world.cluster_policy()
+        policy = world.policy_in_force()
         plan = world.leader.operator.plan
         up_to_date = policy is not None and _is_up_to_date(policy)
         for node in world.gpu_nodes():
@@ -179,7 +179,7 @@ class Machines:
     def wanted(self, name: str) -> str:
         """Return the driver version that people want on a node and nothing keeps from it; empty where there is none."""
         world = self._world
-        policy, machine = world.cluster_policy(), self.machine(name)
+        policy, machine = world.policy_in_force(), self.machine(name)
         if policy is None or machine is None or not machine.gpus or not _is_followed(policy):
             return ""
         if not _may_have_driver(world.node(name)):

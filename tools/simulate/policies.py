@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from random import Random
 from typing import Any, Final
@@ -28,6 +29,12 @@ def loosened(crd: Object) -> Object:
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return crd
+
+
+def policy_in_force(policies: Iterable[Object]) -> Object | None:
+    """Return which of several ClusterPolicies is followed, as is documented: the oldest that is not being deleted."""
+    living = [policy for policy in policies if not policy["metadata"].get("deletionTimestamp")]
+    return min(living, key=lambda policy: (policy["metadata"]["creationTimestamp"], policy["metadata"]["name"]), default=None)
 
 
 def is_broken(spec: Object) -> bool:
