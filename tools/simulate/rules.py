@@ -120,7 +120,7 @@ def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
 
 def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
     """Call no node done that failed, or lost its state with a driver of which that was not known yet, and was neither validated
-    since, nor sent into the queue, nor relabelled by somebody.
+    since, nor sent into the queue, nor relabelled by somebody, nor robbed of the record that alone remembered that.
     """
     machine = world.watch.machines.machine(change.node)
     if change.after.state is not State.DONE or change.before.state is State.DONE:
@@ -129,7 +129,7 @@ def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
         return None  # a patch may fold the validation: a validator has seen the driver that runs
     later = change.after
     for sight in change.history.cordons(change.node, change.before.version):
-        if sight.uid != change.after.uid or (later.writer is None and later.label != sight.label):
+        if sight.uid != change.after.uid or (later.writer is None and _memory(later) != _memory(sight)):
             return None
         if sight.state in (State.UPGRADE_REQUIRED, State.DONE):
             return None
@@ -142,6 +142,11 @@ def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
             return f"it left in {sight.state}, at version {later.version}"
         later = sight
     return None
+
+
+def _memory(sight: Sight) -> str:
+    """Return what tells how a node stands: its label, or the record that the operator keeps where it may not label it."""
+    return sight.label or sight.record
 
 
 def done_is_what_is_loaded(change: NodeChange, world: World) -> str | None:
