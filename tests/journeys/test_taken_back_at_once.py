@@ -74,6 +74,28 @@ def test_precompiled_drivers_that_are_wanted_for_moments_cost_no_driver(lag: flo
     story()
 
 
+@pytest.mark.parametrize("edited", [
+    {names.DEPLOY_OPERANDS: "false"},
+    {"pool": "b", names.DEPLOY_OPERANDS: "false"},
+    {names.WORKLOAD_CONFIG: "vm-vgpu", names.DEPLOY_OPERANDS: "false"},
+])
+def test_what_a_late_watch_shows_of_a_node_s_labels_is_not_followed_once_it_is_taken_back(edited: dict[str, str]) -> None:
+    @on_stage(gpu_nodes=6)
+    async def story(stage: Stage) -> None:
+        await with_pools(stage, nvidia_driver("a"), nvidia_driver("b"))
+        watcher, before = await with_workloads(stage), uids(stage)
+        stage.sandbox.api.watch_delay = lambda resource: 60.0 if resource == "nodes" else 0.01
+        was = {key: stage.labels("gpu-1").get(key) for key in edited}
+        for labels in (edited, was):
+            for key, value in labels.items():
+                await stage.label("gpu-1", key, value)
+            await stage.rest(10)
+        await stage.rest(120)
+        assert (watcher.torn, uids(stage)) == ([], before)
+
+    story()
+
+
 @on_stage(gpu_nodes=2)
 async def test_a_driver_pod_that_waits_for_a_node_is_not_left_behind(stage: Stage) -> None:
     """Placed later it would be a second driver on its node."""

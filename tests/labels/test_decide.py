@@ -168,4 +168,4 @@ def test_nodes_in_doubt_and_nodes_on_their_way_out_are_not_touched() -> None:
 def test_each_changed_label_is_expected_as_it_was_read() -> None:
     node = NodeView("n0", labels={**READY, names.DEPLOY_DRIVER: ""})
     (patch,) = decide_labels(Snapshot("ns", {"n0": node}), LabelPolicy(), NOW).patches
-    assert patch.expect_labels == {names.DEPLOY_DRIVER: ""}
+    assert patch.expect_labels.items() >= {names.DEPLOY_DRIVER: ""}.items()

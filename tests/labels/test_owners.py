@@ -106,6 +106,12 @@ def test_where_a_driver_may_go_the_patch_is_for_the_pods_that_are_known(
     assert (patch.labels[OWNER], patch.known_pods) == ("a", known)
 
 
+def test_a_patch_is_for_the_labels_that_the_node_s_owner_follows_from() -> None:
+    node = NodeView("n0", "uid", labels={**READY, "pool": "a", OWNER: "b"})
+    (patch,) = decide_labels(Snapshot("gpu-operator", {"n0": node}), LabelPolicy(claims=(A, B)), 0.0).patches
+    assert patch.expect_labels.items() >= {"pool": "a", "zone": None, names.DEPLOY_OPERANDS: None, names.NFD_KERNEL: None}.items()
+
+
 def test_a_node_in_a_conflict_keeps_its_owner() -> None:
     node = {"pool": "a", "zone": "x", OWNER: "b"}
     assert changes(node, A, B, annotations={names.UPGRADE_ENABLED: "true"}) == ({}, {})

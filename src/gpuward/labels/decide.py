@@ -137,7 +137,7 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers
         node.ref,
         labels=changed,
         annotations=annotations,
-        expect_labels={key: node.labels.get(key) for key in changed},
+        expect_labels={key: node.labels.get(key) for key in sorted({*changed, *policy.read})},
         has_annotations=node.has_annotations,
         known_pods={pod.uid: owner_uid(pod) for pod in pods} if _takes_driver(node, changed) else None,
         why="the node has GPUs" if present else "the node has no GPUs",

@@ -38,6 +38,8 @@ _VGPU = _keys("sandbox-device-plugin", "vgpu-manager", "vgpu-device-manager", "s
 _SANDBOX_PLUGINS = _keys("sandbox-device-plugin", "kata-sandbox-device-plugin")
 KNOWN = _CONTAINER | _PASSTHROUGH | _VGPU | _SANDBOX_PLUGINS | {MIG_MANAGER}
 """Every operand label that the operator sets; other `nvidia.com/gpu.deploy.*` labels are never touched."""
+_READ = names.PLACED_BY | {names.DEPLOY_OPERANDS, names.WORKLOAD_CONFIG, *names.NFD_GPU_LABELS,
+                           names.NFD_OS_ID, names.NFD_OS_VERSION, names.NFD_KERNEL}
 
 
 class LabelSettings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,6 +74,11 @@ class LabelPolicy(msgspec.Struct, frozen=True):
     def placing(self) -> Placing:
         """Return what decides where drivers come from."""
         return Placing(self.claims, self.precompiled, self.owners_stay)
+
+    @property
+    def read(self) -> frozenset[str]:
+        """Return the labels of a node that others write, and from which it follows whether it has a driver, and whose."""
+        return _READ.union(*(claim.selector for claim in self.claims or ()))
 
     def workload(self, label: str | None) -> Workload:
         """Return what a node is for; without sandbox workloads every node is for containers."""
