@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import gpu_node
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
-from tests.journeys.stage import NEW, OLD, Stage, blind_to_budgets, on_stage
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, blind_to_budgets, on_stage, policy
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
 
@@ -92,6 +93,28 @@ async def test_an_administrators_cordon_outlives_the_upgrade_and_ours_does_not(s
     await stage.upgrade_to(OLD)
     await stage.upgraded(OLD)
     assert stage.cordons() == []
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["no policy", "paused"])
+def test_an_administrators_cordon_is_not_remembered_once_it_is_lifted_while_no_upgrade_goes_on(paused: bool) -> None:
+    @on_stage(gpu_nodes=2, upgrade=ALL, interfere=blind_to_budgets)
+    async def journey(stage: Stage) -> None:
+        await stage.installed()
+        await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+        await stage.cordon("gpu-1")
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.hold("gpu-1") == "EvictionRefused")
+        await stage.user.delete(resources.CLUSTER_POLICIES, POLICY, propagation="Orphan")
+        await stage.rest(30)
+        if paused:
+            stage.sandbox.apply(policy(upgrade={**ALL, "autoUpgrade": False}))
+            await stage.rest(30)
+        assert names.INITIALLY_UNSCHEDULABLE in stage.node("gpu-1")["metadata"]["annotations"]
+        await stage.cordon("gpu-1", False)
+        await stage.rest(30)
+        assert names.INITIALLY_UNSCHEDULABLE not in stage.node("gpu-1")["metadata"]["annotations"]
+
+    journey()
 
 
 @on_stage(gpu_nodes=2, upgrade=ALL, interfere=blind_to_budgets)

@@ -21,7 +21,7 @@ from gpuward.upgrade.judging import Judged
 from gpuward.upgrade.resting import is_outdated, unfinished
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.waits import driver_starting
-from gpuward.upgrade.walk import Path, begin, pause, remembered_failure, walk
+from gpuward.upgrade.walk import Path, at_rest, begin, pause, walk
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
@@ -37,7 +37,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
         hold = (paused if is_outdated(node) else unfinished(node)) if state in AT_REST else None
         if node.moving is not None:
             hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
-        return msgspec.structs.replace(remembered_failure(node, now), hold=hold)
+        return msgspec.structs.replace(at_rest(node, now), hold=hold)
     if policy.unowned and node.driver is not None and node.driver.orphan:
         return pause(node, unfinished(node) or paused, now)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):

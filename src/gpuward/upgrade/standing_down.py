@@ -22,7 +22,7 @@ from gpuward.model.waits import Failed, Meanwhile, NoPolicy, Plain, UnknownState
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.resting import UNTOLD, unfinished
 from gpuward.upgrade.step import Move
-from gpuward.upgrade.walk import Path, begin, pause, remember, remembered_failure, take, walk
+from gpuward.upgrade.walk import Path, at_rest, begin, pause, remember, take, walk
 
 _ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
 _MAINTENANCE: Final = frozenset({State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
@@ -42,7 +42,7 @@ def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
 
 
 def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
-    path = remembered_failure(node, now)
+    path = at_rest(node, now)
     if node.node.state is None:
         return msgspec.structs.replace(path, hold=Hold(UnknownState(node.node.upgrade_label)))
     if node.state is State.FAILED:
