@@ -191,6 +191,12 @@ def left_behind(world: World, name: str) -> str | None:
     return _out_of_date(world, name) if state is State.DONE and _upgrades(world, name) else None
 
 
+def _is_told_why_there_is_none(world: World, name: str) -> bool:
+    """Tell whether a node may get no driver, as while NVIDIADrivers are in a conflict, and gpuward says that it has none."""
+    hold = world.leader.operator.plan.holds.get(name)
+    return not world.watch.machines.wanted(name) and hold is not None and hold.reason is Reason.DRIVER_POD_MISSING
+
+
 def _called_done_by_people(world: World, name: str) -> bool:
     """Tell whether somebody else than the operator wrote that a node is done, of which nothing need be remembered then."""
     sights = world.watch.history.cordons(name, world.sandbox.store.version)
@@ -204,7 +210,7 @@ def _out_of_date(world: World, name: str) -> str | None:
     wanted = {digest_of(ds["spec"]["template"]["spec"]) for ds in daemonsets if is_driver(ds)}
     found = [digest_of(pod["spec"]) for pod in world.driver_pods(name)]
     if not found:
-        return "it has no driver pod"
+        return None if _is_told_why_there_is_none(world, name) else "it has no driver pod"
     return None if set(found) <= wanted else "its driver is out of date"
 
 
