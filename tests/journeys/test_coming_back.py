@@ -14,6 +14,7 @@ from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
+NEWER = "600.20.02"
 EVICTED = RequestKey("create", "pods/eviction", 201)
 
 
@@ -45,6 +46,22 @@ def test_a_workload_that_tolerates_the_cordon_is_no_tight_loop(replicas: int) ->
         assert stage.driver("gpu-2") == NEW
 
     play()
+
+
+@on_stage(gpu_nodes=1, upgrade=ALL)
+async def test_an_upgrade_that_begins_anew_on_a_node_out_of_service_waits_as_long_for_what_comes_back(stage: Stage) -> None:
+    await stage.installed()
+    await run_stubborn(stage, 1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.client.stats.requests[EVICTED] == 5)
+    await stage.label("gpu-1", names.UPGRADE_STATE, State.FAILED)
+    await stage.upgrade_to(NEWER)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_DELETION_REQUIRED)
+    await stage.rest(13)
+    assert stage.client.stats.requests[EVICTED] == 5
+    assert stage.hold("gpu-1") == "ComesBack"
+    await stage.rest(30)
+    assert stage.client.stats.requests[EVICTED] == 6
 
 
 def test_evictions_whose_answers_are_lost_are_no_tight_loop_either() -> None:

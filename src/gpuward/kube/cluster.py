@@ -287,9 +287,7 @@ class Cluster:
         if not lost:
             self._memory.refusals.pop(pod.uid, None)
         if (view := self.pods.get((pod.namespace, pod.name))) is not None and pod.namespace != self.namespace:
-            node = self.nodes.get(view.node)
-            since = node.record.started if node is not None and node.record is not None else 0.0
-            self._memory.evict(view, (one for one in self.pods.by("node", view.node) if one.owner == view.owner), at, since)
+            self._memory.evict(view, (one for one in self.pods.by("node", view.node) if one.owner == view.owner), at)
         self._snapshot = None
 
     def applied(self, kind: str, ref: Ref, last: Applied | None) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from gpuward.kube.cache import Cache
 from gpuward.model.snapshot import Evicted, Refusal
+from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import NodeView, PodView
 
 KEPT: Final = 3600.0
@@ -25,9 +26,13 @@ class Memory:
         self.refused_writes: dict[str, Refusal] = {}
 
     def forget(self, pods: Cache[Any, PodView], nodes: Cache[str, NodeView]) -> None:
-        """Forget the refusals of pods and nodes that are gone."""
+        """Forget the refusals of pods and nodes that are gone, and the evictions from nodes that are back in service: pods that
+        come there now come by right.
+        """
         self.refusals = _alive(self.refusals, pods.values())
         self.refused_writes = _alive(self.refused_writes, nodes.values())
+        if any(_serves(nodes.get(node)) for node in self.evicted):
+            self.evicted = {node: owners for node, owners in self.evicted.items() if not _serves(nodes.get(node))}
 
     def refuse(self, pod: str, at: float, message: str) -> None:
         """Take it that a pod may not go."""
@@ -38,16 +43,13 @@ class Memory:
         for pod in self.refusals.keys() & set(pods):
             self.refusals[pod] = msgspec.structs.replace(self.refusals[pod], count=1)
 
-    def evict(self, pod: PodView, there: Iterable[PodView], at: float, since: float) -> None:
-        """Take it that a pod goes, while these pods of its owner are on its node. One that was not there before has come back,
-        unless the upgrade for which it goes began `since`: in between the node was in service.
-        """
+    def evict(self, pod: PodView, there: Iterable[PodView], at: float) -> None:
+        """Take it that a pod goes, while these pods of its owner are on its node. One that was not there before has come back."""
         if pod.owner is None:
             return
         known = {node: {owner: one for owner, one in owners.items() if at < one.at + KEPT}
                  for node, owners in self.evicted.items()}
         before = known.get(pod.node, {}).get(pod.owner.uid)
-        before = None if before is not None and before.at < since else before
         if before is None or pod.uid not in before.there:
             uids = tuple(sorted({pod.uid, *(each.uid for each in there)}))
             now = Evicted(at, uids, before.returns + 1 if before else 0)
@@ -60,6 +62,10 @@ class Memory:
         if refusal:
             self.refused_writes[node] = _once_more(before, at, refusal)
         return bool(refusal) or before is not None
+
+
+def _serves(node: NodeView | None) -> bool:
+    return node is not None and not node.unschedulable and node.state not in IN_PROGRESS
 
 
 def _alive(refusals: dict[str, Refusal], views: Iterable[PodView] | Iterable[NodeView]) -> dict[str, Refusal]:

@@ -82,11 +82,9 @@ class Eviction(msgspec.Struct, frozen=True):
         return max(_again_at(refusal.at, refusal.count, now) if refusal is not None else 0.0, returned)
 
     def _before(self, pod: PodView) -> Evicted | None:
-        """Return what is remembered of the eviction of other pods of its owner in this upgrade, after which a pod has come."""
+        """Return what is remembered of the eviction of other pods of its owner, after which a pod has come."""
         evicted = self.node.evicted.get(pod.owner.uid) if pod.owner is not None else None
-        if evicted is None or evicted.at < self.node.record.started:
-            return None
-        return evicted if pod.uid not in evicted.there else None
+        return evicted if evicted is not None and pod.uid not in evicted.there else None
 
     def _hold(self, staying: Sequence[PodView]) -> Hold:
         since = self.node.record.since
