@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from gpuward import names
 from gpuward.cli.look import Picture
 from gpuward.cli.status import _headline
@@ -25,11 +27,13 @@ class Made:
 
     def __init__(self, stage: Stage) -> None:
         self.kinds: Counter[str] = Counter()
+        self.names: Counter[tuple[str, str]] = Counter()
         stage.sandbox.store.subscribe(self._saw)
 
     def _saw(self, event: Event) -> None:
         if event.type == "ADDED" and event.resource_key not in ("events", "pods", "controllerrevisions.apps"):
             self.kinds[event.resource_key] += 1
+            self.names[event.resource_key, event.obj["metadata"]["name"]] += 1
 
 
 async def hold(stage: Stage, gvr: resources.GVR, name: str, finalizers: list[str]) -> None:
@@ -44,6 +48,31 @@ async def test_what_a_policy_takes_with_it_in_the_foreground_is_not_made_again(s
     await stage.until(lambda: stage.sandbox.store.find("clusterpolicies.nvidia.com", None, POLICY) is None, 120)
     assert not made.kinds
     assert stage.sandbox.store.list("daemonsets.apps", SPACE) == []
+
+
+@pytest.mark.parametrize("crd", [False, True], ids=["ClusterPolicy", "NVIDIADriver"])
+def test_what_goes_with_an_owner_whose_end_the_watch_has_not_shown_is_made_again_once_at_most(crd: bool) -> None:
+    """Kubernetes deletes what has an owner that is gone: made for it again and again, it would go as often."""
+    lags: dict[str, float] = {}
+
+    @on_stage(gpu_nodes=2, watch_delay=lambda resource: lags.get(str(resource), 0.01))
+    async def story(stage: Stage) -> None:
+        if crd:
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("default", default=True))
+        await stage.installed()
+        made = Made(stage)
+        lags.update({"clusterpolicies.nvidia.com": 60.0, "nvidiadrivers.nvidia.com": 60.0})
+        owner = (resources.NVIDIA_DRIVERS, "default") if crd else (resources.CLUSTER_POLICIES, POLICY)
+        await stage.user.delete(*owner)
+        await stage.rest(50)
+        assert max(made.names.values(), default=0) <= 1
+        await make(stage, nvidia_driver("default", default=True)) if crd else stage.sandbox.apply(policy())
+        await stage.rest(120)
+        assert max(made.names.values(), default=0) <= 2
+        await stage.installed()
+
+    story()
 
 
 @on_stage(gpu_nodes=2)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gpuward import errors, names
 from gpuward.execute.contains import contains
 from gpuward.execute.pods import look_for_pods
-from gpuward.execute.world import World, settle_after
+from gpuward.execute.world import CalledOff, World, settle_after
 from gpuward.kube import resources
 from gpuward.kube.cache import Cache
 from gpuward.kube.client import Answer
@@ -44,12 +44,35 @@ async def apply_object(world: World, action: ApplyObject) -> bool:
 
 
 async def _create(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
+    if action.again:
+        await _look_at_owner(world, action)
     try:
         return _Applied(await world.cluster.client.create(gvr, action.body))
     except errors.AlreadyExists:
         if action.kind == "ServiceAccount":
             return _Applied(await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace), wrote=False)
         return await _replace_read(world, gvr, action)
+
+
+async def _look_at_owner(world: World, action: ApplyObject) -> None:
+    """Read the owner of an object that has gone: if the owner went, and the watch has not shown it, the object would go again.
+
+    Raises:
+        CalledOff: the owner is gone, or goes. That is in the cache now, so the next decision knows.
+    """
+    owner = next((ref for ref in action.body["metadata"].get("ownerReferences") or () if _is_ours(ref)), None)
+    if owner is None:
+        return
+    name, (gvr, cache) = owner["name"], _custom(world, owner["kind"])
+    known = cache.get(name)
+    if known is not None and known.uid == owner["uid"] and not known.deleting:
+        try:
+            cache.learn((await world.cluster.client.get(gvr, name)).body)
+        except errors.NotFound:
+            cache.gone(name, owner["uid"])
+        known = cache.get(name)
+    if known is None or known.uid != owner["uid"] or known.deleting:
+        raise CalledOff(f"{owner['kind']} {name}, which it was to belong to, is gone or goes")
 
 
 async def _replace(world: World, gvr: GVR, action: ApplyObject) -> _Applied:

@@ -125,6 +125,8 @@ class ApplyObject(_OnObject, frozen=True, tag=True):
     """The version that the decision saw, and the precondition of the replacement; empty where there was no object."""
     verify: bool = False
     """Whether the object may be as wanted already: it is read first, and replaced only if it differs."""
+    again: bool = False
+    """Whether it was made before and has gone: its owner is read first, as Kubernetes deletes what has an owner that is gone."""
     why: str = ""
 
 

@@ -123,7 +123,7 @@ def _apply(wanted: Wanted, snapshot: Snapshot, state: str) -> ApplyObject | None
         return None
     body = wanted.body if there is None else with_selector(wanted.body, there.selector)
     if have is None:
-        return ApplyObject(kind, ref, body, digest, why=f"{state} wants it")
+        return ApplyObject(kind, ref, body, digest, again=last is not None, why=f"{state} wants it")
     if have.deleting or _is_as_applied(have, last, wanted):
         return None
     target = Ref(ref.namespace, ref.name, have.uid)
