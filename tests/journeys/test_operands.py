@@ -58,6 +58,25 @@ async def test_what_people_change_in_a_daemonset_is_put_back(stage: Stage) -> No
 
 
 @on_stage(gpu_nodes=1)
+async def test_labels_and_annotations_that_people_change_on_a_daemonset_are_put_back_and_others_stay(stage: Stage) -> None:
+    await stage.patch_policy("daemonsets", {"labels": {"team": "ml"}, "annotations": {"note": "ours"}})
+    await stage.installed()
+    name, writes = "nvidia-container-toolkit-daemonset", []
+    stage.sandbox.store.subscribe(lambda event: writes.append(event) if event.resource_key == "daemonsets.apps" else None)
+    theirs = {"labels": {"app": "nonsense", "team": None, "cost": "7"}, "annotations": {"note": "theirs", "more": "theirs"}}
+    await stage.user.patch_merge(resources.DAEMON_SETS, name, {"metadata": theirs}, NAMESPACE)
+    await stage.rest(30)
+    meta = stage.get("daemonsets.apps", name)["metadata"]
+    assert meta["labels"] | {"app": name, "team": "ml"} == meta["labels"]
+    assert meta["annotations"]["note"] == "ours"
+    assert len(writes) == 2
+    await stage.user.patch_merge(resources.DAEMON_SETS, name, {"metadata": {"labels": {"cost": "8"}}}, NAMESPACE)
+    await stage.rest(30)
+    assert stage.get("daemonsets.apps", name)["metadata"]["labels"]["cost"] == "8"
+    assert len(writes) == 3
+
+
+@on_stage(gpu_nodes=1)
 async def test_what_people_change_in_a_daemonset_while_nobody_watches_is_put_back_too(stage: Stage) -> None:
     await stage.installed()
     name = "gpu-feature-discovery"

@@ -15,6 +15,7 @@ from gpuward.kube.client import Answer
 from gpuward.kube.resources import GVR
 from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.snapshot import Applied
+from gpuward.wire.daemonsets import daemonset_view
 
 IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
 
@@ -38,7 +39,8 @@ async def apply_object(world: World, action: ApplyObject) -> bool:
     if cache is not None:
         cache.learn(answer.body)
     meta = answer.object()["metadata"]
-    applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0))
+    digest = daemonset_view(answer.body).metadata_digest if action.kind == "DaemonSet" else ""
+    applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0), digest)
     world.cluster.applied(action.kind, action.ref, applied)
     return wrote
 

@@ -36,6 +36,8 @@ class Applied(msgspec.Struct, frozen=True):
     hash: str
     version: str
     generation: int
+    metadata_digest: str = ""
+    """Of a DaemonSet: its generation counts changes of its spec alone, and its version those of its status too."""
 
 
 class References(msgspec.Struct, frozen=True):

@@ -112,7 +112,6 @@ class PodView(msgspec.Struct, frozen=True):
     grace: float = 30.0
     """Seconds that it may take to end once it is asked to."""
     config_digest: str = ""
-    """The driver pod's DRIVER_CONFIG_DIGEST."""
     placed_by: Mapping[str, str] = {}
     """What its node selector says of where a driver comes from: the DaemonSet that it was made by selects nodes by the same."""
 
@@ -178,6 +177,7 @@ class DaemonSetView(msgspec.Struct, frozen=True):
     unavailable: int = 0
     misscheduled: int = 0
     applied_hash: str = ""
+    metadata_digest: str = ""
     template_generation: int = 0
     """How often the template was changed, and one: the number that pods made of it carry; 0 where that is not known."""
     config_digest: str = ""

@@ -124,7 +124,7 @@ def _apply(wanted: Wanted, snapshot: Snapshot, state: str) -> ApplyObject | None
     body = wanted.body if there is None else with_selector(wanted.body, there.selector)
     if have is None:
         return ApplyObject(kind, ref, body, digest, again=last is not None, why=f"{state} wants it")
-    if have.deleting or _is_as_applied(have, last, wanted):
+    if have.deleting or _is_as_applied(have, last, wanted, there):
         return None
     target = Ref(ref.namespace, ref.name, have.uid)
     unknown = last is None or last.hash == digest
@@ -158,13 +158,15 @@ def _node_selector(body: Json) -> Mapping[str, str]:
     return selector
 
 
-def _is_as_applied(have: OwnedView, last: Applied | None, wanted: Wanted) -> bool:
+def _is_as_applied(have: OwnedView, last: Applied | None, wanted: Wanted, there: DaemonSetView | None) -> bool:
     digest = wanted.digest
     if have.kind == "ServiceAccount":
         # Others add their secrets to it, so it is made once and then left alone, as one is that somebody else made. With an owner
         # that is gone, or goes, it would go too, under the pods that use it: it gets its new owner, as everything else does.
         return have.owner_uid in ("", wanted.owner)
     if have.kind == "DaemonSet":
-        known = last is not None and last.generation == have.generation
-        return known and have.applied_hash == digest  # whoever edits a template by hand leaves our hash on it
+        if last is None or have.applied_hash != digest:
+            return False
+        # Whoever edits a template or a label by hand leaves our hash on it.
+        return last.generation == have.generation and (there is None or last.metadata_digest == there.metadata_digest)
     return last is not None and last.hash == digest and last.version == have.version

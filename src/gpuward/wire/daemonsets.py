@@ -96,6 +96,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         unavailable=status.number_unavailable,
         misscheduled=status.number_misscheduled,
         applied_hash=(meta.annotations or {}).get(names.APPLIED_HASH, ""),
+        metadata_digest=_metadata_digest(meta),
         template_generation=read_count((meta.annotations or {}).get(names.TEMPLATE_GENERATION_NOW, "")),
         config_digest=ds.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST),
         image=next((container.image for container in ds.spec.template.spec.containers), ""),
@@ -103,6 +104,12 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         spares_default_runtime=ds.spec.template.spec.spares_default_runtime,
         deleting=meta.deletion_timestamp is not None,
     )
+
+
+def _metadata_digest(meta: WireMeta) -> str:
+    """Return a digest of the labels and annotations that people may write."""
+    annotations = {key: value for key, value in (meta.annotations or {}).items() if key != names.TEMPLATE_GENERATION_NOW}
+    return hashlib.sha256(_canonical.encode((meta.labels or {}, annotations))).hexdigest()[:16]
 
 
 def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:
