@@ -202,6 +202,8 @@ class Watch:
             self.breach("no pod goes that the policy forbids", message, node)
 
     def _driver_pod_deleted(self, pod: Object, node: str, writer: Process) -> None:
+        if not node:
+            return  # no machine has a driver by it, and there is nowhere to look
         recent_ones = self._deletions.setdefault((writer.name, node), deque(maxlen=LOOP_DELETIONS))
         recent_ones.append(self.world.now())
         if len(recent_ones) == LOOP_DELETIONS and recent_ones[-1] - recent_ones[0] < LOOP_SECONDS:
