@@ -136,6 +136,50 @@ def test_the_last_look_calls_a_move_to_another_daemon_set_off() -> None:
     on_a_bench(play)
 
 
+WAITS = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "left", "namespace": "ml"},
+         "spec": {"nodeSelector": {"wanted": "here"}, "containers": [{"name": "c", "image": "i"}]}}
+
+
+def test_a_pod_that_has_got_a_node_meanwhile_is_not_deleted_as_one_without() -> None:
+    """It may have loaded a driver by now, and GPU pods may run on that."""
+    async def play(bench: Bench) -> None:
+        bench.sandbox.api.watch_delay = lambda resource: 60.0 if resource == "pods" else 0.0
+        bench.sandbox.apply(WAITS)
+        await asyncio.sleep(30)
+        bench.sandbox.store.modify("nodes", None, "gpu-1", lambda node: node["metadata"]["labels"].update(wanted="here"))
+        await asyncio.sleep(40)
+        (left,) = bench.pods("left")
+        assert left.node == ""
+        (outcome,) = await bench.execute(DeletePod(left.ref, ""))
+        assert outcome.called_off
+        assert outcome.error == "pod ml/left is on node gpu-1 by now: what becomes of it is decided anew"
+        assert bench.client.stats.total("delete", "pods") == 0
+        assert bench.pods("left")[0].node == "gpu-1", "the next decision knows it"
+
+    on_a_bench(play)
+
+
+def test_a_pod_without_a_node_is_deleted_as_the_version_that_has_none() -> None:
+    async def play(bench: Bench) -> None:
+        bench.sandbox.apply(WAITS)
+        await asyncio.sleep(5)
+        left, proceeds = bench.pods("left")[0].ref, bench.transport.interfere
+
+        def change(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            if request.method == "DELETE":
+                bench.sandbox.store.modify("pods", "ml", "left", lambda pod: pod["metadata"].update(annotations={"a": "b"}))
+            return proceed()
+
+        bench.transport.interfere = change
+        (outcome,) = await bench.execute(DeletePod(left, ""))
+        assert "ResourceVersion in precondition" in outcome.error
+        bench.transport.interfere = proceeds
+        assert [each.error for each in await bench.execute(DeletePod(left, ""), DeletePod(left, ""))] == ["", ""]
+        assert stored(bench, "left") is None
+
+    on_a_bench(play)
+
+
 def test_a_driver_pod_or_a_user_of_gpus_that_was_not_known_calls_a_change_of_labels_off() -> None:
     """The watch may be silent for a while: what came meanwhile would lose its driver."""
     asks = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}

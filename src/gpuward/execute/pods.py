@@ -55,14 +55,16 @@ async def delete_pod(world: World, action: DeletePod) -> None:
     """Delete a pod, after a last look at its node where that is asked for; a refusal is remembered, so that people are told.
 
     Raises:
-        CalledOff: a pod that must leave is on the node. It is in the cache now, so the next decision knows.
+        CalledOff: a pod that must leave is on the node, or one that was to have no node has one. It is in the cache now, so the
+            next decision knows.
     """
     cluster, ref = world.cluster, action.pod
     key = (ref.namespace, ref.name)
     if action.last_look is not None:
         await last_look(world, action.node, action.last_look)
+    version = "" if action.node else await _unplaced(world, ref)
     try:
-        answer = await cluster.client.delete(resources.PODS, ref.name, ref.namespace, uid=ref.uid)
+        answer = await cluster.client.delete(resources.PODS, ref.name, ref.namespace, uid=ref.uid, version=version)
     except errors.NotFound:
         cluster.pods.gone(key, ref.uid)
     except errors.GpuwardError as error:
@@ -74,6 +76,19 @@ async def delete_pod(world: World, action: DeletePod) -> None:
     else:
         cluster.accepted(ref, world.clock.now())
         cluster.pods.deleted(key, ref.uid, answer.body)
+
+
+async def _unplaced(world: World, ref: Ref) -> str:
+    """Read a pod that has no node as far as is known, and return its version: the watch may have been silent since it got one."""
+    try:
+        answer = await world.cluster.client.get(resources.PODS, ref.name, ref.namespace)
+    except errors.NotFound:
+        return ""
+    world.cluster.pods.learn(answer.body)
+    pod = pod_view(answer.body)
+    if pod.uid == ref.uid and pod.node:
+        raise CalledOff(f"pod {ref} is on node {pod.node} by now: what becomes of it is decided anew")
+    return pod.version
 
 
 async def release_pod(world: World, action: ReleasePod) -> None:

@@ -219,15 +219,15 @@ class Client:
         namespace: str = "",
         *,
         uid: str = "",
-        grace_seconds: int | None = None,
+        version: str = "",
         propagation: str = "",
     ) -> Answer:
         """Delete an object; the answer is the object while it still terminates, or a Status once it is gone.
 
-        `uid`, when given, must be that of the object (errors.Conflict). `propagation` is Background, Foreground or
-        Orphan; empty means the resource's default. `grace_seconds` None means the object's own.
+        `uid` and `version`, when given, must be those of the object (errors.Conflict). `propagation` is Background, Foreground or
+        Orphan; empty means the resource's default.
         """
-        body = _encode(_delete_options(uid, grace_seconds, propagation))
+        body = _encode(_delete_options(uid, None, propagation, version))
         return await self._send("delete", resource.path(namespace, name), str(resource), body=body)
 
     async def evict(
@@ -361,10 +361,10 @@ def _label(resource: GVR, subresource: str) -> str:
     return f"{resource}/{subresource}" if subresource else str(resource)
 
 
-def _delete_options(uid: str, grace_seconds: int | None, propagation: str) -> dict[str, Any]:
+def _delete_options(uid: str, grace_seconds: int | None, propagation: str, version: str = "") -> dict[str, Any]:
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    if uid:
-        options["preconditions"] = {"uid": uid}
+    if uid or version:
+        options["preconditions"] = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
     if grace_seconds is not None:
         options["gracePeriodSeconds"] = grace_seconds
     if propagation:

@@ -76,7 +76,7 @@ class EvictPod(msgspec.Struct, frozen=True, tag=True):
 
 
 class DeletePod(msgspec.Struct, frozen=True, tag=True):
-    """Delete a pod of ours so that its DaemonSet makes a new one."""
+    """Delete a pod of ours so that its DaemonSet makes a new one; without a `node` only if it has none, by a quorum read."""
 
     pod: Ref
     node: str
