@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpuward import names
@@ -127,9 +128,13 @@ def test_max_unavailable_counts_nodes_once_and_lets_pass_what_is_out_already(
 
 
 @pytest.mark.parametrize("out", [[], ["x"], ["n0"], ["n0", "x"]])
-def test_a_node_that_may_be_in_service_though_it_counts_as_out_is_held_by_the_others(out: list[str]) -> None:
-    """A pod that mounts the device files runs whether a driver is loaded or not: of the two the worse is taken each time."""
-    node = facts(QUEUED, driver_pod(ready=False), build.pod(holds="hostPath /dev/nvidia0"))
+@pytest.mark.parametrize("pods", [
+    [driver_pod(ready=False), build.pod(holds="hostPath /dev/nvidia0")],
+    [driver_pod(ready=False), gpu_pod(created=5.0, started=15.0)],
+], ids=["a pod that mounts the devices", "a pod older than its node"])
+def test_a_node_that_may_be_in_service_though_it_counts_as_out_is_held_by_the_others(out: list[str], pods: list[PodView]) -> None:
+    """Such a pod runs whether a driver is loaded or not: the worse is taken each time."""
+    node = facts(msgspec.structs.replace(QUEUED, created=10.0), *pods)
     assert not node.serves
     held = max_unavailable(node, Fleet(10, frozenset(), frozenset(out)), policy(parallel=0, unavailable=1))
     assert (held is not None) is ("x" in out)

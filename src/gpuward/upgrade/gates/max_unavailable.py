@@ -24,4 +24,4 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
 
 
 def _may_serve(node: Candidate) -> bool:
-    return node.node.ready is True and not node.unschedulable and bool(node.leaving.running(node.node))
+    return node.node.ready is True and not node.unschedulable and node.leaving.may_run
