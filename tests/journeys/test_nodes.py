@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpuward import names
@@ -157,6 +159,25 @@ async def test_pods_of_a_machine_that_is_gone_do_not_make_the_new_one_of_its_nam
     assert [stage.driver(node) for node in ("gpu-2", "gpu-3")] == [OLD, OLD], "the one node that may be out of service is gpu-1"
     assert stage.hold("gpu-2") == "UnavailableLimit"
     stage.sandbox.faults.clear()
+    await stage.upgraded()
+
+
+def _is_back(node: dict[str, Any]) -> None:
+    next(one for one in node["status"]["conditions"] if one["type"] == "Ready")["status"] = "True"
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1, "maxParallelUpgrades": 0})
+async def test_a_node_that_is_back_serves_once_its_kubelet_has_told_of_its_driver(stage: Stage) -> None:
+    """Its first heartbeat comes before the status of its pods, and it may have been rebooted meanwhile."""
+    await stage.installed()
+    stage.sandbox.disconnect("gpu-3")
+    await stage.rest(120)
+    stage.sandbox.store.patch_status("nodes", None, "gpu-3", _is_back)
+    await stage.upgrade_to(NEW)
+    await stage.rest(10)
+    assert [stage.state(node) for node in ("gpu-1", "gpu-2")] == [State.UPGRADE_REQUIRED] * 2, "the one that may be out is gpu-3"
+    assert stage.hold("gpu-1") == "UnavailableLimit"
+    stage.sandbox.reconnect("gpu-3")
     await stage.upgraded()
 
 

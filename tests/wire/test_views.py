@@ -102,6 +102,19 @@ def test_readiness_and_restarts(status: dict[str, Any], ready: bool, restarts: i
     assert (view(status=status).ready, view(status=status).restarts) == (ready, restarts)
 
 
+@pytest.mark.parametrize(("ready", "condition", "gates", "expected"), [
+    (True, "True", [], (True, False)),
+    (True, "False", [], (False, True)),
+    (True, "False", [{"conditionType": "example.com/balanced"}], (True, False)),
+    (False, "False", [], (False, False)),
+])
+def test_a_pod_whose_node_fell_silent_is_not_ready(ready: bool, condition: str, gates: list[Any], expected: tuple[bool, bool]) -> None:
+    """The node controller sets the condition alone; a readiness gate does so too, and says nothing about the containers."""
+    status = {"containerStatuses": [{"ready": ready}], "conditions": [{"type": "Ready", "status": condition}]}
+    pod = view(status=status, spec={"readinessGates": gates})
+    assert (pod.ready, pod.unheard) == expected
+
+
 def test_the_reason_for_which_a_container_waits() -> None:
     waiting = {"ready": False, "state": {"waiting": {"reason": "ImagePullBackOff"}}}
     assert view(status={"phase": "Pending", "containerStatuses": [waiting]}).waiting == "ImagePullBackOff"

@@ -88,6 +88,8 @@ class PodView(msgspec.Struct, frozen=True):
     phase: str = "Pending"
     ready: bool = False
     """Whether it is Running, has container statuses, and every container is ready."""
+    unheard: bool = False
+    """Whether its containers were ready when its kubelet was heard last, and nobody knows what they have been like since."""
     restarts: int = 0
     """The largest restart count among the containers, init containers included, that are not ready."""
     waiting: str = ""

@@ -48,7 +48,7 @@ class Leaving(msgspec.Struct, frozen=True):
     def may_run(self) -> bool:
         """Tell whether any may run with a driver: of those that are not in `running` nobody can tell that they do not."""
         there = (*self.pods, *(blocked.pod for blocked in self.blocked))
-        return any(pod.ready for pod in there)
+        return any(pod.ready or pod.unheard for pod in there)
 
     def running(self, node: NodeView) -> tuple[PodView, ...]:
         """Return those that run on the machine that is their node's now."""

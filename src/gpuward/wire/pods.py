@@ -72,6 +72,8 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
     pod = _decoder.decode(raw)
     meta, spec, status = pod.metadata, pod.spec, pod.status
     statuses = status.container_statuses or []
+    started = status.phase == "Running" and bool(statuses) and all(one.ready for one in statuses)
+    unheard = started and not spec.readiness_gates and _is_not_ready(status)
     every = [*(status.init_container_statuses or ()), *statuses]
     annotations = meta.annotations or {}
     return PodView(
@@ -84,7 +86,8 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         owner=meta.controller,
         orphan=not meta.owner_references,
         phase=status.phase,
-        ready=status.phase == "Running" and bool(statuses) and all(one.ready for one in statuses),
+        ready=started and not unheard,
+        unheard=unheard,
         restarts=max((one.restart_count for one in every if not one.ready), default=0),
         waiting=_waiting(status, every),
         turned=_turned(status),
@@ -113,6 +116,11 @@ def _waiting(status: _Status, containers: list[_ContainerStatus]) -> str:
         if one.state.waiting and not one.ready:
             return one.state.waiting.reason
     return next((one.reason for one in status.conditions or () if one.type == "PodScheduled" and one.status == "False"), "")
+
+
+def _is_not_ready(status: _Status) -> bool:
+    """Tell whether the condition says so: where a node is silent, its pods lose that alone, and containers look ready for ever."""
+    return any(one.type == "Ready" and one.status == "False" for one in status.conditions or ())
 
 
 def _turned(status: _Status) -> float:

@@ -99,6 +99,7 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     volumes: list[_Volume] | None = None
     resource_claims: list[_ClaimEntry] | None = None
     tolerations: list[_Toleration] | None = None
+    readiness_gates: list[object] | None = None
     priority: int = 0
     termination_grace_period_seconds: float = 30.0
 

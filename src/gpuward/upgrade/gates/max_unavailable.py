@@ -24,4 +24,6 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
 
 
 def _may_serve(node: Candidate) -> bool:
-    return node.node.ready is True and not node.unschedulable and node.leaving.may_run
+    if node.node.ready is not True or node.unschedulable:
+        return False
+    return node.leaving.may_run or (node.driver is not None and node.driver.unheard and not node.driver.deleting)
