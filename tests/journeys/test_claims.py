@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpuward import names
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.sim.faults import Fault
+from kubesandbox.sim.objects import is_ready
 from tests.journeys.stage import OLD, Stage, on_stage
 
 CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
@@ -39,3 +42,20 @@ async def test_a_pod_with_a_claim_on_gpus_keeps_its_driver_until_the_claim_is_on
     allocate(stage, "net.example.com")
     await stage.upgraded(within=300)
     assert stage.sandbox.store.find("pods", WORKLOAD_NAMESPACE, "train"), "it uses no GPU any more, so it stays"
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1, "maxParallelUpgrades": 0})
+async def test_a_claim_that_no_container_is_given_the_gpus_of_proves_no_driver(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.apply(CLAIM)
+    allocate(stage, names.DRA_DRIVER)
+    stage.sandbox.apply(pod_with_the_claim())
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_NEVER_READY, node="gpu-1"))
+    stage.sandbox.reboot("gpu-1")
+    await stage.rest(60)
+    assert stage.driver("gpu-1") == ""
+    assert is_ready(stage.sandbox.store.get("pods", WORKLOAD_NAMESPACE, "train"))
+    await stage.upgrade_to()
+    await stage.rest(300)
+    assert [stage.driver(node) for node in ("gpu-2", "gpu-3")] == [OLD, OLD], "the one node that may be out of service is gpu-1"
+    assert stage.hold("gpu-2") == "UnavailableLimit"

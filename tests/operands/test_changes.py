@@ -9,8 +9,9 @@ import pytest
 
 from gpuward.errors import PolicyError
 from gpuward.model.actions import Action, ApplyObject, DeleteObject
+from gpuward.model.owned import OwnedView
 from gpuward.model.snapshot import Applied, Snapshot
-from gpuward.model.views import DaemonSetView, NodeView, OwnedView, Owner, PodView, Ref
+from gpuward.model.views import DaemonSetView, NodeView, Owner, PodView, Ref
 from gpuward.operands import changes as module
 from gpuward.operands.changes import prepare
 from gpuward.operands.state import ObjectRef, OperandState

@@ -50,6 +50,20 @@ def test_a_pod_uses_a_gpu_if_one_of_its_claims_does_or_is_not_known(known: dict[
     assert with_claims(pod, claims.get).uses_gpu is uses
 
 
+@pytest.mark.parametrize(("known", "consumed", "idle"), [
+    ({"a": True, "b": False}, ("a",), False),
+    ({"a": True, "b": False}, ("b",), True),
+    ({"a": True, "b": False}, (), True),
+    ({"a": False}, ("a", "b"), True),
+])
+def test_a_claim_that_no_container_is_known_to_have_gpus_of_is_idle(
+    known: dict[str, bool], consumed: tuple[str, ...], idle: bool
+) -> None:
+    claims = {("ml", name): ClaimView("ml", name, gpu=gpu) for name, gpu in known.items()}
+    pod = with_claims(PodView("ml", "p", claims=("a", "b"), consumed=consumed), claims.get)
+    assert (pod.uses_gpu, pod.idle_claim) == (True, idle)
+
+
 def test_a_pod_without_claims_stays_as_it_is() -> None:
     pod = PodView("ml", "p", holds="runtimeClass nvidia")
     assert with_claims(pod, lambda place: None) is pod

@@ -108,7 +108,9 @@ def test_readiness_and_restarts(status: dict[str, Any], ready: bool, restarts: i
     (True, "False", [{"conditionType": "example.com/balanced"}], (True, False)),
     (False, "False", [], (False, False)),
 ])
-def test_a_pod_whose_node_fell_silent_is_not_ready(ready: bool, condition: str, gates: list[Any], expected: tuple[bool, bool]) -> None:
+def test_a_pod_whose_node_fell_silent_is_not_ready(
+    ready: bool, condition: str, gates: list[Any], expected: tuple[bool, bool]
+) -> None:
     """The node controller sets the condition alone; a readiness gate does so too, and says nothing about the containers."""
     status = {"containerStatuses": [{"ready": ready}], "conditions": [{"type": "Ready", "status": condition}]}
     pod = view(status=status, spec={"readinessGates": gates})
@@ -200,12 +202,14 @@ def test_an_init_container_holds_the_driver_until_it_has_ended(restart: dict[str
 def test_the_claims_of_a_pod_are_those_named_those_made_from_templates_and_that_of_extended_resources() -> None:
     pod = view(
         spec={"resourceClaims": [{"name": "a", "resourceClaimName": "shared"}, {"name": "b", "resourceClaimTemplateName": "t"},
-                                 {"name": "c", "resourceClaimTemplateName": "t"}]},
+                                 {"name": "c", "resourceClaimTemplateName": "t"}],
+              "containers": [{"name": "main", "resources": {"claims": [{"name": "b", "request": "r"}]}}]},
         status={"resourceClaimStatuses": [{"name": "b", "resourceClaimName": "p-b-x7z"}, {"name": "c"}],
                 "extendedResourceClaimStatus": {"resourceClaimName": "p-extended-resources-f2k", "requestMappings": []}},
     )
     assert pod.claims == ("shared", "p-b-x7z", "p-extended-resources-f2k")
-    assert view().claims == ()
+    assert pod.consumed == ("p-b-x7z", "p-extended-resources-f2k"), "no container is given the devices of the others"
+    assert (view().claims, view().consumed) == ((), ())
 
 
 def test_the_driver_digest_is_the_first_that_is_not_empty_init_containers_first() -> None:

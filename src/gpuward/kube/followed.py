@@ -18,7 +18,8 @@ from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Keys, Projectio
 from gpuward.kube.resources import GVR
 from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView
-from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
+from gpuward.model.owned import OwnedView
+from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.claims import claim_view
 from gpuward.wire.daemonsets import daemonset_view, revision_view

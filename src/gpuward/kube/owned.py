@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from gpuward import names
 from gpuward.kube.cache import Cache
-from gpuward.model.views import DaemonSetView, OwnedView
+from gpuward.model.owned import OwnedView
+from gpuward.model.views import DaemonSetView
 from gpuward.wire.daemonsets import owned_view
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuward.model.budgets import BudgetView
+from gpuward.model.owned import OwnedView
 from gpuward.model.selectors import PodSelection
-from gpuward.model.views import DaemonSetView, NodeView, OwnedView, PodView, PolicyView, RevisionView
+from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 
 
 class Refusal(msgspec.Struct, frozen=True):

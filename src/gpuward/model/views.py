@@ -106,6 +106,10 @@ class PodView(msgspec.Struct, frozen=True):
     """By what it holds the driver though it asks for no GPU: `runtimeClass nvidia`, `hostPath /dev/nvidia0`, ... or nothing."""
     claims: tuple[str, ...] = ()
     """The ResourceClaims of its namespace that it uses; a snapshot's `uses_gpu` tells whether one of them is for GPUs."""
+    consumed: tuple[str, ...] = ()
+    """Those of them whose devices a regular container is given."""
+    idle_claim: bool = False
+    """Whether it uses GPUs by claims alone, and no container is known to be given any: it runs without a driver, too."""
     empty_dir: bool = False
     mirror: bool = False
     tolerates_cordon: bool = False
@@ -219,21 +223,6 @@ class RevisionView(msgspec.Struct, frozen=True):
     pod_digest: str = ""
     """A digest of that template without its labels and annotations: equal for revisions that run the same pods."""
     created: float = 0.0
-
-
-class OwnedView(msgspec.Struct, frozen=True):
-    """See of any object that the operator makes that it is there, and which version of it."""
-
-    kind: str
-    namespace: str
-    name: str
-    uid: str = ""
-    version: str = ""
-    generation: int = 0
-    owner_uid: str = ""
-    """The ClusterPolicy or NVIDIADriver that controls it; it may be gone. Empty for an object of somebody else's."""
-    applied_hash: str = ""
-    deleting: bool = False
 
 
 class PolicyView(msgspec.Struct, frozen=True):

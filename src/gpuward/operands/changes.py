@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gpuward.model.actions import Action, ApplyObject, DeleteObject
+from gpuward.model.owned import OwnedView
 from gpuward.model.snapshot import Applied, Snapshot
-from gpuward.model.views import DaemonSetView, OwnedView, Ref
+from gpuward.model.views import DaemonSetView, Ref
 from gpuward.operands.adoption import Adoption, adoption
 from gpuward.operands.objects import Json
 from gpuward.operands.state import ObjectRef, OperandState, OwnerKind, applied_hash, ref_of, with_applied_hash, with_owner

@@ -102,7 +102,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     @property
     def serves(self) -> bool:
         """Tell whether a driver is loaded: pods that were given GPUs run on one; those that only hold devices run without too."""
-        return self.loaded or any(pod.uses_gpu for pod in self.leaving.running(self.node))
+        return self.loaded or any(pod.uses_gpu and not pod.idle_claim for pod in self.leaving.running(self.node))
 
     @property
     def up_to_date(self) -> bool:

@@ -55,11 +55,12 @@ def with_claims(pod: PodView, find: Callable[[tuple[str, str]], ClaimView | None
     """Return the pod as a user of GPUs if one of its claims is for GPUs, or is not known.
 
     Not known counts as a GPU, as in NVIDIA's operator: a pod too many that has to leave is less harm than a driver that is
-    pulled from under one.
+    pulled from under one. But it proves no driver, as little as a claim that no container is given the devices of.
     """
     if pod.uses_gpu or not pod.claims:
         return pod
-    claims = (find((pod.namespace, name)) for name in pod.claims)
-    if any(claim is None or claim.gpu for claim in claims):
-        return msgspec.structs.replace(pod, uses_gpu=True, holds="")
+    claims = {name: find((pod.namespace, name)) for name in pod.claims}
+    if any(claim is None or claim.gpu for claim in claims.values()):
+        given = any(claim.gpu for name in pod.consumed if (claim := claims[name]) is not None)
+        return msgspec.structs.replace(pod, uses_gpu=True, idle_claim=not given, holds="")
     return pod

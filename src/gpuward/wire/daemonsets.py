@@ -7,8 +7,9 @@ import hashlib
 import msgspec
 
 from gpuward import names
+from gpuward.model.owned import OwnedView
 from gpuward.model.reading import read_count
-from gpuward.model.views import DaemonSetView, OwnedView, RevisionView
+from gpuward.model.views import DaemonSetView, RevisionView
 from gpuward.wire.meta import WireMeta
 from gpuward.wire.podspec import WirePodSpec
 

@@ -72,6 +72,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
     pod = _decoder.decode(raw)
     meta, spec, status = pod.metadata, pod.spec, pod.status
     statuses = status.container_statuses or []
+    claims = _claims(spec, status)
     started = status.phase == "Running" and bool(statuses) and all(one.ready for one in statuses)
     unheard = started and not spec.readiness_gates and _is_not_ready(status)
     every = [*(status.init_container_statuses or ()), *statuses]
@@ -96,7 +97,8 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         deleting=meta.deletion_timestamp is not None,
         uses_gpu=spec.uses_gpu,
         holds="" if spec.uses_gpu or _is_paused(meta, spec) else spec.hold(_ended(status)),
-        claims=_claims(spec, status),
+        claims=tuple(claims),
+        consumed=tuple(name for name, given in claims.items() if given),
         empty_dir=spec.empty_dir,
         mirror=names.MIRROR_POD in annotations,
         tolerates_cordon=spec.tolerates_cordon,
@@ -119,7 +121,7 @@ def _waiting(status: _Status, containers: list[_ContainerStatus]) -> str:
 
 
 def _is_not_ready(status: _Status) -> bool:
-    """Tell whether the condition says so: where a node is silent, its pods lose that alone, and containers look ready for ever."""
+    """Tell whether the condition says so: where a node is silent, its pods lose that alone; containers go on looking ready."""
     return any(one.type == "Ready" and one.status == "False" for one in status.conditions or ())
 
 
@@ -145,18 +147,19 @@ def _ended(status: _Status) -> list[str]:
     return [one.name for one in status.init_container_statuses or () if one.ready]
 
 
-def _claims(spec: WirePodSpec, status: _Status) -> tuple[str, ...]:
+def _claims(spec: WirePodSpec, status: _Status) -> dict[str, bool]:
     """Return the ResourceClaims that the pod uses: named in its spec, made from a template, or made for an extended resource.
 
-    An entry without a claim has nothing allocated yet.
+    With each, whether a container is given its devices. An entry without a claim has nothing allocated yet.
     """
     if spec.resource_claims is None and status.extended_resource_claim_status is None:
-        return ()
+        return {}
     made = {one.name: one.resource_claim_name for one in status.resource_claim_statuses or ()}
-    found = [entry.resource_claim_name or made.get(entry.name) for entry in spec.resource_claims or ()]
+    found = [(entry.resource_claim_name or made.get(entry.name), entry.name in spec.consumed)
+             for entry in spec.resource_claims or ()]
     if status.extended_resource_claim_status is not None:
-        found.append(status.extended_resource_claim_status.resource_claim_name)
-    return tuple(name for name in found if name)
+        found.append((status.extended_resource_claim_status.resource_claim_name, True))
+    return {name: any(given for other, given in found if other == name) for name, _ in found if name}
 
 
 def keep_pods(

@@ -21,9 +21,14 @@ class _Env(msgspec.Struct):
     value: str = ""
 
 
+class _Consumed(msgspec.Struct):
+    name: str = ""
+
+
 class _Resources(msgspec.Struct):
     limits: dict[str, str | int] | None = None
     requests: dict[str, str | int] | None = None
+    claims: list[_Consumed] | None = None
 
 
 class _SecurityContext(msgspec.Struct):
@@ -122,6 +127,11 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     def uses_gpu(self) -> bool:
         """Tell whether a regular container asks for a GPU; NVIDIA's filter looks at no others."""
         return any(container.gpu for container in self.containers)
+
+    @property
+    def consumed(self) -> frozenset[str]:
+        """Return the entries of its claims whose devices a regular container is given."""
+        return frozenset(one.name for container in self.containers for one in container.resources.claims or ())
 
     @property
     def tolerates_cordon(self) -> bool:

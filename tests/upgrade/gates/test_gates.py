@@ -130,10 +130,11 @@ def test_max_unavailable_counts_nodes_once_and_lets_pass_what_is_out_already(
 @pytest.mark.parametrize("out", [[], ["x"], ["n0"], ["n0", "x"]])
 @pytest.mark.parametrize("pods", [
     [driver_pod(ready=False), build.pod(holds="hostPath /dev/nvidia0")],
+    [driver_pod(ready=False), gpu_pod(idle_claim=True)],
     [driver_pod(ready=False), gpu_pod(created=5.0, started=15.0)],
     [driver_pod(ready=False), gpu_pod(ready=False, unheard=True)],
     [driver_pod(ready=False, unheard=True)],
-], ids=["a pod that mounts the devices", "a pod older than its node", "a pod not heard of", "a driver not heard of"])
+], ids=["a holder of devices", "an idle claim", "a pod older than its node", "a pod not heard of", "a driver not heard of"])
 def test_a_node_that_may_be_in_service_though_it_counts_as_out_is_held_by_the_others(out: list[str], pods: list[PodView]) -> None:
     """Such a pod runs whether a driver is loaded or not, or nobody knows whether it does: the worse is taken each time."""
     node = facts(msgspec.structs.replace(QUEUED, created=10.0), *pods)
