@@ -111,10 +111,12 @@ def _total(group: str, granter: Process, world: World) -> int:
 
 
 def _may_be_managed(node: str, granter: Process, world: World) -> bool:
-    view = world.watch.history.view(node, granter)
+    history = world.watch.history
+    view = history.view(node, granter)
     if view is None or not view.exists:
         return False
-    return view.wanted or bool(view.label or view.record) or world.has_driver_pod(node, granter.known["pods"])
+    known = history.may_be_wanted(node, granter) or bool(view.label or view.record)
+    return known or world.has_driver_pod(node, granter.known["pods"])
 
 
 # The rules.

@@ -180,6 +180,14 @@ class History:
                                                wanted=seen.wanted and sight.wanted)
         return seen
 
+    def may_be_wanted(self, node: str, process: Process) -> bool:
+        """Tell whether a process may know a node as one that is to have a driver: by its watch or, newer, by its own answers."""
+        shown = process.known["nodes"]
+        seen = self.at(node, shown)
+        newer = (sight for sight in self._nodes.get(node, [])
+                 if sight.version > shown and (sight.writer == process.name or sight.version in process.answered))
+        return (seen is not None and seen.wanted) or any(sight.wanted for sight in newer)
+
     def was_out(self, node: str, known: int) -> bool:
         """Tell whether a node was cordoned or not Ready when everything up to a version was shown, or at any time since."""
         first = self.at(node, known)
