@@ -22,7 +22,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.recorder.recorder import Recorder
-from gpuward.recording.frame import Pass
+from gpuward.recording.frame import Entry
 from gpuward.recording.journal import Journal
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.judging import Memory
@@ -49,7 +49,7 @@ def big_fleet(nodes: int) -> Snapshot:
     return msgspec.structs.replace(build.cluster(views), pods=grouped)
 
 
-def passes(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Pass]:
+def passes(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Entry]:
     """Return the passes of a rollout, each with some nodes changed."""
     memory, names = Memory(), sorted(snapshot.nodes)
     for number in range(PASSES):
@@ -58,7 +58,7 @@ def passes(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Pass]:
         nodes = {name: msgspec.structs.replace(snapshot.nodes[name], unschedulable=True, version=str(number)) for name in some}
         pods = {name: tuple(msgspec.structs.replace(pod, deleting=True) for pod in snapshot.pods[name]) for name in some}
         snapshot = msgspec.structs.replace(snapshot, nodes={**snapshot.nodes, **nodes}, pods={**snapshot.pods, **pods})
-        yield Pass(snapshot, (policy,), now, "cluster-policy", decide(snapshot, policy, now, memory))
+        yield Entry(snapshot, (policy,), now, "cluster-policy", decide(snapshot, policy, now, memory))
 
 
 def measure(nodes: int) -> None:

@@ -145,6 +145,17 @@ def test_no_node_is_moved_to_where_no_daemon_set_waits_for_it() -> None:
     assert moving(TO_B, msgspec.structs.replace(served, daemonsets=unserved), BOTH) is None
 
 
+def test_a_label_that_somebody_overwrote_is_put_back_and_nothing_else_is_changed_under_the_driver() -> None:
+    """The driver pod is lost unless its node is selected again before the DaemonSet's controller looks."""
+    there = {**IN_A, names.DRIVER_KERNEL: "5.13"}
+    selects: Any = {names.DRIVER_KERNEL: "5.13"}
+    placing = Placing((msgspec.structs.replace(A, precompiled=True), B))
+    overwritten = NodeView("n0", labels={**there, names.DRIVER_OWNER: "other"})
+    assert free(overwritten, cluster(overwritten, driver_pod(), **selects), placing) == {names.DRIVER_OWNER: "a"}
+    untouched = NodeView("n0", labels=there)
+    assert free(untouched, cluster(untouched, driver_pod(), **selects), placing) == {}
+
+
 def test_no_node_that_has_a_daemon_set_goes_to_where_none_is_made_yet() -> None:
     idle = cluster(TO_B)
     assert free(TO_B, idle, BOTH) == {names.DRIVER_OWNER: "b"}

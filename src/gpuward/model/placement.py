@@ -128,7 +128,9 @@ class Placements:
         """Return the change of the labels by which a node is placed, if no driver goes by it; `labels` are as they will be."""
         pods = tuple(pods)
         change = self._change(node, labels, pods)
-        return {} if change and (self._tears(node, labels, change, pods) or self._strands(labels, change)) else change
+        if change and self._tears(node, labels, change, pods):
+            return self._restored(labels, change, pods)
+        return {} if change and self._strands(labels, change) else change
 
     def moving(self, node: NodeView, pods: Iterable[PodView]) -> Placement | None:
         """Return where a node's driver should come from, where the one that it has would be torn away by that."""
@@ -191,12 +193,22 @@ class Placements:
         living = (pod for pod in pods if not (pod.deleting or pod.finished) and is_driver_pod(pod, self._namespace))
         return any(self._loses(pod, labels, after(labels, change)) for pod in living if pod.ready or not rebooted)
 
+    def _restored(self, labels: Mapping[str, str], change: Iterable[str], pods: Iterable[PodView]) -> dict[str, str | None]:
+        """Return the labels by which the DaemonSet of a driver pod selects the node again, where somebody has changed them."""
+        for pod in pods:
+            selector = self.selectors.get(pod.owner.uid) if pod.owner is not None and not pod.deleting else None
+            if selector is not None and not selector.items() <= labels.items():
+                back = {key: selector[key] for key in change if key in selector and labels.get(key) != selector[key]}
+                if selector.items() <= {**labels, **back}.items():
+                    return {**back}
+        return {}
+
     def _loses(self, pod: PodView, before: Mapping[str, str], changed: Mapping[str, str]) -> bool:
         """Tell whether a change of its node's labels ends a pod; of a DaemonSet that is not known yet, it may."""
         selectors: list[Mapping[str, str] | None] = [*self._adopters(pod)]
         if pod.owner is not None:
             selectors.append(self.selectors.get(pod.owner.uid))
-        return any(selector is None or (selector.items() <= before.items() and not selector.items() <= changed.items())
+        return any(selector is None or (_may_select(selector, before, changed) and not selector.items() <= changed.items())
                    for selector in selectors)
 
     def _adopters(self, pod: PodView) -> list[Mapping[str, str]]:
@@ -217,6 +229,11 @@ class Placements:
         owner = selector.get(names.DRIVER_OWNER, "")
         stays = self.placing.claim(owner) is not None if owner else self.placing.claims is None and self.placing.precompiled
         return selector if stays else {}
+
+
+def _may_select(selector: Mapping[str, str], before: Mapping[str, str], changed: Mapping[str, str]) -> bool:
+    """Tell whether a DaemonSet selects a node, or will if what is about to be changed is made what it selects by."""
+    return all(before.get(key) == value or before.get(key) != changed.get(key) for key, value in selector.items())
 
 
 def after(labels: Mapping[str, str], change: Mapping[str, str | None]) -> dict[str, str]:
