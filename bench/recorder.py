@@ -81,7 +81,7 @@ def measure(nodes: int) -> None:
         recorder = Recorder(Path(folder), "0", room=PASSES)
         begun = time.perf_counter()
         for each in seen:
-            recorder.note(each)
+            recorder.take(each)
         handed = (time.perf_counter() - begun) / PASSES
         tracemalloc.start()
         recorder.close()
