@@ -8,8 +8,9 @@ from gpuward import names
 from gpuward.labels.decide import decide_labels
 from gpuward.labels.policy import LabelPolicy
 from gpuward.labels.settled import Settled
+from gpuward.model.owners import Claim
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.views import DaemonSetView, NodeView, PodView
 from tests.build import NOW
 
 FRESH = NodeView("n0", "uid", labels={names.NFD_GPU_LABELS[0]: "true"})
@@ -44,3 +45,14 @@ def test_a_node_that_is_right_is_looked_at_again_when_anything_about_it_changes(
     assert patched(msgspec.structs.replace(right, labels=FRESH.labels)) == ["n0"]
     assert patched() == []
     assert not settled.holds(right, ())
+
+
+def test_a_node_that_waits_for_a_daemon_set_is_looked_at_again_when_that_is_made() -> None:
+    there = {**labelled().labels, names.DRIVER_OWNER: "b", "pool": "a"}
+    node = msgspec.structs.replace(FRESH, labels=there, annotations={names.UPGRADE_ENABLED: "true"})
+    settled, policy = Settled(), LabelPolicy(claims=(Claim("a", {"pool": "a"}), Claim("b", {"pool": "b"})), driver_upgrades=True)
+    of_b, of_a = (DaemonSetView("gpu-operator", name, uid=name, node_selector={names.DRIVER_OWNER: name}) for name in "ba")
+    waiting = Snapshot("gpu-operator", {"n0": node}, daemonsets=(of_b,))
+    assert decide_labels(waiting, policy, NOW, settled).patches == ()
+    (patch,) = decide_labels(msgspec.structs.replace(waiting, daemonsets=(of_b, of_a)), policy, NOW, settled).patches
+    assert patch.labels[names.DRIVER_OWNER] == "a"

@@ -9,8 +9,9 @@ import pytest
 
 from gpuward import names
 from gpuward.model.owners import Claim
-from gpuward.model.placement import Placement, Placements, Placing, kernel_of, placed_nodes, tag_of, wanted_placement
+from gpuward.model.placement import Placement, Placements, Placing, placed_nodes, wanted_placement
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.systems import kernel_of, tag_of
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PodView
 
 NAMESPACE = "gpu-operator"

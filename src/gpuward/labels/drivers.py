@@ -35,7 +35,7 @@ class DriverLabels:
     def is_open(self, node: NodeView, pods: Iterable[PodView]) -> bool:
         """Tell whether something else than the node and its pods may change what is decided about it."""
         pods = tuple(pods)
-        return self._placements.moving(node, pods) is not None or any(map(self._is_orphan, pods))
+        return self._placements.is_elsewhere(node, pods) or any(map(self._is_orphan, pods))
 
     def is_starting(self, pods: Iterable[PodView]) -> bool:
         """Tell whether a driver pod is not ready, so that its driver manager may be at work."""

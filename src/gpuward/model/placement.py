@@ -7,7 +7,6 @@ elsewhere the node is to be moved, which the upgrade does once nothing uses its 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -16,15 +15,8 @@ from gpuward import names
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.owners import Claim, owner_of
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.systems import kernel_of, system_of, tag_of
 from gpuward.model.views import NodeView, PodView
-
-MAJOR_ONLY = ("ol", "rhel", "rocky")
-"""Systems whose driver images are built for a major version."""
-LONGEST_LABEL = 63
-_SYSTEM, _VERSION = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*"), re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
-"""What an operating system's ID and VERSION_ID may be (os-release(5)); both become parts of names."""
-_KERNEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?([._][a-z0-9]([a-z0-9-]*[a-z0-9])?)*", re.IGNORECASE)
-"""What a kernel's version may be that becomes a part of names."""
 
 
 class Placing(msgspec.Struct, frozen=True):
@@ -64,30 +56,6 @@ class Placement(msgspec.Struct, frozen=True):
 def placement_of(labels: Mapping[str, str]) -> Placement:
     """Return the placement that a node's labels say."""
     return Placement(labels.get(names.DRIVER_OWNER, ""), labels.get(names.DRIVER_OS, ""), labels.get(names.DRIVER_KERNEL, ""))
-
-
-def system_of(labels: Mapping[str, str]) -> str:
-    """Return ID and full VERSION_ID of a node's operating system, such as rhel9.4; empty when discovery says none that can be."""
-    system, version = labels.get(names.NFD_OS_ID, ""), labels.get(names.NFD_OS_VERSION, "")
-    can_be = _SYSTEM.fullmatch(system) and _VERSION.fullmatch(version) and len(system + version) <= LONGEST_LABEL
-    return system + version if can_be else ""
-
-
-def kernel_of(labels: Mapping[str, str]) -> str:
-    """Return the version of a node's kernel; empty when discovery says none that can be."""
-    found = labels.get(names.NFD_KERNEL, "")
-    return found if _KERNEL.fullmatch(found) else ""
-
-
-def tag_of(system: str) -> str:
-    """Return an operating system as driver images spell it, such as ubuntu22.04 or rhel9."""
-    name = name_of(system)
-    return name + system[len(name):].split(".")[0] if name in MAJOR_ONLY else system
-
-
-def name_of(system: str) -> str:
-    """Return the name of an operating system without its version."""
-    return system.rstrip("0123456789.")
 
 
 def wanted_placement(node: str, labels: Mapping[str, str], placing: Placing, *, serves: bool = True) -> Placement:
@@ -131,6 +99,10 @@ class Placements:
         if change and self._tears(node, labels, change, pods):
             return self._restored(labels, change, pods)
         return {} if change and self._strands(labels, change) else change
+
+    def is_elsewhere(self, node: NodeView, pods: Iterable[PodView]) -> bool:
+        """Tell whether a node's driver should come from somewhere else than it does."""
+        return node.gpu_present and bool(self._change(node, node.labels, pods))
 
     def moving(self, node: NodeView, pods: Iterable[PodView]) -> Placement | None:
         """Return where a node's driver should come from, where the one that it has would be torn away by that."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuward import names
-from gpuward.model.placement import kernel_of, placement_of, system_of, tag_of
+from gpuward.model.placement import placement_of
+from gpuward.model.systems import kernel_of, system_of, tag_of
 from gpuward.model.views import NodeView
 from gpuward.operands.facts import ClusterFacts, NodeKernel, Runtime
 

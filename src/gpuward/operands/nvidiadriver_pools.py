@@ -8,7 +8,8 @@ import msgspec
 
 from gpuward import names
 from gpuward.crd.nvidiadriver import NVIDIADriver
-from gpuward.model.placement import Placement, kernel_of, name_of, placement_of
+from gpuward.model.placement import Placement, placement_of
+from gpuward.model.systems import kernel_of, name_of
 from gpuward.model.views import NodeView
 from gpuward.operands.cluster import os_tag
 from gpuward.operands.digest import fnv1a, name_part
