@@ -55,7 +55,8 @@ def passes(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Entry]:
     for number in range(PASSES):
         now = build.NOW + number
         some = [names[(number * CHANGED + step) % len(names)] for step in range(CHANGED)]
-        nodes = {name: msgspec.structs.replace(snapshot.nodes[name], unschedulable=True, version=str(number)) for name in some}
+        nodes = {name: msgspec.structs.replace(snapshot.nodes[name], unschedulable=not snapshot.nodes[name].unschedulable,
+                                               version=str(number)) for name in some}
         pods = {name: tuple(msgspec.structs.replace(pod, deleting=True) for pod in snapshot.pods[name]) for name in some}
         snapshot = msgspec.structs.replace(snapshot, nodes={**snapshot.nodes, **nodes}, pods={**snapshot.pods, **pods})
         yield Entry(snapshot, (policy,), now, "cluster-policy", decide(snapshot, policy, now, memory))
