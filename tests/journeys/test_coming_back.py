@@ -87,6 +87,17 @@ def test_evictions_whose_answers_are_lost_are_no_tight_loop_either() -> None:
     play()
 
 
+@on_stage(gpu_nodes=2, upgrade=ALL)
+async def test_pods_that_are_back_before_their_evictions_are_answered_are_no_tight_loop(stage: Stage) -> None:
+    await stage.installed()
+    await run_stubborn(stage, 2)
+    stage.transport.latency = 4.8
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "ComesBack", within=300)
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=900)
+    assert stage.client.stats.requests[EVICTED] <= 32
+
+
 @on_stage(gpu_nodes=1, upgrade=ALL)
 async def test_pods_that_were_back_between_two_upgrades_have_not_come_back(stage: Stage) -> None:
     """The node was in service then: that its pods are there again is no reason to wait, nor to name their owner."""

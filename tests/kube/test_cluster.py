@@ -163,7 +163,7 @@ def test_refusals_are_counted_per_life_of_a_pod() -> None:
         scene.cluster.refused(ref, 1.0, "budget")
         scene.cluster.refused(ref, 2.0, "budget")
         assert scene.cluster.observe().refusals[ref.uid].count == 2
-        scene.cluster.accepted(ref, 3.0)
+        scene.cluster.accepted(ref, scene.cluster.going(ref), 3.0)
         assert not scene.cluster.observe().refusals
 
     follow(play)

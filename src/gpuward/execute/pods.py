@@ -11,6 +11,7 @@ from gpuward import errors, names
 from gpuward.execute.world import CalledOff, World, settle_after, to_its_end
 from gpuward.kube import resources
 from gpuward.kube.client import Selection
+from gpuward.kube.memory import Going
 from gpuward.model.actions import DeletePod, EvictPod, LastLook, ReleasePod
 from gpuward.model.driver import concerns_driver, owner_uid
 from gpuward.model.views import PodView, Ref
@@ -25,7 +26,7 @@ async def evict_pod(world: World, action: EvictPod) -> None:
         errors.TooManyRequests: a disruption budget protects the pod now.
     """
     cluster, ref = world.cluster, action.pod
-    key = (ref.namespace, ref.name)
+    key, going = (ref.namespace, ref.name), cluster.going(ref)
     try:
         await to_its_end(cluster.client.evict(ref.name, ref.namespace, uid=ref.uid))
     except errors.NotFound:
@@ -33,18 +34,18 @@ async def evict_pod(world: World, action: EvictPod) -> None:
     except errors.GpuwardError as error:
         if isinstance(error, errors.Conflict):
             await settle_after(error, world, resources.PODS, cluster.pods, key)
-        _may_go(world, action, error)
+        _may_go(world, ref, going, error)
         cluster.refused(ref, world.clock.now(), str(error))
         raise
     else:
-        cluster.accepted(ref, world.clock.now())
+        cluster.accepted(ref, going, world.clock.now())
         cluster.pods.overlay(key, ref.uid, _as_deleting, lambda pod: pod.deleting)
 
 
-def _may_go(world: World, action: EvictPod | DeletePod, error: errors.GpuwardError) -> None:
+def _may_go(world: World, pod: Ref, going: Going | None, error: errors.GpuwardError) -> None:
     """Take it that a pod may go although no answer says so: another one of its owner may come back for it."""
     if isinstance(error, errors.Unreachable | errors.ServerError):
-        world.cluster.accepted(action.pod, world.clock.now(), lost=True)
+        world.cluster.accepted(pod, going, world.clock.now(), lost=True)
 
 
 def _as_deleting(pod: PodView) -> PodView:
@@ -62,19 +63,19 @@ async def delete_pod(world: World, action: DeletePod) -> None:
     key = (ref.namespace, ref.name)
     if action.last_look is not None:
         await last_look(world, action.node, action.last_look)
-    version = "" if action.node else await _unplaced(world, ref)
+    version, going = "" if action.node else await _unplaced(world, ref), cluster.going(ref)
     try:
         answer = await cluster.client.delete(resources.PODS, ref.name, ref.namespace, uid=ref.uid, version=version)
     except errors.NotFound:
         cluster.pods.gone(key, ref.uid)
     except errors.GpuwardError as error:
         await settle_after(error, world, resources.PODS, cluster.pods, key)
-        _may_go(world, action, error)
+        _may_go(world, ref, going, error)
         if isinstance(error, errors.ApiError):
             cluster.refused(ref, world.clock.now(), str(error))
         raise
     else:
-        cluster.accepted(ref, world.clock.now())
+        cluster.accepted(ref, going, world.clock.now())
         cluster.pods.deleted(key, ref.uid, answer.body)
 
 

@@ -19,7 +19,7 @@ from gpuward.kube.cache import Cache, Change
 from gpuward.kube.client import Client
 from gpuward.kube.endless import endless
 from gpuward.kube.followed import Followed, K, Place, V
-from gpuward.kube.memory import Memory
+from gpuward.kube.memory import Going, Memory
 from gpuward.kube.owned import owned_views
 from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
@@ -282,12 +282,19 @@ class Cluster:
         self._inherited = frozenset(grants) if read else self._inherited & grants.keys()
         self.touch()
 
-    def accepted(self, pod: Ref, at: float, *, lost: bool = False) -> None:
+    def going(self, pod: Ref) -> Going | None:
+        """Return what to know of a pod before it is asked to go: the next one of its owner may be there before the answer."""
+        view = self.pods.get((pod.namespace, pod.name))
+        if view is None or pod.namespace == self.namespace:
+            return None
+        return Going(view, tuple(one.uid for one in self.pods.by("node", view.node) if one.owner == view.owner))
+
+    def accepted(self, pod: Ref, going: Going | None, at: float, *, lost: bool = False) -> None:
         """Take it that a pod goes now, or may: where the answer was lost, it counts as refused as well."""
         if not lost:
             self._memory.refusals.pop(pod.uid, None)
-        if (view := self.pods.get((pod.namespace, pod.name))) is not None and pod.namespace != self.namespace:
-            self._memory.evict(view, (one for one in self.pods.by("node", view.node) if one.owner == view.owner), at)
+        if going is not None:
+            self._memory.evict(going, at)
         self._snapshot = None
 
     def applied(self, kind: str, ref: Ref, last: Applied | None) -> None:

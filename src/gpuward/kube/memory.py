@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,14 @@ from gpuward.model.views import NodeView, PodView
 
 KEPT: Final = 3600.0
 """Seconds for which evictions are remembered after the last one."""
+
+
+class Going(NamedTuple):
+    """Hold a pod that is asked to go, and the pods of its owner that are on its node then."""
+
+    pod: PodView
+    there: tuple[str, ...]
+    """By uid."""
 
 
 class Memory:
@@ -43,16 +51,16 @@ class Memory:
         for pod in self.refusals.keys() & set(pods):
             self.refusals[pod] = msgspec.structs.replace(self.refusals[pod], count=1)
 
-    def evict(self, pod: PodView, there: Iterable[PodView], at: float) -> None:
-        """Take it that a pod goes, while these pods of its owner are on its node. One that was not there before has come back."""
+    def evict(self, going: Going, at: float) -> None:
+        """Take it that a pod goes. One that was not there when others of its owner were asked to go has come back."""
+        pod = going.pod
         if pod.owner is None:
             return
         known = {node: {owner: one for owner, one in owners.items() if at < one.at + KEPT}
                  for node, owners in self.evicted.items()}
         before = known.get(pod.node, {}).get(pod.owner.uid)
         if before is None or pod.uid not in before.there:
-            uids = tuple(sorted({pod.uid, *(each.uid for each in there)}))
-            now = Evicted(at, uids, before.returns + 1 if before else 0)
+            now = Evicted(at, tuple(sorted({pod.uid, *going.there})), before.returns + 1 if before else 0)
             known[pod.node] = {**known.get(pod.node, {}), pod.owner.uid: now}
         self.evicted = {node: owners for node, owners in known.items() if owners}
 
