@@ -12,7 +12,7 @@ from gpuward.model.states import State, parse_state
 from gpuward.model.waits import WaitsFor
 
 
-class Hold(msgspec.Struct, frozen=True):
+class Hold(msgspec.Struct, frozen=True, gc=False):
     """Say what one node waits for, since when, and when time alone would end it."""
 
     what: WaitsFor
@@ -24,7 +24,7 @@ class Hold(msgspec.Struct, frozen=True):
         return self.what.reason
 
 
-class Counts(msgspec.Struct, frozen=True):
+class Counts(msgspec.Struct, frozen=True, gc=False):
     """Count the managed nodes for the six upgrade metrics."""
 
     total: int = 0
@@ -39,7 +39,7 @@ class Counts(msgspec.Struct, frozen=True):
     """Nodes on which the target driver is loaded and validated, whatever their label says."""
 
 
-class NodeStatus(msgspec.Struct, frozen=True):
+class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     """Summarise one managed node for people: its state after this plan and what it waits for."""
 
     state: State | None
@@ -62,7 +62,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, state=self.before)
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """Hold one decision about the fleet."""
 
     actions: tuple[Action, ...] = ()

@@ -28,7 +28,7 @@ class CordonOwner(StrEnum):
     OTHER = "other"
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, gc=False):
     """Remember why a step failed last, which one it was, and how often the upgrade has failed since somebody asked for it."""
 
     state: State
@@ -43,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True):
     """When the first attempt that failed had begun; 0 where that is not known."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """Hold gpuward's memory of one node's upgrade. Times are seconds since the epoch."""
 
     state: State = State.UNKNOWN
@@ -71,7 +71,7 @@ class Record(msgspec.Struct, frozen=True):
     """How often the node had to be emptied again because pods that use its GPUs came back before the driver was replaced."""
 
 
-class _StoredFailure(msgspec.Struct, frozen=True):
+class _StoredFailure(msgspec.Struct, frozen=True, gc=False):
     state: State
     cause: str
     at: Moment

@@ -13,7 +13,7 @@ from gpuward.model.record import Record
 from gpuward.model.states import State, parse_state
 
 
-class Ref(msgspec.Struct, frozen=True, order=True):
+class Ref(msgspec.Struct, frozen=True, order=True, gc=False):
     """Name one object and the one life of it (uid) that a decision looked at. Cluster-scoped objects have no namespace."""
 
     namespace: str
@@ -24,7 +24,7 @@ class Ref(msgspec.Struct, frozen=True, order=True):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Owner(msgspec.Struct, frozen=True):
+class Owner(msgspec.Struct, frozen=True, gc=False):
     """Name the controller of an object."""
 
     kind: str
@@ -32,7 +32,7 @@ class Owner(msgspec.Struct, frozen=True):
     uid: str
 
 
-class NodeView(msgspec.Struct, frozen=True):
+class NodeView(msgspec.Struct, frozen=True, gc=False):
     """See of a node what placing operands and upgrading its driver depends on."""
 
     name: str
@@ -73,7 +73,7 @@ class NodeView(msgspec.Struct, frozen=True):
         return self.labels.get(names.GPU_PRESENT) == "true"
 
 
-class PodView(msgspec.Struct, frozen=True):
+class PodView(msgspec.Struct, frozen=True, gc=False):
     """See of a pod what evicting, restarting and validating depends on."""
 
     namespace: str
@@ -164,7 +164,7 @@ class PodView(msgspec.Struct, frozen=True):
         return self.finished or self.deleting or self.phase == "Pending"
 
 
-class DaemonSetView(msgspec.Struct, frozen=True):
+class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     """See of a DaemonSet what its readiness and its pods' revision depend on."""
 
     namespace: str
@@ -208,7 +208,7 @@ class DaemonSetView(msgspec.Struct, frozen=True):
         return self.observed_generation >= self.generation
 
 
-class RevisionView(msgspec.Struct, frozen=True):
+class RevisionView(msgspec.Struct, frozen=True, gc=False):
     """See of a ControllerRevision whose it is, which number it has and the hash that its pods carry."""
 
     namespace: str
@@ -225,7 +225,7 @@ class RevisionView(msgspec.Struct, frozen=True):
     created: float = 0.0
 
 
-class PolicyView(msgspec.Struct, frozen=True):
+class PolicyView(msgspec.Struct, frozen=True, gc=False):
     """Hold a custom resource that configures the operator: its identity, and the whole object as it is stored."""
 
     name: str

@@ -21,7 +21,7 @@ _DIGITS = 15
 """More than any time in seconds has, and fewer than a float loses."""
 
 
-class NodeFacts(msgspec.Struct, frozen=True):
+class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """Hold the facts about one managed node. `state` and `record` are as they will be after the steps taken so far."""
 
     node: NodeView

@@ -47,8 +47,10 @@ class Leaving(msgspec.Struct, frozen=True):
     @property
     def may_run(self) -> bool:
         """Tell whether any may run with a driver: of those that are not in `running` nobody can tell that they do not."""
-        there = (*self.pods, *(blocked.pod for blocked in self.blocked))
-        return any(pod.ready or pod.unheard for pod in there)
+        for pod in self.pods:
+            if pod.ready or pod.unheard:
+                return True
+        return any(blocked.pod.ready or blocked.pod.unheard for blocked in self.blocked)
 
     def running(self, node: NodeView) -> tuple[PodView, ...]:
         """Return those that run on the machine that is their node's now."""

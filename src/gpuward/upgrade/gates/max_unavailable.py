@@ -15,9 +15,8 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     One that may be in service though it counts as out is held by the others alone.
     """
     limit = policy.max_unavailable.of(fleet.total)
-    name = node.node.name
-    is_out = name in fleet.unavailable
-    if len(fleet.unavailable - {name}) < limit or (is_out and not _may_serve(node)):
+    is_out = node.node.name in fleet.unavailable
+    if len(fleet.unavailable) - is_out < limit or (is_out and not _may_serve(node)):
         return None
     used = fleet.unavailable
     return Hold(Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_of(used), fleet.elsewhere), node.record.since)
