@@ -18,7 +18,7 @@ from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
-from gpuward.policy.clusterpolicy import ActivePolicy
+from gpuward.policy.refused import refusal
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.gathering import gather
 from gpuward.upgrade.leaving import Leaving
@@ -59,7 +59,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     """Return the explanation of one node of the cluster."""
     snapshot, upgrades, plan = picture.snapshot, picture.upgrades(name), picture.plan
     node = snapshot.nodes[name]
-    bare = Explanation(node, picture.now, _policy(picture.active, upgrades))
+    bare = Explanation(node, picture.now, _policy(picture, upgrades))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
         why = why_unmanaged(node, snapshot) if picture.active.view else picture.active.upgrades.absent
@@ -76,11 +76,12 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     )
 
 
-def _policy(active: ActivePolicy, upgrades: UpgradePolicy) -> str:
+def _policy(picture: Picture, upgrades: UpgradePolicy) -> str:
+    active = picture.active
     if active.view is None:
         return active.upgrades.absent
-    if active.problems:
-        return f"ClusterPolicy {active.view.name} cannot be followed: {active.problems[0]}"
+    if refused := refusal(picture.drivers) or refusal(picture.drivers, upgrades.driver):
+        return refused
     if upgrades.unowned:
         return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and none of them is for this node"
     name = f"NVIDIADriver {upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"

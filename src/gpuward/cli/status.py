@@ -18,6 +18,7 @@ from gpuward.cli.view import node_rows, node_table
 from gpuward.model.explain import sentence
 from gpuward.model.record import format_time
 from gpuward.operands.rollout import progress
+from gpuward.policy.refused import refusal, refusals
 from gpuward.ports import Observer
 
 LEASE_EVERY = 5.0
@@ -88,10 +89,15 @@ def _headline(picture: Picture) -> str:
         return f"{_none(picture)}: nothing is managed"
     if active.view is None:
         return f"{_none(picture)}: no driver is upgraded until one is in force; {progress(counts)}"
-    if active.problems:
-        return f"ClusterPolicy {active.view.name} cannot be followed: {active.problems[0]}"
+    if refused := refusal(picture.drivers):
+        return refused
     mode = "" if plan.auto_upgrade else " (automatic upgrades are off)"
-    return f"ClusterPolicy {active.view.name}: {progress(counts)}{mode}"
+    told = f"ClusterPolicy {active.view.name}: {progress(counts)}{mode}"
+    of_drivers = refusals(picture.drivers)
+    if not of_drivers:
+        return told
+    more = f" (and {len(of_drivers) - 1} more)" if of_drivers[1:] else ""
+    return f"{of_drivers[0]}{more}; apart from that {told}"
 
 
 def _none(picture: Picture) -> str:
@@ -103,7 +109,7 @@ def as_json(picture: Picture, leader: Leader) -> dict[str, Any]:
     active, plan = picture.active, picture.plan
     return {
         "clusterPolicy": active.view.name if active.view else None,
-        "problems": [str(problem) for problem in active.problems] + ([active.upgrades.absent] if active.upgrades.absent else []),
+        "problems": _problems(picture),
         "operator": leader.as_json(),
         "autoUpgrade": plan.auto_upgrade,
         "counts": {
@@ -124,3 +130,10 @@ def as_json(picture: Picture, leader: Leader) -> dict[str, Any]:
             for name, status in sorted(plan.nodes.items())
         ],
     }
+
+
+def _problems(picture: Picture) -> list[str]:
+    """Return what is wrong with the policies: of a ClusterPolicy that is invalid every field."""
+    active, refused = picture.active, refusals(picture.drivers)
+    every_field = [str(problem) for problem in active.problems]
+    return [*every_field, *(refused[1:] if every_field else refused), *filter(None, [active.upgrades.absent])]

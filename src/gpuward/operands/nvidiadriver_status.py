@@ -9,6 +9,7 @@ import msgspec
 
 from gpuward.errors import PolicyError
 from gpuward.operands.status import Verdict, missing
+from gpuward.policy.unmade import SYNCING_MESSAGE
 
 NOT_READY: Final = "notReady"
 NOT_FOLLOWED: Final = frozenset({"ReconcileFailed", "ConflictingNodeSelector"})
@@ -40,7 +41,7 @@ def conflicting(conflict: str, *, node: str) -> Verdict:
 
 def failed(state: str, problem: object) -> Verdict:
     """Return the verdict when its objects cannot be made."""
-    return Verdict(NOT_READY, "ReconcileFailed", f"Error syncing state {state}: {problem}", ready=False)
+    return Verdict(NOT_READY, "ReconcileFailed", f"{SYNCING_MESSAGE}{state}: {problem}", ready=False)
 
 
 def judged(waiting: Mapping[str, str], lacking: Sequence[str] = ()) -> Verdict:

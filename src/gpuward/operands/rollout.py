@@ -59,7 +59,7 @@ def held_up(rollout: Rollout, reason: str, why: str) -> Rollout:
     """Return the condition where nodes are not even upgraded to the driver that people ask for; without a reason it stays."""
     if not why or rollout.status != "True":
         return rollout
-    return msgspec.structs.replace(rollout, status="False", reason=reason, message=f"{rollout.message}; {why}")
+    return msgspec.structs.replace(rollout, status="False", reason=reason, message=f"{why}; apart from that {rollout.message}")
 
 
 def progress(counts: Counts) -> str:

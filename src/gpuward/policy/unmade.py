@@ -18,15 +18,25 @@ FAILED_MESSAGE: Final = "Failed to reconcile "
 """How the message of a ClusterPolicy begins that names one state and why it cannot be brought about."""
 NOT_FOLLOWED: Final = "ReconcileFailed"
 """The reason of a policy that cannot be followed, or not in all of its states."""
+SYNCING_MESSAGE: Final = "Error syncing state "
+"""How the message of an NVIDIADriver begins whose objects cannot be made."""
 
 
-def is_unmade(view: PolicyView) -> bool:
-    """Tell whether the status of a policy says that its drivers, or nothing of it, could be made when that was last tried."""
+def why_unmade(view: PolicyView) -> str:
+    """Return why the drivers of a policy, or nothing of it, could be made when last tried, by its status; empty if they could."""
     status: Mapping[str, Any] = view.body.get("status") or {}
     true = (one for one in status.get("conditions") or () if one.get("status") == "True")
     found = next((one for one in true if one.get("type") == "Error" and one.get("reason") == NOT_FOLLOWED), None)
     message = str(found.get("message") or "") if found is not None else ""
-    return bool(message) and (not message.startswith(FAILED_MESSAGE) or message.startswith(f"{FAILED_MESSAGE}{DRIVER_STATE}:"))
+    of_driver = f"{FAILED_MESSAGE}{DRIVER_STATE}:"
+    if message.startswith(FAILED_MESSAGE) and not message.startswith(of_driver):
+        return ""
+    return message.partition(": ")[2] if message.startswith((of_driver, SYNCING_MESSAGE)) else message
+
+
+def is_unmade(view: PolicyView) -> bool:
+    """Tell whether the status of a policy says that its drivers, or nothing of it, could be made when that was last tried."""
+    return bool(why_unmade(view))
 
 
 def unless_unmade(upgrades: UpgradePolicy, view: PolicyView, kind: str) -> UpgradePolicy:

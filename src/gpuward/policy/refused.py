@@ -1,0 +1,29 @@
+"""What of the policies in force cannot be followed as people wrote it, in the words in which people are told."""
+
+from __future__ import annotations
+
+from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
+from gpuward.policy.unmade import why_unmade
+
+
+def refusals(drivers: PoliciesInForce) -> tuple[str, ...]:
+    """Return what cannot be followed: the ClusterPolicy first, then each NVIDIADriver while drivers are theirs."""
+    own = [refusal(drivers, each.view.name) for each in drivers.active] if drivers.in_force else []
+    return tuple(text for text in (refusal(drivers), *own) if text)
+
+
+def refusal(drivers: PoliciesInForce, driver: str = "") -> str:
+    """Say why an NVIDIADriver, or without one the ClusterPolicy, cannot be followed; empty if it can."""
+    if not driver:
+        view = drivers.policy.view
+        why = "" if view is None else "; ".join(map(str, drivers.policy.problems[:1])) or why_unmade(view)
+        return f"ClusterPolicy {view.name} cannot be followed: {why}" if view is not None and why else ""
+    why = next((_why(each, drivers) for each in drivers.active if each.view.name == driver), "")
+    return f"NVIDIADriver {driver} cannot be followed: {why}" if why else ""
+
+
+def _why(each: ActiveDriver, drivers: PoliciesInForce) -> str:
+    if each.problems:
+        return str(each.problems[0])
+    conflict = drivers.conflicts.get(each.view.name)
+    return str(conflict) if conflict is not None else why_unmade(each.view)

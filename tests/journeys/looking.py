@@ -1,0 +1,40 @@
+"""What a person who runs `gpuward status` and `gpuward explain` on a stage is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gpuward import names
+from gpuward.cli.explanation import Explanation, explained
+from gpuward.cli.look import Look, Picture
+from gpuward.cli.status import _headline, as_json
+from gpuward.kube.client import Client
+from tests.journeys.stage import Stage
+
+
+@asynccontextmanager
+async def looking(stage: Stage, namespace: str = names.DEFAULT_NAMESPACE) -> AsyncIterator[Picture]:
+    """Look at the cluster as it is now, with a client of one's own."""
+    look = Look(Client(stage.sandbox.transport()), namespace)
+    async with look.following():
+        yield look.picture(await look.leader())
+
+
+async def headline_of(stage: Stage) -> str:
+    """Return the first line of `gpuward status`."""
+    async with looking(stage) as picture:
+        return _headline(picture)
+
+
+async def status_of(stage: Stage) -> dict[str, Any]:
+    """Return what `gpuward status -o json` prints."""
+    async with looking(stage) as picture:
+        return as_json(picture, await Look(stage.user, names.DEFAULT_NAMESPACE).leader())
+
+
+async def explanation_of(stage: Stage, node: str) -> Explanation:
+    """Return what `gpuward explain` says of a node."""
+    async with looking(stage) as picture:
+        return explained(picture, node)
