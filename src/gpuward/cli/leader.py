@@ -1,4 +1,7 @@
-"""Tell whether an operator acts at all: by the Lease that the one that leads renews every few seconds."""
+"""Tell whether an operator acts at all: by the Lease that the one that leads renews every few seconds.
+
+One that was started without --leader-elect has none, and leaves the Lease of an earlier one as it is.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,14 @@ from gpuward.kube.client import Client
 from gpuward.model.record import format_time
 from gpuward.ports import Clock
 
+NONE = "no operator with --leader-elect runs"
+WITHOUT = "one without it may"
 LEASE_DURATION = 15.0
 """Seconds that a Lease holds that does not say, as in client-go."""
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Hold what the Lease says. `running` is None where that cannot be known."""
+    """Hold what the Lease says. `running` is None where that cannot be known: nothing shows an operator without a Lease."""
 
     message: str
     now: float
@@ -42,7 +47,7 @@ async def find_leader(client: Client, namespace: str, clock: Clock) -> Leader:
     try:
         lease = (await client.get(resources.LEASES, names.LEADER_LEASE, namespace)).object()
     except errors.NotFound:
-        unknown = f"no Lease {place}: no operator with --leader-elect runs"
+        unknown = f"no Lease {place}: {NONE}; {WITHOUT}"
     except errors.Forbidden:
         unknown = f"the Lease {place} may not be read, so it is not known whether an operator runs"
     except (errors.ApiError, errors.Unreachable) as error:
@@ -60,14 +65,14 @@ def judge(lease: dict[str, Any], now: float) -> Leader:
     spec = lease.get("spec") or {}
     holder, renewed = _short(spec.get("holderIdentity") or ""), _seconds(spec.get("renewTime"))
     if renewed is None:
-        return Leader("no operator runs: the Lease was never renewed", now, running=False, holder=holder)
+        return Leader(f"{NONE}: the Lease was never renewed; {WITHOUT}", now, holder=holder)
     ago = f"{age(now - renewed)} ago"
     if not holder:
-        return Leader(f"no operator runs: the last one gave its Lease back {ago}", now, running=False, renewed=renewed)
+        return Leader(f"{NONE}: the last one gave its Lease back {ago}; {WITHOUT}", now, renewed=renewed)
     if now <= renewed + float(spec.get("leaseDurationSeconds") or LEASE_DURATION):
         return Leader(f"operator {holder} renewed its Lease {ago}", now, running=True, holder=holder, renewed=renewed)
-    message = f"no operator runs: {holder} renewed its Lease {ago}, and not since"
-    return Leader(message, now, running=False, holder=holder, renewed=renewed)
+    message = f"{NONE}: {holder} renewed its Lease {ago}, and not since; {WITHOUT}"
+    return Leader(message, now, holder=holder, renewed=renewed)
 
 
 def _short(identity: str) -> str:
