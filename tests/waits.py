@@ -41,6 +41,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.OperandPod(POD, Reason.VALIDATOR_REPLACING),
     waits.Starting(POD, Reason.DRIVER_STARTING, TROUBLE),
     waits.Starting(POD, Reason.DRIVER_FAILING, TROUBLE),
+    waits.Starting(POD, Reason.DRIVER_IN_USE, TROUBLE, (POD,)),
     waits.Starting(POD, Reason.VALIDATOR_STARTING, TROUBLE),
     waits.Failed(State.POD_RESTART_REQUIRED, "it broke", DriverNow()),
     waits.RetryLater(State.POD_RESTART_REQUIRED, "it broke", 1, 3, DriverNow("driver", False, TROUBLE)),

@@ -62,10 +62,10 @@ def test_an_older_driver_that_serves_is_not_said_to_start_while_upgrades_are_off
 
 
 def test_a_driver_that_fails_is_named_with_what_is_wrong_since_when_and_what_would_help() -> None:
-    stuck = replace(DRIVER, ready=False, waiting="CrashLoopBackOff", restarts=7, turned=NOW - 300)
+    stuck = replace(DRIVER, ready=False, waiting="ImagePullBackOff", restarts=7, turned=NOW - 300)
     snapshot = build.cluster([node(state=State.DONE)], [stuck, gpu_pod()])
     answer = ask(node(state=State.DONE), stuck, gpu_pod())
-    assert sentence(answer.hold) == f"waits for driver pod {stuck.name}, which does not start: CrashLoopBackOff, 7 restarts"
+    assert sentence(answer.hold) == f"waits for driver pod {stuck.name}, which does not start: ImagePullBackOff, 7 restarts"
     assert answer.hold.since == NOW - 300
     mend, ask_for = remedies(snapshot, policy(), NOW, "n0")
     assert f"kubectl logs {stuck.name} -n {stuck.namespace}" in mend.do

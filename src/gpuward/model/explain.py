@@ -33,6 +33,8 @@ from gpuward.model.waits import (
     WaitsFor,
 )
 
+MOST_USERS = 3
+"""Pods that a sentence names."""
 SENTENCES: dict[Reason, str] = {
     Reason.SKIPPED: "left alone: the node has the label {label}=true",
     Reason.PAUSED: "upgrades are paused: driver.upgradePolicy.autoUpgrade is false",
@@ -64,6 +66,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
     Reason.DRIVER_FAILING: "waits for driver pod {pod}, which does not start: {trouble}",
+    Reason.DRIVER_IN_USE: "driver pod {pod} cannot load its driver while pods run on the one that was loaded before: {users}",
     Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",
     Reason.VALIDATOR_STARTING: "waits for pod {pod} to confirm the new driver{waiting}",
     Reason.VALIDATOR_REPLACING: "replaces validator pod {pod}, which saw the old driver",
@@ -138,6 +141,9 @@ def _on_pod(what: OnPod) -> dict[str, object]:
 
 
 def _starting(what: Starting) -> dict[str, object]:
+    if what.reason is Reason.DRIVER_IN_USE:
+        more = f" and {len(what.users) - MOST_USERS} more" if len(what.users) > MOST_USERS else ""
+        return {"pod": what.pod.name, "users": ", ".join(map(str, what.users[:MOST_USERS])) + more}
     if what.reason is Reason.DRIVER_FAILING:
         return {"pod": what.pod.name, "trouble": trouble(what.trouble)}
     restarts = f"{what.trouble.restarts} restarts" if what.trouble.restarts else ""

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     DRIVER_STOPPING = "DriverStopping"
     DRIVER_STARTING = "DriverStarting"
     DRIVER_FAILING = "DriverFailing"
+    DRIVER_IN_USE = "DriverInUse"
     VALIDATOR_MISSING = "ValidatorMissing"
     VALIDATOR_STARTING = "ValidatorStarting"
     VALIDATOR_REPLACING = "ValidatorReplacing"
@@ -89,7 +90,8 @@ _IN_PASSING: Final = frozenset({
 })
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
-    Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.UNDECIDED, Reason.WRITE_REFUSED, Reason.COMES_BACK,
+    Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED, Reason.WRITE_REFUSED,
+    Reason.COMES_BACK,
 })
 _PASSED_OVER: Final = (_NEEDS_PERSON - {Reason.WRITE_REFUSED, Reason.COMES_BACK}) | {
     Reason.SKIPPED, Reason.NODE_GONE, Reason.RETRY_LATER, Reason.MAINTENANCE}

@@ -1,7 +1,4 @@
-"""What a node can wait for: a closed union of values that name the objects, times and counts that it is about.
-
-They make no sentences; `gpuward.model.explain` does.
-"""
+"""What a node can wait for: a closed union of values. `gpuward.model.explain` makes sentences of them."""
 
 from __future__ import annotations
 
@@ -181,8 +178,10 @@ class OperandPod(OnPod, frozen=True):
 class Starting(OnPod, frozen=True):
     """Wait until a driver or validator pod is ready."""
 
-    reason: Literal[Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.VALIDATOR_STARTING]
+    reason: Literal[Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.VALIDATOR_STARTING]
     trouble: PodTrouble
+    users: tuple[Ref, ...] = ()
+    """Pods that run on the driver that was loaded before."""
 
 
 class Failed(msgspec.Struct, frozen=True):

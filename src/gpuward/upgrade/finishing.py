@@ -26,8 +26,8 @@ def finish(node: NodeFacts) -> Move:
     """Go on to lift our cordon, or end at once where the cordon is somebody else's."""
     clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD)
     if node.cordon_is_foreign:
-        return Move(State.DONE, annotations=_removal(node, *clocks, names.INITIALLY_UNSCHEDULABLE))
-    return Move(State.UNCORDON_REQUIRED, annotations=_removal(node, *clocks))
+        return Move(State.DONE, annotations=_removal(node, *clocks, names.INITIALLY_UNSCHEDULABLE), target=node.target)
+    return Move(State.UNCORDON_REQUIRED, annotations=_removal(node, *clocks), target=node.target)
 
 
 def release(node: NodeFacts) -> Move | None:

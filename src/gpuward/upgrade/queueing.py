@@ -11,6 +11,7 @@ from gpuward.model.waits import Plain
 from gpuward.upgrade.emptying import cordon_annotations, cordon_owner
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import leftovers
+from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.resting import unfinished
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 
@@ -26,7 +27,7 @@ def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if not node.in_step or node.needed or node.interrupted or _is_stuck(node):
         return Rest()
     if _is_loaded(node):
-        return Move(State.DONE, annotations=leftovers(node))
+        return Move(State.DONE, annotations=leftovers(node), target=node.target)
     hold = unfinished(node)
     return Rest() if hold is None else Wait(hold)
 
@@ -36,8 +37,8 @@ def _is_loaded(node: NodeFacts) -> bool:
 
 
 def _is_stuck(node: NodeFacts) -> bool:
-    """Tell whether a driver pod that came while the node waited is not ready."""
-    return node.replaced and not node.driver_ready
+    """Tell whether a driver pod that came while the node waited is not ready, or one cannot load under GPU pods."""
+    return (node.replaced and not node.driver_ready) or bool(in_the_way(node))
 
 
 @step(State.NODE_MAINTENANCE_REQUIRED)

@@ -10,9 +10,10 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow
-from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater
+from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting
 from gpuward.upgrade.facts import NodeFacts, left_unvalidated
 from gpuward.upgrade.finishing import leftovers
+from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.waits import driver_starting, unconfirmed
 
@@ -33,8 +34,10 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.UPGRADE_REQUIRED, forced=forced)
     if not node.target and node.driver is not None and not node.driver.orphan:
         return Wait(Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since))
+    if in_the_way(node) and not had_the_target(node):
+        return Move(State.UPGRADE_REQUIRED)
     if node.state is State.UNKNOWN and node.driver is not None and (node.up_to_date or not left_unvalidated(node.record)):
-        return Move(State.DONE, annotations=leftovers(node))
+        return Move(State.DONE, annotations=leftovers(node), target=node.target if has_the_target(node) else "")
     hold = unfinished(node)
     if hold is not None:
         older = node.older_validators if hold.reason is Reason.VALIDATOR_REPLACING else ()
@@ -56,6 +59,9 @@ def unfinished(node: NodeFacts) -> Hold | None:
         return Hold(OperandPod(driver.ref, Reason.DRIVER_ORPHANED), node.record.since or driver.created)
     if driver.deleting:
         return Hold(OperandPod(driver.ref, Reason.DRIVER_STOPPING), node.record.since)
+    if node.trouble and (users := in_the_way(node)):
+        named = tuple(pod.ref for pod in users)
+        return Hold(Starting(driver.ref, Reason.DRIVER_IN_USE, node.trouble, named), driver.turned or driver.created)
     if not driver.ready:
         return driver_starting(node, driver, driver.turned or driver.created)
     unready = (pod.turned or pod.created for pod in node.live_validators if not pod.ready)

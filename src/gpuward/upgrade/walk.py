@@ -212,7 +212,7 @@ def _pods_known(node: NodeFacts, move: Move) -> tuple[str, ...] | None:
 def _stop(path: Path, step: Step, now: float) -> Path:
     if isinstance(step, Move):
         return path
-    path = _believed(path, now)
+    path = _known(_believed(path, now))
     if isinstance(step, Rest):
         return msgspec.structs.replace(path, annotations={**path.annotations, **step.annotations})
     node, annotations = path.node, {**path.annotations, **step.annotations}
@@ -229,6 +229,15 @@ def _stop(path: Path, step: Step, now: float) -> Path:
         hold=step.hold,
         retry_at=step.retry_at,
     )
+
+
+def _known(path: Path) -> Path:
+    """Remember the driver that a node at rest came to have without an upgrade, or before that was remembered."""
+    node = path.node
+    if node.state is not State.DONE or node.node.record is None or not node.up_to_date or node.runs(node.record.target):
+        return path
+    record = msgspec.structs.replace(node.record, target=node.target)
+    return msgspec.structs.replace(path, node=msgspec.structs.replace(node, record=record), adopted=True)
 
 
 def _believed(path: Path, now: float) -> Path:

@@ -20,6 +20,7 @@ from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.troubles import PodTrouble
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.scope import concerns
 
 Candidate = NodeFacts
@@ -169,7 +170,7 @@ def _trouble(node: NodeFacts) -> Trouble | None:
     if failure is not None and failure.state not in UNDISTURBED and not node.retargeted:
         begun = failure.begun or failure.first or failure.at
         return Trouble(node.target, node.node.name, max(begun, node.target_since), failure.cause)
-    if driver is None or not node.in_step or not node.trouble:
+    if driver is None or not node.in_step or not node.trouble or in_the_way(node):
         return None
     since = node.record.started if node.state in IN_PROGRESS else driver.created
     return Trouble(node.target, node.node.name, max(since, node.target_since), node.trouble)

@@ -6,6 +6,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.waits import NewDriverFails
 from gpuward.upgrade.gates.fleet import Candidate, Fleet
+from gpuward.upgrade.in_use import in_the_way
 
 
 def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -17,6 +18,6 @@ def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Ho
     if trouble is None or trouble.node == node.node.name:
         return None
     failed_itself = node.record.failure is not None and not node.retargeted
-    if failed_itself or node.record.forced or node.requested or node.in_step:
+    if failed_itself or node.record.forced or node.requested or (node.in_step and not in_the_way(node)):
         return None
     return Hold(NewDriverFails(trouble.node, trouble.why), trouble.since)

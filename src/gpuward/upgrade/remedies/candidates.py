@@ -13,7 +13,7 @@ from gpuward import names
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.remedies import fixes
-from gpuward.upgrade.remedies.driver_pod import make_driver_pod, mend_driver_pod, mend_validator_pod
+from gpuward.upgrade.remedies.driver_pod import empty_for_driver, make_driver_pod, mend_driver_pod, mend_validator_pod
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.pods import (
     end_pods,
@@ -132,6 +132,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.PARALLEL_LIMIT: _more_parallel,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,
+    Reason.DRIVER_IN_USE: empty_for_driver,
     Reason.VALIDATOR_STARTING: mend_validator_pod,
     Reason.JOBS_RUNNING: finish_jobs,
     Reason.EVICTING: end_pods,

@@ -44,6 +44,11 @@ def mend_driver_pod(question: Question) -> Iterator[Candidate]:
     if driver is None:
         return
     yield _mended(driver, f"mend what keeps driver pod {driver.name} from starting")
+    yield from empty_for_driver(question)
+
+
+def empty_for_driver(question: Question) -> Iterator[Candidate]:
+    """Get the pods off the node under which no driver can be loaded."""
     if not question.node.leaving.empty and question.node.state not in IN_PROGRESS:
         do = "ask for an upgrade of this node: pods use its GPUs, and no driver can be replaced under them"
         yield request_upgrade(question.view, do)
