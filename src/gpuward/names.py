@@ -32,7 +32,7 @@ NFD_GPU_LABELS: Final = (
 NFD_KERNEL: Final = NFD_PREFIX + "kernel-version.full"
 NFD_OS_ID: Final = NFD_PREFIX + "system-os_release.ID"
 NFD_OS_VERSION: Final = NFD_PREFIX + "system-os_release.VERSION_ID"
-NFD_OS_MAJOR: Final = NFD_OS_VERSION + ".major"
+
 
 # Node labels of the GPU operator.
 GPU_PRESENT: Final = "nvidia.com/gpu.present"

@@ -19,7 +19,7 @@ def test_every_resource_is_in_it_once() -> None:
 
 @pytest.mark.parametrize("each", TABLE, ids=lambda each: each.kind)
 def test_kinds_are_those_of_their_resources(each: Followed[Any, Any]) -> None:
-    assert resources.resource_of(each.resource.api_version, each.kind) == each.resource
+    assert resources.KINDS[each.resource.api_version, each.kind] == each.resource
     assert each.selection("ns").namespace == ("ns" if each.own_namespace else "")
     assert each.resource.namespaced or not each.own_namespace
 

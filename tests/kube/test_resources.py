@@ -40,9 +40,7 @@ def test_names_in_words() -> None:
 
 
 def test_rendered_objects_find_their_resource() -> None:
-    assert resources.resource_of("apps/v1", "DaemonSet") is DAEMON_SETS
-    assert resources.resource_of("nvidia.com/v1", "ClusterPolicy") is CLUSTER_POLICIES
+    assert resources.KINDS["apps/v1", "DaemonSet"] is DAEMON_SETS
+    assert resources.KINDS["nvidia.com/v1", "ClusterPolicy"] is CLUSTER_POLICIES
     for (api_version, _), resource in resources.KINDS.items():
         assert resource.api_version == api_version
-    with pytest.raises(errors.InputError, match="apps/v1 StatefulSet"):
-        resources.resource_of("apps/v1", "StatefulSet")

@@ -104,16 +104,6 @@ def test_another_thread_can_call_in() -> None:
     assert run_virtual(main) == "hello"
 
 
-def test_sleep_until_a_past_instant_returns_at_once() -> None:
-    async def main() -> float:
-        clock = LoopClock()
-        await clock.sleep_until(clock.now() - 5)
-        await clock.sleep_until(clock.now() + 7.5)
-        return clock.now()
-
-    assert run_virtual(main) == EPOCH + 7.5
-
-
 def test_fast_time_runs_ahead_but_never_overtakes_the_wall_clock() -> None:
     async def main() -> tuple[float, float]:
         loop = asyncio.get_running_loop()

@@ -122,8 +122,3 @@ def health_routes(ready: Callable[[], bool], alive: Callable[[], bool]) -> list[
         return answer
 
     return [web.get("/healthz", probe(alive)), web.get("/readyz", probe(ready))]  # type: ignore[arg-type]  # closures
-
-
-async def forever() -> None:
-    """Wait until cancelled."""
-    await asyncio.Event().wait()

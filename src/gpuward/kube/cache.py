@@ -110,10 +110,6 @@ class Cache(Generic[K, V]):
         """Return the views that an index lists under a value, in no particular order."""
         return tuple(self._views[key] for key in self._indexes[index].keys(value))
 
-    def index_values(self, index: str) -> frozenset[Hashable]:
-        """Return all values under which an index lists something."""
-        return self._indexes[index].values()
-
     @property
     def uncertain(self) -> frozenset[K]:
         """Return the keys in doubt: nothing should be decided from their views."""

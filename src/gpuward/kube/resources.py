@@ -105,11 +105,3 @@ KINDS: Final[dict[tuple[str, str], GVR]] = {
     (ROLLOUT_POLICIES.api_version, "RolloutPolicy"): ROLLOUT_POLICIES,
 }
 """From an object's apiVersion and kind to its resource, for objects that are rendered whole."""
-
-
-def resource_of(api_version: str, kind: str) -> GVR:
-    """Return the resource of a rendered object. Raises errors.InputError for one that gpuward does not know."""
-    try:
-        return KINDS[api_version, kind]
-    except KeyError:
-        raise InputError("kind", f"{api_version} {kind}", "use one of the kinds in gpuward.kube.resources") from None

@@ -37,8 +37,6 @@ from gpuward.upgrade.writing import patch_of
 _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
 """Reasons for which a node that waits is passed over."""
 
-Advance = Callable[[NodeFacts, UpgradePolicy, float], Path]
-
 
 class Survey(msgspec.Struct, frozen=True):
     """Hold the nodes of one policy before any of them is admitted, and how they count."""

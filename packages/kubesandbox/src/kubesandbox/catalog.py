@@ -38,11 +38,6 @@ class Served:
             return {**obj, "apiVersion": self.resource.api_version}
         return obj
 
-    @property
-    def is_stored_form(self) -> bool:
-        """Tell whether stored objects can be sent as they are."""
-        return self.outward is None and not self.resource.custom
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -12,8 +12,6 @@ from typing import Any
 
 from kubesandbox import errors
 
-JsonPatch = list[dict[str, Any]]
-
 
 class DoesNotApply(errors.Invalid):
     """Refuse a JSON patch whose operation does not fit the object; `cause` says which and why."""

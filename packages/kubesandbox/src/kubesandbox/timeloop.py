@@ -187,11 +187,6 @@ class LoopClock:
         """Wait by the loop's time."""
         await asyncio.sleep(seconds)
 
-    async def sleep_until(self, instant: float) -> None:
-        """Return once the loop's time has reached `instant` (unix seconds), at once if it is past."""
-        while (left := instant - self.now()) > 0:
-            await asyncio.sleep(left)
-
 
 def run_virtual(main: Callable[[], Coroutine[Any, Any, T]], *, start: float = EPOCH) -> T:
     """Run `main()` to its end in virtual time, which begins at `start` (unix seconds).
