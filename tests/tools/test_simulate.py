@@ -20,7 +20,7 @@ from tools.simulate.watch import Violation
 from tools.simulate.world import Result, play
 
 from gpuward.kube.ledger import LeaseLedger
-from gpuward.upgrade.gates import GATES
+from gpuward.upgrade.fleet_gates import GATES
 
 SMALL = Ranges((3, 4), (5, 6))
 

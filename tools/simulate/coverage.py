@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpuward.model.reasons import Reason
 from gpuward.model.states import TRANSITIONS
-from gpuward.upgrade.gates import GATES
+from gpuward.upgrade.fleet_gates import GATES
 from tools.simulate.faults.kinds import KINDS
 from tools.simulate.modes import FAMILIES, MODES
 

@@ -23,8 +23,8 @@ from gpuward.model.waits import Plain, UnknownState
 from gpuward.upgrade import emptying, finishing, queueing, replacing, resting  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gates import FLEET_GATES, Fleet
-from gpuward.upgrade.gates.fleet import fleet_of, moved_away
+from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
+from gpuward.upgrade.fleet_gates import FLEET_GATES
 from gpuward.upgrade.judging import Judged, Memory, held_on_error, undecided
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.pausing import finish_only, labels_to_drop

@@ -12,11 +12,8 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gates.failure_budget import failure_budget
-from gpuward.upgrade.gates.fleet import Fleet, Standing, Trouble
-from gpuward.upgrade.gates.max_parallel import max_parallel
-from gpuward.upgrade.gates.max_unavailable import max_unavailable
-from gpuward.upgrade.gates.new_driver_fails import new_driver_fails
+from gpuward.upgrade.fleet import Fleet, Standing, Trouble
+from gpuward.upgrade.fleet_gates import failure_budget, max_parallel, max_unavailable, new_driver_fails
 from gpuward.upgrade.scope import concerns
 
 _GATES = (failure_budget, new_driver_fails, max_unavailable, max_parallel)

@@ -20,9 +20,9 @@ from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import Undecided
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gates import NOBODY, NODE_GATES
-from gpuward.upgrade.gates.fleet import Coverage, Standing, standing
+from gpuward.upgrade.fleet import NOBODY, Coverage, Standing, standing
 from gpuward.upgrade.gathering import Common, Gathered
+from gpuward.upgrade.node_gates import NODE_GATES
 from gpuward.upgrade.queueing import Turn, turn
 from gpuward.upgrade.walk import Path
 from gpuward.upgrade.writing import actions_of

@@ -8,7 +8,7 @@ import pytest
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import State
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gates.fleet import Fleet, fleet_of, standing
+from gpuward.upgrade.fleet import Fleet, fleet_of, standing
 from gpuward.upgrade.gathering import gather
 from tests import build
 

@@ -11,8 +11,8 @@ from gpuward.model.policy import Drain, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
-from gpuward.upgrade.gates import GATES, Fleet
-from gpuward.upgrade.gates.max_unavailable import max_unavailable
+from gpuward.upgrade.fleet import Fleet
+from gpuward.upgrade.fleet_gates import GATES, max_unavailable
 from tests import build
 from tests.build import driver_pod, gpu_pod, node, policy
 from tests.upgrade.one import facts

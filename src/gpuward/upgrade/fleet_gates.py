@@ -1,0 +1,101 @@
+"""The gates of admission that look at what the rest of the fleet does as well; see `node_gates`, which are asked before."""
+
+from __future__ import annotations
+
+from gpuward.model.obstacles import SeveralBudgets
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudget, Limit, NewDriverFails, ProtectedPods
+from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_of
+from gpuward.upgrade.in_use import in_the_way
+from gpuward.upgrade.node_gates import NODE_GATES
+
+
+def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold every node once too many have failed, but for those that failed themselves or that somebody asked for by hand."""
+    if not fleet.failed:
+        return None
+    limit = policy.rollout.failure_budget.of(fleet.total)
+    failed_itself = node.record.failure is not None and not node.retargeted
+    if len(fleet.failed) <= limit or failed_itself or node.record.forced or node.requested:
+        return None
+    return Hold(FailureBudget(len(fleet.failed), limit, fleet.total, some_of(fleet.failed)), node.record.since)
+
+
+def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while the driver that it would get is in trouble on another one and runs on none, until a person lets it go on.
+
+    Nodes that failed themselves, or that somebody asked for by hand, are tried all the same.
+    """
+    trouble = fleet.troubles.get(node.target)
+    if trouble is None or trouble.node == node.node.name:
+        return None
+    failed_itself = node.record.failure is not None and not node.retargeted
+    if failed_itself or node.record.forced or node.requested or (node.in_step and not in_the_way(node)):
+        return None
+    return Hold(NewDriverFails(trouble.node, trouble.why), trouble.since)
+
+
+def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node whose pods a budget would not let go now: cordoning it would only take away room for their replacements.
+
+    A budget that is used up is slow: it has room again when pods that went are back. One that would let nobody go even then is
+    a matter for people, unless pods are to be killed at the deadline.
+    """
+    if not fleet.budgets or not node.leaving.pods or node.restart_only:
+        return None
+    for pod in node.leaving.pods:
+        budgets = fleet.budgets_of(pod)
+        if len(budgets) > 1 and not policy.rollout.kill_at_deadline:
+            several = SeveralBudgets(tuple(budget.ref for budget in budgets))
+            return Hold(ProtectedPods(pod.ref, 1, several), node.record.since)
+        for budget in budgets:
+            if budget.lets_go(pod):
+                continue
+            if budget.never:
+                if policy.rollout.kill_at_deadline:
+                    continue
+                return Hold(BudgetBlocks(pod.ref, budget.ref, budget.desired, budget.expected), node.record.since)
+            claimed = fleet.claims.get(budget.ref, 0)
+            if budget.allowed <= claimed:
+                return Hold(BudgetUsedUp(pod.ref, budget.ref, budget.allowed, claimed), node.record.since)
+    return None
+
+
+def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while taking it out of service would leave too few; one that is out already takes nothing more away.
+
+    One that may be in service though it counts as out is held by the others alone.
+    """
+    limit = policy.max_unavailable.of(fleet.total)
+    is_out = node.node.name in fleet.unavailable
+    if len(fleet.unavailable) - is_out < limit or (is_out and not _may_serve(node)):
+        return None
+    used = fleet.unavailable
+    return Hold(Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_of(used), fleet.elsewhere), node.record.since)
+
+
+def _may_serve(node: Candidate) -> bool:
+    if node.node.ready is not True or node.unschedulable:
+        return False
+    return node.leaving.may_run or (node.driver is not None and node.driver.unheard and not node.driver.deleting)
+
+
+def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while the rollout already disrupts as many nodes as it may at once."""
+    if policy.max_parallel_upgrades and len(fleet.in_progress) >= policy.max_parallel_upgrades:
+        used, limit = fleet.in_progress, policy.max_parallel_upgrades
+        return Hold(Limit(Reason.PARALLEL_LIMIT, len(used), limit, some_of(used), fleet.elsewhere), node.record.since)
+    return None
+
+
+FLEET_GATES: tuple[Gate, ...] = (
+    failure_budget,
+    new_driver_fails,
+    eviction_budget,
+    max_unavailable,
+    max_parallel,
+)
+"""In the order in which they are asked."""
+GATES = NODE_GATES + FLEET_GATES

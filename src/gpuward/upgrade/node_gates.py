@@ -1,0 +1,93 @@
+"""The gates of admission that look at the node and the policy alone: each holds a node that wants to start, or lets it pass.
+
+They are asked in the order of the list below, before those of `fleet_gates`, and the first one that holds is the reason that
+people read. A new rule is a function here or there, and its place in the list.
+"""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.model.obstacles import HoldsDriver
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.waits import HeldDevices, InvalidPolicy, OperandPod, Plain, ProtectedPods, TwoDriverPods
+from gpuward.upgrade.fleet import Candidate, Fleet, Gate
+
+
+def skipped(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node that carries the skip label."""
+    if node.node.labels.get(names.UPGRADE_SKIP) == "true":
+        return Hold(Plain(Reason.SKIPPED), node.record.since)
+    return None
+
+
+def invalid_policy(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold every node while the policy that people wrote is invalid; its condition says what is wrong."""
+    if policy.admit:
+        return None
+    return Hold(InvalidPolicy(policy.invalid or "the policy"), node.record.since)
+
+
+def node_gone(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node that is on its way out of the cluster: upgrading it would be for nothing."""
+    return Hold(Plain(Reason.NODE_GONE), node.record.since) if node.node.deleting else None
+
+
+def not_ready(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node that is not Ready, or does not say: its pods could neither be evicted nor started."""
+    return None if node.node.ready else Hold(Plain(Reason.NODE_NOT_READY), node.record.since)
+
+
+def driver_pod_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node that has no driver pod, or one that goes: it would keep a slot until one turned up, which may be never."""
+    if node.driver is None:
+        return Hold(Plain(Reason.DRIVER_POD_MISSING), node.record.since)
+    return Hold(OperandPod(node.driver.ref, Reason.DRIVER_STOPPING), node.record.since) if node.driver.deleting else None
+
+
+def two_driver_pods(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node with several driver pods: which one holds the driver cannot be known from here."""
+    if node.driver_pods > 1:
+        return Hold(TwoDriverPods(node.driver_pods), node.record.since)
+    return None
+
+
+def template_settling(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while it is not known which revision its driver pod would get."""
+    return None if node.target else Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since)
+
+
+def held_devices(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node, before it is cordoned, whose pods would not let the driver go; a drain may be allowed to take them."""
+    if node.restart_only:
+        return None
+    in_the_way = node.draining.blocked if policy.drain.enable else node.leaving.blocked
+    for blocked in in_the_way:
+        if isinstance(blocked.why, HoldsDriver):
+            return Hold(HeldDevices(blocked.pod.ref, blocked.pod.owner, blocked.why.how), node.record.since)
+    return None
+
+
+def protected_pods(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node, before it is cordoned, whose GPU pods could never be evicted; a drain may be allowed to take them."""
+    if node.restart_only or not node.leaving.blocked:
+        return None
+    blocked = node.draining.blocked if policy.drain.enable else node.leaving.blocked
+    if not blocked:
+        return None
+    return Hold(ProtectedPods(blocked[0].pod.ref, len(blocked), blocked[0].why), node.record.since)
+
+
+NODE_GATES: tuple[Gate, ...] = (
+    skipped,
+    invalid_policy,
+    node_gone,
+    not_ready,
+    driver_pod_missing,
+    two_driver_pods,
+    template_settling,
+    held_devices,
+    protected_pods,
+)
+"""In the order in which they are asked."""
