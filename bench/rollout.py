@@ -28,7 +28,7 @@ from tools.controlplane import lent
 from bench.floor import Floor, closing
 from gpuward import errors, names
 from gpuward.kube import resources
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.config import find_access
 from gpuward.kube.projection import read_head

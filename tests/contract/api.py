@@ -22,7 +22,7 @@ from urllib.parse import urlencode, urlsplit
 import yaml
 
 from gpuward import errors
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.client import JSON_PATCH, MERGE_PATCH, Client
 from gpuward.kube.config import from_files
 from gpuward.kube.resources import NAMESPACES, NODES, SERVICE_ACCOUNTS

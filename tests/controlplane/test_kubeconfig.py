@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.client import Client
 from gpuward.kube.config import find_access
 from gpuward.kube.resources import GVR

@@ -19,7 +19,7 @@ from gpuward.sandbox.fleet import fleet, operator_place, workloads
 from kubesandbox.timeloop import LoopClock, run_virtual
 
 
-class Silence:
+class NoEvents:
     """Take events and forget them."""
 
     def event(self, kind: str, ref: Ref, message: str, *, warning: bool = False) -> None:
@@ -34,7 +34,7 @@ class Bench:
         self.transport = self.sandbox.transport()
         self.client = Client(self.transport)
         self.cluster = Cluster(self.client, "gpu-operator", random=Random(0))
-        world = World(self.cluster, Silence(), LoopClock())
+        world = World(self.cluster, NoEvents(), LoopClock())
         self.executor = ApiExecutor(world, lambda: leads)
 
     def node(self, name: str) -> NodeView:

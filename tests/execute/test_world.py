@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuward.errors import TooManyRequests
-from gpuward.execute.world import FAREWELL, to_its_end
+from gpuward.execute.world import SHUTDOWN_GRACE, to_its_end
 from kubesandbox.timeloop import run_virtual
 
 
@@ -21,7 +21,7 @@ async def broken_off(call: Coroutine[Any, Any, str]) -> None:
         await task
 
 
-@pytest.mark.parametrize(("takes", "answered"), [(1.0, True), (FAREWELL + 2.0, False)])
+@pytest.mark.parametrize(("takes", "answered"), [(1.0, True), (SHUTDOWN_GRACE + 2.0, False)])
 def test_its_answer_is_awaited_for_some_seconds(takes: float, answered: bool) -> None:
     answers: list[str] = []
 

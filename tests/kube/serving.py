@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from gpuward.kube.access import Access
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.credentials import Credentials, KeptCredentials
 from gpuward.kube.proxy import Proxy
 from gpuward.kube.tls import Trust

@@ -82,7 +82,7 @@ def test_an_index_follows_every_change(watched: Watched) -> None:
 
 @pytest.mark.weakness(41)
 def test_our_own_write_is_seen_at_once_and_a_late_event_does_not_undo_it(watched: Watched) -> None:
-    watched.cache.learn(raw("a", 15, "green"))
+    watched.cache.apply_response(raw("a", 15, "green"))
     assert watched.colors()["a"] == "green"
     watched.cache.event("MODIFIED", raw("a", 12, "yellow"))
     assert watched.colors()["a"] == "green"
@@ -92,7 +92,7 @@ def test_our_own_write_is_seen_at_once_and_a_late_event_does_not_undo_it(watched
 
 
 def test_a_write_that_makes_an_object_irrelevant_is_not_undone_either(watched: Watched) -> None:
-    watched.cache.learn(raw("a", 15, ""))
+    watched.cache.apply_response(raw("a", 15, ""))
     watched.cache.event("MODIFIED", raw("a", 12, "yellow"))
     assert "a" not in watched.cache
     watched.cache.event("MODIFIED", raw("a", 16, "yellow"))
@@ -102,21 +102,21 @@ def test_a_write_that_makes_an_object_irrelevant_is_not_undone_either(watched: W
 def test_an_answer_that_the_watch_has_overtaken_is_no_news(watched: Watched) -> None:
     watched.cache.event("MODIFIED", raw("a", 12, "yellow"))
     watched.cache.event("DELETED", raw("b", 13, "blue"))
-    watched.cache.learn(raw("a", 11, "green"))
-    watched.cache.learn(raw("b", 12, "green"))
+    watched.cache.apply_response(raw("a", 11, "green"))
+    watched.cache.apply_response(raw("b", 12, "green"))
     assert watched.colors() == {"a": "yellow"}
 
 
 def test_of_two_answers_the_newer_counts(watched: Watched) -> None:
-    watched.cache.learn(raw("a", 16, "second"))
-    watched.cache.learn(raw("a", 15, "first"))
+    watched.cache.apply_response(raw("a", 16, "second"))
+    watched.cache.apply_response(raw("a", 15, "first"))
     assert watched.colors()["a"] == "second"
 
 
 def test_a_bookmark_ends_the_wait_for_older_events(watched: Watched) -> None:
-    watched.cache.learn(raw("a", 15, "green"))
-    watched.cache.passed("20")
-    watched.cache.learn(raw("a", 18, "late"))
+    watched.cache.apply_response(raw("a", 15, "green"))
+    watched.cache.bookmark("20")
+    watched.cache.apply_response(raw("a", 18, "late"))
     assert watched.colors()["a"] == "green"
     assert watched.cache.version == "20"
 
@@ -124,7 +124,7 @@ def test_a_bookmark_ends_the_wait_for_older_events(watched: Watched) -> None:
 @pytest.mark.parametrize(("listed_at", "expected"), [(14, "green"), (15, "listed"), (16, "listed")])
 def test_a_list_older_than_our_write_does_not_undo_it(watched: Watched, listed_at: int, expected: str) -> None:
     listing = watched.cache.listing()
-    watched.cache.learn(raw("a", 15, "green"))
+    watched.cache.apply_response(raw("a", 15, "green"))
     listing.add(raw("a", 14, "listed"))
     listing.commit(str(listed_at))
     assert watched.colors() == {"a": expected}
@@ -132,7 +132,7 @@ def test_a_list_older_than_our_write_does_not_undo_it(watched: Watched, listed_a
 
 def test_an_object_created_while_a_list_was_on_its_way_stays(watched: Watched) -> None:
     listing = watched.cache.listing()
-    watched.cache.learn(raw("new", 15))
+    watched.cache.apply_response(raw("new", 15))
     listing.commit("12")
     assert watched.colors() == {"new": "red"}
 
@@ -143,7 +143,7 @@ def test_a_final_deletion_hides_all_that_is_heard_of_that_life(watched: Watched)
     watched.cache.deleted("a", "uid-a", b'{"kind":"Status","status":"Success"}')
     assert "a" not in watched.cache
     watched.cache.event("MODIFIED", raw("a", 12, "late"))
-    watched.cache.learn(raw("a", 11, "late"))
+    watched.cache.apply_response(raw("a", 11, "late"))
     listing.commit("12")
     assert "a" not in watched.cache
     watched.cache.event("DELETED", raw("a", 13))
@@ -220,7 +220,7 @@ def test_an_overlay_of_an_effect_already_seen_changes_nothing(watched: Watched) 
 
 
 def test_a_doubt_ends_with_the_next_event(watched: Watched) -> None:
-    watched.cache.doubt("a")
+    watched.cache.mark_uncertain("a")
     watched.changed()
     assert watched.cache.uncertain == {"a"}
     watched.cache.event("MODIFIED", raw("b", 11, "blue"))
@@ -231,8 +231,8 @@ def test_a_doubt_ends_with_the_next_event(watched: Watched) -> None:
 
 
 def test_a_doubt_does_not_end_with_a_late_event(watched: Watched) -> None:
-    watched.cache.learn(raw("a", 15, "green"))
-    watched.cache.doubt("a")
+    watched.cache.apply_response(raw("a", 15, "green"))
+    watched.cache.mark_uncertain("a")
     watched.cache.event("MODIFIED", raw("a", 12, "yellow"))
     assert watched.cache.uncertain == {"a"}
 
@@ -243,9 +243,9 @@ def test_a_doubt_does_not_end_with_a_late_event(watched: Watched) -> None:
     (None, None),
 ])
 def test_a_get_settles_a_doubt(watched: Watched, found: bytes | None, expected: str | None) -> None:
-    watched.cache.doubt("a")
+    watched.cache.mark_uncertain("a")
     watched.changed()
-    watched.cache.settle("a", found, watched.cache.doubted("a"))
+    watched.cache.settle("a", found, watched.cache.uncertain_since("a"))
     assert watched.cache.uncertain == frozenset()
     assert watched.colors().get("a") == expected
     assert watched.changed() == ["a"]
@@ -254,9 +254,9 @@ def test_a_get_settles_a_doubt(watched: Watched, found: bytes | None, expected: 
 
 
 def test_a_get_sent_before_the_latest_doubt_settles_nothing(watched: Watched) -> None:
-    watched.cache.doubt("a")
-    mark = watched.cache.doubted("a")
-    watched.cache.doubt("a")
+    watched.cache.mark_uncertain("a")
+    mark = watched.cache.uncertain_since("a")
+    watched.cache.mark_uncertain("a")
     watched.cache.settle("a", raw("a", 15, "green"), mark)
     assert watched.cache.uncertain == {"a"}
     assert watched.colors()["a"] == "red"
@@ -264,7 +264,7 @@ def test_a_get_sent_before_the_latest_doubt_settles_nothing(watched: Watched) ->
 
 def test_a_list_that_began_after_a_doubt_settles_it(watched: Watched) -> None:
     listing = watched.cache.listing()
-    watched.cache.doubt("a")
+    watched.cache.mark_uncertain("a")
     listing.commit("11")
     assert watched.cache.uncertain == {"a"}
     watched.fill(12)
@@ -296,7 +296,7 @@ def test_versions_that_are_no_numbers_are_not_guessed() -> None:
     watched = Watched()
     watched.fill(10, raw("a", "x5"))
     watched.cache.version = "x10"
-    watched.cache.learn(raw("a", "x15", "green"))
+    watched.cache.apply_response(raw("a", "x15", "green"))
     assert watched.colors() == {"a": "red"}
     assert watched.cache.uncertain == {"a"}
     watched.cache.settle("a", raw("a", "x15", "green"))

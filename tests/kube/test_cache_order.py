@@ -44,7 +44,7 @@ class Server:
         body = raw(name, self.version, color, uid=uid)
         self.events.append(("MODIFIED" if known else "ADDED", body))
         if self.rng.random() < 0.5:
-            self.answers.append(lambda: self.watched.cache.learn(body))
+            self.answers.append(lambda: self.watched.cache.apply_response(body))
 
     def delete(self) -> None:
         """Somebody, or we, delete an object for good."""
@@ -76,7 +76,7 @@ class Server:
         if self.answers:
             self.answers.pop(self.rng.randrange(len(self.answers)))
             for name in "abc":
-                self.watched.cache.doubt(name)
+                self.watched.cache.mark_uncertain(name)
 
     def settle(self) -> None:
         for name in sorted(self.watched.cache.uncertain):
@@ -85,7 +85,7 @@ class Server:
 
     def bookmark(self) -> None:
         if not self.events and not self.lists:
-            self.watched.cache.passed(str(self.version))
+            self.watched.cache.bookmark(str(self.version))
 
     def list(self) -> None:
         """The watch broke: a list is read now, and arrives some time later."""

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from gpuward.errors import KubeconfigError
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.client import Client
 from gpuward.kube.config import find_access, in_cluster
 from tests.kube.kubeconfigs import CA_DATA, authorization, kubeconfig, write

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gpuward import errors
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.cache import Cache
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.config import find_access
@@ -212,7 +212,7 @@ async def make_trouble(scene: Scene, follower: Follower, rng: Random) -> None:
                     CONFIG_MAPS, name, {"data": {"value": str(rng.random())}}, "default"
                 )
                 await asyncio.sleep(rng.choice([0, 1]))
-                follower.cache.learn(answer.body)
+                follower.cache.apply_response(answer.body)
                 seen = follower.cache.get(name)
                 mine[name] = int(seen.version) if seen else 0
             case _:
@@ -232,7 +232,7 @@ async def delete_own(scene: Scene, follower: Follower, name: str) -> None:
     except errors.NotFound:
         follower.cache.gone(name, seen.uid)
     except errors.Conflict:
-        follower.cache.doubt(name)
+        follower.cache.mark_uncertain(name)
     else:
         follower.cache.deleted(name, seen.uid, answer.body)
     assert getattr(follower.cache.get(name), "uid", None) != seen.uid or follower.cache.uncertain

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gpuward.errors import KubeconfigError, Unreachable
 from gpuward.kube.access import Access
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.credentials import Credential
 from gpuward.kube.plugin import Plugin, PluginCredentials, read_answer, run
 from gpuward.kube.tls import Trust

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from gpuward import errors
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.client import Client
 from gpuward.kube.config import find_access
 from gpuward.kube.election import Candidate

@@ -35,7 +35,7 @@ class Sink:
         self.seen.append((kind, meta["name"]))
         return str(meta["resourceVersion"])
 
-    def passed(self, version: str) -> None:
+    def bookmark(self, version: str) -> None:
         self.seen.append(("BOOKMARK", version))
 
     class Listing:

@@ -1,4 +1,4 @@
-"""TLS contexts; handshakes are in test_aio.py."""
+"""TLS contexts; handshakes are in test_aiohttp_transport.py."""
 
 from __future__ import annotations
 

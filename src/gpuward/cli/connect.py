@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from gpuward import errors
 from gpuward.kube import resources
 from gpuward.kube.access import Access
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.config import find_access
 

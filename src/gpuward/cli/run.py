@@ -26,7 +26,7 @@ from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.durations import parse_duration
 from gpuward.errors import GpuwardError, InputError
 from gpuward.kube.access import Access
-from gpuward.kube.aio import AiohttpTransport
+from gpuward.kube.aiohttp_transport import AiohttpTransport
 from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate
 from gpuward.kube.election_thread import ElectionThread
@@ -148,7 +148,7 @@ def _elector(client: Client, access: Access, candidate: Candidate, turned: Calla
 
     def silent(since: float) -> None:
         if isinstance(client.transport, AiohttpTransport):
-            client.transport.suspect(since)
+            client.transport.expire_watches(since)
 
     return ElectionThread(lambda: AiohttpTransport(access), candidate, random=Random(), changed=changed, silent=silent)
 

@@ -26,11 +26,11 @@ class Pace(NamedTuple):
     """Seconds of rest at most."""
 
 
-PROMPT: Final = Pace(0.005, 1.0, 0.2)
+FAST: Final = Pace(0.005, 1.0, 0.2)
 """Where every moment counts."""
-LEISURELY: Final = Pace(0.1, 19.0, 1.0)
+SLOW: Final = Pace(0.1, 19.0, 1.0)
 """Where nothing waits for the decision."""
-STANDBY: Final = 0.25
+STANDBY_POLL: Final = 0.25
 """Seconds between two looks whether this process leads now; nothing else wakes one that does not, and a look costs no request."""
 
 
@@ -69,7 +69,7 @@ class Loop(Generic[D]):
     """
 
     def __init__(self, controller: Controller[D], observer: Observer, shared: Shared, *listeners: Listener[D],
-                 pace: Pace = PROMPT) -> None:
+                 pace: Pace = FAST) -> None:
         self.controller = controller
         self.observer = observer
         self.listeners = [*listeners]
@@ -87,7 +87,7 @@ class Loop(Generic[D]):
         """Pass after pass, until cancelled."""
         while True:
             if not self._shared.acting():
-                await self._clock.sleep(STANDBY)
+                await self._clock.sleep(STANDBY_POLL)
                 continue
             wake_at = await self.once()
             await self._clock.sleep(max(self.pace.gap, min(self._busy * self.pace.rest, self.pace.longest)))

@@ -15,7 +15,7 @@ from gpuward import names
 from gpuward.controllers.clusterpolicy import ClusterPolicyController, ClusterPolicyLog
 from gpuward.controllers.holds import HoldEvents
 from gpuward.controllers.labels import LabelController, LabelLog
-from gpuward.controllers.loop import LEISURELY, Loop, Shared
+from gpuward.controllers.loop import SLOW, Loop, Shared
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.nvidiadriver import NVIDIADriverController, NVIDIADriverLog
 from gpuward.controllers.podfilter import PodFilter
@@ -90,10 +90,10 @@ class Operator:
         )
         """The loop of the upgrade; whoever wants to know of its passes is one of its listeners."""
         self._loops: list[Loop[Any]] = [
-            Loop(policies, watcher, shared, ClusterPolicyLog(), self.metrics.applied, pace=LEISURELY),
-            Loop(NVIDIADriverController(settings.images), self.cluster.watcher(), shared, NVIDIADriverLog(), pace=LEISURELY),
-            Loop(LabelController(), self.cluster.watcher(), shared, LabelLog(partial(_warn, self.events)), pace=LEISURELY),
-            Loop(RolloutPolicyController(), self.cluster.watcher(), shared, RolloutPolicyLog(), pace=LEISURELY),
+            Loop(policies, watcher, shared, ClusterPolicyLog(), self.metrics.applied, pace=SLOW),
+            Loop(NVIDIADriverController(settings.images), self.cluster.watcher(), shared, NVIDIADriverLog(), pace=SLOW),
+            Loop(LabelController(), self.cluster.watcher(), shared, LabelLog(partial(_warn, self.events)), pace=SLOW),
+            Loop(RolloutPolicyController(), self.cluster.watcher(), shared, RolloutPolicyLog(), pace=SLOW),
             self.upgrades,
         ]
         self._log = structlog.get_logger(source="setup")

@@ -34,7 +34,7 @@ async def patch_node(world: World, action: PatchNode) -> None:
         if is_upgrade and _is_refusal(error):
             world.cluster.wrote(action.node, world.clock.now(), str(error))
         raise
-    cache.learn(answer.body)
+    cache.apply_response(answer.body)
     if is_upgrade:
         world.cluster.wrote(action.node, world.clock.now(), "")
     for event in action.events:

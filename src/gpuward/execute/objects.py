@@ -37,7 +37,7 @@ async def apply_object(world: World, action: ApplyObject) -> bool:
             await settle_after(error, world, gvr, cache, key)
         raise
     if cache is not None:
-        cache.learn(answer.body)
+        cache.apply_response(answer.body)
     meta = answer.object()["metadata"]
     digest = daemonset_view(answer.body).metadata_digest if action.kind == "DaemonSet" else ""
     applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0), digest)
@@ -69,7 +69,7 @@ async def _look_at_owner(world: World, action: ApplyObject) -> None:
     known = cache.get(name)
     if known is not None and known.uid == owner["uid"] and not known.deleting:
         try:
-            cache.learn((await world.cluster.client.get(gvr, name)).body)
+            cache.apply_response((await world.cluster.client.get(gvr, name)).body)
         except errors.NotFound:
             cache.gone(name, owner["uid"])
         known = cache.get(name)
@@ -150,7 +150,7 @@ async def patch_status(world: World, action: PatchStatus) -> None:
     """Merge our fields into a custom resource's status."""
     gvr, cache = _custom(world, action.kind)
     answer = await world.cluster.client.patch_status(gvr, action.ref.name, action.status, action.ref.namespace)
-    cache.learn(answer.body)
+    cache.apply_response(answer.body)
 
 
 async def patch_annotations(world: World, action: PatchAnnotations) -> None:
@@ -158,7 +158,7 @@ async def patch_annotations(world: World, action: PatchAnnotations) -> None:
     gvr, cache = _custom(world, action.kind)
     patch = {"metadata": {"uid": action.ref.uid, "annotations": dict(action.annotations)}}
     answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
-    cache.learn(answer.body)
+    cache.apply_response(answer.body)
 
 
 def _custom(world: World, kind: str) -> tuple[GVR, Cache[Any, Any]]:

@@ -85,7 +85,7 @@ async def _unplaced(world: World, ref: Ref) -> str:
         answer = await world.cluster.client.get(resources.PODS, ref.name, ref.namespace)
     except errors.NotFound:
         return ""
-    world.cluster.pods.learn(answer.body)
+    world.cluster.pods.apply_response(answer.body)
     pod = pod_view(answer.body)
     if pod.uid == ref.uid and pod.node:
         raise CalledOff(f"pod {ref} is on node {pod.node} by now: what becomes of it is decided anew")
@@ -109,7 +109,7 @@ async def release_pod(world: World, action: ReleasePod) -> None:
     except errors.GpuwardError as error:
         await settle_after(error, world, resources.PODS, cluster.pods, (ref.namespace, ref.name))
         raise
-    cluster.pods.learn(answer.body)
+    cluster.pods.apply_response(answer.body)
 
 
 def _freed(owner: str) -> list[dict[str, Any]]:
@@ -150,7 +150,7 @@ async def look_for_pods(world: World, owner: Ref) -> None:
         CalledOff: one on a node is the DaemonSet's. It is in the cache now, so the next decision knows.
     """
     async for raw in world.cluster.client.list(Selection(resources.PODS, namespace=owner.namespace)):
-        world.cluster.pods.learn(bytes(raw))
+        world.cluster.pods.apply_response(bytes(raw))
         pod = pod_view(raw)
         if pod.is_owned_by(owner.uid) and pod.node and not (pod.finished or pod.deleting):
             raise CalledOff(f"pod {pod.ref} is of DaemonSet {owner}, which was to go without one")
@@ -159,7 +159,7 @@ async def look_for_pods(world: World, owner: Ref) -> None:
 async def _listed(world: World, node: str) -> tuple[PodView, ...]:
     found = []
     async for raw in world.cluster.client.list(Selection(resources.PODS, fields=f"spec.nodeName={node}")):
-        world.cluster.pods.learn(bytes(raw))
+        world.cluster.pods.apply_response(bytes(raw))
         found.append(await _with_claims(world, pod_view(raw)))
     return tuple(found)
 

@@ -14,7 +14,7 @@ from gpuward.kube.resources import GVR
 from gpuward.model.views import Ref
 from gpuward.ports import Clock
 
-FAREWELL: Final = 5.0
+SHUTDOWN_GRACE: Final = 5.0
 """Seconds for which an end of the operator waits for the answer to a call that must not be broken off."""
 T = TypeVar("T")
 
@@ -56,13 +56,13 @@ async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache
     After a conflict the server can be asked at once. After a lost answer it is asked again later, by the cluster.
     """
     if isinstance(error, errors.Conflict | errors.NotFound):
-        cache.doubt(key)
+        cache.mark_uncertain(key)
         try:
             await world.cluster.settle(gvr, cache, key)
         except (errors.ApiError, errors.Unreachable):
             return
     elif isinstance(error, errors.Unreachable | errors.ServerError):
-        cache.doubt(key)
+        cache.mark_uncertain(key)
 
 
 async def to_its_end(call: Coroutine[Any, Any, T]) -> T:
@@ -75,7 +75,7 @@ async def to_its_end(call: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait((task,), timeout=FAREWELL)
+        await asyncio.wait((task,), timeout=SHUTDOWN_GRACE)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise

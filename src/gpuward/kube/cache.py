@@ -75,7 +75,7 @@ class Cache(Generic[K, V]):
         self._floors: dict[K, _Floor] = {}
         self._buried: dict[str, int] = {}
         self._overlays: dict[K, _Overlay[V]] = {}
-        self._doubts: dict[K, int] = {}
+        self._uncertain: dict[K, int] = {}
         self._turn = 0
         self._listeners: dict[int, Callable[[list[Change[K, V]]], None]] = {}
         self._changes: list[Change[K, V]] = []
@@ -113,11 +113,11 @@ class Cache(Generic[K, V]):
     @property
     def uncertain(self) -> frozenset[K]:
         """Return the keys in doubt: nothing should be decided from their views."""
-        return frozenset(self._doubts)
+        return frozenset(self._uncertain)
 
-    def doubted(self, key: K) -> int | None:
+    def uncertain_since(self, key: K) -> int | None:
         """Return a mark of the key's doubt, another one for each time that it arose, or None without a doubt."""
-        return self._doubts.get(key)
+        return self._uncertain.get(key)
 
     def subscribe(self, listener: Callable[[list[Change[K, V]]], None]) -> Callable[[], None]:
         """Call `listener` with the changes after each of them; return the function that ends it."""
@@ -160,7 +160,7 @@ class Cache(Generic[K, V]):
         self._settle(key)
         self._tell()
 
-    def passed(self, version: str) -> None:
+    def bookmark(self, version: str) -> None:
         """Take a bookmark: the watch has shown everything up to this version."""
         self.version = version
         for key in [key for key, floor in self._floors.items() if newer(floor.version, version) is False]:
@@ -168,7 +168,7 @@ class Cache(Generic[K, V]):
 
     # From our own requests.
 
-    def learn(self, raw: bytes) -> None:
+    def apply_response(self, raw: bytes) -> None:
         """Take the object in the answer to a write of ours, if it is news.
 
         The projection must drop what the reflector's selectors would not have selected.
@@ -180,7 +180,7 @@ class Cache(Generic[K, V]):
         floor = self._floors.get(key)
         news = newer(seen.identity.version, self._latest(floor))
         if news is None:
-            self.doubt(key)
+            self.mark_uncertain(key)
         elif news:
             self._floors[key] = _Floor(seen.identity.version, self._tick())
             self._show(key, seen)
@@ -190,15 +190,15 @@ class Cache(Generic[K, V]):
     def settle(self, key: K, raw: bytes | None, mark: int | None = None) -> None:
         """Take the answer to a GET that settles a doubt; None means that the object does not exist.
 
-        The GET must have been sent after the doubt arose. `mark` is what `doubted` returned before it was sent: if
+        The GET must have been sent after the doubt arose. `mark` is what `uncertain_since` returned before it was sent: if
         another doubt has arisen since, the answer is too old and changes nothing.
         """
-        if mark is not None and self._doubts.get(key) != mark:
+        if mark is not None and self._uncertain.get(key) != mark:
             return
         if raw is None:
             view = self._views.get(key)
             if view is not None:
-                self._bury(key, self.projection.identity(view).uid)
+                self._tombstone(key, self.projection.identity(view).uid)
             self._forget(key)
         else:
             seen = project(self.projection, raw)
@@ -212,13 +212,13 @@ class Cache(Generic[K, V]):
         """Take the answer to a deletion of ours: the object while it terminates, otherwise it is gone."""
         head = read_head(answer)
         if head.kind != "Status" and head.metadata.uid == uid and head.terminating:
-            self.learn(answer)
+            self.apply_response(answer)
         else:
             self.gone(key, uid)
 
     def gone(self, key: K, uid: str) -> None:
         """Take it that this life of an object is over: a deletion of ours was final, or was answered with 404."""
-        self._bury(key, uid)
+        self._tombstone(key, uid)
         self._settle(key)
         self._tell()
 
@@ -234,9 +234,9 @@ class Cache(Generic[K, V]):
         self._put(key, view)
         self._tell()
 
-    def doubt(self, key: K) -> None:
+    def mark_uncertain(self, key: K) -> None:
         """Hold an object after a conflict or a lost answer: it may have changed in a way that we have not seen."""
-        self._doubts[key] = self._tick()
+        self._uncertain[key] = self._tick()
 
     # Inside.
 
@@ -250,7 +250,7 @@ class Cache(Generic[K, V]):
     def _latest(self, floor: _Floor | None) -> str:
         return floor.version if floor is not None and newer(floor.version, self.version) else self.version
 
-    def _bury(self, key: K, uid: str) -> None:
+    def _tombstone(self, key: K, uid: str) -> None:
         self._buried[uid] = self._tick()
         if len(self._buried) > _BURIED_LIMIT:  # where the watch was quicker than the answer nothing more will come
             del self._buried[next(iter(self._buried))]
@@ -266,7 +266,7 @@ class Cache(Generic[K, V]):
 
     def _settle(self, key: K) -> None:
         """End a doubt, and let listeners know even where the view did not change: a hold has ended."""
-        if self._doubts.pop(key, None) is not None and not any(change.key == key for change in self._changes):
+        if self._uncertain.pop(key, None) is not None and not any(change.key == key for change in self._changes):
             view = self._views.get(key)
             self._changes.append(Change(key, view, view))
 
@@ -317,7 +317,7 @@ class Cache(Generic[K, V]):
         for key, seen in listed.items():
             if key not in self._floors and seen.identity.uid not in self._buried:
                 self._show(key, seen)
-        for key in [key for key, doubt in self._doubts.items() if doubt < turn]:
+        for key in [key for key, doubt in self._uncertain.items() if doubt < turn]:
             self._settle(key)
         self.version = version
         self.synced.set()

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from gpuward import errors
 from gpuward.kube import followed, resources
-from gpuward.kube.arrival import absence
 from gpuward.kube.cache import Cache, Change
 from gpuward.kube.client import Client
 from gpuward.kube.endless import endless
 from gpuward.kube.followed import Followed, K, Place, V
+from gpuward.kube.installation import installation_wait
 from gpuward.kube.memory import Going, Memory
 from gpuward.kube.owned import owned_views
 from gpuward.kube.reflector import DENIED, Reflector
@@ -166,7 +166,7 @@ class Cluster:
         each, cache = self._kept[gvr]
         selection = each.selection(self.namespace)
         reflector = Reflector(self.client, selection, cache, random=self._random, report=partial(self._reported, gvr))
-        reflector.absent = absence(self.client, gvr, cache.synced, self._random)
+        reflector.absent = installation_wait(self.client, gvr, cache.synced, self._random)
         self._tasks[gvr] = self._group.create_task(endless(f"following {gvr}", reflector.run), name=f"follow {gvr}")
         self._firsts.append(self._group.create_task(self._listed(cache), name=f"first list of {gvr}"))
 
@@ -341,7 +341,7 @@ class Cluster:
     async def settle(self, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
         """Read one object and let the cache know. Raises what the read raises, but for NotFound."""
         namespace, name = cache.projection.keys.locate(key)
-        mark = cache.doubted(key)
+        mark = cache.uncertain_since(key)
         try:
             answer = await self.client.get(gvr, name, namespace if gvr.namespaced else "")
         except errors.NotFound:

@@ -53,7 +53,7 @@ class Sink(Protocol):
         """Take a watch event, ADDED, MODIFIED or DELETED, and the object's JSON; return its resource version."""
         ...
 
-    def passed(self, version: str) -> None:
+    def bookmark(self, version: str) -> None:
         """Take a bookmark."""
         ...
 
@@ -171,7 +171,7 @@ class Reflector:
     def _take(self, kind: str, raw: bytes) -> None:
         if kind == "BOOKMARK":
             self._version = read_head(raw).metadata.resource_version
-            self._sink.passed(self._version)
+            self._sink.bookmark(self._version)
         elif kind in ("ADDED", "MODIFIED", "DELETED"):
             self._version = self._sink.event(kind, raw)
         else:

@@ -17,7 +17,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gpuward import errors
-from gpuward.kube.aio import FOREIGN, _socket, reason
+from gpuward.kube.aiohttp_transport import FOREIGN, _socket, reason
 from gpuward.kube.credentials import KeptCredentials
 from gpuward.kube.files import InFile
 from tests.kube.serving import answer, connected, rotate, serving, status
@@ -224,7 +224,7 @@ def test_a_watch_that_does_not_begin_is_given_up_too() -> None:
         async with serving(handler) as url, connected(url) as transport:
             beginning = asyncio.ensure_future(anext(aiter(transport.stream("/", query={}, idle_timeout=5))))
             await asyncio.sleep(0.05)
-            transport.suspect(asyncio.get_running_loop().time())
+            transport.expire_watches(asyncio.get_running_loop().time())
             with pytest.raises(errors.Unreachable, match="silent"):
                 await beginning
 

@@ -17,11 +17,13 @@ from gpuward.kube.projection import read_head
 from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GVR, RESOURCE_CLAIMS
 
-UPGRADED: Final = 600.0
+UPGRADE_POLL: Final = 600.0
 """Seconds after which the API server may have been upgraded. Until claims can be listed each counts as one for GPUs."""
 
 
-def absence(client: Client, resource: GVR, listed: asyncio.Event, random: Random) -> Callable[[], Awaitable[None]] | None:
+def installation_wait(
+    client: Client, resource: GVR, listed: asyncio.Event, random: Random
+) -> Callable[[], Awaitable[None]] | None:
     """Return what waits while a resource is not there; None for one without which there is no cluster.
 
     `listed` is set once the resource has been listed: a server that does not find it afterwards is in trouble.
@@ -33,27 +35,27 @@ def absence(client: Client, resource: GVR, listed: asyncio.Event, random: Random
 
 async def until_installed(client: Client, resource: GVR, random: Random) -> None:
     """Wait until the CRD of a resource is there; not at all where CRDs may not be watched."""
-    arrival = _Arrival()
+    sink = _CrdSink()
     selection = Selection(CUSTOM_RESOURCE_DEFINITIONS, fields=f"metadata.name={resource}")
-    reflector = Reflector(client, selection, arrival, random=random, report=arrival.cannot_be_seen)
+    reflector = Reflector(client, selection, sink, random=random, report=sink.cannot_be_seen)
     async with asyncio.TaskGroup() as group:
         following = group.create_task(reflector.run(), name=f"await the CRD of {resource}")
-        await arrival.known.wait()
+        await sink.known.wait()
         following.cancel()
 
 
 async def _until_upgraded(listed: asyncio.Event, random: Random) -> None:
     if not listed.is_set():
-        await asyncio.sleep(UPGRADED * random.uniform(0.9, 1.1))
+        await asyncio.sleep(UPGRADE_POLL * random.uniform(0.9, 1.1))
 
 
-class _Arrival:
+class _CrdSink:
     """Take what is seen of one CRD."""
 
     def __init__(self) -> None:
         self.known = asyncio.Event()
 
-    def listing(self) -> _Arrival:
+    def listing(self) -> _CrdSink:
         return self
 
     def add(self, raw: bytes) -> None:
@@ -67,7 +69,7 @@ class _Arrival:
             self.known.set()
         return read_head(raw).metadata.resource_version
 
-    def passed(self, version: str) -> None:
+    def bookmark(self, version: str) -> None:
         pass
 
     def cannot_be_seen(self, error: errors.GpuwardError | None) -> None:

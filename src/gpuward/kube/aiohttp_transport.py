@@ -38,7 +38,7 @@ _KEPT: Final = 3.0
 _TRUST_HINT: Final = "check certificate-authority and tls-server-name in the kubeconfig"
 
 
-class Silence:
+class IdleTimer:
     """Know since when nothing has come on a watch, and end its wait for more when it is given up."""
 
     def __init__(self, since: float) -> None:
@@ -83,7 +83,7 @@ class AiohttpTransport:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._context: tuple[tuple[bytes, Certificate | None], ssl.SSLContext] | None = None
-        self._watches: set[Silence] = set()
+        self._watches: set[IdleTimer] = set()
         self._unanswered: float | None = None
         """When the first request was sent that was not answered in time, until one is."""
 
@@ -115,34 +115,34 @@ class AiohttpTransport:
                     self._unanswered = begun
                 raise self._unreachable(error, limit) from error
             if self._unanswered is not None:
-                self.suspect(self._unanswered)
+                self.expire_watches(self._unanswered)
                 self._unanswered = None
             renewed = await self._access.credentials.renew(credential) if response.status == 401 else None
             if renewed is None:
                 return response
             credential = renewed
 
-    def suspect(self, since: float) -> None:
+    def expire_watches(self, since: float) -> None:
         """Give up the watches that have been silent since some time of the event loop, and before: they may be dead."""
-        for silence in self._watches:
-            if silence.since < since:
-                silence.give_up()
+        for idle in self._watches:
+            if idle.since < since:
+                idle.give_up()
 
     async def stream(self, path: str, *, query: Mapping[str, str], idle_timeout: float) -> AsyncIterator[bytes]:
         """Yield the lines of a watch; see the port."""
-        silence = Silence(asyncio.get_running_loop().time())
-        self._watches.add(silence)
+        idle = IdleTimer(asyncio.get_running_loop().time())
+        self._watches.add(idle)
         answer = None
         rest = b""
         try:
-            answer = await self._start(path, query, min(idle_timeout, self._timeout), silence)
-            while chunk := await self._chunk(answer, idle_timeout, silence):
+            answer = await self._start(path, query, min(idle_timeout, self._timeout), idle)
+            while chunk := await self._chunk(answer, idle_timeout, idle):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     if line:
                         yield line
         finally:
-            self._watches.discard(silence)
+            self._watches.discard(idle)
             if answer is not None:
                 answer.close()
 
@@ -153,29 +153,29 @@ class AiohttpTransport:
             await self._session.close()
 
     async def _start(
-        self, path: str, query: Mapping[str, str], limit: float, silence: Silence
+        self, path: str, query: Mapping[str, str], limit: float, idle: IdleTimer
     ) -> aiohttp.ClientResponse:
         credential = await self._access.credentials.current()
         while True:
             try:
-                async with silence.bounded(limit):
+                async with idle.bounded(limit):
                     answer = await self._open("GET", path, query, credential)
                     if answer.status == 200:
                         return answer
                     response = await _read(answer)
             except FOREIGN as error:
-                raise self._broken(error, limit, silence) from error
+                raise self._broken(error, limit, idle) from error
             renewed = await self._access.credentials.renew(credential) if response.status == 401 else None
             if renewed is None:
                 raise refusal(response)
             credential = renewed
 
-    async def _chunk(self, answer: aiohttp.ClientResponse, limit: float, silence: Silence) -> bytes:
+    async def _chunk(self, answer: aiohttp.ClientResponse, limit: float, idle: IdleTimer) -> bytes:
         try:
-            async with silence.bounded(limit):
+            async with idle.bounded(limit):
                 return await answer.content.readany()
         except FOREIGN as error:
-            raise self._broken(error, limit, silence) from error
+            raise self._broken(error, limit, idle) from error
 
     async def _open(
         self,
@@ -234,8 +234,8 @@ class AiohttpTransport:
                 raise errors.Unreachable(str(error)) from error
         return self._context[1]
 
-    def _broken(self, error: Exception, limit: float, silence: Silence) -> errors.Unreachable:
-        if silence.given_up:
+    def _broken(self, error: Exception, limit: float, idle: IdleTimer) -> errors.Unreachable:
+        if idle.given_up:
             return errors.Unreachable(f"{self._access.server}: silent like a request that had no answer")
         return self._unreachable(error, limit)
 
