@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuward.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES, PODS, RUNTIME_CLASSES
+from gpuward.kube.resources import CONFIG_MAPS, CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS, RUNTIME_CLASSES
 from tests.contract.api import Api, Object
 from tests.contract.objects import config_map, pod, workload
 
@@ -126,6 +126,14 @@ def test_a_machine_keeps_the_identity_that_its_provider_gave_it(api: Api) -> Non
     node = NODES.path("", api.node())
     assert api.merge(node, {"spec": {"providerID": "cloud://a"}}).status == 200
     assert api.merge(node, {"spec": {"providerID": "cloud://b"}}).causes == {("FieldValueForbidden", "spec.providerID")}
+
+
+def test_what_a_revision_holds_stays(api: Api) -> None:
+    path = CONTROLLER_REVISIONS.path(api.ns)
+    api.made(path, {"metadata": {"name": "one"}, "revision": 1, "data": {"a": "b"}})
+    assert api.merge(f"{path}/one", {"data": {"a": "c"}}).causes == {("FieldValueInvalid", "data")}
+    assert api.merge(f"{path}/one", {"data": None}).causes == {("FieldValueInvalid", "data")}
+    assert api.merge(f"{path}/one", {"revision": 2}).status == 200
 
 
 def test_what_is_immutable_stays(api: Api) -> None:

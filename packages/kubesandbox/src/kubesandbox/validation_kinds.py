@@ -72,6 +72,11 @@ def _data_change(obj: Object, old: Object) -> Iterator[Cause]:
                 yield "FieldValueForbidden", field, "Forbidden: field is immutable when `immutable` is set"
 
 
+def _revision_change(obj: Object, old: Object) -> Iterator[Cause]:
+    if obj.get("data") != old.get("data"):
+        yield "FieldValueInvalid", "data", "Invalid value: field is immutable"
+
+
 def _runtime_class(obj: Object) -> Iterator[Cause]:
     if not obj.get("handler"):
         yield "FieldValueRequired", "handler", "Required value"
@@ -145,7 +150,7 @@ def _strategy(resource_key: str, obj: Object) -> Iterator[Cause]:
 
 _IMMUTABLE: Final[dict[str, Callable[[Object, Object], Iterator[Cause]]]] = {
     "nodes": _node_change, "configmaps": _data_change, "secrets": _data_change,
-    "runtimeclasses.node.k8s.io": _runtime_class_change,
+    "runtimeclasses.node.k8s.io": _runtime_class_change, "controllerrevisions.apps": _revision_change,
 }
 _RULES: Final[dict[str, Callable[[Object], Iterator[Cause]]]] = {
     "nodes": _node, "configmaps": _data, "secrets": _data, "runtimeclasses.node.k8s.io": _runtime_class,

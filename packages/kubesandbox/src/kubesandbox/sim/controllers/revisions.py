@@ -61,8 +61,8 @@ def current_revision(store: Store, daemonset: Object, pods: Collection[Object]) 
     collisions = (daemonset.get("status") or {}).get("collisionCount") or 0
     known = _claimed(store, daemonset)
     data = {"spec": {"template": {**template, "$patch": "replace"}}}
-    number = max((revision["revision"] for revision in known if revision["data"] != data), default=0) + 1
-    current = [revision for revision in known if revision["data"] == data]
+    number = max((revision["revision"] for revision in known if revision.get("data") != data), default=0) + 1
+    current = [revision for revision in known if revision.get("data") == data]
     if current:
         kept = _merge(store, current, pods)
         if kept["revision"] < number:
