@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,8 +12,12 @@ from gpuward import names
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.status import _headline, as_json
+from gpuward.kube import resources
 from gpuward.kube.client import Client
 from tests.journeys.stage import Stage
+
+_KINDS = {"clusterpolicy": resources.CLUSTER_POLICIES, "nvidiadriver": resources.NVIDIA_DRIVERS,
+          "rolloutpolicy": resources.ROLLOUT_POLICIES}
 
 
 @asynccontextmanager
@@ -38,3 +44,14 @@ async def explanation_of(stage: Stage, node: str) -> Explanation:
     """Return what `gpuward explain` says of a node."""
     async with looking(stage) as picture:
         return explained(picture, node)
+
+
+async def obey(stage: Stage, command: str) -> None:
+    """Do what a command of `gpuward explain` does: kubectl patch, or echo to kubectl apply, of a resource without a namespace."""
+    words = shlex.split(command)
+    if words[0] == "echo":
+        body = json.loads(words[1])
+        await stage.user.create(_KINDS[body["kind"].lower()], body)
+        return
+    assert words[:2] == ["kubectl", "patch"]
+    await stage.user.patch_merge(_KINDS[words[2]], words[3], json.loads(words[words.index("-p") + 1]))

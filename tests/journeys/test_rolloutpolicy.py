@@ -17,6 +17,7 @@ from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
+from tests.journeys.looking import explanation_of, obey
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
@@ -80,6 +81,32 @@ async def test_more_room_in_the_budget_lets_a_paused_rollout_go_on_too(stage: St
     await stage.until(lambda: stage.hold("gpu-3") == "FailureBudget", within=7200)
     await edit(stage, failureBudget={"nodes": 1})
     await stage.until(lambda: [stage.driver(node) for node in ("gpu-1", "gpu-3")] == [NEW, NEW], within=3600)
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_what_explain_offers_changes_the_policy_in_force_whatever_its_name(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, "fleet", failureBudget={"nodes": 0, "percent": 0}, retries=0)
+    break_drivers(stage, "gpu-2")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-3") == "FailureBudget", within=7200)
+    remedies = (await explanation_of(stage, "gpu-3")).remedies
+    (command,) = next(remedy.commands for remedy in remedies if remedy.do == "raise failureBudget.nodes to 1")
+    await obey(stage, command)
+    await stage.until(lambda: [stage.driver(node) for node in ("gpu-1", "gpu-3")] == [NEW, NEW], within=3600)
+    assert stage.get(KEY, "fleet", "")["spec"]["retries"] == 0, "what else people wrote is still there"
+
+
+@on_stage(gpu_nodes=1, upgrade={**ONE, "podDeletion": {"timeoutSeconds": 30}})
+async def test_what_explain_offers_makes_a_policy_where_there_is_none(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "BudgetBlocks")
+    remedies = (await explanation_of(stage, "gpu-1")).remedies
+    (command,) = next(remedy.commands for remedy in remedies if "killAtDeadline" in remedy.do)
+    await obey(stage, command)
+    await stage.upgraded()
 
 
 @on_stage(gpu_nodes=3, upgrade=ONE)

@@ -175,7 +175,8 @@ def change_policy(case: Case, do: str, fields: Mapping[str, object], policy: Upg
         target = f"nvidiadriver {quote(case.policy.driver)}"
     else:
         body = {"spec": {"driver": {"upgradePolicy": fields}}}
-        target = f"clusterpolicy {quote(case.snapshot.policies[0].name if case.snapshot.policies else DEFAULT_POLICY)}"
+        active = next((each.name for each in case.snapshot.policies if not each.deleting), DEFAULT_POLICY)
+        target = f"clusterpolicy {quote(active)}"
     return Fix(do, partial(_under, before=case.policy, after=policy), f"kubectl patch {target} --type merge -p '{_json(body)}'")
 
 
@@ -199,10 +200,16 @@ def raise_both(case: Case, unavailable: int, parallel: int) -> Fix:
 
 
 def change_rollout(case: Case, do: str, fields: Mapping[str, object], rollout: RolloutSettings) -> Fix:
-    """Return the fix that sets fields of gpuward's own RolloutPolicy, which is made if there is none."""
+    """Return the fix that sets fields of the RolloutPolicy in force, or makes one if there is none.
+
+    One of another name beside it would be ignored, and to apply these fields alone would take away those applied before.
+    """
+    change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
+    if case.snapshot.rollout_policies:
+        target = f"rolloutpolicy {quote(case.snapshot.rollout_policies[0].name)}"
+        return Fix(do, change, f"kubectl patch {target} --type merge -p '{_json({'spec': fields})}'")
     body = {"apiVersion": f"{names.GPUWARD_GROUP}/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": ROLLOUT_POLICY}}
-    command = f"echo '{_json({**body, 'spec': fields})}' | kubectl apply --server-side -f -"
-    return Fix(do, partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout)), command)
+    return Fix(do, change, f"echo '{_json({**body, 'spec': fields})}' | kubectl apply --server-side -f -")
 
 
 def resume(case: Case, now: float) -> Fix:
