@@ -73,7 +73,7 @@ def test_subscriptions(os_tag: str, runtime: str, spec: dict[str, Any], paths: l
     ({"secretName": "", "configMapName": "c", "nlsEnabled": False}, "configMap", ["gridd.conf"]),
 ])
 def test_licence(licensing: dict[str, Any], source: str, keys: list[str]) -> None:
-    rendered, made = driver({"licensingConfig": {"nlsEnabled": None, **licensing}})
+    rendered, made = driver({"licensingConfig": {"nlsEnabled": None, **licensing}}, secrets=frozenset("s"), config_maps={"c": ()})
     volume = next(v for v in rendered["volumes"] if v["name"] == "licensing-config")
     assert [item["key"] for item in volume[source]["items"]] == keys
     assert [m["subPath"] for m in made["volumeMounts"] if m["name"] == "licensing-config"] == keys

@@ -44,8 +44,8 @@ CHANGES: dict[str, tuple[dict[str, Any], ClusterFacts]] = {
             "licensingConfig": {"secretName": "licence", "nlsEnabled": True},
             "manager": {"env": [{"name": "ENABLE_AUTO_DRAIN", "value": "true"}], "imagePullSecrets": ["manager-cred"]},
         },
-    }, facts(secrets=frozenset({"driver-env"}),
-             config_maps={"repos": ("b.list", "a.list"), "certs": ("ca.crt",), "modules": ("nvidia.conf",)})),
+    }, facts(secrets=frozenset({"driver-env", "licence"}),
+             config_maps={"topology": (), "repos": ("b.list", "a.list"), "certs": ("ca.crt",), "modules": ("nvidia.conf",)})),
     "driver-sidecars": ({
         "driver": {"rdma": {"enabled": True, "useHostMofed": True}},
         "gds": {"enabled": True, "env": [{"name": "GDS_A", "value": "1"}], "imagePullSecrets": ["gds-cred"]},

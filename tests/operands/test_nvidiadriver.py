@@ -89,8 +89,9 @@ def test_all_options_are_golden(regold: bool) -> None:
         "manager": {"env": [{"name": "ENABLE_AUTO_DRAIN", "value": "true"}], "imagePullSecrets": ["manager-cred"]},
         "repoConfig": {"name": "repos"}, "certConfig": {"name": "certs"}, "kernelModuleConfig": {"name": "modules"},
         "virtualTopologyConfig": {"name": "topology"}, "licensingConfig": {"secretName": "licence"},
-    }, cluster=facts(secrets=frozenset({"driver-env"}),
-                     config_maps={"repos": ("b.list", "a.list"), "certs": ("ca.crt",), "modules": ("nvidia.conf",)}))
+    }, cluster=facts(secrets=frozenset({"driver-env", "licence"}),
+                     config_maps={"topology": (), "repos": ("b.list", "a.list"), "certs": ("ca.crt",),
+                                  "modules": ("nvidia.conf",)}))
     assert is_golden(GOLDEN / "options.yaml", as_yaml(made), regold)
 
 
@@ -192,6 +193,9 @@ def test_the_startup_probe_belongs_to_every_driver_and_one_controls_it() -> None
     ({"driverType": "vgpu-host-manager"}, "spec.driverType", "not supported yet"),
     ({"secretEnv": "missing"}, "spec.secretEnv", "create a Secret"),
     ({"repoConfig": {"name": "missing"}}, "spec.repoConfig.name", "create a ConfigMap"),
+    ({"licensingConfig": {"secretName": "missing"}}, "spec.licensingConfig.secretName", "create a Secret"),
+    ({"licensingConfig": {"name": "missing"}}, "spec.licensingConfig.name", "create a ConfigMap"),
+    ({"virtualTopologyConfig": {"name": "missing"}}, "spec.virtualTopologyConfig.name", "create a ConfigMap"),
     ({"version": None}, "spec", "set version too"),
     ({"usePrecompiled": True, "version": "sha256:abc"}, "spec.version", "one kernel only"),
 ])

@@ -104,6 +104,9 @@ def test_drivers_left_to_nvidia_drivers_are_neither_made_nor_removed() -> None:
 @pytest.mark.parametrize(("spec", "state", "field"), [
     ({"driver": {"livenessProbe": {"timeoutSeconds": 5}}}, "state-driver", "spec.driver.livenessProbe"),
     ({"driver": {"secretEnv": "gone"}}, "state-driver", "spec.driver.secretEnv"),
+    ({"driver": {"licensingConfig": {"secretName": "gone"}}}, "state-driver", "spec.driver.licensingConfig.secretName"),
+    ({"driver": {"licensingConfig": {"configMapName": "gone"}}}, "state-driver", "spec.driver.licensingConfig.configMapName"),
+    ({"driver": {"virtualTopology": {"config": "gone"}}}, "state-driver", "spec.driver.virtualTopology.config"),
     ({"driver": {"repoConfig": {"configMapName": "gone"}}}, "state-driver", "spec.driver.repoConfig.configMapName"),
     ({"driver": {"kernelModuleConfig": {"name": "gone"}}}, "state-driver", "spec.driver.kernelModuleConfig.name"),
     ({"daemonsets": {"rollingUpdate": {"maxUnavailable": "many"}}}, "state-container-toolkit",

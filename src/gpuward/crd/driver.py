@@ -29,6 +29,11 @@ class LicensingConfig(Spec, frozen=True, kw_only=True):
         """Return whether the licence comes from the NVIDIA Licence System, also where the policy does not say."""
         return bool(self.nls_enabled)
 
+    @property
+    def used_config_map(self) -> str:
+        """Return the ConfigMap that is used, empty where there is none, or a Secret."""
+        return "" if self.secret_name else self.config_map_name
+
 
 class VirtualTopology(Spec, frozen=True, kw_only=True):
     """Name the ConfigMap with the vGPU topology daemon's configuration."""

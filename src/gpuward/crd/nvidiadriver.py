@@ -38,6 +38,11 @@ class NVIDIADriverLicensing(Spec, frozen=True, kw_only=True):
         """Return whether the NVIDIA Licence System is used; unlike in ClusterPolicy it is unless turned off."""
         return self.nls_enabled is not False
 
+    @property
+    def used_config_map(self) -> str:
+        """Return the ConfigMap that is used, empty where there is none, or a Secret."""
+        return "" if self.secret_name else self.name
+
 
 class NVIDIADriverSpec(Spec, frozen=True, kw_only=True):
     """Configure a driver and the nodes that it is for."""

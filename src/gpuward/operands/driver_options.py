@@ -74,10 +74,14 @@ def fill_vgpu(ctx: Context, pod: Json, container: Json) -> None:
     """Mount what guests with a virtual GPU need: licence and topology; and the parameters of the kernel modules.
 
     Raises:
-        PolicyError: the ConfigMap with the module parameters does not exist, or is called as another volume.
+        PolicyError: a ConfigMap or the Secret of the licence does not exist, or one is called as another volume.
     """
     driver = ctx.spec.driver
     licensing = driver.licensing_config
+    if licensing.secret_name:
+        ctx.facts.need_secret("spec.driver.licensingConfig.secretName", licensing.secret_name)
+    elif licensing.config_map_name:
+        ctx.config_map_keys("spec.driver.licensingConfig.configMapName", licensing.config_map_name)
     if licensing.secret_name or licensing.config_map_name:
         files = [LICENCE, LICENCE_TOKEN] if licensing.is_nls_enabled else [LICENCE]
         items = [(name, name) for name, _ in files]
@@ -86,6 +90,7 @@ def fill_vgpu(ctx: Context, pod: Json, container: Json) -> None:
             secret_volume("licensing-config", licensing.secret_name, items) if licensing.secret_name
             else config_map_volume("licensing-config", licensing.config_map_name, items=items))
     if driver.virtual_topology.config:
+        ctx.config_map_keys("spec.driver.virtualTopology.config", driver.virtual_topology.config)
         name, path = TOPOLOGY
         container["volumeMounts"].append(mount("topology-config", path, read_only=True, sub_path=name))
         pod["volumes"].append(config_map_volume("topology-config", driver.virtual_topology.config, items=[(name, name)]))
@@ -144,8 +149,7 @@ def fill_secret_env(ctx: Context, container: Json) -> None:
     name = ctx.spec.driver.secret_env
     if not name:
         return
-    if name not in ctx.facts.secrets:
-        raise PolicyError("spec.driver.secretEnv", name, f"create a Secret of that name in namespace {ctx.namespace}")
+    ctx.facts.need_secret("spec.driver.secretEnv", name)
     container.setdefault("envFrom", []).append({"secretRef": {"name": name}})
 
 

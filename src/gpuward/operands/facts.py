@@ -43,7 +43,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     config_maps: Mapping[str, tuple[str, ...]] = {}
     """The keys of every ConfigMap of the namespace that the policy names (see `referenced_config_maps`)."""
     secrets: frozenset[str] = frozenset()
-    """The Secrets of the namespace that the policy names for the driver's environment."""
+    """The Secrets of the namespace that the policy names for the driver's environment and its licence."""
 
     @property
     def os_id(self) -> str:
@@ -59,6 +59,15 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         if name not in self.config_maps:
             raise PolicyError(field, name, f"create a ConfigMap of that name in namespace {self.namespace}")
         return tuple(sorted(self.config_maps[name]))
+
+    def need_secret(self, field: str, name: str) -> None:
+        """Check that a Secret that `field` of a policy names is there: without it no container of the pod starts.
+
+        Raises:
+            PolicyError: there is no such Secret.
+        """
+        if name not in self.secrets:
+            raise PolicyError(field, name, f"create a Secret of that name in namespace {self.namespace}")
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -104,12 +113,13 @@ class Context(msgspec.Struct, frozen=True):
 
 
 def referenced_config_maps(spec: ClusterPolicySpec) -> frozenset[str]:
-    """Return the ConfigMaps whose keys decide what the driver's pod mounts."""
+    """Return the ConfigMaps that the driver's pod mounts."""
     driver = spec.driver
-    named = (driver.repo_config.config_map_name, driver.cert_config.name, driver.kernel_module_config.name)
-    return frozenset(name for name in named if name)
+    named = {driver.repo_config.config_map_name, driver.cert_config.name, driver.kernel_module_config.name,
+             driver.licensing_config.used_config_map, driver.virtual_topology.config}
+    return frozenset(named - {""})
 
 
 def referenced_secrets(spec: ClusterPolicySpec) -> frozenset[str]:
     """Return the Secrets that must exist before the driver's pod can be written."""
-    return frozenset({spec.driver.secret_env} - {""})
+    return frozenset({spec.driver.secret_env, spec.driver.licensing_config.secret_name} - {""})

@@ -55,16 +55,17 @@ def startup_probe(namespace: str, owners: Sequence[tuple[NVIDIADriver, str]]) ->
 
 
 def referenced(spec: NVIDIADriverSpec) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the ConfigMaps whose keys decide what the driver's pod mounts, and the Secrets that must exist."""
-    maps = frozenset({spec.kernel_module_config.name, spec.repo_config.name, spec.cert_config.name} - {""})
-    return maps, frozenset({spec.secret_env} - {""})
+    """Return the ConfigMaps and the Secrets that the driver's pod cannot do without."""
+    maps = {spec.kernel_module_config.name, spec.repo_config.name, spec.cert_config.name, spec.licensing_config.used_config_map,
+            spec.virtual_topology_config.name}
+    return frozenset(maps - {""}), frozenset({spec.secret_env, spec.licensing_config.secret_name} - {""})
 
 
 def _refuse_unsupported(spec: NVIDIADriverSpec, facts: ClusterFacts) -> None:
     if spec.driver_type == "vgpu-host-manager":
         raise PolicyError("spec.driverType", spec.driver_type, "not supported yet: use gpu or vgpu")
-    if spec.secret_env and spec.secret_env not in facts.secrets:
-        raise PolicyError("spec.secretEnv", spec.secret_env, f"create a Secret of that name in namespace {facts.namespace}")
+    if spec.secret_env:
+        facts.need_secret("spec.secretEnv", spec.secret_env)
 
 
 def _objects(ctx: DriverContext) -> list[Json]:

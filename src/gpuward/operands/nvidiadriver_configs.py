@@ -47,7 +47,7 @@ def configs(ctx: DriverContext) -> Configs:
     """Return the further mounts of a pool's driver.
 
     Raises:
-        PolicyError: a ConfigMap does not exist, or the operating system has no known place for its files.
+        PolicyError: a ConfigMap or the licence's Secret does not exist, or the operating system has no known place for its files.
     """
     made = Configs([], [])
     if ctx.spec.is_precompiled:
@@ -58,6 +58,7 @@ def configs(ctx: DriverContext) -> Configs:
     _add_config_map(ctx, made, "spec.kernelModuleConfig.name", ctx.spec.kernel_module_config.name, MODULES_DIR)
     _add_licence(ctx, made)
     if topology := ctx.spec.virtual_topology_config.name:
+        ctx.facts.config_map_keys("spec.virtualTopologyConfig.name", topology)
         key, path = TOPOLOGY
         made.add(config_map_volume("topology-config", topology, items=[(key, key)]),
                  [mount("topology-config", path, read_only=True, sub_path=key)])
@@ -104,6 +105,10 @@ def _add_licence(ctx: DriverContext, made: Configs) -> None:
     licence = ctx.spec.licensing_config
     if not (licence.secret_name or licence.name):
         return
+    if licence.secret_name:
+        ctx.facts.need_secret("spec.licensingConfig.secretName", licence.secret_name)
+    else:
+        ctx.facts.config_map_keys("spec.licensingConfig.name", licence.name)
     files = [LICENCE, LICENCE_TOKEN] if licence.is_nls_enabled else [LICENCE]
     items = [(key, key) for key, _ in files]
     volume = (secret_volume("licensing-config", licence.secret_name, items) if licence.secret_name

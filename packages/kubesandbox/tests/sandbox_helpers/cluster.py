@@ -20,7 +20,7 @@ AGENTS = "agents"
 DEVICE = "example.com/device"
 RESOURCES = {"Namespace": "namespaces", "Node": "nodes", "Pod": "pods", "DaemonSet": "daemonsets.apps",
              "Deployment": "deployments.apps", "ReplicaSet": "replicasets.apps", "Job": "jobs.batch",
-             "PodDisruptionBudget": "poddisruptionbudgets.policy", "ConfigMap": "configmaps",
+             "PodDisruptionBudget": "poddisruptionbudgets.policy", "ConfigMap": "configmaps", "Secret": "secrets",
              "RuntimeClass": "runtimeclasses.node.k8s.io", "ServiceAccount": "serviceaccounts"}
 
 

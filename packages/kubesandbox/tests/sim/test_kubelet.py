@@ -231,3 +231,70 @@ def test_a_node_that_says_nothing_of_itself_is_reported_by_its_kubelet() -> None
         assert ready["lastHeartbeatTime"] == ready["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
     play(story)
+
+
+MOUNTS = [
+    ({"secret": {"secretName": "s"}}, 'secret "s" not found'),
+    ({"configMap": {"name": "s"}}, 'configmap "s" not found'),
+    ({"projected": {"sources": [{"secret": {"name": "s"}}]}}, 'secret "s" not found'),
+]
+
+
+@pytest.mark.parametrize(("source", "why"), MOUNTS)
+def test_no_container_is_created_while_a_volume_is_missing(source: Object, why: str) -> None:
+    async def story() -> None:
+        cluster = Cluster(linux_node("cpu-1"))
+        cluster.add(pod(volumes=[{"name": "v", **source}]))
+        await cluster.rest(60)
+        status = current(cluster)["status"]
+        assert (status["phase"], status["containerStatuses"][0]["state"]) == (
+            "Pending", {"waiting": {"reason": "ContainerCreating"}})
+        assert [event["message"] for event in cluster.store.list("events", "ml") if event["reason"] == "FailedMount"] == [
+            f'MountVolume.SetUp failed for volume "v" : {why}']
+        for kind in ("Secret", "ConfigMap"):
+            cluster.add({"apiVersion": "v1", "kind": kind, "metadata": {"name": "s", "namespace": "ml"}})
+        await cluster.until(lambda: is_ready(current(cluster)))
+        cluster.store.delete("secrets", "ml", "s")
+        cluster.store.delete("configmaps", "ml", "s")
+        await cluster.rest(60)
+        assert is_ready(current(cluster)), "what runs has its volumes"
+
+    play(story)
+
+
+ENVIRONMENTS = [
+    ({"envFrom": [{"secretRef": {"name": "s"}}]}, 'secret "s" not found'),
+    ({"envFrom": [{"configMapRef": {"name": "s"}}]}, 'configmap "s" not found'),
+    ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, 'secret "s" not found'),
+]
+
+
+@pytest.mark.parametrize(("given", "why"), ENVIRONMENTS)
+def test_a_container_waits_for_its_environment(given: Object, why: str) -> None:
+    async def story() -> None:
+        cluster = Cluster(linux_node("cpu-1"))
+        cluster.add(pod(containers=[{"name": "main", "image": "i:1", **given}]))
+        await cluster.rest(60)
+        assert current(cluster)["status"]["containerStatuses"][0]["state"] == {
+            "waiting": {"reason": "CreateContainerConfigError", "message": why}}
+        cluster.add({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "ml"}, "data": {"k": "eA=="}})
+        cluster.add({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s", "namespace": "ml"}})
+        await cluster.until(lambda: is_ready(current(cluster)))
+
+    play(story)
+
+
+def test_what_is_optional_may_be_missing_and_a_key_that_is_not_there_is_named() -> None:
+    async def story() -> None:
+        cluster = Cluster(linux_node("cpu-1"))
+        optional = {"secretName": "s", "optional": True}
+        main = {"name": "main", "image": "i:1", "envFrom": [{"secretRef": {"name": "s", "optional": True}}]}
+        cluster.add(pod("free", volumes=[{"name": "v", "secret": optional}], containers=[main]))
+        await cluster.until(lambda: is_ready(current(cluster, "free")))
+        cluster.add({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "t", "namespace": "ml"}, "data": {"k": "eA=="}})
+        cluster.add(pod("bound", volumes=[{"name": "v", "secret": {"secretName": "t", "items": [{"key": "l", "path": "l"}]}}]))
+        await cluster.rest(60)
+        (message,) = (event["message"] for event in cluster.store.list("events", "ml") if event["reason"] == "FailedMount")
+        assert message.endswith("references non-existent secret key: l")
+
+    play(story)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kubesandbox.sim.config import RETRY_SECONDS, missing_variable, missing_volume
 from kubesandbox.sim.faults import FaultKind
 from kubesandbox.sim.objects import FINISHED, Object, name_of, phase_of
 from kubesandbox.sim.programs import Place, Program, Verdict
@@ -42,6 +43,8 @@ class ContainerRun:
     last: tuple[float, float, int, str] | None = None
     waits: bool = False
     pull_fails: bool = False
+    misconfigured: str = ""
+    """Why its environment cannot be made."""
 
     @property
     def name(self) -> str:
@@ -94,6 +97,9 @@ class ContainerRun:
             if self.pull_fails:
                 self.waits = True
                 return NEVER
+            self.misconfigured = missing_variable(place.world.store, place.pod, self.spec)
+            if self.misconfigured:
+                return now + RETRY_SECONDS
             self._start(place, now)
         verdict = self.program.poll(now) if self.program is not None else Verdict()
         if verdict.exit_code is not None:
@@ -156,6 +162,8 @@ class PodRun:
     """When the processes will have obeyed the order to stop."""
     over: bool = False
     rejected: str = ""
+    unmounted: str = ""
+    """Why a volume cannot be mounted, as long as no container was started."""
 
     def __post_init__(self) -> None:
         spec = self.pod["spec"]
@@ -201,13 +209,8 @@ class PodRun:
         """Go on as far as possible; return when to look again."""
         if self.phase in FINISHED:
             return NEVER
-        if not self.has_sandbox:
-            starts_at = self.accepted_at + self.world.delays.pod_start_seconds
-            if now < starts_at - 1e-6:
-                return starts_at
-            # Without the handler of its runtime class no sandbox can be made, and the kubelet tries again.
-            if not self.machine.knows(str(self.pod["spec"].get("runtimeClassName", ""))):
-                return NEVER
+        if not self.has_sandbox and (again := self._prepare(now)) is not None:
+            return again
         wake = NEVER
         for run in self.init:
             if run.succeeded:
@@ -220,6 +223,17 @@ class PodRun:
         if self.phase in FINISHED:
             self.end()
         return wake
+
+    def _prepare(self, now: float) -> float | None:
+        """Get ready for the first container; return when to try again if that is not possible now."""
+        starts_at = self.accepted_at + self.world.delays.pod_start_seconds
+        if now < starts_at - 1e-6:
+            return starts_at
+        # Without the handler of its runtime class no sandbox can be made, and the kubelet tries again.
+        if not self.machine.knows(str(self.pod["spec"].get("runtimeClassName", ""))):
+            return NEVER
+        self.unmounted = missing_volume(self.world.store, self.pod)
+        return now + RETRY_SECONDS if self.unmounted else None
 
     def adopt(self, now: float) -> None:
         """Take over a pod that was running before the sandbox."""

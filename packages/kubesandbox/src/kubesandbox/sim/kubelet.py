@@ -253,9 +253,11 @@ class Kubelets:
         return ""
 
     def _run(self, pod: Object, run: PodRun) -> None:
-        now = self._world.now()
+        now, unmounted = self._world.now(), run.unmounted
         wake = NEVER if run.rejected else run.advance(now)
         self._report(pod, run, now)
+        if run.unmounted and run.unmounted != unmounted:
+            self._recorder.warn(pod, "FailedMount", run.unmounted, run.machine.node)
         if wake < NEVER:
             self._world.queue.add_at(QUEUE, uid_of(pod), wake)
         if run.phase in FINISHED:

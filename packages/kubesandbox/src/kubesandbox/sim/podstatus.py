@@ -80,6 +80,8 @@ def _container(found: ContainerRun, run: PodRun, now: float) -> Object:
 def _state(found: ContainerRun, run: PodRun, now: float) -> Object:
     if found.running:
         return {"running": {"startedAt": stamp(found.started_at)}}
+    if found.misconfigured:
+        return {"waiting": {"reason": "CreateContainerConfigError", "message": found.misconfigured}}
     if found.backing_off and found.restart_at is not None:
         wait = round(found.restart_at - found.finished_at)
         meta = run.pod["metadata"]
