@@ -8,6 +8,7 @@ from gpuward.crd import validate
 from gpuward.crd.decode import cluster_policy, nvidia_driver
 
 NRI = {"enabled": True, "nriPluginEnabled": True}
+DIGEST = f"sha256:{'1f' * 32}"
 
 
 def problems(spec: dict[str, Any]) -> list[str]:
@@ -41,7 +42,7 @@ def driver_problems(spec: dict[str, Any]) -> list[str]:
     ({"driver": {"usePrecompiled": True}, "gds": {"enabled": True}, "gdrcopy": {"enabled": True}},
      ["spec.gds.enabled", "spec.gdrcopy.enabled"]),
     ({"driver": {"usePrecompiled": True, "enabled": False}, "gds": {"enabled": True}}, []),
-    ({"driver": {"usePrecompiled": True, "image": "driver", "repository": "r", "version": "sha256:1f"}},
+    ({"driver": {"usePrecompiled": True, "image": "driver", "repository": "r", "version": DIGEST}},
      ["spec.driver.version"]),
 ])
 def test_what_a_policy_cannot_be_followed_in(spec: dict[str, Any], fields: list[str]) -> None:
@@ -75,6 +76,44 @@ def test_tolerations(toleration: dict[str, Any], refused: list[str]) -> None:
         f"spec.daemonsets.tolerations[0].{field}" for field in refused
     ]
     assert driver_problems({"tolerations": [toleration]}) == [f"spec.tolerations[0].{field}" for field in refused]
+
+
+@pytest.mark.parametrize(("part", "value", "fix"), [
+    ("version", "595.91.08 ", "write 595.91.08, without spaces"), ("version", "\t595.91.08", "write 595.91.08, without spaces"),
+    ("version", "595.91.08\n", "write 595.91.08, without spaces"), ("version", "595 91", "write a tag of letters"),
+    ("version", "580/91", "write a tag of letters"), ("version", "-580", "write a tag of letters"),
+    ("version", "sha256:1f", "write a tag of letters"), ("version", "5" * 129, "write a tag of letters"),
+    ("repository", " nvcr.io/nvidia", "write nvcr.io/nvidia, without spaces"),
+    ("repository", "nvcr.io/nvidia/", "write a registry and a path"), ("repository", "https://nvcr.io/a", "write a registry"),
+    ("repository", "nvcr.io/NVIDIA", "write a registry and a path"),
+    ("image", "driver ", "write driver, without spaces"), ("image", "Driver", "write a name in lower case"),
+    ("image", "driver:580", "write a name in lower case"),
+])
+def test_a_part_that_no_runtime_could_pull_is_refused(part: str, value: str, fix: str) -> None:
+    image = {"repository": "nvcr.io/nvidia", "image": "driver", "version": "580", part: value}
+    for spec, path in (({"driver": image}, "spec.driver"), ({"driver": {"manager": image}}, "spec.driver.manager"),
+                       ({"toolkit": image}, "spec.toolkit"), ({"validator": image}, "spec.validator")):
+        body = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "spec": spec}
+        (problem,) = validate.cluster_policy(cluster_policy(body))
+        assert (problem.field, problem.value) == (f"{path}.{part}", value)
+        assert problem.fix.startswith(fix)
+    assert driver_problems(image) == [f"spec.{part}"]
+    assert driver_problems({"gdrcopy": {"enabled": True, **image}}) == [f"spec.gdrcopy.{part}"]
+
+
+@pytest.mark.parametrize("image", [
+    {"repository": "localhost:5000", "image": "a/b-c", "version": "v1.2_x-ubuntu22.04"},
+    {"repository": "[fd00::1]:5000/nvidia", "image": "driver", "version": f"580@{DIGEST}"},
+    {"repository": "Registry.Example/gpu__x/y", "image": "driver", "version": DIGEST},
+    {"image": "registry.example:5000/nvidia/driver:580.126.09"}, {"image": f"driver@{DIGEST}"}, {"image": "driver"},
+])
+def test_what_a_runtime_can_pull_is_let_through(image: dict[str, str]) -> None:
+    assert problems({"driver": image, "toolkit": image}) == []
+
+
+@pytest.mark.parametrize("image", ["nvcr.io/nvidia/driver:580 ", "nvcr.io//driver:580", "nvcr.io/nvidia/driver:"])
+def test_a_full_reference_that_no_runtime_could_pull_is_refused(image: str) -> None:
+    assert problems({"toolkit": {"image": image}}) == ["spec.toolkit.image"]
 
 
 @pytest.mark.parametrize(("image", "missing"), [
@@ -152,13 +191,13 @@ GDS = {"enabled": True, "repository": "r", "image": "nvidia-fs"}
     ({"manager": {"version": "v1"}}, ["spec.manager.repository", "spec.manager.image"]),
     ({"gdrcopy": {"enabled": True}}, ["spec.gdrcopy.image"]),
     ({"usePrecompiled": True, "gdrcopy": {"enabled": True, "image": "i"}}, ["spec.gdrcopy.enabled"]),
-    ({"usePrecompiled": True, "image": "driver@sha256:1f"}, ["spec.image"]),
+    ({"usePrecompiled": True, "image": f"driver@{DIGEST}"}, ["spec.image"]),
     ({"gds": GDS | {"version": "v2.17.4"}}, []),
     ({"gds": GDS | {"version": "2.17.5-rc1"}}, []),
     ({"gds": GDS | {"version": "v2.17.5"}}, ["spec.kernelModuleType"]),
     ({"gds": GDS | {"version": "2.29.4"}}, ["spec.kernelModuleType"]),
     ({"gds": GDS | {"version": "3"}}, ["spec.kernelModuleType"]),
-    ({"gds": GDS | {"version": "sha256:1f"}}, ["spec.kernelModuleType"]),
+    ({"gds": GDS | {"version": DIGEST}}, ["spec.kernelModuleType"]),
     ({"gds": GDS | {"version": "2.29.4"}, "kernelModuleType": "open"}, []),
     ({"gds": GDS | {"version": "2.29.4", "enabled": False}}, []),
     ({"env": [{"name": ""}]}, ["spec.env[0].name"]),

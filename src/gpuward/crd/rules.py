@@ -21,6 +21,21 @@ _POD_LIMIT: Final = re.compile(r"0*([0-9]{1,9})(%?)")
 _TOLERATION_OPERATORS: Final = ("Equal", "Exists", "Lt", "Gt")
 _TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DIGEST: Final = "sha256:"
+_NAME: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_PATH: Final = rf"{_NAME}(?:/{_NAME})*"
+_REGISTRY: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
+_TAG: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+_SUM: Final = r"sha256:[0-9a-f]{64}"
+_PARTS: Final = {
+    "repository": (re.compile(rf"(?:{_REGISTRY}/)?{_PATH}|{_REGISTRY}"),
+                   "a registry and a path in lower case, such as nvcr.io/nvidia"),
+    "image": (re.compile(_PATH), "a name in lower case, such as driver"),
+    "version": (re.compile(rf"{_TAG}(?:@{_SUM})?|{_SUM}"),
+                "a tag of letters, digits, '.', '_' and '-', or sha256: and 64 hexadecimal digits"),
+}
+"""What each part of an image's reference consists of, by the grammar of the container runtimes."""
+_REFERENCE: Final = (re.compile(rf"(?:{_REGISTRY}/)?{_PATH}(?::{_TAG})?(?:@{_SUM})?"),
+                     "a full reference, such as nvcr.io/nvidia/driver:580.126.09")
 
 
 def image_in_parts(image: Image, path: str) -> Iterator[PolicyError]:
@@ -36,6 +51,15 @@ def named_in_parts(repository: str, image: str, version: str, path: str) -> Iter
         if (repository or version) and not text:
             fix = f"write it too, as {given} is given; or give only image, with the full reference"
             yield PolicyError(f"{path}.{part}", text, fix)
+        elif text:
+            yield from _well_formed(text, f"{path}.{part}", *(_PARTS[part] if repository or version else _REFERENCE))
+
+
+def _well_formed(text: str, path: str, form: re.Pattern[str], words: str) -> Iterator[PolicyError]:
+    """Refuse what no container runtime could pull: the first node would be emptied for it."""
+    if not form.fullmatch(text):
+        bare = text.strip()
+        yield PolicyError(path, text, f"write {bare}, without spaces" if form.fullmatch(bare) else f"write {words}")
 
 
 def image_without_fallback(repository: str, image: str, version: str, path: str) -> Iterator[PolicyError]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kubesandbox.references import is_reference
 from kubesandbox.sim.config import RETRY_SECONDS, missing_variable, missing_volume
 from kubesandbox.sim.faults import FaultKind
 from kubesandbox.sim.objects import FINISHED, Object, name_of, phase_of
@@ -92,6 +93,8 @@ class ContainerRun:
             if self.restart_at is not None and now < self.restart_at - 1e-6:
                 return self.restart_at
             image = self.spec.get("image") or ""
+            if image and not is_reference(image):
+                return NEVER
             self.pull_fails = place.world.faults.hits(
                 FaultKind.IMAGE_PULL, place.machine.node, name_of(place.pod), image)
             if self.pull_fails:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kubesandbox.references import is_reference
 from kubesandbox.sim.objects import FINISHED, stamp
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ def _container(found: ContainerRun, run: PodRun, now: float) -> Object:
 def _state(found: ContainerRun, run: PodRun, now: float) -> Object:
     if found.running:
         return {"running": {"startedAt": stamp(found.started_at)}}
+    image = found.spec.get("image", "")
+    if image and not is_reference(image):
+        return {"waiting": {"reason": "InvalidImageName", "message":
+                f'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": invalid reference format'}}
     if found.misconfigured:
         return {"waiting": {"reason": "CreateContainerConfigError", "message": found.misconfigured}}
     if found.backing_off and found.restart_at is not None:
@@ -92,7 +97,7 @@ def _state(found: ContainerRun, run: PodRun, now: float) -> Object:
         return {"terminated": _terminated(found.started_at, found.finished_at, found.exit_code, found.message)}
     if found.pull_fails:
         return {"waiting": {"reason": "ImagePullBackOff",
-                            "message": f'Back-off pulling image "{found.spec.get("image", "")}"'}}
+                            "message": f'Back-off pulling image "{image}"'}}
     return {"waiting": {"reason": "PodInitializing" if run.init else "ContainerCreating"}}
 
 
