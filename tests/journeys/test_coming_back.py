@@ -11,6 +11,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
 from kubesandbox.messages import Answer, Request, Stream
+from tests.journeys.looking import explanation_of, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 0}
@@ -113,3 +114,30 @@ async def test_pods_that_were_back_between_two_upgrades_have_not_come_back(stage
         await stage.until(lambda: len(stage.workload_pods("train", "gpu-1")) == 1)
     assert stage.client.stats.requests[EVICTED] == 3
     assert not [text for text in stage.events("gpu-1") if "ComesBack" in text]
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL)
+async def test_people_are_told_of_what_comes_back_as_the_events_do_and_what_helps_helps(stage: Stage) -> None:
+    await stage.installed()
+    await run_stubborn(stage, 1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.client.stats.requests[EVICTED] == 5)
+    await stage.rest(10)
+    assert stage.hold("gpu-1") == "ComesBack"
+    told = {node["name"]: node for node in (await status_of(stage))["nodes"]}["gpu-1"]
+    assert told["reason"] == "ComesBack"
+    assert "puts pods back on the cordoned node" in told["message"]
+    found = await explanation_of(stage, "gpu-1")
+    assert [pod.why.partition(":")[0] for pod in found.pods] == ["it tolerates the cordon"]
+    assert not [note for note in found.notes if "nothing has to be done" in note]
+    toleration, scaled = found.remedies
+    assert toleration.do.startswith(f"take the toleration of {names.CORDON_TAINT} out of Deployment ml/stubborn: ")
+    assert toleration.commands == (f"kubectl edit deployment stubborn -n {WORKLOAD_NAMESPACE}",)
+    assert scaled.commands == (f"kubectl scale deployment stubborn -n {WORKLOAD_NAMESPACE} --replicas=0",)
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=700)
+    after = (await explanation_of(stage, "gpu-1")).remedies
+    assert after[0].do.partition(" out of ")[0] == f"take the toleration of {names.CORDON_TAINT}"
+    assert after[1].commands[0].startswith(f"{scaled.commands[0]} && kubectl label node gpu-1")
+    stage.sandbox.store.modify("deployments.apps", WORKLOAD_NAMESPACE, "stubborn", lambda obj: obj["spec"].update(replicas=0))
+    await stage.label("gpu-1", names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
+    await stage.upgraded()

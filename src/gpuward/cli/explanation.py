@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -71,7 +71,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         failure=facts.record.failure,
         cordon=_owner(facts),
         pods=_pods(facts, upgrades, snapshot),
-        notes=(*prospects(plan.nodes[name], upgrades), *_notes(facts, picture, knows_budgets)),
+        notes=(*prospects(plan.nodes[name], upgrades, facts.leaving.pods), *_notes(facts, picture, knows_budgets)),
         remedies=remedies(snapshot, upgrades, picture.now, name),
     )
 
@@ -117,17 +117,19 @@ def _leaving(pod: PodView, why: str) -> LeavingPod:
 def _obstacle(pod: PodView, snapshot: Snapshot) -> str:
     if pod.deleting:
         return "it is terminating"
+    if pod.comes_back and pod.owner is not None:
+        return f"it tolerates the cordon: {pod.owner.kind} {pod.owner.name} puts it back"
     over = (budget for budget in snapshot.budgets if budget.covers(pod))
     tight = next((budget for budget in over if budget.allowed <= 0 and not budget.lets_go(pod)), None)
     return f"disruption budget {tight.ref} lets none go now" if tight else ""
 
 
-def prospects(status: NodeStatus, policy: UpgradePolicy) -> Iterator[str]:
-    """Tell what becomes of a node that waits for something that nobody needs to do."""
+def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodView] = ()) -> Iterator[str]:
+    """Tell what becomes of a node that waits for something that nobody needs to do, if the pods that leave do not come back."""
     reason = status.hold.reason if status.hold is not None else None
     if reason is not None and reason.is_turn and status.turn > MOST_STEPS:
         yield f"{status.turn - 1} nodes start before it: its turn comes without anybody's help"
-    if reason is Reason.EVICTING:
+    if reason is Reason.EVICTING and not any(pod.comes_back for pod in leaving):
         yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
 
 

@@ -19,9 +19,9 @@ from gpuward.kube.cluster import Cluster
 from gpuward.kube.watcher import Watcher
 from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.snapshot import Evicted, Refusal, Snapshot
 from gpuward.model.states import State
-from gpuward.model.waits import EvictionRefused
+from gpuward.model.waits import ComesBack, EvictionRefused
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.policy.pods import covers
@@ -122,23 +122,28 @@ def shown(plan: Plan) -> Plan:
 
 
 def _told(hold: Hold | None) -> Hold | None:
-    if hold is None or not isinstance(hold.what, EvictionRefused):
-        return hold
-    return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, attempts=None))
+    if hold is not None and isinstance(hold.what, EvictionRefused):
+        return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, attempts=None))
+    if hold is not None and isinstance(hold.what, ComesBack):
+        return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, times=None))
+    return hold
 
 
 def foreseen(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Snapshot:
-    """Return the facts with the refusals that the operator must be getting: its own memory of them cannot be read.
+    """Return the facts with what the operator must remember of evictions: its own memory of them cannot be read.
 
-    A budget that lets no pod go now refuses every eviction under it.
+    A budget that lets no pod go now refuses every eviction under it. A pod that tolerates the cordon, and was made since its node
+    is emptied, is one that has come back.
     """
-    tight = [budget for budget in snapshot.budgets if budget.allowed <= 0]
-    if not tight or not any(node.state in _EMPTIED for node in snapshot.nodes.values()):
+    if not any(node.state in _EMPTIED for node in snapshot.nodes.values()):
         return snapshot
-    refusals = {
-        pod.uid: Refusal(now, 1, f"disruption budget {budget.ref} lets none go now")
-        for node in gather(snapshot, policy) if node.state in _EMPTIED
-        for pod in (*node.leaving.pods, *node.draining.pods) if not pod.deleting
-        for budget in tight if budget.covers(pod) and not budget.lets_go(pod)
-    }
-    return msgspec.structs.replace(snapshot, refusals={**snapshot.refusals, **refusals})
+    tight = [budget for budget in snapshot.budgets if budget.allowed <= 0]
+    refusals, evicted = dict(snapshot.refusals), {name: dict(owners) for name, owners in snapshot.evicted.items()}
+    for node in gather(snapshot, policy):
+        staying = [pod for pod in (*node.leaving.pods, *node.draining.pods) if not pod.deleting]
+        for pod in staying if node.state in _EMPTIED else ():
+            if held := next((budget.ref for budget in tight if budget.covers(pod) and not budget.lets_go(pod)), None):
+                refusals[pod.uid] = Refusal(now, 1, f"disruption budget {held} lets none go now")
+            if pod.comes_back and pod.owner is not None and pod.created > node.record.since:
+                evicted.setdefault(node.node.name, {})[pod.owner.uid] = Evicted(now, ())
+    return msgspec.structs.replace(snapshot, refusals=refusals, evicted=evicted)

@@ -136,7 +136,8 @@ def _on_pod(what: OnPod) -> dict[str, object]:
         case ComesBack():
             why = ", as they tolerate the cordon" if what.tolerates_cordon else ""
             owner = f"{what.owner.kind} {what.owner.name}"
-            return {"pod": str(what.pod), "owner": owner, "times": what.times, "why": why}
+            times = "an unknown number of" if what.times is None else what.times
+            return {"pod": str(what.pod), "owner": owner, "times": times, "why": why}
     return told
 
 

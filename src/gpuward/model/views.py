@@ -138,6 +138,11 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
         return self.owner is not None and self.owner.uid == uid
 
     @property
+    def comes_back(self) -> bool:
+        """Tell whether its controller may put another one on its node although that is cordoned."""
+        return self.tolerates_cordon and self.owner is not None
+
+    @property
     def revision(self) -> str:
         """Return the controller-revision-hash label, empty when absent."""
         return self.labels.get(names.REVISION_HASH, "")

@@ -158,7 +158,8 @@ class ComesBack(OnPod, frozen=True):
 
     reason: ClassVar = Reason.COMES_BACK
     owner: Owner
-    times: int
+    times: int | None
+    """None where only the operator knows."""
     tolerates_cordon: bool
 
 

@@ -16,9 +16,10 @@ from gpuward.upgrade.remedies import fixes
 from gpuward.upgrade.remedies.driver_pod import empty_for_driver, make_driver_pod, mend_driver_pod, mend_validator_pod
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.pods import (
-    end_pods,
+    end_or_keep_away,
     finish_jobs,
     free_devices,
+    keep_away,
     more_budget,
     one_driver_pod,
     push_out,
@@ -29,6 +30,7 @@ from gpuward.upgrade.remedies.question import Candidate, Question
 
 MOST_NODES = 2
 """Other nodes that a person is sent to."""
+_EMPTYING = (State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED)
 replace = msgspec.structs.replace
 
 
@@ -72,6 +74,10 @@ def _go_on(question: Question) -> Iterator[Candidate]:
 
 
 def _try_again(question: Question) -> Iterator[Candidate]:
+    failure = question.node.record.failure
+    if failure is not None and failure.state in _EMPTYING:
+        again = fixes.start_anew(question.view, "let it be tried again now")
+        yield from (fix.followed_by(again) for fix in keep_away(question))
     yield fixes.start_anew(question.view, "let it be tried again now, once the cause is mended")
 
 
@@ -135,8 +141,9 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_IN_USE: empty_for_driver,
     Reason.VALIDATOR_STARTING: mend_validator_pod,
     Reason.JOBS_RUNNING: finish_jobs,
-    Reason.EVICTING: end_pods,
-    Reason.KILLING: end_pods,
+    Reason.EVICTING: end_or_keep_away,
+    Reason.COMES_BACK: keep_away,
+    Reason.KILLING: end_or_keep_away,
     Reason.EVICTION_REFUSED: push_out,
     Reason.FAILED: _try_again,
     Reason.RETRY_LATER: _try_again,

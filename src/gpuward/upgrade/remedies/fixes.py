@@ -36,6 +36,11 @@ class Fix(msgspec.Struct, frozen=True):
     """Return the facts as they would be."""
     command: str = ""
 
+    def followed_by(self, other: Fix) -> Fix:
+        """Return this fix and another one as one."""
+        command = " && ".join(filter(None, (self.command, other.command)))
+        return Fix(f"{self.do}, and {other.do}", lambda case: other.change(self.change(case)), command)
+
 
 class Dial(msgspec.Struct, frozen=True):
     """Hold a number that a person could raise: the smallest one that helps is looked for between two bounds."""
@@ -98,20 +103,20 @@ def delete_pods(pods: Collection[PodView]) -> Fix:
     """Return the fix that deletes pods of one node for good."""
     listed = " and ".join(str(pod.ref) for pod in pods)
     command = " && ".join(f"kubectl delete pod {quote(pod.name)} -n {quote(pod.namespace)}" for pod in pods)
-    return Fix(f"delete {'pods' if len(pods) > 1 else 'pod'} {listed}", partial(_without, gone=places(pods)), command)
+    return Fix(f"delete {'pods' if len(pods) > 1 else 'pod'} {listed}", partial(without, gone=places(pods)), command)
 
 
 def leave_daemonset(node: NodeView, pod: PodView) -> Fix:
     """Return the fix for a pod that its DaemonSet would start again wherever it may."""
     owner = f"{pod.namespace}/{pod.owner.name}" if pod.owner else pod.namespace
     do = f"take node {node.name} out of the node selector of DaemonSet {owner}, which made pod {pod.ref}"
-    return Fix(do, partial(_without, gone=places([pod])))
+    return Fix(do, partial(without, gone=places([pod])))
 
 
 def remove_static_pod(node: NodeView, pod: PodView) -> Fix:
     """Return the fix for a pod that the kubelet runs from a file."""
     do = f"remove the manifest of static pod {pod.ref} from node {node.name}"
-    return Fix(do, partial(_without, gone=places([pod])))
+    return Fix(do, partial(without, gone=places([pod])))
 
 
 def end_pods(pods: Collection[PodView]) -> Fix:
@@ -121,7 +126,7 @@ def end_pods(pods: Collection[PodView]) -> Fix:
     what = "pods" if len(pods) > 1 else "pod"
     do = (f"get {what} {listed} to end (kubectl describe pod {first.name} -n {first.namespace} says what keeps it: a finalizer, "
           "a process that does not stop)")
-    return Fix(do, partial(_without, gone=places(pods)))
+    return Fix(do, partial(without, gone=places(pods)))
 
 
 def places(pods: Collection[PodView]) -> frozenset[tuple[str, str, str]]:
@@ -129,7 +134,8 @@ def places(pods: Collection[PodView]) -> frozenset[tuple[str, str, str]]:
     return frozenset((pod.node, pod.namespace, pod.name) for pod in pods)
 
 
-def _without(case: Case, gone: frozenset[tuple[str, str, str]]) -> Case:
+def without(case: Case, gone: frozenset[tuple[str, str, str]]) -> Case:
+    """Return the facts without some pods."""
     pods = dict(case.snapshot.pods)
     for node in {place[0] for place in gone}:
         pods[node] = tuple(pod for pod in pods.get(node, ()) if (pod.node, pod.namespace, pod.name) not in gone)
@@ -177,7 +183,7 @@ def change_policy(case: Case, do: str, fields: Mapping[str, object], policy: Upg
         body = {"spec": {"driver": {"upgradePolicy": fields}}}
         active = next((each.name for each in case.snapshot.policies if not each.deleting), DEFAULT_POLICY)
         target = f"clusterpolicy {quote(active)}"
-    return Fix(do, partial(_under, before=case.policy, after=policy), f"kubectl patch {target} --type merge -p '{_json(body)}'")
+    return Fix(do, partial(_under, before=case.policy, after=policy), f"kubectl patch {target} --type merge -p '{as_json(body)}'")
 
 
 def set_max_unavailable(case: Case, count: int) -> Fix:
@@ -207,9 +213,9 @@ def change_rollout(case: Case, do: str, fields: Mapping[str, object], rollout: R
     change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
     if case.snapshot.rollout_policies:
         target = f"rolloutpolicy {quote(case.snapshot.rollout_policies[0].name)}"
-        return Fix(do, change, f"kubectl patch {target} --type merge -p '{_json({'spec': fields})}'")
+        return Fix(do, change, f"kubectl patch {target} --type merge -p '{as_json({'spec': fields})}'")
     body = {"apiVersion": f"{names.GPUWARD_GROUP}/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": ROLLOUT_POLICY}}
-    return Fix(do, change, f"echo '{_json({**body, 'spec': fields})}' | kubectl apply --server-side -f -")
+    return Fix(do, change, f"echo '{as_json({**body, 'spec': fields})}' | kubectl apply --server-side -f -")
 
 
 def resume(case: Case, now: float) -> Fix:
@@ -239,5 +245,6 @@ def _merged(current: UpgradePolicy, before: UpgradePolicy, after: UpgradePolicy)
     return replace(current, **changed)
 
 
-def _json(body: Mapping[str, object]) -> str:
+def as_json(body: Mapping[str, object]) -> str:
+    """Return JSON for a command."""
     return msgspec.json.encode(body).decode()

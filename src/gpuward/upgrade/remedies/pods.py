@@ -13,7 +13,7 @@ from gpuward.model.rollout import DeviceHolders
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.model.waits import OnBudget
-from gpuward.upgrade.remedies import fixes
+from gpuward.upgrade.remedies import fixes, workloads
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 
@@ -130,6 +130,22 @@ def end_pods(question: Question) -> Iterator[Candidate]:
     overdue = [pod for pod in leaving.pods if pod.deleting and question.now >= question.hold.since + pod.grace + SOON]
     if overdue:
         yield fixes.end_pods(overdue[:MOST_PODS])
+
+
+def keep_away(question: Question) -> Iterator[Fix]:
+    """Keep workloads away that put pods back on the cordoned node."""
+    leaving = question.node.draining if question.node.state is State.DRAIN_REQUIRED else question.node.leaving
+    for pod in leaving.pods:
+        if pod.comes_back and pod.owner is not None:
+            owner = pod.owner
+            yield from workloads.keep_away(owner, [one for one in leaving.pods if one.is_owned_by(owner.uid)])
+            return
+
+
+def end_or_keep_away(question: Question) -> Iterator[Candidate]:
+    """Get pods to end for good."""
+    yield from keep_away(question)
+    yield from end_pods(question)
 
 
 def one_driver_pod(question: Question) -> Iterator[Candidate]:

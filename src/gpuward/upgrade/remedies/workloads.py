@@ -1,0 +1,37 @@
+"""What keeps workloads away that put pods back on a node that is cordoned, since their pods tolerate that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+from shlex import quote
+
+from gpuward import names
+from gpuward.model.views import Owner, PodView
+from gpuward.upgrade.remedies.fixes import Fix, as_json, places, without
+
+_SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+
+
+def keep_away(owner: Owner, pods: Collection[PodView]) -> list[Fix]:
+    """Return the fixes for pods that tolerate the cordon, and have the same owner."""
+    first = next(iter(pods))
+    kind, name = _workload(owner, first)
+    what, place = f"{kind} {first.namespace}/{name}", f"{kind.lower()} {quote(name)} -n {quote(first.namespace)}"
+    change = partial(without, gone=places(pods))
+    toleration = f"take the toleration of {names.CORDON_TAINT} out of {what}: its pods then start on other nodes"
+    if kind == "Job":  # the template of a Job cannot be edited
+        return [Fix(f"suspend {what} until this node is upgraded", change, f"kubectl patch job {quote(name)} -n "
+                    f"{quote(first.namespace)} --type merge -p '{as_json({'spec': {'suspend': True}})}'")]
+    if kind not in _SCALED:
+        return [Fix(toleration, change), Fix(f"scale {what} down until this node is upgraded", change)]
+    scaled = Fix(f"scale {what} down until this node is upgraded", change, f"kubectl scale {place} --replicas=0")
+    return [Fix(toleration, change, f"kubectl edit {place}"), scaled]
+
+
+def _workload(owner: Owner, pod: PodView) -> tuple[str, str]:
+    """Return kind and name of what people edit: the ReplicaSet of a Deployment would be put right by that one."""
+    suffix = f"-{pod.labels[names.POD_TEMPLATE_HASH]}" if names.POD_TEMPLATE_HASH in pod.labels else ""
+    if owner.kind == "ReplicaSet" and suffix and owner.name.endswith(suffix):
+        return "Deployment", owner.name.removesuffix(suffix)
+    return owner.kind, owner.name
