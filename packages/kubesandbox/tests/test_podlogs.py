@@ -51,6 +51,24 @@ def test_a_container_that_waits_has_no_log() -> None:
     assert caller.refused("GET", LOG.replace("/p/", "/q/"))[0] == 404
 
 
+def test_a_container_that_waits_for_its_restart_has_the_log_of_its_last_run() -> None:
+    caller = Caller()
+    caller.pod()
+    caller.api.logs.otherwise = lambda pod, container: "began\n"
+    caller.store.patch_status("pods", "default", "p", lambda pod: pod["status"].update(containerStatuses=[{
+        "name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}}]))
+    assert caller.send("GET", LOG).body == b"began\n"
+    assert caller.send("GET", LOG, previous="true").body == b"began\n"
+
+
+def test_a_container_that_runs_for_the_first_time_has_no_previous_log() -> None:
+    caller = Caller()
+    caller.pod()
+    state(caller, running={})
+    assert caller.refused("GET", LOG, previous="true") == (
+        400, "BadRequest", 'previous terminated container "c" in pod "p" not found')
+
+
 def test_following_ends_with_the_pod() -> None:
     async def story() -> list[bytes]:
         caller = Caller()

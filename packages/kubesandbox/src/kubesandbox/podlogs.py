@@ -44,7 +44,7 @@ class PodLogs:
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         source = self.sources.get(key)
         if source is None:
-            _check_started(pod, container)
+            _check_started(pod, container, previous=request.flag("previous"))
             text = self.otherwise(pod, container)
             source = lambda: text  # noqa: E731  a constant source
         shown = _tail(source(), request.seconds("tailLines"))
@@ -82,12 +82,16 @@ def _container(pod: Object, wanted: str | None) -> str:
     return str(main[0])
 
 
-def _check_started(pod: Object, container: str) -> None:
+def _check_started(pod: Object, container: str, *, previous: bool) -> None:
+    """Refuse the log of a container that has none; one that waits for its restart has that of its last run, as with a kubelet."""
     status = pod.get("status", {})
     every = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    state = next((one.get("state", {}) for one in every if one["name"] == container), None)
-    waiting = (state or {}).get("waiting")
-    if waiting is not None:
+    found = next((one for one in every if one["name"] == container), {})
+    ran_before = "terminated" in (found.get("lastState") or {})
+    if previous and not ran_before:
+        raise errors.BadRequest(f'previous terminated container "{container}" in pod "{pod["metadata"]["name"]}" not found')
+    waiting = (found.get("state") or {}).get("waiting")
+    if waiting is not None and not ran_before:
         raise errors.BadRequest(f'container "{container}" in pod "{pod["metadata"]["name"]}" is waiting to start: '
                                 f"{waiting.get('reason', 'ContainerCreating')}")
 
