@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import structlog.testing
 
+from gpuward import names
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
 from gpuward.model.actions import EvictPod, PatchNode
@@ -98,8 +99,10 @@ def test_the_metrics_are_those_of_the_plan() -> None:
 
 
 def test_a_node_that_fails_is_counted_once_it_is_written() -> None:
-    metrics, patch = Metrics(), PatchNode(NODE, entered=(State.FAILED,))
-    metrics.planned(passed(Plan(), outcomes=[Outcome(patch), Outcome(patch, error="no"), Outcome(patch, dropped=True)]))
+    metrics, patch = Metrics(), PatchNode(NODE, entered=(State.FAILED,), expect_labels={names.UPGRADE_STATE: "drain-required"})
+    told_again = PatchNode(NODE, entered=(State.FAILED,), expect_labels={names.UPGRADE_STATE: None})
+    outcomes = [Outcome(patch), Outcome(patch, error="no"), Outcome(patch, dropped=True), Outcome(told_again)]
+    metrics.planned(passed(Plan(), outcomes=outcomes))
     assert "gpuward_driver_upgrade_failures_total 1.0\n" in metrics.text().decode()
 
 

@@ -315,7 +315,8 @@ def test_a_failure_is_not_laundered_by_a_pause() -> None:
     assert paused.end.nodes["n0"].upgrade_label == ""
     resumed = decide(paused.end, policy(), NOW)
     (patch,) = [action for action in resumed.actions if isinstance(action, PatchNode)]
-    assert patch.entered[0] is State.UPGRADE_REQUIRED
+    assert patch.entered[0] is State.FAILED
+    assert patch.expect_labels[names.UPGRADE_STATE] is None
 
 
 # The summary.

@@ -45,9 +45,15 @@ def alone(view: NodeView) -> Answer:
     return ask(view, OLD, policy=policy(auto_upgrade=False, absent="there is no ClusterPolicy"))
 
 
+def after_a_pause() -> Answer:
+    """Ask about a failed node whose label a pause took."""
+    return ask(node(remembers=record(FAILED, failed=RESTART, paused=NOW - 20)), driver_pod(driver="560", ready=False))
+
+
 SCENARIOS: dict[Edge, Callable[[], Answer]] = {
     (UNKNOWN, QUEUED): lambda: ask(node(), OLD, policy=policy(unavailable=0)),
     (UNKNOWN, DONE): lambda: ask(node(), NEW),
+    (UNKNOWN, FAILED): after_a_pause,
     (DONE, QUEUED): lambda: ask(node(state=DONE), OLD, policy=policy(unavailable=0)),
     (QUEUED, CORDON): lambda: ask(node(state=QUEUED), OLD),
     (QUEUED, RESTART): lambda: ask(node(state=QUEUED, remembers=record(QUEUED)), driver_pod(config_digest="d"), digest="d"),

@@ -19,6 +19,7 @@ from gpuward.cli.view import age
 from gpuward.errors import InputError
 from gpuward.model.explain import sentence
 from gpuward.model.record import CordonOwner, format_time
+from gpuward.model.states import State
 from gpuward.upgrade.remedies import ordinal
 
 MOST_PODS = 20
@@ -82,7 +83,8 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     if status is None:
         return [*facts, ("STATE", f"not managed: {found.unmanaged}")]
     since = f" for {age(now - status.since)}, since {format_time(status.since)}" if status.since else ""
-    facts.append(("STATE", f"{status.label or 'none yet'}{since}"))
+    none = f"{State.FAILED}, without the label while upgrades are off" if status.failed else "none yet"
+    facts.append(("STATE", f"{status.label or none}{since}"))
     if status.hold is not None:
         facts.append(("REASON", f"{status.hold.reason}: {sentence(status.hold)}"))
         if status.hold.until is not None:

@@ -115,7 +115,7 @@ def as_json(picture: Picture, leader: Leader) -> dict[str, Any]:
         "counts": {
             "total": plan.counts.total, "inProgress": plan.counts.in_progress, "done": plan.counts.done,
             "failed": plan.counts.failed, "pending": plan.counts.pending, "available": plan.counts.available,
-            "unavailable": plan.counts.unavailable, "upToDate": plan.counts.up_to_date,
+            "unavailable": plan.counts.unavailable, "upToDate": plan.counts.up_to_date, "outdated": plan.counts.outdated,
         },
         "nodes": [
             {

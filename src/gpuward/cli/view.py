@@ -41,13 +41,13 @@ def _row(name: str, status: NodeStatus, now: float) -> Row:
     state = status.state
     if state in IN_PROGRESS:
         urgency = 0
-    elif state is State.FAILED or state is None:
+    elif status.failed or state is None:
         urgency = 1
     else:
         urgency = 2 if status.hold is not None else 3
     reason = sentence(status.hold) if status.hold else ""
-    colour = "cyan" if state in IN_PROGRESS else COLOURS.get(state, "default")
-    label = str(state) if state else (status.label or "unknown")
+    colour = "cyan" if state in IN_PROGRESS else COLOURS.get(State.FAILED if status.failed else state, "default")
+    label = str(State.FAILED) if status.failed else str(state) if state else (status.label or "unknown")
     return Row(name, label, age(now - status.since) if status.since else "", reason, colour, urgency)
 
 

@@ -11,6 +11,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from gpuward import names
 from gpuward.model.actions import PatchNode
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
@@ -76,8 +77,7 @@ class Metrics:
             return
         self._upgrades(seen.decision)
         for outcome in seen.outcomes:
-            if isinstance(outcome.action, PatchNode) and State.FAILED in outcome.action.entered and not (
-                    outcome.error or outcome.dropped):
+            if isinstance(outcome.action, PatchNode) and _fails(outcome.action) and not (outcome.error or outcome.dropped):
                 self._failures.inc()
 
     def applied(self, seen: Pass[PoliciesInForce, Reconciliation]) -> None:
@@ -123,3 +123,9 @@ class Metrics:
             if name not in self._gauges:
                 self._gauges[name] = Gauge(PREFIX + name, FLEET[name], registry=self._fleet)
             self._gauges[name].set(value)
+
+
+def _fails(patch: PatchNode) -> bool:
+    """Tell whether a node fails; one without a state only gets back the label that a pause took."""
+    known = patch.expect_labels.get(names.UPGRADE_STATE, "") is None and patch.entered[:1] == (State.FAILED,)
+    return State.FAILED in patch.entered and not known

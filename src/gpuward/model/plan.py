@@ -37,6 +37,8 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     unavailable: int = 0
     up_to_date: int = 0
     """Nodes on which the target driver is loaded and validated, whatever their label says."""
+    outdated: int = 0
+    """Nodes at rest that are served by another driver than the target."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +53,15 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     """The node's place among those that only wait for others, from 1; 0 for one that something else holds."""
     up_to_date: bool = False
     """Whether the target driver is loaded on the node and validated, and nothing is under way there."""
+
+    outdated: bool = False
+    """Whether another driver than the target serves the node, and nothing is under way there."""
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether its upgrade failed, also where a pause took the label that says so."""
+        remembered = self.hold is not None and self.hold.reason is Reason.FAILED
+        return self.state is State.FAILED or (self.state is State.UNKNOWN and remembered)
 
     @property
     def before(self) -> State | None:

@@ -64,7 +64,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """Whether the driver is restarted or validated anew even if in step: somebody asked for it, or broke an upgrade off."""
     failure: Failure | None = None
     paused: float = 0.0
-    """Since when upgrades are off while this one is under way; 0 while they are on. The state's clock stands still meanwhile."""
+    """Since when upgrades are off while this one is under way; 0 while they are on. The state's clock stands still meanwhile.
+    Of a failed node: since when upgrades are off that took its label."""
     restart: str = ""
     """The driver configuration digest for which only the driver pod is restarted, as its driver is the same: workloads stay."""
     returns: int = 0

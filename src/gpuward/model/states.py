@@ -6,12 +6,13 @@ ever written. A node walks the main route
     unknown/upgrade-done -> upgrade-required -> cordon-required -> wait-for-jobs-required -> pod-deletion-required
         [-> drain-required] -> pod-restart-required -> validation-required -> uncordon-required -> upgrade-done
 
-with seven ways off it: a restart that changes nothing about the driver goes from upgrade-required straight to
+with eight ways off it: a restart that changes nothing about the driver goes from upgrade-required straight to
 pod-restart-required; a target that was rolled back sends an undisturbed node straight to uncordon-required or upgrade-done;
 a GPU pod that turns up just before the driver is replaced sends the node back to pod-deletion-required; a node that somebody
 set to uncordon-required by hand is validated first; every step that can go wrong leads to upgrade-failed, from where it is
-tried again; a node whose driver has yet to be replaced goes back to upgrade-required when its ClusterPolicy goes away; and a
-node that no driver DaemonSet selects any more loses its state. `TRANSITIONS` holds all of it; anything else is a bug and raises.
+tried again; a failed node that lost its label in a pause gets it back; a node whose driver has yet to be replaced goes back to
+upgrade-required when its ClusterPolicy goes away; and a node that no driver DaemonSet selects any more loses its state.
+`TRANSITIONS` holds all of it; anything else is a bug and raises.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _UNDISTURBED = frozenset({State.UNCORDON_REQUIRED, State.DONE})
 """Where a node goes whose driver turned out to need no change before it was touched."""
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    State.UNKNOWN: frozenset({State.UPGRADE_REQUIRED, State.DONE}),
+    State.UNKNOWN: frozenset({State.UPGRADE_REQUIRED, State.DONE, State.FAILED}),
     State.DONE: frozenset({State.UPGRADE_REQUIRED, State.UNKNOWN}),
     State.UPGRADE_REQUIRED: frozenset(
         {State.CORDON_REQUIRED, State.POD_RESTART_REQUIRED, State.DONE, State.UNKNOWN}

@@ -7,7 +7,7 @@ the nodes that want to start may start now? Nodes under way go first; what they 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -36,6 +36,8 @@ from gpuward.upgrade.writing import patch_of
 
 _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
 """Reasons for which a node that waits is passed over."""
+_NOT_OF_THE_KUBELET = frozenset({Reason.WRITE_REFUSED, Reason.PAUSED, Reason.NO_POLICY})
+"""What a node under way waits for whether it is Ready or not."""
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -61,7 +63,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     memory = memory or Memory()
     step = _advance if policy.auto_upgrade else stand_down if policy.absent else finish_only
     granted = open_grants(snapshot, now)
-    nodes = memory.judge_all(snapshot, policy, now, lambda node: step(node, policy, now), granted)
+    nodes = memory.judge_all(snapshot, policy, now, lambda node: _if_ready(step(node, policy, now), node), granted)
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
     fleet = fleet_of(standings, snapshot.unsettled | granted, now)
     if policy.auto_upgrade:
@@ -98,10 +100,14 @@ def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     path = walk(begin(node, now), policy, now)
     if node.refused is not None:
         path = _retried(path, node, node.refused, policy, now)
-    stands_still = path.hold is not None and path.hold.reason is not Reason.WRITE_REFUSED
-    if stands_still and path.node.state in IN_PROGRESS and not node.node.ready:
-        return msgspec.structs.replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), path.node.record.since))
     return path
+
+
+def _if_ready(path: Path, node: NodeFacts) -> Path:
+    """Return the path with the one cause of a node under way that is not Ready: what else it waits for is up to its kubelet."""
+    if node.node.ready or path.node.state not in IN_PROGRESS or path.hold is None or path.hold.reason in _NOT_OF_THE_KUBELET:
+        return path
+    return msgspec.structs.replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), path.node.record.since))
 
 
 def _retried(path: Path, node: NodeFacts, refusal: Refusal, policy: UpgradePolicy, now: float) -> Path:
@@ -201,12 +207,14 @@ def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy,
         actions=(*actions, *more),
         nodes=statuses,
         wake_at=min(wakes, default=None),
-        counts=_count(states, admission, policy, sum(status.up_to_date for status in statuses.values())),
+        counts=_count(states, admission, policy, statuses.values()),
         auto_upgrade=policy.auto_upgrade,
     )
 
 
-def _count(states: Mapping[State, int], admission: _Admission, policy: UpgradePolicy, up_to_date: int) -> Counts:
+def _count(
+    states: Mapping[State, int], admission: _Admission, policy: UpgradePolicy, nodes: Collection[NodeStatus]
+) -> Counts:
     """Count for the metrics; nodes that are to be skipped do not wait for anything."""
     fleet = admission.fleet
     skipped = sum(hold.reason is Reason.SKIPPED for hold, _ in admission.held.values())
@@ -217,9 +225,10 @@ def _count(states: Mapping[State, int], admission: _Admission, policy: UpgradePo
         total=fleet.total,
         in_progress=sum(count for state, count in states.items() if state in IN_PROGRESS),
         done=states.get(State.DONE, 0),
-        failed=states.get(State.FAILED, 0),
+        failed=sum(node.failed for node in nodes),
         available=max(0, free),
         pending=states.get(State.UPGRADE_REQUIRED, 0) - skipped,
         unavailable=len(fleet.unavailable),
-        up_to_date=up_to_date,
+        up_to_date=sum(node.up_to_date for node in nodes),
+        outdated=sum(node.outdated and not node.failed for node in nodes),
     )

@@ -52,7 +52,7 @@ class Judged(msgspec.Struct, frozen=True):
     def held(self, hold: Hold, turn: int) -> NodeStatus:
         """Return the node as people see it, held in its place of the queue."""
         shown = self.shown
-        return NodeStatus(shown.state, shown.since, hold, shown.label, turn, shown.up_to_date)
+        return msgspec.structs.replace(shown, hold=hold, turn=turn)
 
 
 def held_on_error(before: NodeFacts, decision: Callable[[], Path], policy: UpgradePolicy) -> Judged:
@@ -83,7 +83,9 @@ def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
         turn=turn(node) if waits else NO_TURN,
         hold=hold,
         shown=NodeStatus(
-            state, node.record.since, path.hold, node.node.upgrade_label, up_to_date=state in AT_REST and node.up_to_date
+            state, node.record.since, path.hold, node.node.upgrade_label,
+            up_to_date=state in AT_REST and node.up_to_date,
+            outdated=state in AT_REST and node.loaded and not node.in_step,
         ),
         waits=waits,
         quiet=quiet,

@@ -17,15 +17,15 @@ from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import MovePaused, Plain
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.finishing import leftovers
 from gpuward.upgrade.judging import Judged
-from gpuward.upgrade.resting import is_outdated, unfinished
+from gpuward.upgrade.resting import is_outdated, remembered_failure, unfinished
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.waits import driver_starting
-from gpuward.upgrade.walk import Path, at_rest, begin, pause, walk
+from gpuward.upgrade.walk import Path, begin, pause, remember, walk
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
-
 
 
 def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
@@ -34,10 +34,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     if node.left:
         return walk(begin(node, now), policy, now)
     if state not in IN_PROGRESS:
-        hold = (paused if is_outdated(node) else unfinished(node)) if state in AT_REST else None
-        if node.moving is not None:
-            hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
-        return msgspec.structs.replace(at_rest(node, now), hold=hold)
+        return _at_rest(node, paused, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
         return pause(node, unfinished(node) or paused, now)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
@@ -46,6 +43,30 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
             return msgspec.structs.replace(path, hold=Hold(Plain(Reason.PAUSED), path.node.record.since))
         return path
     return pause(node, _stands_still(node), now)
+
+
+def at_rest(node: NodeFacts, now: float) -> Path:
+    """Start the path of a node whose label may go. That it failed stays known, by somebody else's word too; what an upgrade that
+    was broken off left goes, unless nobody knows the label.
+    """
+    told = node.node.record is None or node.by_hand
+    path = begin(node, now) if node.state is State.FAILED and told else remember(node)
+    if remembered_failure(path.node) is not None and path.node.record.failure is not None and not path.node.record.paused:
+        record = msgspec.structs.replace(path.node.record, paused=now)
+        path = msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
+    left = {} if node.node.state is None else leftovers(path.node)
+    return msgspec.structs.replace(path, annotations={**left, **path.annotations})
+
+
+def _at_rest(node: NodeFacts, paused: Hold, now: float) -> Path:
+    """Say what keeps a node from being up to date that is not under way; what failed has failed still when the pause is over."""
+    path = at_rest(node, now)
+    if (failed := remembered_failure(path.node)) is not None:
+        return msgspec.structs.replace(path, hold=failed)
+    hold = (paused if is_outdated(node) else unfinished(node)) if node.node.state in AT_REST else None
+    if node.moving is not None:
+        hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
+    return msgspec.structs.replace(path, hold=hold)
 
 
 def _stands_still(node: NodeFacts) -> Hold:

@@ -29,6 +29,8 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Mark the node once its driver is out of step; otherwise say what keeps the node from being up to date, if anything does."""
     if node.left:
         return Rest()
+    if _lost_in_a_pause(node):
+        return Move(State.FAILED, failure=node.record.failure, forced=node.record.forced)
     if node.asked or node.interrupted:
         forced = node.requested or node.interrupted or left_unvalidated(node.record)
         return Move(State.UPGRADE_REQUIRED, forced=forced)
@@ -72,6 +74,23 @@ def unfinished(node: NodeFacts) -> Hold | None:
 def is_outdated(node: NodeFacts) -> bool:
     """Tell whether the driver serves, and is not the one that the node should have."""
     return node.driver is not None and node.loaded and not (node.in_step or node.driver.orphan)
+
+
+def remembered_failure(node: NodeFacts) -> Hold | None:
+    """Return the failure of a node whose label went while upgrades are off: without a good driver since, it has failed still."""
+    failure = node.record.failure
+    gone = node.record.state is State.FAILED and node.state in (State.UNKNOWN, State.FAILED)
+    if not gone or node.retargeted or node.up_to_date:
+        return None
+    if failure is None:
+        return Hold(UNTOLD, node.record.since)
+    return Hold(Failed(failure.state, failure.cause, _since_then(node, failure)), node.record.since)
+
+
+def _lost_in_a_pause(node: NodeFacts) -> bool:
+    """Tell whether a pause took the label of a failed node: who takes it away at another time wants it tried again at once."""
+    known = node.state is State.UNKNOWN and node.record.state is State.FAILED and bool(node.record.paused)
+    return known and node.record.failure is not None and not (node.retargeted or node.asked_by_hand)
 
 
 @step(State.FAILED)

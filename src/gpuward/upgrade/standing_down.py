@@ -20,9 +20,10 @@ from gpuward.model.record import CordonOwner
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.waits import Failed, Meanwhile, NoPolicy, Plain, UnknownState
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.resting import UNTOLD, unfinished
+from gpuward.upgrade.pausing import at_rest
+from gpuward.upgrade.resting import UNTOLD, remembered_failure, unfinished
 from gpuward.upgrade.step import Move
-from gpuward.upgrade.walk import Path, at_rest, begin, pause, remember, take, walk
+from gpuward.upgrade.walk import Path, begin, pause, remember, take, walk
 
 _ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
 _MAINTENANCE: Final = frozenset({State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
@@ -54,7 +55,7 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     found = unfinished(node)
     if waits or (found is not None and node.driver_ready):  # nobody can validate its driver
         found = _hold(node, policy)
-    return msgspec.structs.replace(path, hold=found)
+    return msgspec.structs.replace(path, hold=remembered_failure(node) or found)
 
 
 def _under_way(path: Path, policy: UpgradePolicy, now: float) -> Path:

@@ -15,7 +15,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, not_ahead
 from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, State, check_transition
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import leftovers, release
+from gpuward.upgrade.finishing import release
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
 
 ENTERED = "Successfully updated node state label to "
@@ -84,16 +84,6 @@ def remember(node: NodeFacts) -> Path:
     if node.unschedulable or node.record.cordon is not CordonOwner.GPUWARD:
         return Path(node)
     return Path(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None)), adopted=True)
-
-
-def at_rest(node: NodeFacts, now: float) -> Path:
-    """Start the path of a node whose label may go. That it failed, by somebody else's word, stays known; what an upgrade that was
-    broken off left goes, unless nobody knows the label.
-    """
-    told = node.node.record is None or node.by_hand
-    path = begin(node, now) if node.state is State.FAILED and told else remember(node)
-    left = {} if node.node.state is None else leftovers(path.node)
-    return msgspec.structs.replace(path, annotations={**left, **path.annotations})
 
 
 def _is_left_behind(node: NodeFacts) -> bool:

@@ -1,0 +1,150 @@
+"""What people read of a fleet whose upgrades are off, and what goes on where they are on again."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward.cli.look import shown
+from gpuward.cli.view import node_rows
+from gpuward.kube import resources
+from gpuward.model.explain import sentence
+from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
+from tests.journeys.stage import NEW, POLICY, Stage, on_stage, policy
+from tests.journeys.test_driver_truth import rollout
+from tests.journeys.test_explained import metric
+from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver
+from tests.journeys.test_rolloutpolicy import apply
+
+ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
+OFF, ON = {"autoUpgrade": False}, {"autoUpgrade": True}
+
+
+def row(stage: Stage, node: str) -> tuple[str, str]:
+    """Return the state and the reason that `gpuward status` shows of a node."""
+    (found,) = [row for row in node_rows(shown(stage.operator.plan), stage.clock.now()) if row.node == node]
+    return found.state, found.reason
+
+
+def gauge(stage: Stage, name: str) -> str:
+    lines = stage.operator.metrics.text().decode().splitlines()
+    return next(line.split()[-1] for line in lines if line.startswith(f"gpu_operator_{name} "))
+
+
+async def switch(stage: Stage, crd: bool, to: dict[str, bool]) -> None:
+    """Turn upgrades off or on."""
+    if crd:
+        await set_driver(stage, "x", {"upgradePolicy": to})
+    else:
+        await stage.patch_policy("driver/upgradePolicy/autoUpgrade", to["autoUpgrade"])
+
+
+@pytest.mark.parametrize("crd", [False, True], ids=["ClusterPolicy", "NVIDIADriver"])
+def test_a_failed_node_is_read_as_failed_in_a_pause_and_is_tried_again_in_its_time(crd: bool) -> None:
+    @on_stage(gpu_nodes=2, upgrade=ONE)
+    async def story(stage: Stage) -> None:
+        if crd:
+            await label_pools(stage, x="gpu-1 gpu-2")
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("x", ONE))
+        await stage.installed()
+        await apply(stage, deadlines={"pod-restart-required": "60s"}, retryBackoff="1h")
+        fault = Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*")
+        stage.sandbox.faults.add(fault)
+        stage.watch_limits()
+        await (set_driver(stage, "x", {"version": NEW}) if crd else stage.upgrade_to(NEW))
+        await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+        (failed,) = [node for node, state in stage.states().items() if state == State.FAILED]
+        since = stage.clock.now()
+        await stage.rest(30)
+        await switch(stage, crd, OFF)
+        await stage.until(lambda: stage.state(failed) == "")
+        await stage.rest(30)
+        state, reason = row(stage, failed)
+        assert state == "upgrade-failed"
+        assert reason.startswith("failed in pod-restart-required: still waits for driver pod")
+        assert gauge(stage, "nodes_upgrades_failed") == "1.0"
+        if not crd:
+            assert rollout(stage)[1] == "Paused"
+            assert rollout(stage)[2].startswith(
+                "0 of 2 nodes up to date, 0 in progress, 0 pending, 1 failed, 1 on another driver; held: 1 Paused, 1 Failed (")
+        await stage.restart_operator()
+        await stage.rest(30)
+        assert row(stage, failed) == (state, reason)
+        before = [pod["metadata"]["uid"] for pod in driver_pods(stage, failed)]
+        await switch(stage, crd, ON)
+        await stage.rest(60)
+        assert (stage.state(failed), stage.hold(failed)) == (State.FAILED, "RetryLater")
+        assert [pod["metadata"]["uid"] for pod in driver_pods(stage, failed)] == before
+        assert metric(stage, "RetryLater") == "1.0"
+        stage.sandbox.faults.clear(fault)
+        await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=7200)
+        assert stage.clock.now() - since < 7200
+
+    story()
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_who_takes_a_failed_nodes_label_away_has_it_tried_again_at_once(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, deadlines={"pod-restart-required": "60s"}, retryBackoff="1h")
+    fault = Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*")
+    stage.sandbox.faults.add(fault)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+    (failed,) = [node for node, state in stage.states().items() if state == State.FAILED]
+    stage.sandbox.faults.clear(fault)
+    await stage.label(failed, "nvidia.com/gpu-driver-upgrade-state", None)
+    await stage.upgraded(NEW, within=900)
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_paused_node_that_failed_gets_another_target_at_once(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, deadlines={"pod-restart-required": "60s"}, retryBackoff="1h")
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.rest(30)
+    await stage.patch_policy("driver/version", "595.91.09")
+    await stage.rest(30)
+    assert gauge(stage, "nodes_upgrades_failed") == "0.0", "it failed with another driver than the one asked for"
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+    await stage.upgraded("595.91.09", within=1800)
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_node_whose_kubelet_dies_in_validation_is_said_to_be_not_ready_in_a_pause_too(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1", pod="nvidia-operator-validator*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.VALIDATION_REQUIRED)
+    stage.sandbox.disconnect("gpu-1")
+    await stage.until(lambda: stage.hold("gpu-1") == "NodeNotReady", within=300)
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.rest(60)
+    assert stage.hold("gpu-1") == "NodeNotReady"
+    stage.sandbox.faults.clear()
+    stage.sandbox.reconnect("gpu-1")
+    await stage.until(lambda: stage.state("gpu-1") == "" and not stage.cordoned("gpu-1"))
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_failed_node_that_loses_its_policy_is_tried_again_in_its_time(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, deadlines={"pod-restart-required": "60s"}, retryBackoff="1h")
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.FAILED in stage.states().values(), within=3600)
+    (failed,) = [node for node, state in stage.states().items() if state == State.FAILED]
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY, propagation="Orphan")
+    await stage.rest(30)
+    assert row(stage, failed)[0] == "upgrade-failed"
+    assert sentence(stage.operator.plan.holds[failed]).startswith("failed in pod-restart-required")
+    again = policy(upgrade=ONE)
+    again["spec"]["driver"]["version"] = NEW
+    stage.sandbox.apply(again)
+    await stage.rest(60)
+    assert (stage.state(failed), stage.hold(failed)) == (State.FAILED, "RetryLater")
