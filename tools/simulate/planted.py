@@ -93,7 +93,7 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
     "rollouts-go-on-without-a-policy": (
         (("gpuward.policy.clusterpolicy", "_absent"), _always("")),),
     "failures-are-laundered": (
-        (("gpuward.upgrade.facts", "left_unvalidated"), _always(False)),
+        (("gpuward.model.record", "left_unvalidated"), _always(False)),
         (("gpuward.upgrade.finishing", "left_unvalidated"), _always(False)),
         (("gpuward.upgrade.gathering", "left_unvalidated"), _always(False)),
         (("gpuward.upgrade.resting", "left_unvalidated"), _always(False)),),

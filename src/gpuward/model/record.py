@@ -72,6 +72,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """How often the node had to be emptied again because pods that use its GPUs came back before the driver was replaced."""
 
 
+def left_unvalidated(record: Record) -> bool:
+    """Tell whether a record only remembers that a node left the fleet before its driver was validated."""
+    return record.state is State.UNKNOWN and record.forced and record.cordon is None
+
+
 class _StoredFailure(msgspec.Struct, frozen=True, gc=False):
     state: State
     cause: str

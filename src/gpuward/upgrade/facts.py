@@ -243,8 +243,3 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
         cordon, where somebody took the state label away.
         """
         return self.unvouched or (self.unschedulable and self.record.cordon is CordonOwner.GPUWARD)
-
-
-def left_unvalidated(record: Record) -> bool:
-    """Tell whether a record only remembers that a node left the fleet before its driver was validated."""
-    return record.state is State.UNKNOWN and record.forced and record.cordon is None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.record import CordonOwner
+from gpuward.model.record import CordonOwner, left_unvalidated
 from gpuward.model.states import State
-from gpuward.upgrade.facts import NodeFacts, left_unvalidated
+from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import Move, Step, step
 
 

@@ -10,12 +10,12 @@ from gpuward import names
 from gpuward.model.driver import driver_daemonsets, heeds_variable, is_driver_pod, spares_default_runtime
 from gpuward.model.placement import Placements
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.record import CordonOwner, Record
+from gpuward.model.record import CordonOwner, Record, left_unvalidated
 from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView
-from gpuward.upgrade.facts import NodeFacts, left_unvalidated
+from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 from gpuward.upgrade.scope import concerns, drives, is_expected
 from gpuward.upgrade.targets import UNSETTLED, Target, targets_of

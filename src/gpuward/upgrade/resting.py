@@ -7,11 +7,11 @@ from gpuward.model.backoff import backoff
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.record import Failure
+from gpuward.model.record import Failure, left_unvalidated
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow
 from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting
-from gpuward.upgrade.facts import NodeFacts, left_unvalidated
+from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import leftovers
 from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
