@@ -8,11 +8,13 @@ import msgspec
 
 from gpuward.model import waits
 from gpuward.model.obstacles import StaticPod
+from gpuward.model.owners import Conflict
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
+from gpuward.model.unserved import DriverRefused, NotSelected
 from gpuward.model.views import Owner, Ref
 
 POD, OWNER = Ref("ml", "train", "u"), Owner("ReplicaSet", "train", "o")
@@ -43,6 +45,8 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.Starting(POD, Reason.DRIVER_FAILING, TROUBLE),
     waits.Starting(POD, Reason.DRIVER_IN_USE, TROUBLE, (POD,)),
     waits.Starting(POD, Reason.VALIDATOR_STARTING, TROUBLE),
+    NotSelected(POD, ("a",)),
+    DriverRefused(POD, "a", Conflict(("a", "b"), "n1")),
     waits.Failed(State.POD_RESTART_REQUIRED, "it broke", DriverNow()),
     waits.RetryLater(State.POD_RESTART_REQUIRED, "it broke", 1, 3, DriverNow("driver", False, TROUBLE)),
     waits.UnknownState("bogus"),

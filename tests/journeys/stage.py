@@ -345,12 +345,12 @@ def blind_to_budgets(request: Request, proceed: Callable[[], Answer | Stream]) -
     return proceed()
 
 
-def on_stage(gpu_nodes: int = 3, **options: Any) -> Callable[[Test], Callable[[], None]]:
+def on_stage(gpu_nodes: int = 3, *, kind: type[Stage] = Stage, **options: Any) -> Callable[[Test], Callable[[], None]]:
     """Play a test on a stage of its own, in virtual time. No decision may have failed when it ends."""
     def decorate(test: Test) -> Callable[[], None]:
         def run() -> None:
             async def main() -> None:
-                stage = Stage(gpu_nodes, **options)
+                stage = kind(gpu_nodes, **options)
                 try:
                     await stage.start()
                     await test(stage)

@@ -294,7 +294,7 @@ async def test_a_node_under_way_that_its_nvidia_driver_left_behind_while_the_pol
     for ds in [ds for ds in stage.sandbox.store.list("daemonsets.apps", SPACE) if names.DRIVER_OWNER in
                ds["spec"]["template"]["spec"].get("nodeSelector", {})]:
         await stage.user.delete(resources.DAEMON_SETS, ds["metadata"]["name"], SPACE, propagation="Orphan")
-    await stage.until(lambda: stage.hold(node) == "DriverOrphaned")
+    await stage.until(lambda: stage.hold(node) == "NotSelected")
     await stage.rest(600)
     assert (stage.driver(node), stage.cordons(), stage.state(node)) == (NEW, [node], State.VALIDATION_REQUIRED)
     assert stage.operator.plan.counts.total == 2

@@ -124,6 +124,8 @@ def test_a_node_is_a_matter_of_its_owner_s_policy() -> None:
     assert found.upgrades_of(NodeView("n0", labels={names.DRIVER_OWNER: "b"})).driver == "b"
     assert found.upgrades_of(NodeView("n0")).driver == ""
     assert found.upgrades_of(None).driver == ""
+    assert found.upgrades_of(NodeView("n0")) == found.upgrades[-1]
+    assert found.upgrades_of(NodeView("n0")).unowned
 
 
 def test_a_resumed_rollout_is_that_of_one_driver() -> None:

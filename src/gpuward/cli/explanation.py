@@ -62,7 +62,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     bare = Explanation(node, picture.now, _policy(picture, upgrades))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
-        why = why_unmanaged(node, snapshot) if picture.active.view else picture.active.upgrades.absent
+        why = why_unmanaged(node, snapshot, upgrades) if picture.active.view else picture.active.upgrades.absent
         return msgspec.structs.replace(bare, unmanaged=why)
     return msgspec.structs.replace(
         bare,
@@ -151,7 +151,7 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
         yield "the node is not Ready" if view.ready is False else "the node does not say whether it is Ready"
     if view.labels.get(names.UPGRADE_SKIP) == "true" and node.state is not State.UPGRADE_REQUIRED:
         yield f"the label {names.UPGRADE_SKIP}=true keeps it from starting, not from what is under way"
-    if driver is None and (lacking := missing_labels(view, driver_daemonsets(picture.snapshot))):
+    if driver is None and node.unserved is None and (lacking := missing_labels(view, driver_daemonsets(picture.snapshot))):
         yield f"no driver pod is made here: {lacking}"
     if driver is not None and driver.waiting:
         yield f"driver pod {driver.name}: {driver.waiting}"

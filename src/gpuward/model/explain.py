@@ -12,6 +12,7 @@ from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.troubles import DriverNow, PodTrouble
+from gpuward.model.unserved import DriverRefused, NotSelected, Unserved
 from gpuward.model.views import Ref
 from gpuward.model.waits import (
     ComesBack,
@@ -45,6 +46,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
     Reason.DRIVER_ORPHANED: "driver pod {pod} belongs to no DaemonSet: another one takes its place when the node is upgraded, or "
     "when somebody deletes it",
+    Reason.NOT_SELECTED: "no NVIDIADriver selects this node, so it gets no driver pod{then}{refused}",
+    Reason.DRIVER_REFUSED: "this node gets no driver pod{then}: {why}",
     Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
     "see `gpuward explain`, then `gpuward resume`",
@@ -93,8 +96,8 @@ def arguments(what: WaitsFor) -> dict[str, object]:
     match what:
         case Plain():
             return {"label": names.UPGRADE_SKIP} if what.reason is Reason.SKIPPED else {}
-        case OperandPod():
-            return {"pod": what.pod.name}
+        case NotSelected() | DriverRefused():
+            return _unserved(what)
         case Starting():
             return _starting(what)
         case Limit():
@@ -125,6 +128,8 @@ def _told(value: object) -> object:
 def _on_pod(what: OnPod) -> dict[str, object]:
     told = {field: _told(value) for field, value in msgspec.structs.asdict(what).items()}
     match what:
+        case OperandPod():
+            return {"pod": what.pod.name}
         case HeldDevices():
             return {**told, "owner": f"{what.owner.kind} {what.owner.name}" if what.owner else "no owner"}
         case ProtectedPods():
@@ -139,6 +144,17 @@ def _on_pod(what: OnPod) -> dict[str, object]:
             times = "an unknown number of" if what.times is None else what.times
             return {"pod": str(what.pod), "owner": owner, "times": times, "why": why}
     return told
+
+
+def _unserved(what: Unserved) -> dict[str, object]:
+    told = {"then": "" if what.pod is None else f" after {what.pod.name}, which runs on"}
+    if isinstance(what, NotSelected):
+        refused = "".join(f"; NVIDIADriver {name} cannot be followed, see its condition" for name in what.refused)
+        return {**told, "refused": refused}
+    why = f"NVIDIADriver {what.driver} cannot be followed"
+    if what.conflict is None:
+        return {**told, "why": f"{why}, see its condition"}
+    return {**told, "why": f"{why}, {what.conflict}" if what.driver else str(what.conflict)}
 
 
 def _starting(what: Starting) -> dict[str, object]:

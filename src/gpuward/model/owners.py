@@ -13,6 +13,19 @@ import msgspec
 from gpuward import names
 
 
+class Conflict(msgspec.Struct, frozen=True):
+    """Say in which node, or as defaults, several NVIDIADrivers are in each other's way; names are sorted."""
+
+    names: tuple[str, ...]
+    node: str = ""
+
+    def __str__(self) -> str:
+        listed = f"[{' '.join(self.names)}]"
+        if self.node:
+            return f"multiple NVIDIADrivers match the same node {self.node}: {listed}"
+        return f"multiple default NVIDIADrivers found: {listed}"
+
+
 class Claim(msgspec.Struct, frozen=True):
     """Hold what an NVIDIADriver says about the nodes that it is for."""
 
@@ -27,6 +40,8 @@ class Claim(msgspec.Struct, frozen=True):
     """False where something else about the NVIDIADriver cannot be followed: no node loses its driver for one of this."""
     precompiled: bool = False
     """Whether its drivers are built for one kernel each."""
+    conflict: Conflict | None = None
+    """Which other NVIDIADrivers are in its way, if that is why it cannot be followed."""
 
     def keeps(self, labels: Mapping[str, str]) -> bool:
         """Tell whether a node that it selected lacks nothing but labels that GPU feature discovery takes away for a while."""
@@ -36,19 +51,6 @@ class Claim(msgspec.Struct, frozen=True):
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Tell whether a node with these labels is selected; the default NVIDIADriver selects none."""
         return self.valid and not self.default and self.selector.items() <= labels.items()
-
-
-class Conflict(msgspec.Struct, frozen=True):
-    """Say in which node, or as defaults, several NVIDIADrivers are in each other's way; names are sorted."""
-
-    names: tuple[str, ...]
-    node: str = ""
-
-    def __str__(self) -> str:
-        listed = f"[{' '.join(self.names)}]"
-        if self.node:
-            return f"multiple NVIDIADrivers match the same node {self.node}: {listed}"
-        return f"multiple default NVIDIADrivers found: {listed}"
 
 
 Owner = str | Conflict | None

@@ -18,6 +18,8 @@ class Reason(StrEnum):
     NODE_NOT_READY = "NodeNotReady"
     DRIVER_POD_MISSING = "DriverPodMissing"
     DRIVER_ORPHANED = "DriverOrphaned"
+    NOT_SELECTED = "NotSelected"
+    DRIVER_REFUSED = "DriverRefused"
     TEMPLATE_SETTLING = "TemplateSettling"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
@@ -91,7 +93,7 @@ _IN_PASSING: Final = frozenset({
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED, Reason.WRITE_REFUSED,
-    Reason.COMES_BACK,
+    Reason.COMES_BACK, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED,
 })
 _PASSED_OVER: Final = (_NEEDS_PERSON - {Reason.WRITE_REFUSED, Reason.COMES_BACK}) | {
     Reason.SKIPPED, Reason.NODE_GONE, Reason.RETRY_LATER, Reason.MAINTENANCE}

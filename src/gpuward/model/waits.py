@@ -12,6 +12,7 @@ from gpuward.model.placement import Placement
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
+from gpuward.model.unserved import Unserved
 from gpuward.model.views import Owner, Ref
 
 
@@ -245,6 +246,6 @@ class Undecided(msgspec.Struct, frozen=True):
 
 WaitsFor = (
     Plain | NoPolicy | InvalidPolicy | FailureBudget | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks | BudgetUsedUp
-    | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Killing | OperandPod | Starting | Failed | RetryLater
-    | UnknownState | TwoDriverPods | WriteRefused | MovePaused | Undecided
+    | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Killing | OperandPod | Unserved | Starting | Failed
+    | RetryLater | UnknownState | TwoDriverPods | WriteRefused | MovePaused | Undecided
 )

@@ -72,9 +72,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     def placing(self) -> Placing | None:
         """Return what decides where nodes' drivers come from; None where that is the same for all, or not known now."""
         if self.in_force:
-            able = (msgspec.structs.replace(each.claim, able=each.claim.able and each.view.name not in self.conflicts
-                                            and not is_unmade(each.view)) for each in self.active)
-            return Placing(tuple(able), stays=self.policy.valid is None) if self.known else None
+            return Placing(tuple(map(self._claim, self.active)), stays=self.policy.valid is None) if self.known else None
         valid = self.policy.valid
         return Placing(precompiled=True) if valid is not None and valid.spec.driver.is_precompiled else None
 
@@ -83,8 +81,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         """Return the upgrade policies in force: no two of them are about the same node."""
         if not self.in_force:
             return (self._placed(self._own()),)
-        unowned = self._placed(msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True))
-        return (*(self._upgrades(each) for each in self.active), unowned)
+        return (*(self._upgrades(each) for each in self.active), self._unowned())
 
     @property
     def decidable(self) -> tuple[UpgradePolicy, ...]:
@@ -95,7 +92,14 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         """Return the upgrade policy that a node's driver is a matter of."""
         owner = node.labels.get(names.DRIVER_OWNER, "") if node is not None else ""
         found = (self._upgrades(each) for each in self.active if self.in_force and each.view.name == owner)
-        return next(found, self._placed(self._own()))
+        return next(found, None) or (self._unowned() if self.in_force else self._placed(self._own()))
+
+    def _claim(self, driver: ActiveDriver) -> Claim:
+        conflict, claim = self.conflicts.get(driver.view.name), driver.claim
+        return msgspec.structs.replace(claim, able=claim.able and not (conflict or is_unmade(driver.view)), conflict=conflict)
+
+    def _unowned(self) -> UpgradePolicy:
+        return self._placed(msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True))
 
     def _own(self) -> UpgradePolicy:
         view, upgrades = self.policy.view, self.policy.upgrades

@@ -12,6 +12,7 @@ from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.troubles import PodTrouble, trouble_of
+from gpuward.model.unserved import Unserved
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.leaving import Leaving
 
@@ -43,6 +44,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""
     wanted: bool = True
     """Whether a driver DaemonSet selects the node."""
+    unserved: Unserved | None = None
+    """Why no DaemonSet of an NVIDIADriver is for the node, though it should have a driver."""
     validators: tuple[PodView, ...] = ()
     leaving: Leaving = Leaving()
     draining: Leaving = Leaving()

@@ -41,7 +41,8 @@ def release(node: NodeFacts) -> Move | None:
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)
     unvalidated = node.unvouched and node.state is not State.UNCORDON_REQUIRED
-    return Move(State.UNKNOWN, uncordon=ours, annotations=_removal(node, *clocks), forced=unvalidated)
+    kept = unvalidated or node.unserved is not None  # the pods that stood beside the driver have to be known
+    return Move(State.UNKNOWN, uncordon=ours, annotations=_removal(node, *clocks), forced=kept)
 
 
 def leftovers(node: NodeFacts) -> dict[str, str | None]:

@@ -149,9 +149,9 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Standing:
-    """Return how a node counts; one that has left every driver DaemonSet does not."""
+    """Return how a node counts; one that has left every driver DaemonSet, and is to have none, does not."""
     name, sides = before.node.name, (before, after)
-    if before.left:
+    if before.left and before.unserved is None:
         return Standing(name, counts=False)
     in_progress = any(node.state in IN_PROGRESS for node in sides)
     return Standing(

@@ -19,6 +19,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 from gpuward.upgrade.scope import concerns, drives, is_expected
 from gpuward.upgrade.targets import UNSETTLED, Target, targets_of
+from gpuward.upgrade.unserved import unserved
 
 
 class Common:
@@ -108,13 +109,16 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
     state = node.state if node.state is not None else State.UNKNOWN
     record = node.record or Record(state=state)
     stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
-    wanted = any(selector.items() <= node.labels.items() for selector in common.selectors) or is_expected(node, policy)
+    validators = tuple(pod for pod in pods if pod.namespace == snapshot.namespace and _app(pod) == names.VALIDATOR_APP)
+    driver = _the_driver(drivers)
+    selected = any(selector.items() <= node.labels.items() for selector in common.selectors)
+    lacking = unserved(node, policy, driver, record, validators, selected=selected)
+    wanted = selected or is_expected(node, policy)
     known = node.record is not None and not left_unvalidated(record)
     leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or known)
     busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful
-    if not drivers and not busy and not wanted:
+    if not drivers and not busy and not wanted and lacking is None:
         return None
-    driver = _the_driver(drivers)
     variable = heeds_variable(node, common.spared)
     moving = common.placements.moving(node, pods)
     target = Target(str(moving)) if moving else common.targets.get(_daemonset_of(driver, node, common), UNSETTLED).of(driver)
@@ -130,7 +134,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         same=target.same,
         moving=moving,
         wanted=wanted,
-        validators=tuple(p for p in pods if p.namespace == snapshot.namespace and _app(p) == names.VALIDATOR_APP),
+        unserved=lacking,
+        validators=validators,
         leaving=pods_to_leave(pods, policy, snapshot.namespace, variable=variable),
         draining=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else Leaving(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),

@@ -13,6 +13,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.waits import HeldDevices, InvalidPolicy, OperandPod, Plain, ProtectedPods, TwoDriverPods
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate
+from gpuward.upgrade.waits import pod_missing
 
 
 def skipped(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -42,7 +43,7 @@ def not_ready(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | No
 def driver_pod_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node that has no driver pod, or one that goes: it would keep a slot until one turned up, which may be never."""
     if node.driver is None:
-        return Hold(Plain(Reason.DRIVER_POD_MISSING), node.record.since)
+        return pod_missing(node, node.record.since)
     return Hold(OperandPod(node.driver.ref, Reason.DRIVER_STOPPING), node.record.since) if node.driver.deleting else None
 
 

@@ -32,7 +32,9 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
     state, paused = node.node.state, Hold(Plain(Reason.PAUSED), node.record.since)
     if node.left:
-        return walk(begin(node, now), policy, now)
+        path = walk(begin(node, now), policy, now)
+        hold = None if node.unserved is None else Hold(node.unserved, path.node.record.since or node.node.created)
+        return msgspec.structs.replace(path, hold=path.hold or hold)
     if state not in IN_PROGRESS:
         return _at_rest(node, paused, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:

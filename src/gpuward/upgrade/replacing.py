@@ -17,7 +17,7 @@ from gpuward.upgrade.emptying import fail
 from gpuward.upgrade.facts import RESTARTS_TOLERATED, NodeFacts
 from gpuward.upgrade.finishing import finish
 from gpuward.upgrade.step import Move, Step, Wait, step
-from gpuward.upgrade.waits import driver_starting, unconfirmed
+from gpuward.upgrade.waits import driver_starting, pod_missing, unconfirmed
 
 RETURNS_TOLERATED = 5
 """How often a node is emptied anew because pods that use its GPUs came back, before that counts as a failure."""
@@ -48,7 +48,7 @@ def _awaited(node: NodeFacts) -> Hold:
     """Say what has to come before the driver is ready."""
     since, driver = node.record.since, node.driver
     if driver is None:
-        return Hold(Plain(Reason.DRIVER_POD_MISSING), since)
+        return pod_missing(node, since)
     if driver.deleting:
         return Hold(OperandPod(driver.ref, Reason.DRIVER_STOPPING), since)
     if node.driver_pods > 1:

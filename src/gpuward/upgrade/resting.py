@@ -15,7 +15,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import leftovers
 from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
-from gpuward.upgrade.waits import driver_starting, unconfirmed
+from gpuward.upgrade.waits import driver_starting, pod_missing, unconfirmed
 
 MOST_PATIENCE = 1024
 """How much later than the first time a node is tried again at most."""
@@ -54,9 +54,11 @@ def unfinished(node: NodeFacts) -> Hold | None:
     """Say what keeps a node from being up to date about which nothing has to be done; None if it is."""
     driver = node.driver
     if driver is None:
-        return Hold(Plain(Reason.DRIVER_POD_MISSING), node.record.since or node.node.created)
+        return pod_missing(node, node.record.since or node.node.created)
     if node.up_to_date:
         return None
+    if driver.orphan and node.unserved is not None:
+        return Hold(node.unserved, node.record.since or driver.created)
     if driver.orphan:
         return Hold(OperandPod(driver.ref, Reason.DRIVER_ORPHANED), node.record.since or driver.created)
     if driver.deleting:

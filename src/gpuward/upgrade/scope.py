@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.model.driver import is_policys
+from gpuward.model.owners import owner_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import DaemonSetView, NodeView
 
@@ -27,7 +28,19 @@ def is_expected(node: NodeView, policy: UpgradePolicy) -> bool:
     """
     placing = policy.placing
     by_kernel = placing is not None and placing.claims is None and placing.precompiled
-    return (bool(policy.driver) or by_kernel) and node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"
+    return (bool(policy.driver) or by_kernel or _is_about_to_be_owned(node, policy)) and is_to_have_driver(node)
+
+
+def is_to_have_driver(node: NodeView) -> bool:
+    """Tell whether a node's labels ask for a driver: one that is installed on the host has another value there."""
+    return node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"
+
+
+def _is_about_to_be_owned(node: NodeView, policy: UpgradePolicy) -> bool:
+    """Tell whether nobody owns a node that an NVIDIADriver selects."""
+    claims = policy.placing.claims if policy.placing is not None and policy.unowned and not policy.absent else None
+    owner = owner_of(node.name, node.labels, claims) if claims is not None else None
+    return isinstance(owner, str) and bool(owner)
 
 
 def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:

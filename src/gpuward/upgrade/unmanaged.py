@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets
+from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView
 
 
-def why_unmanaged(node: NodeView, snapshot: Snapshot) -> str:
+def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy) -> str:
     """Return what a node lacks that the driver of a managed node has, the first thing in the order in which they come about."""
     if not node.gpu_present:
         seen = any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
@@ -17,6 +18,8 @@ def why_unmanaged(node: NodeView, snapshot: Snapshot) -> str:
         discovered = any(key.startswith(names.NFD_PREFIX) for key in node.labels)
         return ("node feature discovery found no GPU of NVIDIA's on it" if discovered
                 else "node feature discovery has not labelled it, so it is not known to have a GPU")
+    if policy.unowned:
+        return "no NVIDIADriver selects it"
     drivers = driver_daemonsets(snapshot)
     if not drivers:
         return f"there is no driver DaemonSet in namespace {snapshot.namespace}"

@@ -19,6 +19,11 @@ def driver_starting(node: NodeFacts, driver: PodView, since: float) -> Hold:
     return Hold(Starting(driver.ref, Reason.DRIVER_STARTING, _seen(driver)), since)
 
 
+def pod_missing(node: NodeFacts, since: float) -> Hold:
+    """Say that the node has no driver pod, and whether a DaemonSet is to make one."""
+    return Hold(node.unserved or Plain(Reason.DRIVER_POD_MISSING), since)
+
+
 def unconfirmed(node: NodeFacts, stale: Sequence[PodView], since: float) -> Hold:
     """Say what has to come before the driver counts as validated; `stale` are validator pods that have yet to be replaced."""
     if not node.driver_ready and node.driver is not None:

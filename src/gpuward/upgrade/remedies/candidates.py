@@ -86,6 +86,20 @@ def _relabel(question: Question) -> Iterator[Candidate]:
     yield fixes.start_anew(question.view, "ask for an upgrade of this node")
 
 
+def _be_selected(question: Question) -> Iterator[Candidate]:
+    placing = question.case.policy.placing
+    for claim in placing.claims or () if placing is not None else ():
+        lacking = {key: value for key, value in claim.selector.items() if question.view.labels.get(key) != value}
+        if claim.able and claim.valid and not claim.default and all(map(_is_peoples, lacking)):
+            yield fixes.label_node_with(question.view, lacking, f"label the node such that NVIDIADriver {claim.name} selects it")
+
+
+def _is_peoples(label: str) -> bool:
+    """Tell whether people set a label, and not Kubernetes or what discovers what a node has."""
+    domain = f".{label.partition('/')[0]}" if "/" in label else ""
+    return not domain.endswith((".nvidia.com", ".kubernetes.io", ".k8s.io", ".gpuward.io"))
+
+
 def _take_back(question: Question) -> Iterator[Candidate]:
     yield fixes.start_anew(question.view, "take the node back from the maintenance operator")
 
@@ -136,6 +150,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.BUDGET_USED_UP: more_budget,
     Reason.UNAVAILABLE_LIMIT: _more_unavailable,
     Reason.PARALLEL_LIMIT: _more_parallel,
+    Reason.NOT_SELECTED: _be_selected,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,
     Reason.DRIVER_IN_USE: empty_for_driver,

@@ -61,6 +61,13 @@ def label_node(node: NodeView, key: str, value: str | None, do: str) -> Fix:
     return Fix(do, partial(_edit, name=node.name, labels={key: value}), command)
 
 
+def label_node_with(node: NodeView, labels: Mapping[str, str], do: str) -> Fix:
+    """Return the fix that sets labels of a node."""
+    said = " ".join(f"{key}={quote(value)}" for key, value in sorted(labels.items()))
+    command = f"kubectl label node {quote(node.name)} {said} --overwrite"
+    return Fix(do, partial(_edit, name=node.name, labels=dict(labels)), command)
+
+
 def start_anew(node: NodeView, do: str) -> Fix:
     """Return the fix that asks for an upgrade by the state label, as NVIDIA documents it for failed nodes."""
     return label_node(node, names.UPGRADE_STATE, str(State.UPGRADE_REQUIRED), do)

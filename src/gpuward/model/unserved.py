@@ -1,0 +1,38 @@
+"""What a node waits for that no DaemonSet of an NVIDIADriver is for, though it should have a driver."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from gpuward.model.owners import Conflict
+from gpuward.model.reasons import Reason
+from gpuward.model.views import Ref
+
+
+class _Unserved(msgspec.Struct, frozen=True):
+    """Wait for an NVIDIADriver that has a DaemonSet for the node."""
+
+    pod: Ref | None = None
+    """The driver pod that runs on and belongs to nobody."""
+
+
+class NotSelected(_Unserved, frozen=True):
+    """Wait for an NVIDIADriver that selects the node."""
+
+    reason: ClassVar = Reason.NOT_SELECTED
+    refused: tuple[str, ...] = ()
+    """NVIDIADrivers that cannot be followed: which nodes they select is not known."""
+
+
+class DriverRefused(_Unserved, frozen=True):
+    """Wait until the NVIDIADriver of the node can be followed."""
+
+    reason: ClassVar = Reason.DRIVER_REFUSED
+    driver: str = ""
+    """Empty where it is open whose the node is."""
+    conflict: Conflict | None = None
+
+
+Unserved = NotSelected | DriverRefused

@@ -1,0 +1,54 @@
+"""Why no DaemonSet of an NVIDIADriver is for a node that is to have a driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuward import names
+from gpuward.model.owners import Claim, Conflict, owner_of
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import Record
+from gpuward.model.unserved import DriverRefused, NotSelected, Unserved
+from gpuward.model.views import NodeView, PodView, Ref
+from gpuward.upgrade.scope import is_to_have_driver
+
+
+def unserved(
+    node: NodeView, policy: UpgradePolicy, driver: PodView | None, record: Record, validators: Iterable[PodView], *,
+    selected: bool
+) -> Unserved | None:
+    """Return why a node gets no driver pod, now or once the one goes that nobody owns; `selected` by a DaemonSet it gets one.
+
+    None where it is left alone, needs none, or nobody can know: while the ClusterPolicy is gone, or NVIDIADrivers are not listed.
+    """
+    claims = policy.placing.claims if policy.placing is not None else None
+    if claims is None or policy.absent or selected or not is_to_have_driver(node):
+        return None
+    if driver is not None and not driver.orphan:
+        return None
+    pod = None if driver is None else driver.ref
+    if not policy.unowned:
+        return _refused(policy, pod)
+    if driver is None and (node.labels.get(names.UPGRADE_SKIP) == "true" or _has_own_driver(record, validators)):
+        return None
+    return _unowned(node, claims, pod)
+
+
+def _refused(policy: UpgradePolicy, pod: Ref | None) -> DriverRefused | None:
+    claim = policy.placing.claim(policy.driver) if policy.placing is not None else None
+    return None if claim is None or claim.able else DriverRefused(pod, policy.driver, claim.conflict)
+
+
+def _unowned(node: NodeView, claims: tuple[Claim, ...], pod: Ref | None) -> Unserved | None:
+    owner = owner_of(node.name, node.labels, claims)
+    if isinstance(owner, Conflict):
+        return DriverRefused(pod, conflict=owner)
+    return None if owner else NotSelected(pod, tuple(claim.name for claim in claims if not claim.valid))
+
+
+def _has_own_driver(record: Record, validators: Iterable[PodView]) -> bool:
+    """Tell whether a driver is there without a driver pod: installed on the host, a validator pod has found it.
+
+    One that stood beside a driver pod has seen that one's driver, and stays ready without it.
+    """
+    return any(pod.ready and not pod.deleting and pod.uid not in (record.pods or ()) for pod in validators)

@@ -1,0 +1,54 @@
+"""Which nodes lack an NVIDIADriver's DaemonSet, and which are to have no driver of ours."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gpuward import names
+from gpuward.model.owners import Claim
+from gpuward.model.placement import Placing
+from gpuward.model.reasons import Reason
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PodView
+from gpuward.upgrade.decide import decide
+from tests.build import NOW, cluster, node, policy, validator
+
+UNOWNED = policy(unowned=True, auto_upgrade=False, placing=Placing((Claim("x", {"pool": "x"}),)))
+LABELS = {names.GPU_PRESENT: "true", names.DEPLOY_DRIVER: "true"}
+
+
+def one(*pods: PodView, **labels: str) -> Snapshot:
+    """Build a node for which there is no DaemonSet."""
+    return msgspec.structs.replace(cluster([node("n0", labels={**LABELS, **labels})], pods), daemonsets=())
+
+
+def test_a_node_that_is_to_have_a_driver_and_gets_none_counts() -> None:
+    plan = decide(one(), UNOWNED, NOW)
+    assert plan.holds["n0"].reason is Reason.NOT_SELECTED
+    assert (plan.counts.total, plan.counts.up_to_date) == (1, 0)
+
+
+@pytest.mark.parametrize("labels", [
+    {names.GPU_PRESENT: "false"}, {names.DEPLOY_DRIVER: "pre-installed"}, {names.DEPLOY_DRIVER: "false"},
+    {names.DEPLOY_OPERANDS: "false", names.DEPLOY_DRIVER: ""}, {names.UPGRADE_SKIP: "true"},
+])
+def test_a_node_that_is_left_alone_or_has_a_driver_of_its_own_does_not(labels: dict[str, str]) -> None:
+    assert decide(one(**labels), UNOWNED, NOW).nodes == {}
+
+
+def test_a_validator_that_finds_a_driver_where_no_driver_pod_was_has_found_one_of_the_hosts() -> None:
+    unready = decide(one(validator(ready=False)), UNOWNED, NOW)
+    assert unready.holds["n0"].reason is Reason.NOT_SELECTED
+    assert decide(one(validator()), UNOWNED, NOW).nodes == {}
+
+
+def test_without_a_cluster_policy_and_while_nvidia_drivers_are_not_known_nothing_is_said() -> None:
+    snapshot = one()
+    for changes in ({"absent": "no ClusterPolicy"}, {"placing": None}):
+        assert decide(snapshot, msgspec.structs.replace(UNOWNED, **changes), NOW).nodes == {}
+
+
+def test_a_node_that_is_about_to_be_owned_only_waits() -> None:
+    plan = decide(one(pool="x"), UNOWNED, NOW)
+    assert plan.holds["n0"].reason is Reason.DRIVER_POD_MISSING
