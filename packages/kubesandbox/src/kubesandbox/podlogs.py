@@ -86,7 +86,7 @@ def _check_started(pod: Object, container: str, *, previous: bool) -> None:
     """Refuse the log of a container that has none; one that waits for its restart has that of its last run, as with a kubelet."""
     status = pod.get("status", {})
     every = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    found = next((one for one in every if one["name"] == container), {})
+    found: Object = next((one for one in every if one["name"] == container), {})
     ran_before = "terminated" in (found.get("lastState") or {})
     if previous and not ran_before:
         raise errors.BadRequest(f'previous terminated container "{container}" in pod "{pod["metadata"]["name"]}" not found')
