@@ -244,8 +244,6 @@ class Undecided(msgspec.Struct, frozen=True):
     error: str
 
 
-WaitsFor = (
-    Plain | NoPolicy | InvalidPolicy | FailureBudget | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks | BudgetUsedUp
-    | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Killing | OperandPod | Unserved | Starting | Failed
-    | RetryLater | UnknownState | TwoDriverPods | WriteRefused | MovePaused | Undecided
-)
+WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudget | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
+            | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Killing | OperandPod | Unserved
+            | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | WriteRefused | MovePaused | Undecided)

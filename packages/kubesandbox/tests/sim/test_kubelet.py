@@ -303,7 +303,7 @@ def test_what_is_optional_may_be_missing_and_a_key_that_is_not_there_is_named() 
 def test_what_is_no_reference_of_an_image_is_not_pulled() -> None:
     async def story() -> None:
         cluster = Cluster(linux_node("cpu-1"))
-        cluster.add(pod(containers=[{"name": "main", "image": "registry.example/driver:595.91.08 -ubuntu22.04"}]))
+        cluster.add(pod(containers=[{"name": "main", "image": "registry.example/web:1.2.3 -alpine"}]))
         await cluster.rest(60)
         (status,) = current(cluster)["status"]["containerStatuses"]
         assert status["state"]["waiting"]["reason"] == "InvalidImageName"
