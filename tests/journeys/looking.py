@@ -14,6 +14,7 @@ from gpuward.cli.look import Look, Picture
 from gpuward.cli.status import _headline, as_json
 from gpuward.kube import resources
 from gpuward.kube.client import Client
+from gpuward.model.explain import sentence
 from tests.journeys.stage import Stage
 
 _KINDS = {"clusterpolicy": resources.CLUSTER_POLICIES, "nvidiadriver": resources.NVIDIA_DRIVERS,
@@ -55,3 +56,16 @@ async def obey(stage: Stage, command: str) -> None:
         return
     assert words[:2] == ["kubectl", "patch"]
     await stage.user.patch_merge(_KINDS[words[2]], words[3], json.loads(words[words.index("-p") + 1]))
+
+
+def reason_of(told: Explanation) -> str:
+    """Return why a node waits, in words, or why it is not managed."""
+    if told.status is None:
+        return told.unmanaged
+    return sentence(told.status.hold) if told.status.hold is not None else ""
+
+
+def condition_of(stage: Stage, kind: str = "DriverUpgrade") -> tuple[str, str, str]:
+    """Return status, reason and message of a condition of the ClusterPolicy; empty ones where it is not there."""
+    conditions = stage.policy_status().get("conditions", ())
+    return next(((one["status"], one["reason"], one["message"]) for one in conditions if one["type"] == kind), ("", "", ""))

@@ -6,7 +6,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
-from tests.journeys.reading import condition, explanation, picture, reason
+from tests.journeys.looking import condition_of, explanation_of, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
 
@@ -40,21 +40,21 @@ async def switched(stage: Stage, *drivers: Object) -> None:
 async def test_nodes_that_no_nvidia_driver_selects_say_so_with_and_without_a_driver(stage: Stage) -> None:
     await switched(stage)
     for node in NODES:
-        told = await explanation(stage, node)
+        told = await explanation_of(stage, node)
         pod = driver_pods(stage, node)[0]["metadata"]["name"]
-        assert reason(told) == f"no NVIDIADriver selects this node, so it gets no driver pod after {pod}, which runs on"
+        assert reason_of(told) == f"no NVIDIADriver selects this node, so it gets no driver pod after {pod}, which runs on"
         assert told.policy == "ClusterPolicy cluster-policy: drivers are left to NVIDIADrivers, and none of them is for this node"
         assert not any("driver.owner" in note for note in told.notes)
-    assert condition(stage)[:2] == ("False", "DriversNotReady")
+    assert condition_of(stage)[:2] == ("False", "DriversNotReady")
     await delete_driver_pods(stage, *NODES)
     await stage.rest(120)
-    _, told_all = await picture(stage)
+    told_all = await status_of(stage)
     assert (told_all["counts"]["total"], told_all["counts"]["upToDate"]) == (4, 2)
-    assert condition(stage)[:2] == ("False", "DriversNotReady")
-    assert "2 of 4 nodes up to date" in condition(stage)[2]
-    assert "2 NotSelected (gpu-3, gpu-4)" in condition(stage)[2]
-    told = await explanation(stage, "gpu-3")
-    assert reason(told) == "no NVIDIADriver selects this node, so it gets no driver pod"
+    assert condition_of(stage)[:2] == ("False", "DriversNotReady")
+    assert "2 of 4 nodes up to date" in condition_of(stage)[2]
+    assert "2 NotSelected (gpu-3, gpu-4)" in condition_of(stage)[2]
+    told = await explanation_of(stage, "gpu-3")
+    assert reason_of(told) == "no NVIDIADriver selects this node, so it gets no driver pod"
     assert [fix.commands for fix in told.remedies] == [("kubectl label node gpu-3 pool=x --overwrite",)]
     assert not any("driver.owner" in note for note in told.notes)
     await stage.restart_operator()
@@ -62,7 +62,7 @@ async def test_nodes_that_no_nvidia_driver_selects_say_so_with_and_without_a_dri
     assert stage.hold("gpu-3") == "NotSelected"
     await stage.label("gpu-3", "pool", "x")
     await stage.label("gpu-4", "pool", "x")
-    await stage.until(lambda: condition(stage)[:2] == ("True", "UpToDate"))
+    await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"))
     assert stage.all_are(State.DONE)
     assert stage.cordons() == []
 
@@ -83,13 +83,13 @@ async def test_nodes_with_a_driver_of_their_own_that_no_nvidia_driver_selects_la
     await label_pools(stage, x="gpu-1 gpu-2")
     await make(stage, nvidia_driver("x", ALL_AT_ONCE))
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)
-    await stage.until(lambda: condition(stage)[:2] == ("True", "UpToDate"))
+    await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"))
     assert [stage.labels(node)[names.DEPLOY_DRIVER] for node in NODES] == ["true", "true"], "no driver manager ever ran there"
-    assert condition(stage)[2].startswith("2 of 2 nodes up to date")
-    told = await explanation(stage, "gpu-3")
-    assert (told.status, reason(told)) == (None, "no NVIDIADriver selects it")
+    assert condition_of(stage)[2].startswith("2 of 2 nodes up to date")
+    told = await explanation_of(stage, "gpu-3")
+    assert (told.status, reason_of(told)) == (None, "no NVIDIADriver selects it")
     await set_driver(stage, "x", {"version": NEW})
-    await stage.until(lambda: stage.driver("gpu-1") == stage.driver("gpu-2") == NEW and condition(stage)[1] == "UpToDate")
+    await stage.until(lambda: stage.driver("gpu-1") == stage.driver("gpu-2") == NEW and condition_of(stage)[1] == "UpToDate")
 
 
 @on_stage(gpu_nodes=4)
@@ -102,13 +102,13 @@ async def test_nodes_whose_nvidia_driver_is_in_a_conflict_name_it(stage: Stage) 
     await stage.rest(120)
     why = "multiple NVIDIADrivers match the same node gpu-1: [x y]"
     for node in NODES:
-        told = await explanation(stage, node)
-        assert reason(told) == f"this node gets no driver pod: NVIDIADriver y cannot be followed, {why}"
+        told = await explanation_of(stage, node)
+        assert reason_of(told) == f"this node gets no driver pod: NVIDIADriver y cannot be followed, {why}"
         assert not any("driver.owner" in note for note in told.notes)
-    assert condition(stage)[0] == "False"
-    assert "2 DriverRefused (gpu-3, gpu-4)" in condition(stage)[2]
+    assert condition_of(stage)[0] == "False"
+    assert "2 DriverRefused (gpu-3, gpu-4)" in condition_of(stage)[2]
     await stage.user.delete(resources.NVIDIA_DRIVERS, "x")
-    await stage.until(lambda: condition(stage)[:2] == ("True", "UpToDate"), within=3600)
+    await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"), within=3600)
     assert {stage.labels(node)[names.DRIVER_OWNER] for node in stage.states()} == {"y"}
 
 
@@ -117,9 +117,9 @@ async def test_a_node_that_two_nvidia_drivers_select_and_none_has_names_both(sta
     await make(stage, *(nvidia_driver(name, nodeSelector={"kubernetes.io/os": "linux"}) for name in "xy"))
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)
     await stage.rest(120)
-    told = await explanation(stage, "gpu-2")
-    assert reason(told) == "this node gets no driver pod: multiple NVIDIADrivers match the same node gpu-2: [x y]"
-    assert condition(stage)[:2] == ("False", "DriversNotReady")
+    told = await explanation_of(stage, "gpu-2")
+    assert reason_of(told) == "this node gets no driver pod: multiple NVIDIADrivers match the same node gpu-2: [x y]"
+    assert condition_of(stage)[:2] == ("False", "DriversNotReady")
 
 
 @on_stage(gpu_nodes=2)
@@ -127,6 +127,6 @@ async def test_a_node_for_which_a_refused_nvidia_driver_may_be_names_it(stage: S
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)
     await make(stage, nvidia_driver("x", {"maxUnavailable": "few"}))
     await stage.rest(120)
-    told = await explanation(stage, "gpu-1")
-    assert reason(told) == ("no NVIDIADriver selects this node, so it gets no driver pod; "
+    told = await explanation_of(stage, "gpu-1")
+    assert reason_of(told) == ("no NVIDIADriver selects this node, so it gets no driver pod; "
                             "NVIDIADriver x cannot be followed, see its condition")

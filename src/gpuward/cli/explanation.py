@@ -62,8 +62,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     bare = Explanation(node, picture.now, _policy(picture, upgrades))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
-        why = why_unmanaged(node, snapshot, upgrades) if picture.active.view else picture.active.upgrades.absent
-        return msgspec.structs.replace(bare, unmanaged=why)
+        return msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades))
     return msgspec.structs.replace(
         bare,
         status=plan.nodes[name],
@@ -74,6 +73,13 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         notes=(*prospects(plan.nodes[name], upgrades, facts.leaving.pods), *_notes(facts, picture, knows_budgets)),
         remedies=remedies(snapshot, upgrades, picture.now, name),
     )
+
+
+def _unmanaged(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> str:
+    active = picture.active
+    if active.view is None:
+        return active.upgrades.absent
+    return why_unmanaged(node, picture.snapshot, upgrades, off=f"ClusterPolicy {active.view.name}" if active.switched_off else "")
 
 
 def _policy(picture: Picture, upgrades: UpgradePolicy) -> str:

@@ -91,6 +91,8 @@ def _headline(picture: Picture) -> str:
         return f"{_none(picture)}: no driver is upgraded until one is in force; {progress(counts)}"
     if refused := refusal(picture.drivers):
         return refused
+    if active.switched_off and not plan.nodes:
+        return f"ClusterPolicy {active.view.name}: driver.enabled is false, so no driver is managed"
     mode = "" if plan.auto_upgrade else " (automatic upgrades are off)"
     told = f"ClusterPolicy {active.view.name}: {progress(counts)}{mode}"
     of_drivers = refusals(picture.drivers)

@@ -73,6 +73,11 @@ class Driver(Operand, frozen=True, kw_only=True):
         """Return whether driver containers with precompiled kernel modules are used, one DaemonSet per kernel."""
         return bool(self.use_precompiled)
 
+    @property
+    def makes_precompiled(self) -> bool:
+        """Return whether this section makes such drivers: not where drivers are switched off, or NVIDIADrivers'."""
+        return self.is_enabled and self.is_precompiled and not self.is_left_to_nvidia_drivers
+
 
 class Gds(Sidecar, frozen=True, kw_only=True):
     """Configure GPUDirect Storage, the `nvidia-fs` module."""

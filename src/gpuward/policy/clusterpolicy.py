@@ -34,6 +34,12 @@ class ActivePolicy(msgspec.Struct, frozen=True):
     """Why the annotation that resumes a rollout says nothing; failures count as if it were not there."""
 
     @property
+    def switched_off(self) -> bool:
+        """Tell whether it can be followed and makes no drivers, which are not left to NVIDIADrivers either."""
+        driver = self.valid.spec.driver if self.valid is not None else None
+        return driver is not None and not driver.is_enabled and not driver.is_left_to_nvidia_drivers
+
+    @property
     def valid(self) -> ClusterPolicy | None:
         """Return the policy if it can be followed as it is."""
         return None if self.problems else self.policy

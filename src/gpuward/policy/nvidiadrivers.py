@@ -74,7 +74,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         if self.in_force:
             return Placing(tuple(map(self._claim, self.active)), stays=self.policy.valid is None) if self.known else None
         valid = self.policy.valid
-        return Placing(precompiled=True) if valid is not None and valid.spec.driver.is_precompiled else None
+        return Placing(precompiled=True) if valid is not None and valid.spec.driver.makes_precompiled else None
 
     @property
     def upgrades(self) -> tuple[UpgradePolicy, ...]:

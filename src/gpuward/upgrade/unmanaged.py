@@ -9,8 +9,10 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView
 
 
-def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy) -> str:
-    """Return what a node lacks that the driver of a managed node has, the first thing in the order in which they come about."""
+def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, off: str = "") -> str:
+    """Return what a node lacks that the driver of a managed node has, the first thing in the order in which they come about;
+    `off` is the ClusterPolicy by which drivers are switched off.
+    """
     if not node.gpu_present:
         seen = any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
         if seen:
@@ -18,6 +20,8 @@ def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy) -> 
         discovered = any(key.startswith(names.NFD_PREFIX) for key in node.labels)
         return ("node feature discovery found no GPU of NVIDIA's on it" if discovered
                 else "node feature discovery has not labelled it, so it is not known to have a GPU")
+    if off:
+        return f"{off} has driver.enabled: false"
     if policy.unowned:
         return "no NVIDIADriver selects it"
     drivers = driver_daemonsets(snapshot)
