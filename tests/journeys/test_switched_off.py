@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
 from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
-from tests.journeys.stage import OLD, Object, Stage, on_stage, policy
+from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage, policy
+from tests.journeys.test_moves import be_precompiled
 from tests.journeys.test_nvidiadriver import driver_pods
 
 
@@ -33,3 +37,27 @@ async def test_hosts_with_drivers_of_their_own_wait_for_no_precompiled_one(stage
     told = await explanation_of(stage, "gpu-1")
     assert (told.status, reason_of(told)) == (None, "ClusterPolicy cluster-policy has driver.enabled: false")
     assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
+
+
+@on_stage(gpu_nodes=2)
+async def test_precompiled_drivers_that_are_switched_off_go_at_once(stage: Stage) -> None:
+    await be_precompiled(stage)
+    await stage.patch_policy("driver/enabled", False)
+    await stage.until(lambda: not driver_pods(stage))
+    left = [ds["metadata"]["name"] for ds in stage.sandbox.store.list("daemonsets.apps")]
+    assert not [name for name in left if name.startswith(names.DRIVER_APP)]
+    await stage.until(lambda: condition_of(stage)[:2] == ("Unknown", "NoNodes"))
+    assert set(stage.states().values()) == {""}
+    assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
+    await stage.patch_policy("driver/enabled", True)
+    await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate") and stage.all_are(State.DONE))
+    assert len(driver_pods(stage)) == 2
+
+
+@on_stage(gpu_nodes=2)
+async def test_precompiled_drivers_that_are_switched_off_while_the_mode_changes_go_at_once(stage: Stage) -> None:
+    await be_precompiled(stage)
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {"spec": {"driver": {
+        "enabled": False, "usePrecompiled": False, "version": OLD}}})
+    await stage.until(lambda: not driver_pods(stage))
+    await stage.until(lambda: condition_of(stage)[:2] == ("Unknown", "NoNodes"))
