@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
 from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage, policy
-from tests.journeys.test_moves import be_precompiled
+from tests.journeys.test_moves import be_precompiled, with_one_owner
+from tests.journeys.test_nvidiadriver import condition as driver_condition
 from tests.journeys.test_nvidiadriver import driver_pods
 
 
@@ -61,3 +64,26 @@ async def test_precompiled_drivers_that_are_switched_off_while_the_mode_changes_
         "enabled": False, "usePrecompiled": False, "version": OLD}}})
     await stage.until(lambda: not driver_pods(stage))
     await stage.until(lambda: condition_of(stage)[:2] == ("Unknown", "NoNodes"))
+
+
+@pytest.mark.parametrize("more", [{}, {"usePrecompiled": True, "version": "580"}])
+def test_drivers_of_nvidia_drivers_run_on_until_those_are_deleted(more: Object) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        watcher = await with_one_owner(stage)
+        await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {"spec": {"driver": {
+            "useNvidiaDriverCRD": False, "enabled": False, **more}}})
+        await stage.rest(300)
+        assert watcher.torn == []
+        told = ("useNvidiaDriverCRD is not enabled in ClusterPolicy; its drivers run on 2 nodes until it is deleted: "
+                "driver.enabled is false in ClusterPolicy")
+        assert driver_condition(stage, "default") == ("disabled", "Reconciled", told)
+        assert condition_of(stage)[:2] == ("Unknown", "NoNodes")
+        assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
+        pod = driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
+        why = f"driver.enabled: false; driver pod {pod} runs on until NVIDIADriver default is deleted"
+        assert reason_of(await explanation_of(stage, "gpu-1")) == f"ClusterPolicy cluster-policy has {why}"
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+        await stage.until(lambda: driver_pods(stage) == [])
+
+    scenario()

@@ -188,7 +188,8 @@ def _taken_back(policy: ClusterPolicy, snapshot: Snapshot) -> list[Action]:
     """Delete the driver DaemonSets of NVIDIADrivers, without their pods, where drivers are the ClusterPolicy's again.
 
     Their NVIDIADrivers may stay, and take their nodes back when they are followed again. Else no pod of the ClusterPolicy's
-    DaemonSets would get to these nodes; the upgrade replaces the pods that run on node by node.
+    DaemonSets would get to these nodes; the upgrade replaces the pods that run on node by node. Where there are none of the
+    ClusterPolicy's, as drivers are switched off, they stay until their NVIDIADriver is deleted, as with NVIDIA's operator.
     """
     if policy.spec.driver.is_left_to_nvidia_drivers or not policy.spec.driver.is_enabled:
         return []

@@ -75,8 +75,9 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
     if not policies.active or (policy.view is not None and policy.valid is None):
         return Driving()
     if not policies.in_force:
-        disabled = Driving(verdicts={each.view.name: verdicts.disabled(_running(each, snapshot)) for each in policies.active})
-        return _told(disabled, policies, now, memory)
+        off = policies.policy.switched_off
+        found = {each.view.name: verdicts.disabled(_running(each, snapshot), off=off) for each in policies.active}
+        return _told(Driving(verdicts=found), policies, now, memory)
     if policy.valid is not None and awaits_labels(snapshot):
         return Driving()
     found = {each.view.name: verdict for each in policies.active if (verdict := _refusal(each, policies)) is not None}

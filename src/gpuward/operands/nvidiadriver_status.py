@@ -19,12 +19,16 @@ READY: Final = Verdict("ready", "Reconciled", "All resources have been successfu
 WAITING: Final = Verdict(NOT_READY, "DriverNotReady", "Waiting for driver pod to be ready", ready=False)
 
 
-def disabled(pods: int) -> Verdict:
-    """Return the verdict on an NVIDIADriver that is not followed; its DaemonSets may still have driver pods."""
+def disabled(pods: int, *, off: bool = False) -> Verdict:
+    """Return the verdict on an NVIDIADriver that is not followed; its DaemonSets may still have driver pods, and keep them where
+    the ClusterPolicy has drivers switched `off`.
+    """
     if not pods:
         return DISABLED
     nodes = "1 node" if pods == 1 else f"{pods} nodes"
-    left = f"; its drivers run on {nodes} until the ClusterPolicy's are made, and are removed if it is deleted before"
+    left = f"; its drivers run on {nodes} until "
+    left += ("it is deleted: driver.enabled is false in ClusterPolicy" if off
+             else "the ClusterPolicy's are made, and are removed if it is deleted before")
     return msgspec.structs.replace(DISABLED, message=DISABLED.message + left)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuward import names
-from gpuward.model.driver import driver_daemonsets
+from gpuward.model.driver import driver_daemonsets, owner_uid
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView
@@ -21,7 +21,7 @@ def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, 
         return ("node feature discovery found no GPU of NVIDIA's on it" if discovered
                 else "node feature discovery has not labelled it, so it is not known to have a GPU")
     if off:
-        return f"{off} has driver.enabled: false"
+        return f"{off} has driver.enabled: false{_running_on(node, snapshot)}"
     if policy.unowned:
         return "no NVIDIADriver selects it"
     drivers = driver_daemonsets(snapshot)
@@ -43,3 +43,13 @@ def missing_labels(node: NodeView, drivers: list[DaemonSetView]) -> str:
                  for key in sorted(wrong))
         lacking.append(f"{ds.name} wants {', '.join(texts)}")
     return "; ".join(lacking)
+
+
+def _running_on(node: NodeView, snapshot: Snapshot) -> str:
+    """Say which driver a node has from an NVIDIADriver, whose DaemonSets are left alone."""
+    owned = ((ds.uid, ds.owner) for ds in driver_daemonsets(snapshot))
+    owners = {uid: owner.name for uid, owner in owned if owner is not None and owner.kind == "NVIDIADriver"}
+    for pod in snapshot.pods.get(node.name, ()):
+        if (name := owners.get(owner_uid(pod))) and not pod.deleting:
+            return f"; driver pod {pod.name} runs on until NVIDIADriver {name} is deleted"
+    return ""
