@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.journeys.looking import explanation_of, headline_of, status_of
+from gpuward.cli.explanation import explained
+from gpuward.cli.leader import Leader
+from gpuward.cli.status import _headline, as_json
+from tests.journeys.looking import explanation_of, headline_of, looking, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_moves import be_precompiled, with_one_owner
@@ -78,3 +81,15 @@ async def test_nvidia_drivers_in_each_others_way_are_said_so_first(stage: Stage)
     await make(stage, nvidia_driver("b", nodeSelector={"kubernetes.io/os": "linux"}), nvidia_driver("c"))
     await stage.rest(120)
     assert "multiple NVIDIADrivers match the same node gpu-2: [b c] (and 1 more); apart from that" in await headline_of(stage)
+
+
+@on_stage(gpu_nodes=2)
+async def test_whoever_looks_in_another_namespace_than_the_operators_is_told_the_right_one(stage: Stage) -> None:
+    await stage.installed()
+    told = ("ClusterPolicy cluster-policy is followed in namespace gpu-operator, "
+            "and this is about namespace default: add -n gpu-operator")
+    async with looking(stage, "default") as picture:
+        assert _headline(picture) == told
+        assert explained(picture, "gpu-1").policy == told
+        assert as_json(picture, Leader("", 0.0))["problems"] == [told]
+    assert (await headline_of(stage)).startswith("ClusterPolicy cluster-policy: 2 of 2")

@@ -86,6 +86,8 @@ def _policy(picture: Picture, upgrades: UpgradePolicy) -> str:
     active = picture.active
     if active.view is None:
         return active.upgrades.absent
+    if picture.elsewhere:
+        return picture.elsewhere
     if refused := refusal(picture.drivers) or refusal(picture.drivers, upgrades.driver):
         return refused
     if upgrades.unowned:

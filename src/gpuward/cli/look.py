@@ -44,6 +44,15 @@ class Picture(msgspec.Struct, frozen=True):
         """Return the ClusterPolicy in force."""
         return self.drivers.policy
 
+    @property
+    def elsewhere(self) -> str:
+        """Say where the operator of the ClusterPolicy works, if that is not the namespace that is looked at; else nothing."""
+        view, looked = self.active.view, self.snapshot.namespace
+        works = str((view.body.get("status") or {}).get("namespace") or "") if view is not None else ""
+        if view is None or works in ("", looked):
+            return ""
+        return f"ClusterPolicy {view.name} is followed in namespace {works}, and this is about namespace {looked}: add -n {works}"
+
     def upgrades(self, node: str) -> UpgradePolicy:
         """Return the upgrade policy that a node's driver is a matter of."""
         return self.drivers.upgrades_of(self.snapshot.nodes.get(node))

@@ -85,6 +85,8 @@ class _Status:
 def _headline(picture: Picture) -> str:
     active, plan = picture.active, picture.plan
     counts = plan.counts
+    if picture.elsewhere:
+        return picture.elsewhere
     if active.view is None and not plan.nodes:
         return f"{_none(picture)}: nothing is managed"
     if active.view is None:
@@ -138,4 +140,4 @@ def _problems(picture: Picture) -> list[str]:
     """Return what is wrong with the policies: of a ClusterPolicy that is invalid every field."""
     active, refused = picture.active, refusals(picture.drivers)
     every_field = [str(problem) for problem in active.problems]
-    return [*every_field, *(refused[1:] if every_field else refused), *filter(None, [active.upgrades.absent])]
+    return [*every_field, *(refused[1:] if every_field else refused), *filter(None, [active.upgrades.absent, picture.elsewhere])]
