@@ -179,6 +179,13 @@ def test_who_waits_for_pods_to_go_is_told_what_comes_next(status: NodeStatus, ru
     assert note == f"nothing has to be done yet: pods have their grace periods to end. {told}"
 
 
+@pytest.mark.parametrize(("until", "told"), [(None, "are complete"), (NOW, "are complete or their time is up")])
+def test_who_waits_for_jobs_is_told_first_that_nothing_has_to_be_done(until: float | None, told: str) -> None:
+    hold = msgspec.structs.replace(held_by(Reason.JOBS_RUNNING), until=until)
+    (note,) = prospects(NodeStatus(State.WAIT_FOR_JOBS_REQUIRED, 0.0, hold), policy())
+    assert note == f"nothing has to be done: the node goes on as soon as its jobs {told}"
+
+
 @pytest.mark.parametrize(("turn", "told"), [(31, []), (57, ["56 nodes start before it: its turn comes without anybody's help"])])
 def test_a_node_far_down_the_queue_is_told_how_many_are_before_it(turn: int, told: list[str]) -> None:
     assert list(prospects(NodeStatus(State.UPGRADE_REQUIRED, 0.0, held_by(Reason.PARALLEL_LIMIT), turn=turn), policy())) == told

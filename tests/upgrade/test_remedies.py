@@ -253,9 +253,16 @@ def test_getting_worse_is_no_help() -> None:
     assert not helps(before, Plan(), "n0")
 
 
+def test_whoever_would_end_a_job_is_told_what_that_costs() -> None:
+    world = of(under_way(State.WAIT_FOR_JOBS_REQUIRED), JOB, rules=policy(wait_for="app=job"))
+    first = remedies(world.snapshot, world.policy, NOW, world.node)[0]
+    assert first.do == "delete pod default/web: work that is not saved is lost"
+
+
 def test_what_becomes_of_a_node_is_told() -> None:
     before = NodeStatus(State.UPGRADE_REQUIRED, 0.0, held_by(Reason.NODE_NOT_READY))
-    assert outlook(before, NodeStatus(State.DONE, 0.0)) == "this node is up to date then"
+    assert outlook(before, NodeStatus(State.DONE, 0.0, up_to_date=True)) == "this node is up to date then"
+    assert outlook(before, NodeStatus(State.DONE, 0.0)) == "the upgrade of this node is over then", "its driver may not be ready"
     other = NodeStatus(State.UPGRADE_REQUIRED, 0.0, held_by(Reason.NODE_GONE))
     assert outlook(before, other) == "this node is then held by something else: the node is being deleted"
 

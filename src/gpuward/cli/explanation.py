@@ -141,6 +141,11 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodVi
         yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
 
 
+    if reason is Reason.JOBS_RUNNING and status.hold is not None:
+        end = " or their time is up" if status.hold.until is not None else ""
+        yield f"nothing has to be done: the node goes on as soon as its jobs are complete{end}"
+
+
 def _at_the_end(status: NodeStatus, policy: UpgradePolicy) -> str:
     if status.hold is None or status.hold.until is None:
         return "They are waited for without limit"

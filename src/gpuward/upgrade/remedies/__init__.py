@@ -145,7 +145,7 @@ def _moves(plan: Plan) -> bool:
 def outlook(before: NodeStatus, after: NodeStatus) -> str:
     """Say what becomes of a node."""
     if after.state is State.DONE and after.hold is None:
-        return "this node is up to date then"
+        return "this node is up to date then" if after.up_to_date else "the upgrade of this node is over then"
     if after.state in IN_PROGRESS and before.state not in IN_PROGRESS:
         return "this node starts at once"
     if after.hold is None:

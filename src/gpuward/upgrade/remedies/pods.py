@@ -81,7 +81,8 @@ def _kill(question: Question) -> Iterator[Candidate]:
 
 def finish_jobs(question: Question) -> Iterator[Candidate]:
     """End jobs that may finish first, or their time."""
-    yield from _removal(question, question.node.jobs)
+    for fix in _removal(question, question.node.jobs):
+        yield Fix(f"{fix.do}: work that is not saved is lost", fix.change, fix.command)
     case, wait = question.case, question.case.policy.wait_for_completion
     seconds = max(1, int(question.now - question.hold.since))
     policy = replace(case.policy, wait_for_completion=replace(wait, timeout_seconds=seconds))
