@@ -11,7 +11,10 @@ from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from kubesandbox.store import Event
+from tests.journeys.looking import explanation_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
+from tests.journeys.test_moves import with_one_owner
+from tests.journeys.test_nvidiadriver import set_driver
 
 ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
 ALL = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
@@ -120,6 +123,35 @@ async def test_a_person_may_let_a_rollout_go_on_whose_first_node_is_in_trouble(s
     assert [stage.driver(f"gpu-{number}") for number in (2, 3, 4)] == [OLD] * 3
     await resume_rollout(stage.user, stage.clock.now())
     await stage.until(lambda: [stage.driver(f"gpu-{number}") for number in (2, 3, 4)] == [NEW] * 3, within=7200)
+
+
+@pytest.mark.parametrize("by_nvidia_driver", [False, True])
+def test_a_new_driver_that_fails_may_be_taken_back_as_explain_says(by_nvidia_driver: bool) -> None:
+    @on_stage(gpu_nodes=4, upgrade=ONE)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        if by_nvidia_driver:
+            await with_one_owner(stage)
+        stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+
+        async def ask_for(version: str) -> None:
+            if by_nvidia_driver:
+                await set_driver(stage, "default", {"version": version})
+            else:
+                await stage.patch_policy("driver/version", version)
+
+        await ask_for(NEW)
+        await stage.until(lambda: "NewDriverFails" in map(stage.hold, stage.states()), within=900)
+        held = next(node for node in stage.states() if stage.hold(node) == "NewDriverFails")
+        first = (await explanation_of(stage, held)).remedies[0]
+        source = "nvidiadriver default" if by_nvidia_driver else f"clusterpolicy {POLICY}"
+        assert first.do.startswith(f"take the new driver back: give {source} the driver version that it had before")
+        assert (first.then, first.commands) == ("this node is up to date then", (f"kubectl edit {source}",))
+        await ask_for(OLD)
+        await stage.upgraded(OLD)
+        assert stage.cordons() == []
+
+    scenario()
 
 
 @on_stage(gpu_nodes=4, upgrade=ONE)

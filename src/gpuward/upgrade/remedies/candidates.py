@@ -27,6 +27,7 @@ from gpuward.upgrade.remedies.pods import (
     unprotect,
 )
 from gpuward.upgrade.remedies.question import Candidate, Question
+from gpuward.upgrade.remedies.rollback import take_back
 
 MOST_NODES = 2
 """Other nodes that a person is sent to."""
@@ -67,9 +68,11 @@ def _forgive(question: Question) -> Iterator[Candidate]:
         return fixes.change_rollout(case, do, {"failureBudget": {"nodes": nodes}}, changed)
 
     yield Dial(rollout.failure_budget.nodes + 1, total, allow)
+    yield from take_back(question)
 
 
 def _go_on(question: Question) -> Iterator[Candidate]:
+    yield from take_back(question)
     yield fixes.resume(question.case, question.now)
 
 

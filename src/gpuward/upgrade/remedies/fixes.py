@@ -183,14 +183,18 @@ def _unbound(case: Case, budget: BudgetView) -> Case:
 
 def change_policy(case: Case, do: str, fields: Mapping[str, object], policy: UpgradePolicy) -> Fix:
     """Return the fix that sets fields of `upgradePolicy`, as they are spelt there."""
+    part = {"upgradePolicy": fields}
+    body = {"spec": part if case.policy.driver else {"driver": part}}
+    command = f"kubectl patch {driver_source(case)} --type merge -p '{as_json(body)}'"
+    return Fix(do, partial(_under, before=case.policy, after=policy), command)
+
+
+def driver_source(case: Case) -> str:
+    """Return the object that says which driver the nodes have, as kubectl takes it."""
     if case.policy.driver:
-        body: Mapping[str, object] = {"spec": {"upgradePolicy": fields}}
-        target = f"nvidiadriver {quote(case.policy.driver)}"
-    else:
-        body = {"spec": {"driver": {"upgradePolicy": fields}}}
-        active = next((each.name for each in case.snapshot.policies if not each.deleting), DEFAULT_POLICY)
-        target = f"clusterpolicy {quote(active)}"
-    return Fix(do, partial(_under, before=case.policy, after=policy), f"kubectl patch {target} --type merge -p '{as_json(body)}'")
+        return f"nvidiadriver {quote(case.policy.driver)}"
+    active = next((each.name for each in case.snapshot.policies if not each.deleting), DEFAULT_POLICY)
+    return f"clusterpolicy {quote(active)}"
 
 
 def set_max_unavailable(case: Case, count: int) -> Fix:

@@ -1,0 +1,39 @@
+"""What takes back a driver that nodes have not got yet: its DaemonSet gets the template again of which their pods were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from gpuward.model.driver import owner_uid, revisions_of
+from gpuward.model.views import RevisionView
+from gpuward.upgrade.remedies.fixes import Case, Fix, driver_source
+from gpuward.upgrade.remedies.question import Question
+
+replace = msgspec.structs.replace
+
+
+def take_back(question: Question) -> Iterator[Fix]:
+    """Take the new driver back, where the node's DaemonSet made its pod of an earlier template."""
+    driver, revisions = question.node.driver, question.case.snapshot.revisions
+    if driver is None or driver.orphan:
+        return
+    uid = owner_uid(driver)
+    before = next((each for each in revisions if each.owner_uid == uid and each.hash == driver.revision), None)
+    newest = revisions_of(uid, revisions).newest
+    if before is None or newest is None or before.hash in revisions_of(uid, revisions).same:
+        return
+    source = driver_source(question.case)
+    do = f"take the new driver back: give {source} the driver version that it had before, with which this node runs"
+    yield Fix(do, partial(_reverted, before=before, number=newest.revision + 1), f"kubectl edit {source}")
+
+
+def _reverted(case: Case, before: RevisionView, number: int) -> Case:
+    """Return the facts once the DaemonSet has the template of a revision again: that one gets the next number."""
+    snapshot = case.snapshot
+    revisions = tuple(replace(each, revision=number) if each == before else each for each in snapshot.revisions)
+    daemonsets = tuple(replace(each, config_digest=before.config_digest) if each.uid == before.owner_uid else each
+                       for each in snapshot.daemonsets)
+    return replace(case, snapshot=replace(snapshot, revisions=revisions, daemonsets=daemonsets))
