@@ -139,8 +139,6 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodVi
         yield f"{status.turn - 1} nodes start before it: its turn comes without anybody's help"
     if reason is Reason.EVICTING and not any(pod.comes_back for pod in leaving):
         yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
-
-
     if reason is Reason.JOBS_RUNNING and status.hold is not None:
         end = " or their time is up" if status.hold.until is not None else ""
         yield f"nothing has to be done: the node goes on as soon as its jobs are complete{end}"
