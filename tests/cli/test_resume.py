@@ -109,3 +109,11 @@ def test_what_is_said() -> None:
     assert forgiven(("n1",)) == "1 failed node no longer counts against the failure budget (n1)"
     assert forgiven(tuple("abcdefghijkl")) == (
         "12 failed nodes no longer count against the failure budget (a, b, c, d, e, f, g, h, i, j and 2 more)")
+
+
+def test_times_to_come_are_not_believed() -> None:
+    """They would forgive what has yet to fail."""
+    ahead = policy()
+    ahead["metadata"]["annotations"] = {names.RESUMED_AT: "1970-01-01T05:00:00Z"}
+    _, written = resume(60.0, ahead, node("a", failed_at=30.0), node("b", failed_at=1e9))
+    assert written[names.RESUMED_AT] == SECOND_60

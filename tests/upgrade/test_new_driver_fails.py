@@ -135,3 +135,11 @@ def test_a_rollout_that_was_resumed_for_one_driver_holds_for_the_next_one_on_nod
     assert held(snapshot, resumed) is None
     newer = tuple(msgspec.structs.replace(each, created=NOW - 40) if each.hash == "560" else each for each in snapshot.revisions)
     assert held(msgspec.structs.replace(snapshot, revisions=newer), resumed) is not None
+
+
+def test_a_resumption_that_is_to_come_forgives_nothing() -> None:
+    """A clock that is ahead would take the brakes off until its time has come."""
+    ahead = policy(parallel=0, rollout=RolloutSettings(resumed_at=NOW + 3600))
+    assert held(fleet(trying(waiting="CrashLoopBackOff")), ahead) is not None
+    skewed = policy(parallel=0, rollout=RolloutSettings(resumed_at=NOW + 30))
+    assert held(fleet(trying(waiting="CrashLoopBackOff")), skewed) is None

@@ -15,6 +15,7 @@ from gpuward.kube import resources
 from gpuward.kube.client import Client, Selection
 from gpuward.kube.resources import GVR
 from gpuward.model.record import format_time
+from gpuward.model.rollout import CLOCKS_DIFFER
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy.rolloutpolicy import annotation, resumed_at
 from gpuward.wire.nodes import node_view
@@ -47,7 +48,10 @@ def resume_paused(kubeconfig: str | None, context: str | None, driver: str) -> N
 
 async def _resume(kubeconfig: str | None, context: str | None, driver: str) -> Resumed:
     async with connected(kubeconfig, context) as (client, _):
-        return await resume_rollout(client, WallClock().now(), driver)
+        await _all(client, resources.CLUSTER_POLICIES)
+        # The API server's time: a clock of ours that is ahead would forgive what has yet to fail.
+        now = client.date if client.date is not None else WallClock().now()
+        return await resume_rollout(client, now, driver)
 
 
 async def resume_rollout(client: Client, now: float, driver: str = "") -> Resumed:
@@ -63,7 +67,7 @@ async def resume_rollout(client: Client, now: float, driver: str = "") -> Resume
     nodes = [node_view(raw) async for raw in client.list(Selection(resources.NODES))]
     before = max(_resumed_before(policy), _resumed_before(target))
     failed = {node.name: at for node in nodes if _concerned(node, driver) and (at := failed_at(node)) > before}
-    at = max(now, *failed.values(), before)  # the operator's clock may be ahead of ours
+    at = max([now, *(time for time in (*failed.values(), before) if time <= now + CLOCKS_DIFFER)])
     patch = {"metadata": {"uid": target.uid, "annotations": {names.RESUMED_AT: format_time(at)}}}
     await client.patch_merge(resources.NVIDIA_DRIVERS if driver else resources.CLUSTER_POLICIES, target.name, patch)
     return Resumed(target.name, at, tuple(sorted(failed)), bool(driver))

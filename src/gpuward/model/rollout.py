@@ -11,6 +11,9 @@ import msgspec
 
 from gpuward.model.states import State
 
+CLOCKS_DIFFER = 60.0
+"""Seconds by which the clock of whoever resumes a rollout may be ahead of the operator's."""
+
 
 class DeviceHolders(StrEnum):
     """Say what happens to pods that hold the driver without asking Kubernetes for a GPU."""

@@ -16,6 +16,7 @@ from gpuward.model.actions import Action
 from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
+from gpuward.model.rollout import CLOCKS_DIFFER
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
@@ -55,12 +56,12 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     With a memory, which changes nothing about the plan, nodes that did not change are not thought about again.
     """
     found = survey(snapshot, policy, now, memory)
-    return settle(snapshot, found, now, Fleets([(policy, found.fleet)]))
+    return settle(snapshot, found, now, Fleets([(found.policy, found.fleet)]))
 
 
 def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory | None = None) -> Survey:
     """Decide about each node of a policy by itself, and count them."""
-    memory = memory or Memory()
+    memory, policy = memory or Memory(), _believed(policy, now)
     step = _advance if policy.auto_upgrade else stand_down if policy.absent else finish_only
     granted = open_grants(snapshot, now)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: _if_ready(step(node, policy, now), node), granted)
@@ -69,6 +70,14 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
     return Survey(policy, nodes, fleet, granted)
+
+
+def _believed(policy: UpgradePolicy, now: float) -> UpgradePolicy:
+    """Return the policy without a time to come at which its rollout was resumed: it would forgive what has yet to fail."""
+    rollout = policy.rollout
+    if rollout.resumed_at <= now + CLOCKS_DIFFER:
+        return policy
+    return msgspec.structs.replace(policy, rollout=msgspec.structs.replace(rollout, resumed_at=0.0))
 
 
 def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Plan:
