@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,8 @@ _BY_STATUS: Final[dict[int, type[errors.ApiError]]] = {
     422: errors.Invalid,
     429: errors.TooManyRequests,
 }
+_DENIED: Final = re.compile(r'admission webhook "[^"]*" denied the request')
+"""How the API server begins what a webhook says."""
 _SHOWN: Final = 256
 """Longest piece of a body that is not a Status which is repeated in a message: it may be a proxy's whole HTML page."""
 
@@ -93,9 +96,15 @@ def watch_error(body: bytes) -> errors.ApiError:
 
 
 def from_status(code: int, reason: str, message: str, details: dict[str, Any]) -> errors.ApiError:
-    """Build the exception for a status code and reason; an unknown code below 500 is a plain ApiError."""
+    """Build the exception for a status code and reason; an unknown code below 500 is a plain ApiError.
+
+    An admission webhook denies with whichever code its author chose: that is a refusal of this very write, and says nothing of
+    the server's load, of our credentials or of what others wrote meanwhile.
+    """
     kind: type[errors.ApiError]
-    if code == 409 and reason == errors.AlreadyExists.reason:
+    if code < 500 and _DENIED.match(message):
+        kind = errors.Forbidden
+    elif code == 409 and reason == errors.AlreadyExists.reason:
         kind = errors.AlreadyExists
     else:
         kind = _BY_STATUS.get(code, errors.ServerError if code >= 500 else errors.ApiError)
