@@ -8,7 +8,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from kubesandbox.store import Event
-from tests.journeys.stage import OLD, POLICY, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 
 NAMESPACE = names.DEFAULT_NAMESPACE
 KINDS = ("daemonsets.apps", "configmaps", "serviceaccounts", "services", "roles.rbac.authorization.k8s.io",
@@ -174,3 +174,15 @@ def drivers(stage: Stage) -> list[dict[str, Any]]:
     """Return the driver pods, whatever mode they are of."""
     component = (names.COMPONENT_LABEL, names.DRIVER_COMPONENT)
     return [pod for pod in stage.pods() if component in pod["metadata"]["labels"].items()]
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_driver_daemon_set_whose_node_selector_somebody_widened_is_put_right(stage: Stage) -> None:
+    """Its pod on a machine without GPUs never gets ready, and held every later version back."""
+    await stage.installed()
+    await stage.user.patch_merge(resources.DAEMON_SETS, names.DRIVER_APP, {"spec": {"template": {"spec": {"nodeSelector": {
+        names.DEPLOY_DRIVER: None}}}}}, names.DEFAULT_NAMESPACE)
+    await stage.rest(30)
+    await stage.upgrade_to(NEW)
+    await stage.upgraded()
+    assert {pod["spec"]["nodeName"] for pod in stage.pods(names.DRIVER_APP)} == {"gpu-1", "gpu-2"}

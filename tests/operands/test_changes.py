@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpuward import names
 from gpuward.errors import PolicyError
 from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.owned import OwnedView
@@ -179,11 +180,11 @@ def driver_set(**node_selector: str) -> dict[str, Any]:
                                   "template": {"spec": {"nodeSelector": node_selector}}})
 
 
-def with_driver(labels: dict[str, str], *, deleting: bool = False) -> Snapshot:
+def with_driver(labels: dict[str, str], *, deleting: bool = False, ready: bool = True) -> Snapshot:
     """Return a cluster with a DaemonSet that selects nodes by `seen=k`, and a node on which a pod of it is."""
     owned = OwnedView("DaemonSet", "ns", "a", "uid", "5", 1, "cp-uid", "other")
     ds = DaemonSetView("ns", "a", uid="uid", selector={"app": "driver"}, node_selector={"seen": "k"})
-    pod = PodView("ns", "driver", owner=Owner("DaemonSet", "a", "uid"), deleting=deleting)
+    pod = PodView("ns", "driver", owner=Owner("DaemonSet", "a", "uid"), deleting=deleting, ready=ready)
     return msgspec.structs.replace(_with(owned, None), daemonsets=(ds,), nodes={"n0": NodeView("n0", labels=labels)},
                                    pods={"n0": (pod,)})
 
@@ -191,8 +192,11 @@ def with_driver(labels: dict[str, str], *, deleting: bool = False) -> Snapshot:
 def test_a_daemonset_selects_other_nodes_once_those_of_its_pods_are_labelled() -> None:
     wanted = [state(driver_set(placed="k"))]
     assert changes(wanted, OWNER, with_driver({"seen": "k"})) == ()
-    for ready in (with_driver({"seen": "k", "placed": "k"}), with_driver({"seen": "k"}, deleting=True), with_driver({})):
-        (action,) = changes(wanted, OWNER, ready)
+    assert changes(wanted, OWNER, with_driver({"seen": "k", names.GPU_PRESENT: "true"}, ready=False)) == ()
+    free = (with_driver({"seen": "k", "placed": "k"}), with_driver({"seen": "k"}, deleting=True), with_driver({}),
+            with_driver({"seen": "k"}, ready=False))
+    for seen in free:
+        (action,) = changes(wanted, OWNER, seen)
         assert isinstance(action, ApplyObject)
 
 

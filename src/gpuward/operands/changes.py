@@ -138,13 +138,15 @@ def _daemon_set(wanted: Wanted, snapshot: Snapshot) -> DaemonSetView | None:
 
 
 def leaves_pods(ds: DaemonSetView, selector: Mapping[str, str], snapshot: Snapshot) -> bool:
-    """Tell whether a DaemonSet that selects other nodes would leave one on which a pod of it lives, to be labelled first."""
+    """Tell whether a DaemonSet that selects other nodes would leave one on which a pod of it lives, to be labelled first. A pod
+    that is not ready on a node without GPUs has loaded no driver: it came by an edit of the DaemonSet.
+    """
     if ds.node_selector == selector:
         return False
-    left = [name for name, node in snapshot.nodes.items()
+    left = [node for node in snapshot.nodes.values()
             if ds.node_selector.items() <= node.labels.items() and not selector.items() <= node.labels.items()]
-    return any(pod.is_owned_by(ds.uid) and not pod.deleting and not pod.finished
-               for name in left for pod in snapshot.pods.get(name, ()))
+    return any(pod.is_owned_by(ds.uid) and not pod.deleting and not pod.finished and (node.gpu_present or pod.ready)
+               for node in left for pod in snapshot.pods.get(node.name, ()))
 
 
 def with_selector(body: Json, selector: Mapping[str, str]) -> Json:
