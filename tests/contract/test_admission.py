@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -18,9 +19,18 @@ ALLOWED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]},
 
 
 def secured(api: Api, **modes: str) -> None:
-    """Label the test's namespace; `enforce_version` becomes the label `enforce-version`."""
+    """Label the test's namespace, and wait until that is heeded; `enforce_version` becomes the label `enforce-version`.
+
+    A real API server goes by what it watches, which may be a moment behind.
+    """
     labels = {LABEL + name.replace("_", "-"): value for name, value in modes.items()}
     assert api.merge(NAMESPACES.path("", api.ns), {"metadata": {"labels": labels}}).status == 200
+    for _ in range(100):
+        tried = api.post(PODS.path(api.ns), pod("tried", hostPID=True), dryRun="All")
+        if tried.status == 403 or tried.warnings or "privileged" in modes.values():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{labels} are not heeded")
 
 
 def container(name: str, **context: Any) -> Object:
