@@ -21,10 +21,6 @@ class Index(Generic[K, V]):
         """Return the keys listed under a value."""
         return self._keys.get(value, {}).keys()
 
-    def values(self) -> frozenset[Hashable]:
-        """Return the values under which something is listed."""
-        return frozenset(self._keys)
-
     def move(self, key: K, old: V | None, new: V | None) -> None:
         """Take a view's replacement by another; None means absent."""
         before = dict.fromkeys(self._of(old)) if old is not None else {}

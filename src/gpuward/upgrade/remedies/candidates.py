@@ -12,7 +12,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.upgrade.remedies import fixes
+from gpuward.upgrade.remedies import fixes, policy_fixes
 from gpuward.upgrade.remedies.driver_pod import empty_for_driver, make_driver_pod, mend_driver_pod, mend_validator_pod
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.pods import (
@@ -50,7 +50,7 @@ def _unskip(question: Question) -> Iterator[Candidate]:
 
 def _unpause(question: Question) -> Iterator[Candidate]:
     policy = replace(question.case.policy, auto_upgrade=True)
-    yield fixes.change_policy(question.case, "set autoUpgrade: true", {"autoUpgrade": True}, policy)
+    yield policy_fixes.change_policy(question.case, "set autoUpgrade: true", {"autoUpgrade": True}, policy)
 
 
 def _become_ready(question: Question) -> Iterator[Candidate]:
@@ -59,13 +59,13 @@ def _become_ready(question: Question) -> Iterator[Candidate]:
 
 def _forgive(question: Question) -> Iterator[Candidate]:
     case, total = question.case, len(question.plan.nodes)
-    yield fixes.resume(case, question.now)
+    yield policy_fixes.resume(case, question.now)
     rollout = case.policy.rollout
 
     def allow(nodes: int) -> Fix:
         changed = replace(rollout, failure_budget=replace(rollout.failure_budget, nodes=nodes))
         do = f"raise failureBudget.nodes to {nodes}"
-        return fixes.change_rollout(case, do, {"failureBudget": {"nodes": nodes}}, changed)
+        return policy_fixes.change_rollout(case, do, {"failureBudget": {"nodes": nodes}}, changed)
 
     yield Dial(rollout.failure_budget.nodes + 1, total, allow)
     yield from take_back(question)
@@ -73,7 +73,7 @@ def _forgive(question: Question) -> Iterator[Candidate]:
 
 def _go_on(question: Question) -> Iterator[Candidate]:
     yield from take_back(question)
-    yield fixes.resume(question.case, question.now)
+    yield policy_fixes.resume(question.case, question.now)
 
 
 def _try_again(question: Question) -> Iterator[Candidate]:
@@ -124,13 +124,13 @@ def _more_unavailable(question: Question) -> Iterator[Candidate]:
     for node in cordoned[:MOST_NODES]:
         yield fixes.uncordon(node)
     total = len(question.plan.nodes)
-    yield Dial(case.policy.max_unavailable.of(total) + 1, total, lambda count: fixes.set_max_unavailable(case, count))
+    yield Dial(case.policy.max_unavailable.of(total) + 1, total, lambda count: policy_fixes.set_max_unavailable(case, count))
     yield from _more_of_both(question)
 
 
 def _more_parallel(question: Question) -> Iterator[Candidate]:
     case, total = question.case, len(question.plan.nodes)
-    yield Dial(case.policy.max_parallel_upgrades + 1, total, lambda count: fixes.set_max_parallel(case, count))
+    yield Dial(case.policy.max_parallel_upgrades + 1, total, lambda count: policy_fixes.set_max_parallel(case, count))
     yield from _more_of_both(question)
 
 
@@ -138,7 +138,7 @@ def _more_of_both(question: Question) -> Iterator[Candidate]:
     case, total = question.case, len(question.plan.nodes)
     unavailable, parallel = case.policy.max_unavailable.of(total), case.policy.max_parallel_upgrades
     if parallel:
-        yield Dial(1, total, lambda step: fixes.raise_both(case, unavailable + step, parallel + step), last_resort=True)
+        yield Dial(1, total, lambda step: policy_fixes.raise_both(case, unavailable + step, parallel + step), last_resort=True)
 
 
 _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {

@@ -13,7 +13,7 @@ from gpuward.model.rollout import DeviceHolders
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.model.waits import OnBudget
-from gpuward.upgrade.remedies import fixes, workloads
+from gpuward.upgrade.remedies import fixes, policy_fixes, workloads
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 
@@ -44,7 +44,7 @@ def free_devices(question: Question) -> Iterator[Candidate]:
     for holders, do in ((DeviceHolders.EVICT, "let such pods be evicted like GPU pods"),
                         (DeviceHolders.IGNORE, "leave such pods alone, at the risk that the old driver does not unload")):
         changed = replace(rollout, device_holders=holders)
-        yield fixes.change_rollout(case, f"{do} (deviceHolders: {holders})", {"deviceHolders": holders}, changed)
+        yield policy_fixes.change_rollout(case, f"{do} (deviceHolders: {holders})", {"deviceHolders": holders}, changed)
 
 
 def unprotect(question: Question) -> Iterator[Candidate]:
@@ -58,11 +58,11 @@ def unprotect(question: Question) -> Iterator[Candidate]:
         for field, key, loss in (("deleteEmptyDir", "delete_empty_dir", "data in emptyDir volumes is lost"),
                                  ("force", "force", "pods without a controller do not come back")):
             changed = replace(policy, **{name: replace(rules, **{key: True})})
-            yield fixes.change_policy(case, f"set {part}.{field}: {loss}", {part: {field: True}}, changed)
+            yield policy_fixes.change_policy(case, f"set {part}.{field}: {loss}", {part: {field: True}}, changed)
     yield from _one_budget(question)
     if not drained:
         changed = replace(policy, drain=replace(policy.drain, enable=True))
-        yield fixes.change_policy(case, "set drain.enable: all pods leave", {"drain": {"enable": True}}, changed)
+        yield policy_fixes.change_policy(case, "set drain.enable: all pods leave", {"drain": {"enable": True}}, changed)
 
 
 def _one_budget(question: Question) -> Iterator[Candidate]:
@@ -76,7 +76,7 @@ def _one_budget(question: Question) -> Iterator[Candidate]:
 def _kill(question: Question) -> Iterator[Candidate]:
     case, rollout = question.case, replace(question.case.policy.rollout, kill_at_deadline=True)
     do = "let pods that are still there at the end of podDeletion.timeoutSeconds be deleted, whatever their budgets say"
-    yield fixes.change_rollout(case, f"{do} (killAtDeadline)", {"killAtDeadline": True}, rollout)
+    yield policy_fixes.change_rollout(case, f"{do} (killAtDeadline)", {"killAtDeadline": True}, rollout)
 
 
 def finish_jobs(question: Question) -> Iterator[Candidate]:
@@ -87,7 +87,7 @@ def finish_jobs(question: Question) -> Iterator[Candidate]:
     seconds = max(1, int(question.now - question.hold.since))
     policy = replace(case.policy, wait_for_completion=replace(wait, timeout_seconds=seconds))
     do = f"set waitForCompletion.timeoutSeconds to {seconds}, which have passed: jobs on all nodes get no more than that"
-    yield fixes.change_policy(case, do, {"waitForCompletion": {"timeoutSeconds": seconds}}, policy)
+    yield policy_fixes.change_policy(case, do, {"waitForCompletion": {"timeoutSeconds": seconds}}, policy)
 
 
 def more_budget(question: Question) -> Iterator[Candidate]:

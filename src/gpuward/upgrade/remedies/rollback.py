@@ -9,7 +9,8 @@ import msgspec
 
 from gpuward.model.driver import owner_uid, revisions_of
 from gpuward.model.views import RevisionView
-from gpuward.upgrade.remedies.fixes import Case, Fix, driver_source
+from gpuward.upgrade.remedies.fixes import Case, Fix
+from gpuward.upgrade.remedies.policy_fixes import driver_source
 from gpuward.upgrade.remedies.question import Question
 
 replace = msgspec.structs.replace

@@ -8,7 +8,8 @@ from shlex import quote
 
 from gpuward import names
 from gpuward.model.views import Owner, PodView
-from gpuward.upgrade.remedies.fixes import Fix, as_json, places, without
+from gpuward.upgrade.remedies.fixes import Fix, places, without
+from gpuward.upgrade.remedies.policy_fixes import as_json
 
 _SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
 

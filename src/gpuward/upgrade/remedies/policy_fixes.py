@@ -1,0 +1,98 @@
+"""What people can do about a held node in the objects that configure upgrades: see `fixes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from shlex import quote
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.policy import MaxUnavailable, UpgradePolicy
+from gpuward.model.rollout import RolloutSettings
+from gpuward.upgrade.remedies.fixes import Case, Fix
+
+DEFAULT_POLICY = "cluster-policy"
+ROLLOUT_POLICY = "default"
+replace = msgspec.structs.replace
+
+
+def change_policy(case: Case, do: str, fields: Mapping[str, object], policy: UpgradePolicy) -> Fix:
+    """Return the fix that sets fields of `upgradePolicy`, as they are spelt there."""
+    part = {"upgradePolicy": fields}
+    body = {"spec": part if case.policy.driver else {"driver": part}}
+    command = f"kubectl patch {driver_source(case)} --type merge -p '{as_json(body)}'"
+    return Fix(do, partial(_under, before=case.policy, after=policy), command)
+
+
+def driver_source(case: Case) -> str:
+    """Return the object that says which driver the nodes have, as kubectl takes it."""
+    if case.policy.driver:
+        return f"nvidiadriver {quote(case.policy.driver)}"
+    active = next((each.name for each in case.snapshot.policies if not each.deleting), DEFAULT_POLICY)
+    return f"clusterpolicy {quote(active)}"
+
+
+def set_max_unavailable(case: Case, count: int) -> Fix:
+    """Return the fix that lets so many nodes be out of service."""
+    policy = replace(case.policy, max_unavailable=MaxUnavailable(count=count))
+    return change_policy(case, f"raise maxUnavailable to {count}", {"maxUnavailable": count}, policy)
+
+
+def set_max_parallel(case: Case, count: int) -> Fix:
+    """Return the fix that lets so many upgrades be under way."""
+    policy = replace(case.policy, max_parallel_upgrades=count)
+    return change_policy(case, f"raise maxParallelUpgrades to {count}", {"maxParallelUpgrades": count}, policy)
+
+
+def raise_both(case: Case, unavailable: int, parallel: int) -> Fix:
+    """Return the fix that raises both limits of the fleet, where each alone would leave the other in the way."""
+    policy = replace(case.policy, max_unavailable=MaxUnavailable(count=unavailable), max_parallel_upgrades=parallel)
+    do = f"raise maxParallelUpgrades to {parallel}, and maxUnavailable to {unavailable}"
+    return change_policy(case, do, {"maxParallelUpgrades": parallel, "maxUnavailable": unavailable}, policy)
+
+
+def change_rollout(case: Case, do: str, fields: Mapping[str, object], rollout: RolloutSettings) -> Fix:
+    """Return the fix that sets fields of the RolloutPolicy in force, or makes one if there is none.
+
+    One of another name beside it would be ignored, and to apply these fields alone would take away those applied before.
+    """
+    change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
+    if case.snapshot.rollout_policies:
+        target = f"rolloutpolicy {quote(case.snapshot.rollout_policies[0].name)}"
+        return Fix(do, change, f"kubectl patch {target} --type merge -p '{as_json({'spec': fields})}'")
+    body = {"apiVersion": f"{names.GPUWARD_GROUP}/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": ROLLOUT_POLICY}}
+    return Fix(do, change, f"echo '{as_json({**body, 'spec': fields})}' | kubectl apply --server-side -f -")
+
+
+def resume(case: Case, now: float) -> Fix:
+    """Return the fix that forgives the failures so far."""
+    rollout = replace(case.policy.rollout, resumed_at=now)
+    change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
+    command = "gpuward resume" + (f" --driver {quote(case.policy.driver)}" if case.policy.driver else "")
+    return Fix("forgive the failures so far, once their cause is mended", change, command)
+
+
+def _under(case: Case, before: UpgradePolicy, after: UpgradePolicy) -> Case:
+    """Change what the two policies differ in, and keep what an earlier fix changed."""
+    return replace(case, policy=_merged(case.policy, before, after))
+
+
+def _merged(current: UpgradePolicy, before: UpgradePolicy, after: UpgradePolicy) -> UpgradePolicy:
+    changed = {}
+    for name in UpgradePolicy.__struct_fields__:
+        old, new, now = getattr(before, name), getattr(after, name), getattr(current, name)
+        if old == new:
+            continue
+        if isinstance(new, msgspec.Struct) and type(now) is type(new):
+            inner = {key: getattr(new, key) for key in new.__struct_fields__ if getattr(old, key) != getattr(new, key)}
+            changed[name] = replace(now, **inner)
+        else:
+            changed[name] = new
+    return replace(current, **changed)
+
+
+def as_json(body: Mapping[str, object]) -> str:
+    """Return JSON for a command."""
+    return msgspec.json.encode(body).decode()
