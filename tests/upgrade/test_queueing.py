@@ -85,7 +85,8 @@ def test_the_same_driver_under_another_template_is_only_restarted() -> None:
     assert answer.entered == ["pod-restart-required"]
     assert answer.patch.unschedulable is True
     pods = (driver_pod().uid, validator().uid)
-    expected = record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, pods=pods, target="560", restart="d")
+    expected = record(State.POD_RESTART_REQUIRED, ours=True, since=NOW, started=NOW, pods=pods, target="560", restart="d",
+                      loaded="d")
     assert answer.record == expected
     assert answer.evicted == []
     assert [(type(action), action.last_look) for action in answer.others if isinstance(action, DeletePod)] == [(DeletePod, None)]

@@ -94,8 +94,6 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.policy.clusterpolicy", "_absent"), _always("")),),
     "failures-are-laundered": (
         (("gpuward.model.record", "left_unvalidated"), _always(False)),
-        (("gpuward.upgrade.finishing", "left_unvalidated"), _always(False)),
-        (("gpuward.upgrade.gathering", "left_unvalidated"), _always(False)),
         (("gpuward.upgrade.resting", "left_unvalidated"), _always(False)),),
     "what-is-refused-is-followed": (
         (("gpuward.crd.validate", "_sandbox_workloads"), lambda original: original),

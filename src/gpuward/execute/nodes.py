@@ -26,7 +26,7 @@ async def patch_node(world: World, action: PatchNode) -> None:
     if action.known_pods is not None:
         await look_for_others(world, action.node.name, action.known_pods)
     cache = world.cluster.nodes
-    is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations
+    is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations or names.DEPLOY_DRIVER in action.labels
     try:
         answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, operations(action))
     except errors.GpuwardError as error:

@@ -139,14 +139,15 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers
         annotations=annotations,
         expect_labels={key: node.labels.get(key) for key in sorted({*changed, *policy.read})},
         has_annotations=node.has_annotations,
-        known_pods={pod.uid: owner_uid(pod) for pod in pods} if _takes_driver(node, changed) else None,
+        known_pods={pod.uid: owner_uid(pod) for pod in pods} if _concerns_driver(node, changed) else None,
         why="the node has GPUs" if present else "the node has no GPUs",
     )
 
 
-def _takes_driver(node: NodeView, changed: Iterable[str]) -> bool:
-    """Tell whether a driver pod that is on the node may go by a change of these labels."""
-    return any(key in node.labels and (key in names.PLACED_BY or key == names.DEPLOY_DRIVER) for key in changed)
+def _concerns_driver(node: NodeView, changed: Iterable[str]) -> bool:
+    """Tell whether a driver pod may go by a change of these labels, or come where a driver may be loaded already."""
+    labels = (key for key in changed if key in names.PLACED_BY or key == names.DEPLOY_DRIVER)
+    return any(key in node.labels or (node.record is not None and bool(node.record.loaded)) for key in labels)
 
 
 def _operands(node: NodeView, policy: LabelPolicy, *, managed: bool) -> Mapping[str, str | None]:

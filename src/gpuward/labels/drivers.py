@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from gpuward import names
 from gpuward.labels.policy import LabelPolicy
-from gpuward.model.driver import is_driver_pod, is_policys
+from gpuward.model.driver import driver_daemonsets, is_driver_pod, is_policys
 from gpuward.model.owners import Claim
 from gpuward.model.placement import Placements, after
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
+from gpuward.model.withheld import is_withheld, loaded_under, replaces
 
 
 class DriverLabels:
@@ -21,6 +22,7 @@ class DriverLabels:
         self._policy = policy
         self._namespace = snapshot.namespace
         self._placements = Placements(snapshot, policy.placing)
+        self._drivers = driver_daemonsets(snapshot)
         self._daemonsets = [ds for ds in snapshot.daemonsets if is_policys(ds) and not ds.deleting]
 
     def of(self, node: NodeView, labels: Mapping[str, str | None], pods: Iterable[PodView]) -> dict[str, str | None]:
@@ -28,6 +30,8 @@ class DriverLabels:
         there, pods = after({}, labels), tuple(pods)
         wanted = self._placements.free(node, there, pods)
         placed = after(there, wanted)
+        if self._is_to_be_withheld(node, placed, pods):
+            wanted[names.DEPLOY_DRIVER] = None
         if node.state in AT_REST and self._is_automatic(placed) and any(self._is_left(pod, placed) for pod in pods):
             wanted[names.UPGRADE_STATE] = str(State.UPGRADE_REQUIRED)
         return wanted
@@ -35,11 +39,25 @@ class DriverLabels:
     def is_open(self, node: NodeView, pods: Iterable[PodView]) -> bool:
         """Tell whether something else than the node and its pods may change what is decided about it."""
         pods = tuple(pods)
-        return self._placements.is_elsewhere(node, pods) or any(map(self._is_orphan, pods))
+        return is_withheld(node) or self._placements.is_elsewhere(node, pods) or any(map(self._is_orphan, pods))
 
     def is_starting(self, pods: Iterable[PodView]) -> bool:
         """Tell whether a driver pod is not ready, so that its driver manager may be at work."""
         return any(is_driver_pod(pod, self._namespace) and not (pod.ready or pod.finished) for pod in pods)
+
+    def _is_to_be_withheld(self, node: NodeView, placed: Mapping[str, str], pods: Iterable[PodView]) -> bool:
+        """Tell whether a node that is about to get a driver pod has to be emptied first; where upgrades are not automatic, the
+        driver manager does that.
+        """
+        if placed.get(names.DEPLOY_DRIVER) != "true" or not self._is_automatic(placed):
+            return False
+        loaded = loaded_under(node, pods, self._namespace)
+        if not loaded or replaces(self._drivers, node.labels, loaded) is not None:  # a pod comes already
+            return False
+        replaced = replaces(self._drivers, placed, loaded)
+        if replaced is None:
+            return is_withheld(node) and (self._policy.claims is None or names.DRIVER_OWNER in placed)
+        return replaced
 
     def _is_automatic(self, labels: Mapping[str, str]) -> bool:
         if self._policy.claims is None:

@@ -70,11 +70,19 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """The driver configuration digest for which only the driver pod is restarted, as its driver is the same: workloads stay."""
     returns: int = 0
     """How often the node had to be emptied again because pods that use its GPUs came back before the driver was replaced."""
+    loaded: str = ""
+    """The driver configuration digest of the driver pod that was ready last: that driver stays loaded while pods use it, also
+    without its pod."""
+
+
+def only_remembers(record: Record) -> bool:
+    """Tell whether a record holds nothing but what is known of the driver of a node that left the fleet."""
+    return record.state is State.UNKNOWN and record.cordon is None
 
 
 def left_unvalidated(record: Record) -> bool:
     """Tell whether a record only remembers that a node left the fleet before its driver was validated."""
-    return record.state is State.UNKNOWN and record.forced and record.cordon is None
+    return only_remembers(record) and record.forced
 
 
 class _StoredFailure(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +108,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     paused: Moment | None = None
     restart: str = ""
     returns: Annotated[int, msgspec.Meta(ge=0)] = 0
+    loaded: str = ""
 
 
 def encode_record(record: Record) -> str:
@@ -118,6 +127,7 @@ def encode_record(record: Record) -> str:
         "paused": format_time(record.paused) if record.paused else None,
         "restart": record.restart or None,
         "returns": record.returns or None,
+        "loaded": record.loaded or None,
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
 
@@ -149,6 +159,7 @@ def decode_record(text: str) -> Record:
         paused=seconds(stored.paused) if stored.paused else 0.0,
         restart=stored.restart,
         returns=min(stored.returns, MOST),
+        loaded=stored.loaded,
     )
 
 

@@ -13,6 +13,7 @@ from gpuward.model.views import DaemonSetView, Ref
 from gpuward.operands.adoption import Adoption, adoption
 from gpuward.operands.objects import Json
 from gpuward.operands.state import ObjectRef, OperandState, OwnerKind, applied_hash, ref_of, with_applied_hash, with_owner
+from gpuward.operands.withholding import Withholding, withholding
 
 Key = tuple[str, str, str]
 """An object's kind, namespace and name."""
@@ -75,8 +76,10 @@ def changes(states: Iterable[Prepared], snapshot: Snapshot) -> tuple[Action, ...
             actions += taken.actions
             if taken.pods or not to_come.isdisjoint(obj.needs):
                 continue
-            if (action := _apply(obj, snapshot, state.state)) is not None:
-                actions.append(action)
+            if (action := _apply(obj, snapshot, state.state)) is None:
+                continue
+            held = withholding(obj.body, snapshot) if obj.key[0] == "DaemonSet" else Withholding()
+            actions += held.actions if held.nodes else [action]
         for ref in state.absent:
             have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))
             if have is not None and have.owner_uid and not have.deleting:

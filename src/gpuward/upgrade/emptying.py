@@ -110,6 +110,7 @@ def fail(node: NodeFacts, cause: str, now: float, events: tuple[EventText, ...] 
     """Set the node to failed, remembering the step, its cause and the attempts; a node with an untouched driver serves on."""
     ours = node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
     undisturbed = node.untouched and (node.state in UNDISTURBED or not (node.in_step or node.record.forced))
+    undisturbed |= node.withheld and node.state in UNDISTURBED and not node.record.returns
     clocks = {names.VALIDATION_SINCE: None} if names.VALIDATION_SINCE in node.node.annotations else {}
     return Move(
         State.FAILED,

@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.placement import Placement, placement_of
+from gpuward.model.reading import read_count
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
@@ -18,8 +19,6 @@ from gpuward.upgrade.leaving import Leaving
 
 RESTARTS_TOLERATED = 10
 """NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
-_DIGITS = 15
-"""More than any time in seconds has, and fewer than a float loses."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +55,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     refused: Refusal | None = None
     """That the API server refuses to change the node."""
     unschedulable: bool = False
+    withheld: bool = False
+    """Whether the node is kept from getting a driver pod while pods run on a driver that this would replace."""
 
     @property
     def just_entered(self) -> bool:
@@ -69,9 +70,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def in_step(self) -> bool:
         """Tell whether the driver pod runs the newest template."""
-        if self.driver is None or not self.target:
-            return False
-        return not self.driver.orphan and self.runs(self.driver.revision)
+        return self.driver is not None and bool(self.target) and not self.driver.orphan and self.runs(self.driver.revision)
 
     def runs(self, revision: str) -> bool:
         """Tell whether pods of a revision are what the target would make of them, labels and annotations aside."""
@@ -90,7 +89,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def left(self) -> bool:
         """Tell whether no driver DaemonSet selects the node any more, and nothing of the driver is left on it."""
-        return not self.wanted and self.driver is None
+        return not self.wanted and self.driver is None and not self.withheld
 
     @property
     def driver_ready(self) -> bool:
@@ -101,6 +100,11 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     def loaded(self) -> bool:
         """Tell whether a driver serves the node, the target or an older one."""
         return self.driver is not None and self.driver.ready and not self.driver.deleting
+
+    @property
+    def loaded_digest(self) -> str:
+        """Return the configuration digest of the driver that is loaded, as far as that is known."""
+        return (self.driver.config_digest if self.driver is not None and self.loaded else "") or self.record.loaded
 
     @property
     def serves(self) -> bool:
@@ -144,8 +148,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def jobs_since(self) -> float | None:
         """Return since when jobs are waited for, by NVIDIA's annotation: seconds in decimal. Garbage is as good as none."""
-        text = self.node.annotations.get(names.WAIT_FOR_JOBS_SINCE, "")
-        return float(text) if text.isdecimal() and len(text) <= _DIGITS else None
+        return float(read_count(self.node.annotations.get(names.WAIT_FOR_JOBS_SINCE, ""))) or None
 
     @property
     def needed(self) -> bool:
@@ -155,11 +158,9 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def asked(self) -> bool:
         """Tell whether the cluster's state alone asks for an upgrade. An orphan waits until somebody requests it."""
-        if self.safe_load or self.requested:
+        if self.safe_load or self.requested or self.withheld:
             return True
-        if self.driver is None or not self.target:
-            return False
-        return not self.driver.orphan and not self.runs(self.driver.revision)
+        return self.driver is not None and not self.driver.orphan and bool(self.target) and not self.runs(self.driver.revision)
 
     @property
     def restart_only(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.record import CordonOwner, left_unvalidated
+from gpuward.model.record import CordonOwner, only_remembers
 from gpuward.model.states import State
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import Move, Step, step
@@ -36,13 +36,26 @@ def release(node: NodeFacts) -> Move | None:
     """
     if not node.left or node.state in (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED):
         return None
-    if node.state is State.UNKNOWN and (node.node.record is None or left_unvalidated(node.record)):
+    if is_kept(node):
+        return None
+    if node.state is State.UNKNOWN and (node.node.record is None or only_remembers(node.record)):
         return None
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE)
-    unvalidated = node.unvouched and node.state is not State.UNCORDON_REQUIRED
-    kept = unvalidated or node.unserved is not None  # the pods that stood beside the driver have to be known
+    kept = _is_unvalidated(node) or node.unserved is not None  # the pods that stood beside the driver have to be known
     return Move(State.UNKNOWN, uncordon=ours, annotations=_removal(node, *clocks), forced=kept)
+
+
+def is_kept(node: NodeFacts) -> bool:
+    """Tell whether a node without a driver pod stays out of service: the ClusterPolicy's upgrade took its driver, and drivers
+    were left to NVIDIADrivers before it got the next. One whose NVIDIADriver is gone, or no longer selects it, is to have none.
+    """
+    was_policys = not node.record.driver and names.DRIVER_OWNER not in node.node.labels and not node.arrived
+    return node.unserved is not None and was_policys and _is_unvalidated(node) and node.unschedulable
+
+
+def _is_unvalidated(node: NodeFacts) -> bool:
+    return node.unvouched and node.state is not State.UNCORDON_REQUIRED
 
 
 def leftovers(node: NodeFacts) -> dict[str, str | None]:

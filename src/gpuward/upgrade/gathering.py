@@ -10,11 +10,12 @@ from gpuward import names
 from gpuward.model.driver import driver_daemonsets, heeds_variable, is_driver_pod, spares_default_runtime
 from gpuward.model.placement import Placements
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.record import CordonOwner, Record, left_unvalidated
+from gpuward.model.record import CordonOwner, Record, only_remembers
 from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.withheld import is_withheld, loaded_under, replaces, with_driver
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 from gpuward.upgrade.scope import concerns, drives, is_expected
@@ -33,6 +34,8 @@ class Common:
         driving = [ds for ds in driver_daemonsets(snapshot) if drives(ds, policy)]
         self.daemonsets = {ds.uid: ds.name for ds in driving}
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
+        self.driving = driving
+        self.digests = {ds.uid: ds.config_digest for ds in driving}
         self.targets = targets_of(snapshot, self.daemonsets)
         self.spared = spares_default_runtime(snapshot)
         self.placements = Placements(snapshot, None if policy.unowned else policy.placing)
@@ -42,7 +45,7 @@ class Common:
         return (
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
-            and self.spared == other.spared
+            and self.spared == other.spared and self.digests == other.digests
             and self.snapshot.namespace == other.snapshot.namespace
         )
 
@@ -111,17 +114,19 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
     stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
     validators = tuple(pod for pod in pods if pod.namespace == snapshot.namespace and _app(pod) == names.VALIDATOR_APP)
     driver = _the_driver(drivers)
-    selected = any(selector.items() <= node.labels.items() for selector in common.selectors)
-    lacking = unserved(node, policy, driver, record, validators, selected=selected)
-    wanted = selected or is_expected(node, policy)
-    known = node.record is not None and not left_unvalidated(record)
+    served = with_driver(node) if is_withheld(node) else node
+    withheld = served is not node and policy.auto_upgrade and _would_be_replaced(served, pods, common)
+    selected = any(selector.items() <= served.labels.items() for selector in common.selectors)
+    lacking = unserved(served, policy, driver, record, validators, selected=selected)
+    wanted = selected or is_expected(served, policy)
+    known = node.record is not None and not only_remembers(record)
     leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or known)
     busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful
     if not drivers and not busy and not wanted and lacking is None:
         return None
     variable = heeds_variable(node, common.spared)
     moving = common.placements.moving(node, pods)
-    target = Target(str(moving)) if moving else common.targets.get(_daemonset_of(driver, node, common), UNSETTLED).of(driver)
+    target = Target(str(moving)) if moving else common.targets.get(_daemonset_of(driver, served, common), UNSETTLED).of(driver)
     return NodeFacts(
         node=node,
         state=state,
@@ -143,7 +148,14 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         evicted=snapshot.evicted.get(node.name, {}),
         refused=snapshot.refused_writes.get(node.uid),
         unschedulable=node.unschedulable,
+        withheld=withheld,
     )
+
+
+def _would_be_replaced(node: NodeView, pods: Sequence[PodView], common: Common) -> bool:
+    """Tell whether pods run on a driver that no driver pod holds, and that of the node's DaemonSet is another one."""
+    loaded = loaded_under(node, pods, common.snapshot.namespace)
+    return bool(loaded) and replaces(common.driving, node.labels, loaded) is True
 
 
 def _app(pod: PodView) -> str:

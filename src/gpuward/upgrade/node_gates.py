@@ -41,7 +41,11 @@ def not_ready(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | No
 
 
 def driver_pod_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node that has no driver pod, or one that goes: it would keep a slot until one turned up, which may be never."""
+    """Hold a node that has no driver pod, or one that goes: it would keep a slot until one turned up, which may be never. One
+    from which the driver is withheld gets it once it is emptied.
+    """
+    if node.driver is None and node.withheld:
+        return None
     if node.driver is None:
         return pod_missing(node, node.record.since)
     return Hold(OperandPod(node.driver.ref, Reason.DRIVER_STOPPING), node.record.since) if node.driver.deleting else None

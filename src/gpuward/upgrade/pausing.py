@@ -17,7 +17,7 @@ from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import MovePaused, Plain
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import leftovers
+from gpuward.upgrade.finishing import is_kept, leftovers
 from gpuward.upgrade.judging import Judged
 from gpuward.upgrade.resting import is_outdated, remembered_failure, unfinished
 from gpuward.upgrade.scope import concerns
@@ -31,7 +31,7 @@ _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.D
 def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
     state, paused = node.node.state, Hold(Plain(Reason.PAUSED), node.record.since)
-    if node.left:
+    if node.left and not is_kept(node):
         path = walk(begin(node, now), policy, now)
         hold = None if node.unserved is None else Hold(node.unserved, path.node.record.since or node.node.created)
         return msgspec.structs.replace(path, hold=path.hold or hold)
@@ -73,6 +73,8 @@ def _at_rest(node: NodeFacts, paused: Hold, now: float) -> Path:
 
 def _stands_still(node: NodeFacts) -> Hold:
     """Say why a node under way gets no further: upgrades are off, but a driver that does not start is not for that."""
+    if node.unserved is not None and node.driver is None:
+        return Hold(node.unserved, node.record.since)
     if node.state is State.POD_RESTART_REQUIRED and node.in_step and node.trouble and node.driver is not None:
         return driver_starting(node, node.driver, node.record.since)
     return Hold(Plain(Reason.PAUSED), node.record.since)

@@ -34,6 +34,8 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
             return fail(node, f"driver pod {node.driver.name} restarted {node.driver.restarts} times", now)
         if not node.leaving.empty and not (node.only_restarted if node.in_step else node.restart_only):
             return _empty_again(node, now)
+    if node.withheld and not node.leaving.empty:
+        return _empty_again(node, now)
     hold = _awaited(node)
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):

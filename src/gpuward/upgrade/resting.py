@@ -12,7 +12,7 @@ from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow
 from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import leftovers
+from gpuward.upgrade.finishing import is_kept, leftovers
 from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.waits import driver_starting, pod_missing, unconfirmed
@@ -27,7 +27,7 @@ UNTOLD = Failed(None, "whoever set the label did not say why")
 @step(State.DONE)
 def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Mark the node once its driver is out of step; otherwise say what keeps the node from being up to date, if anything does."""
-    if node.left:
+    if node.left and not is_kept(node):
         return Rest()
     if _lost_in_a_pause(node):
         return Move(State.FAILED, failure=node.record.failure, forced=node.record.forced)

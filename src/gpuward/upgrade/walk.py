@@ -179,6 +179,7 @@ def take(path: Path, move: Move, now: float) -> Path:
         failure=move.failure or (None if move.forget or (ended and not move.forced) else node.record.failure),
         restart=move.restart or (node.record.restart if move.to in _RESTARTING else ""),
         returns=0 if ended or move.started else node.record.returns + move.returned,
+        loaded=node.loaded_digest,
     )
     changed = _changed(node, move.annotations, state=move.to, record=record, unschedulable=cordoned)
     return msgspec.structs.replace(
@@ -224,9 +225,12 @@ def _stop(path: Path, step: Step, now: float) -> Path:
 def _known(path: Path) -> Path:
     """Remember the driver that a node at rest came to have without an upgrade, or before that was remembered."""
     node = path.node
-    if node.state is not State.DONE or node.node.record is None or not node.up_to_date or node.runs(node.record.target):
+    if node.state is not State.DONE or node.node.record is None or not node.up_to_date:
         return path
-    record = msgspec.structs.replace(node.record, target=node.target)
+    target = node.record.target if node.runs(node.record.target) else node.target
+    record = msgspec.structs.replace(node.record, target=target, loaded=node.loaded_digest)
+    if record == node.record:
+        return path
     return msgspec.structs.replace(path, node=msgspec.structs.replace(node, record=record), adopted=True)
 
 
@@ -235,5 +239,6 @@ def _believed(path: Path, now: float) -> Path:
     if path.node.state is not State.DONE or not path.node.by_hand:
         return path
     before = path.node.record
-    record = Record(State.DONE, since=now, started=before.started, pods=before.pods, target=before.target)
+    record = Record(
+        State.DONE, since=now, started=before.started, pods=before.pods, target=before.target, loaded=before.loaded)
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)

@@ -24,8 +24,9 @@ def patch_of(path: Path, before: NodeFacts) -> PatchNode | None:
     if not path.entered and not path.adopted and not annotations and not turned:
         return None
     label = str(path.node.state) if path.node.state is not State.UNKNOWN else None
-    forgotten = bool(path.entered) and label is None and not path.node.record.forced
-    record = {names.UPGRADE_RECORD: None if forgotten else encode_record(path.node.record)}
+    left, kept = bool(path.entered) and label is None, path.node.record
+    forgotten = left and not (kept.forced or kept.loaded)
+    record = {names.UPGRADE_RECORD: None if forgotten else encode_record(kept)}
     return PatchNode(
         node=node.ref,
         labels={names.UPGRADE_STATE: label} if path.entered and node.labels.get(names.UPGRADE_STATE) != label else {},

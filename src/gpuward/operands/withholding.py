@@ -1,0 +1,74 @@
+"""Nodes that a driver DaemonSet must not get to yet: pods run there on another driver, and no driver pod is in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.actions import PatchNode
+from gpuward.model.driver import is_driver_pod, owner_uid
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
+from gpuward.model.views import NodeView
+from gpuward.model.withheld import loaded_under
+
+
+class Withholding(msgspec.Struct, frozen=True):
+    """Hold what comes before a driver DaemonSet is written."""
+
+    nodes: tuple[str, ...] = ()
+    actions: tuple[PatchNode, ...] = ()
+    """Take the label from these nodes by which the DaemonSet would select them; the upgrade empties them first."""
+
+
+def withholding(body: Mapping[str, Any], snapshot: Snapshot) -> Withholding:
+    """Return the nodes on which a DaemonSet, once it is written, would replace the driver under the pods that use it: those
+    without a driver pod, and those whose driver pod is about to be restarted only, and would come back as another one.
+
+    Where upgrades are not automatic, the driver manager empties the node. A node that nobody may change holds up no other.
+    """
+    template: Mapping[str, Any] = body.get("spec", {}).get("template", {}).get("spec", {})
+    selector, digest = template.get("nodeSelector", {}), _digest_of(template)
+    if not digest or names.DEPLOY_DRIVER not in selector:
+        return Withholding()
+    selected = [
+        node for node in snapshot.nodes.values() if selector.items() <= node.labels.items()
+        and node.annotations.get(names.UPGRADE_ENABLED) == "true" and node.uid not in snapshot.refused_writes
+    ]
+    taken = [node for node in selected if _loaded(node, snapshot) not in ("", digest)]
+    restarting = [node for node in selected if _restarted(node, snapshot) not in ("", digest)]
+    why = f"DaemonSet {body['metadata']['name']} would replace the driver under its pods"
+    return Withholding(tuple(sorted({node.name for node in (*taken, *restarting)})),
+                       tuple(_taken_from(node, snapshot, why) for node in taken))
+
+
+def _digest_of(template: Mapping[str, Any]) -> str:
+    variables = (one for container in template.get("containers", ()) for one in container.get("env", ()))
+    return next((str(one.get("value", "")) for one in variables if one.get("name") == names.DRIVER_CONFIG_DIGEST), "")
+
+
+def _loaded(node: NodeView, snapshot: Snapshot) -> str:
+    return loaded_under(node, snapshot.pods.get(node.name, ()), snapshot.namespace)
+
+
+def _restarted(node: NodeView, snapshot: Snapshot) -> str:
+    """Return the digest of the driver whose pod is deleted now, as the same driver is to come back under running pods."""
+    record = node.record
+    if record is None or node.state is not State.POD_RESTART_REQUIRED or not record.restart:
+        return ""
+    pods = [pod for pod in snapshot.pods.get(node.name, ()) if is_driver_pod(pod, snapshot.namespace) and not pod.deleting]
+    return record.restart if any(pod.uid in (record.pods or ()) for pod in pods) else ""
+
+
+def _taken_from(node: NodeView, snapshot: Snapshot, why: str) -> PatchNode:
+    return PatchNode(
+        node.ref,
+        labels={names.DEPLOY_DRIVER: None},
+        expect_labels={names.DEPLOY_DRIVER: node.labels.get(names.DEPLOY_DRIVER)},
+        has_annotations=node.has_annotations,
+        known_pods={pod.uid: owner_uid(pod) for pod in snapshot.pods.get(node.name, ())},
+        why=why,
+    )
