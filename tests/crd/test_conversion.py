@@ -21,6 +21,12 @@ def test_what_is_left_out_gets_nvidias_defaults() -> None:
     assert upgrade_policy(NVIDIADriverUpgradePolicy()) == model.UpgradePolicy(auto_upgrade=True)
 
 
+@pytest.mark.parametrize("part", ["wait_for_completion", "pod_deletion", "drain"])
+def test_a_part_has_the_fields_of_the_models_and_their_defaults(part: str) -> None:
+    written_as, followed = getattr(DriverUpgradePolicy(), part), getattr(model.UpgradePolicy(), part)
+    assert msgspec.structs.asdict(written_as) == msgspec.structs.asdict(followed)
+
+
 def test_every_setting_arrives() -> None:
     policy = upgrade_policy(written({
         "autoUpgrade": True, "maxParallelUpgrades": 0, "maxUnavailable": 3,
