@@ -8,7 +8,7 @@ import yaml
 
 from gpuward.crd.decode import rollout_policy, to_object
 from gpuward.crd.generate import schema_for_reading
-from gpuward.crd.rollout_conversion import rollout_problems, rollout_settings
+from gpuward.crd.rollout_conversion import rollout_settings, typed_rollout
 from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutPolicy
 from gpuward.model.rollout import DEADLINES, DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.states import State
@@ -64,25 +64,25 @@ def test_states_with_a_default_deadline_can_have_another_one() -> None:
      "validation-required"),
 ])
 def test_what_cannot_be_followed_is_named_with_value_and_fix(spec: dict[str, Any], field: str, value: Any, fix: str) -> None:
-    (problem,) = rollout_problems(policy(**spec))
+    _, (problem,) = typed_rollout(policy(**spec))
     assert (problem.field, problem.value, problem.fix) == (field, value, fix)
 
 
 def test_all_problems_are_named_at_once() -> None:
-    found = rollout_problems(policy(retries="3", deadlines={"sleeping": "x"}, deviceHolders=1))
+    _, found = typed_rollout(policy(retries="3", deadlines={"sleeping": "x"}, deviceHolders=1))
     fields = [problem.field for problem in found]
     assert fields == ["spec.retries", "spec.deadlines.sleeping", "spec.deviceHolders", "spec.deadlines"]
 
 
 @pytest.mark.parametrize("spec", [None, [], {"deadlines": ["drain-required"]}, {"deadlines": None}], ids=repr)
 def test_an_object_of_another_shape_is_no_crash(spec: Any) -> None:
-    assert bool(rollout_problems({**HEAD, "spec": spec})) is (spec not in (None, {"deadlines": None}))
+    assert bool(typed_rollout({**HEAD, "spec": spec})[1]) is (spec not in (None, {"deadlines": None}))
 
 
 def test_the_example_has_every_field_and_its_default() -> None:
     written = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     schema = schema_for_reading(RolloutPolicy)
-    assert rollout_problems(written) == []
+    assert typed_rollout(written)[1] == []
     assert set(written["spec"]) == set(schema["properties"]["spec"]["properties"])
     assert set(written["spec"].pop("deadlines")) == set(DEADLINE_STATES)
     assert rollout_settings(rollout_policy(written)) == RolloutSettings()

@@ -54,6 +54,15 @@ def rollout_policy(obj: Mapping[str, Any]) -> RolloutPolicy:
     return _decode(obj, RolloutPolicy)
 
 
+def typed(obj: Mapping[str, Any], kind: type[Resource]) -> tuple[Resource | None, list[PolicyError]]:
+    """Return an object as this kind, or None and everything for which it cannot be decoded; the schema is walked once."""
+    if problems := violations_of(obj, kind):
+        return None, problems
+    status = schema_for_reading(kind)["properties"]["status"]
+    readable = not any(violations(obj.get("status"), status))
+    return msgspec.convert(_without_nulls(obj if readable else _without_status(obj)), kind), []
+
+
 def violations_of(obj: Mapping[str, Any], kind: Kind) -> list[PolicyError]:
     """Return everything for which an object cannot be decoded as this kind, in the order of its fields."""
     wrong_kind = [
@@ -70,11 +79,10 @@ def to_object(resource: ClusterPolicy | NVIDIADriver | RolloutPolicy) -> KubeObj
 
 
 def _decode(obj: Mapping[str, Any], kind: type[Resource]) -> Resource:
-    for problem in violations_of(obj, kind):
-        raise problem
-    status = schema_for_reading(kind)["properties"]["status"]
-    readable = not any(violations(obj.get("status"), status))
-    return msgspec.convert(_without_nulls(obj if readable else _without_status(obj)), kind)
+    resource, problems = typed(obj, kind)
+    if resource is None:
+        raise problems[0]
+    return resource
 
 
 def _without_status(obj: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuward.crd.check import field_path
-from gpuward.crd.decode import violations_of
+from gpuward.crd.decode import typed
 from gpuward.crd.durations import parse_duration
 from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutPolicy
 from gpuward.errors import PolicyError
@@ -16,9 +16,10 @@ from gpuward.model.states import State
 DEADLINES_FIELD = "spec.deadlines"
 
 
-def rollout_problems(obj: Mapping[str, Any]) -> list[PolicyError]:
-    """Return everything in a RolloutPolicy object that cannot be followed, in the order of its fields."""
-    return [*violations_of(obj, RolloutPolicy), *_unknown_states(obj)]
+def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[PolicyError]]:
+    """Return a RolloutPolicy, if it can be decoded, and everything in it that cannot be followed, in the order of its fields."""
+    policy, problems = typed(obj, RolloutPolicy)
+    return policy, [*problems, *_unknown_states(obj)]
 
 
 def _unknown_states(obj: Mapping[str, Any]) -> Iterator[PolicyError]:
@@ -33,7 +34,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
     """Return the settings of a RolloutPolicy without problems.
 
     Raises:
-        PolicyError: it has one after all; see `rollout_problems`.
+        PolicyError: it has one after all; see `typed_rollout`.
     """
     spec = policy.spec
     return RolloutSettings(

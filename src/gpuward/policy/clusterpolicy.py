@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuward import names
-from gpuward.crd import decode, validate
+from gpuward.crd import validate
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.crd.conversion import upgrade_policy
 from gpuward.errors import PolicyError
@@ -15,9 +15,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.policy.kept import kept, kept_problems
 from gpuward.policy.rolloutpolicy import ActiveRollout, RolloutReader, annotation, governed, resumed_at
-
-_Typed = tuple[ClusterPolicy | None, tuple[PolicyError, ...]]
-"""A policy, if it can be decoded, and what is wrong with it."""
+from gpuward.policy.typed import Typed, TypedOnce
 
 
 class ActivePolicy(msgspec.Struct, frozen=True):
@@ -49,30 +47,25 @@ class ClusterPolicyReader:
     """Read the active ClusterPolicy of snapshots, decoding each version of its spec once."""
 
     def __init__(self) -> None:
-        self._typed: tuple[tuple[str, int], _Typed] | None = None
+        self._typed = TypedOnce(ClusterPolicy, validate.cluster_policy)
         self._last: tuple[tuple[object, ...], ActivePolicy] | None = None
         self._rollouts = RolloutReader()
 
     def read(self, snapshot: Snapshot) -> ActivePolicy:
         """Return the policy in force: the oldest ClusterPolicy that is not being deleted. The others are ignored."""
         rollout = self._rollouts.read(snapshot)
+        self._typed.forget_all_but(snapshot.policies)
         view = next((each for each in snapshot.policies if not each.deleting), None)
         if view is None:
             return ActivePolicy(rollout=rollout, upgrades=UpgradePolicy(absent=_absent(snapshot)))
         last, resumed = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
         key = (view.uid, view.generation, last, resumed, rollout.key)
         if self._last is None or self._last[0] != key:
-            self._last = (key, _governed(_active(view, self._type(view)), rollout))
+            self._last = (key, _governed(_active(view, self._typed.read(view)), rollout))
         active = self._last[1]
         if active.view == view and active.rollout == rollout:
             return active
         return msgspec.structs.replace(active, view=view, rollout=rollout)
-
-    def _type(self, view: PolicyView) -> _Typed:
-        key = (view.uid, view.generation)
-        if self._typed is None or self._typed[0] != key:
-            self._typed = (key, _typed(view))
-        return self._typed[1]
 
 
 def _absent(snapshot: Snapshot) -> str:
@@ -93,14 +86,7 @@ def _governed(active: ActivePolicy, rollout: ActiveRollout) -> ActivePolicy:
     return msgspec.structs.replace(active, upgrades=upgrades, rollout=rollout, resume_problem=problem)
 
 
-def _typed(view: PolicyView) -> _Typed:
-    if problems := decode.violations_of(view.body, ClusterPolicy):
-        return None, tuple(problems)
-    policy = decode.cluster_policy(view.body)
-    return policy, tuple(validate.cluster_policy(policy))
-
-
-def _active(view: PolicyView, typed: _Typed) -> ActivePolicy:
+def _active(view: PolicyView, typed: Typed[ClusterPolicy]) -> ActivePolicy:
     policy, problems = typed
     if policy is None or problems:
         last = kept(view.body)

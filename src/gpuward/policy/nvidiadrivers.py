@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuward import names
-from gpuward.crd import decode, validate
+from gpuward.crd import validate
 from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.errors import PolicyError
@@ -20,6 +20,7 @@ from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
 from gpuward.policy.kept import Kept, kept, kept_problems
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
+from gpuward.policy.typed import Typed, TypedOnce
 from gpuward.policy.unmade import is_unmade, unless_unmade
 
 _SELECTOR_FIELD = "spec.nodeSelector"
@@ -152,6 +153,7 @@ class PolicyReader:
     def __init__(self) -> None:
         self._cluster_policies = ClusterPolicyReader()
         self._owners = _Owners()
+        self._typed = TypedOnce(NVIDIADriver, validate.nvidia_driver)
         self._read: dict[tuple[object, ...], ActiveDriver] = {}
         self._last: tuple[Snapshot, PoliciesInForce] | None = None
 
@@ -166,6 +168,7 @@ class PolicyReader:
         before, self._read = self._read, {}
         active = tuple(self._driver(view, policy.rollout, before) for view in snapshot.drivers if not view.deleting)
         known = "NVIDIADriver" not in snapshot.unlisted
+        self._typed.forget_all_but(snapshot.drivers)
         if not _are_in_force(policy, snapshot):
             return PoliciesInForce(policy, active, known=known)
         claims = tuple(each.claim for each in active)
@@ -178,7 +181,7 @@ class PolicyReader:
     ) -> ActiveDriver:
         notes = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
         key = (view.uid, view.generation, *notes, rollout.key)
-        found = before.get(key) or _read(view, rollout)
+        found = before.get(key) or _read(view, self._typed.read(view), rollout)
         self._read[key] = found
         return found if found.view == view else msgspec.structs.replace(found, view=view)
 
@@ -210,16 +213,12 @@ def _are_in_force(policy: ActivePolicy, snapshot: Snapshot) -> bool:
     return "NVIDIADriver" in owners and "ClusterPolicy" not in owners
 
 
-def _read(view: PolicyView, rollout: ActiveRollout) -> ActiveDriver:
-    problems = decode.violations_of(view.body, NVIDIADriver)
-    driver = None
-    if not problems:
-        driver = decode.nvidia_driver(view.body)
-        problems = validate.nvidia_driver(driver)
+def _read(view: PolicyView, typed: Typed[NVIDIADriver], rollout: ActiveRollout) -> ActiveDriver:
+    driver, problems = typed
     last = kept(view.body)
     if driver is None or problems:
         upgrades = msgspec.structs.replace(last.upgrades, admit=False)
-        problems = [*problems, *kept_problems(view.body)]
+        problems = (*problems, *kept_problems(view.body))
     else:
         upgrades = upgrade_policy(driver.spec.upgrade_policy, NVIDIA_DRIVER_FIELD)
     resumed, problem = 0.0, None
@@ -228,10 +227,10 @@ def _read(view: PolicyView, rollout: ActiveRollout) -> ActiveDriver:
     except PolicyError as error:
         problem = error
     upgrades = msgspec.structs.replace(governed(upgrades, rollout, last.upgrades.rollout, resumed), driver=view.name)
-    return ActiveDriver(view, driver, tuple(problems), _claim(view, driver, problems, last), upgrades, problem)
+    return ActiveDriver(view, driver, problems, _claim(view, driver, problems, last), upgrades, problem)
 
 
-def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: list[PolicyError], last: Kept) -> Claim:
+def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: tuple[PolicyError, ...], last: Kept) -> Claim:
     """Return the claim on nodes: while the NVIDIADriver cannot be followed, the last one that could be.
 
     One that never could be takes no node, and keeps those that it has. Where an earlier gpuward remembered that it could,

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from gpuward import names
-from gpuward.crd import decode
-from gpuward.crd.rollout_conversion import rollout_problems, rollout_settings
+from gpuward.crd.rollout_conversion import rollout_settings, typed_rollout
 from gpuward.errors import PolicyError
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reading import read_time
@@ -61,9 +60,10 @@ class RolloutReader:
 
 
 def _read(view: PolicyView) -> ActiveRollout:
-    if problems := rollout_problems(view.body):
+    policy, problems = typed_rollout(view.body)
+    if policy is None or problems:
         return ActiveRollout(view, tuple(problems), None)
-    return ActiveRollout(view, (), rollout_settings(decode.rollout_policy(view.body)))
+    return ActiveRollout(view, (), rollout_settings(policy))
 
 
 def governed(upgrades: UpgradePolicy, rollout: ActiveRollout, last: RolloutSettings, resumed_at: float) -> UpgradePolicy:
