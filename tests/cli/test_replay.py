@@ -18,6 +18,8 @@ from gpuward.model.states import State
 from gpuward.recorder.recorder import Recorder
 from gpuward.recorder.ring import PATTERN
 from gpuward.recording.frame import Done, Entry
+from gpuward.recording.journal import Journal
+from gpuward.recording.operands import Concern, Decided, Judged, OperandPass, Told, Write
 from gpuward.upgrade.decide import decide
 from tests import build
 
@@ -75,6 +77,38 @@ def test_a_plan_that_differs_is_said_and_fails(tmp_path: Path) -> None:
 def test_a_plan_that_differs_in_details_only_is_found_too(tmp_path: Path) -> None:
     plan = msgspec.structs.replace(decided().plan, wake_at=1.0)
     assert "details of what nodes wait for" in run(recorded(tmp_path, decided(plan=plan))).output
+
+
+def operands(*writes: Write, comparable: bool = True) -> tuple[OperandPass, Told]:
+    """Build a pass over the operands of a cluster without a ClusterPolicy, in which something was decided all the same."""
+    decided = Decided(writes, {"p": Judged("ready", "Reconciled")} if writes else {})
+    return OperandPass(Concern.CLUSTER_POLICY, WAITING, build.NOW, decided), Told(decided, comparable=comparable)
+
+
+def journalled(file: Path, *passes: tuple[OperandPass, Told]) -> Path:
+    """Write a recording of passes that are told as given."""
+    journal = Journal("1.2.3")
+    (first, told), *others = passes
+    pieces = [*journal.begin(first, told), *(piece for seen, more in others for piece in journal.add(seen, more))]
+    file.write_bytes(b"".join(pieces))
+    return file
+
+
+def test_what_is_decided_about_operands_now_is_compared(tmp_path: Path) -> None:
+    write = Write("ApplyObject", "DaemonSet ns/driver", "abc", why="state-driver wants it")
+    result = run(journalled(tmp_path / "file", operands(), operands(write)))
+    assert result.exit_code == 1
+    assert "operands: then ApplyObject DaemonSet ns/driver (state-driver wants it); now none" in result.output
+    assert "p: then ready, Reconciled; now nothing was said of it" in result.output
+    assert "OPERANDS  2 passes recorded" in result.output
+    assert "RESULT    1 plan differs" in result.output
+
+
+def test_a_pass_that_depends_on_what_is_not_recorded_is_counted_and_not_compared(tmp_path: Path) -> None:
+    write = Write("ApplyObject", "DaemonSet ns/driver", "abc")
+    result = run(journalled(tmp_path / "file", operands(write, comparable=False)))
+    assert result.exit_code == 0
+    assert "OPERANDS  1 passes recorded, 1 not compared: they depend on what is not recorded" in result.output
 
 
 def test_a_decision_that_failed_and_does_no_more_is_a_difference(tmp_path: Path) -> None:
@@ -146,13 +180,13 @@ def test_recordings_of_another_format_in_a_folder_are_said_and_left_out(tmp_path
     folder = recorded(tmp_path)
     (folder / PATTERN.replace("*", "00000000")).write_bytes(b"gpuward recording, format 1\n")
     result = run(folder)
-    assert "is left out: it has format 1, and this gpuward reads 2: use an older one" in result.output
+    assert "is left out: it has format 1, and this gpuward reads 2 and 3: use an older one" in result.output
     assert "PASSES    2 recorded" in result.output
 
 
 @pytest.mark.parametrize(("data", "problem"), [
     (None, "there is no such file"), (b"kind: Pod", "it is not a recording of gpuward"),
-    (b"gpuward recording, format 3\n", "it has format 3, and this gpuward reads 2: use a newer one"),
+    (b"gpuward recording, format 4\n", "it has format 4, and this gpuward reads 2 and 3: use a newer one"),
     (b"gpuward recording, format 2\n", "nothing was decided before it ends"),
 ])
 def test_what_is_no_recording_is_named(tmp_path: Path, data: bytes | None, problem: str) -> None:

@@ -7,11 +7,12 @@ import tempfile
 import weakref
 from pathlib import Path
 
+from gpuward.cli.story import IMAGES
 from gpuward.controllers.planning import Planner
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.recorder.reading import Moment, moments
+from gpuward.recorder.reading import Moment, OperandMoment, all_moments, moments
 from gpuward.recorder.recorder import Recorder, entry_of
 from gpuward.recorder.ring import Limits
 from gpuward.recording.digest import digest
@@ -35,8 +36,10 @@ class Flight:
     def board(self, stage: Stage) -> None:
         """Begin to record, in the operator that a stage has now."""
         self.land()
-        recorder = self._recorder = Recorder(self.folder, "1.2.3", self.limits, room=PLENTY)
+        recorder = self._recorder = Recorder(self.folder, "1.2.3", self.limits, room=PLENTY, images=IMAGES)
         stage.operator.upgrades.listeners += [self._note, recorder.note]
+        stage.operator.operands.listeners.append(recorder.note_policies)
+        stage.operator.drivers.listeners.append(recorder.note_drivers)
 
     def _note(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         if (entry := entry_of(seen)) is not None:
@@ -49,9 +52,20 @@ class Flight:
             self._recorder = None
 
     def moments(self) -> list[Moment]:
-        """Return what was recorded; what cannot be read fails the test."""
+        """Return what was recorded of upgrades; what cannot be read fails the test."""
+        return [moment for moment in self.all_moments() if isinstance(moment, Moment)]
+
+    def operands(self) -> list[OperandMoment]:
+        """Return what was recorded of operands; what cannot be read fails the test."""
+        return [moment for moment in self.all_moments() if isinstance(moment, OperandMoment)]
+
+    def all_moments(self) -> list[Moment | OperandMoment]:
+        """Return all that was recorded; what cannot be read fails the test."""
         self.land()
-        return read(self.folder)
+        notes: list[str] = []
+        found = list(all_moments(self.folder, notes.append))
+        assert notes == []
+        return found
 
 
 def read(path: Path) -> list[Moment]:

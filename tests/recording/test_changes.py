@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from gpuward.model.budgets import BudgetView
+from gpuward.model.owned import OwnedView
 from gpuward.model.policy import Drain, UpgradePolicy
-from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.snapshot import Applied, References, Refusal, Snapshot
 from gpuward.model.states import State
+from gpuward.model.views import PolicyView
 from gpuward.recording.changes import MOST, NOTHING, Changes, changes_between, in_parts
 from gpuward.recording.frame import Frame
 from gpuward.recording.rebuilding import Facts
@@ -34,12 +36,21 @@ def rebuilt(*snapshots: Snapshot) -> Snapshot:
     return facts.snapshot()
 
 
+def test_of_a_custom_resource_only_what_is_recorded_counts_as_a_change() -> None:
+    body = {**POLICY.body, "spec": {"driver": {"env": [{"name": "TOKEN", "value": "one"}]}}}
+    other = {**POLICY.body, "spec": {"driver": {"env": [{"name": "TOKEN", "value": "two"}]}}}
+    before, after = (replace(FLEET, policies=(replace(POLICY, body=each),)) for each in (body, other))
+    assert changes_between(before, after) == Changes()
+
+
 def in_order(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot with the pods of each node by name, as decisions look at them."""
     return replace(snapshot, pods={node: tuple(sorted(pods, key=lambda pod: pod.ref)) for node, pods in snapshot.pods.items()})
 
 
 FLEET = build.fleet(3, states={1: State.DONE}, gpu_pods={2: 2})
+POLICY = PolicyView("p", "u", "1", 1, body={"kind": "ClusterPolicy", "metadata": {"name": "p"}, "spec": {"driver": {}}})
+OWNED = OwnedView("ClusterRole", "", "y", deleting=True)
 BUDGETS = tuple(BudgetView("default", name, selector=(("app", "in", frozenset({"a", "b"})),)) for name in "abc")
 
 
@@ -58,6 +69,11 @@ def test_a_fleet_is_the_same_again() -> None:
     replace(FLEET, refusals={"uid": Refusal(1.0, 2, "no")}, unsettled=frozenset({"n1"}), grants={"n1": "stamp"}),
     replace(FLEET, daemonsets=(build.daemonset(settled=False),), revisions=()),
     replace(FLEET, budgets=BUDGETS),
+    replace(FLEET, policies=(POLICY, replace(POLICY, name="later")), drivers=(POLICY,), rollout_policies=(POLICY,)),
+    replace(FLEET, owned={("Service", "ns", "x"): OwnedView("Service", "ns", "x", "u", "7"), ("ClusterRole", "", "y"): OWNED},
+            applied={("ClusterRole", "", "y"): Applied("hash", "7", 1)}),
+    replace(FLEET, references=References(frozenset({("u", 1)}), True, {"map": ("key",)}, frozenset({"secret"})),
+            unlisted={"NVIDIADriver": "not allowed"}),
 ], ids=lambda after: "")
 def test_each_kind_of_change_is_taken_over(after: Snapshot) -> None:
     assert in_order(rebuilt(FLEET, after)) == in_order(after)

@@ -47,8 +47,14 @@ def test_a_record_that_was_changed_is_not_read(back: int) -> None:
     (b"apiVersion: v1\n", "it is not a recording"),
     (b"gpuward recording, format one\n", "it is not a recording"),
     (b"gpuward recording, format %d\n" % (FORMAT + 1), "use a newer one"),
-    (b"gpuward recording, format %d\n" % (FORMAT - 1), "it has format 1, and this gpuward reads 2: use an older one"),
+    (b"gpuward recording, format 1\n", "it has format 1, and this gpuward reads 2 and 3: use an older one"),
 ])
 def test_what_is_no_recording_is_refused(data: bytes, problem: str) -> None:
     with pytest.raises(NotARecording, match=problem):
         list(Decoder(data))
+
+
+def test_the_format_before_is_still_read() -> None:
+    """It had no passes over the operands, and nothing else in it was different."""
+    data = b"".join(pieces()).replace(b"format %d" % FORMAT, b"format 2", 1)
+    assert list(Decoder(data)) == [Header("1.2.3"), *FRAMES]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,16 +14,20 @@ from gpuward.cli.explain import as_json, show, unknown_node
 from gpuward.cli.explanation import explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.rerun import Rerun, described, picture, rerun
+from gpuward.cli.rerun_operands import rerun_operands
 from gpuward.cli.summary import Summary
 from gpuward.cli.terminal import console, say, say_json
 from gpuward.cli.view import node_rows, node_table
 from gpuward.errors import InputError
 from gpuward.model.record import format_time
-from gpuward.recorder.reading import Moment, moments
+from gpuward.recorder.reading import Moment, OperandMoment, all_moments
 from gpuward.recording.frame import Shown
 
 MOST_HISTORY = 20
 """Steps of a node that are shown; the newest tell most."""
+
+
+M = TypeVar("M", Moment, Moment | OperandMoment)
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -40,7 +44,7 @@ def replay_recording(file: Path, at: str | None, node: str | None, output: str) 
         InputError: the recording does not have what is asked for.
     """
     if at is None and node is None:
-        return _check(_moments(file), output)
+        return _check(_all_moments(file), output)
     stop = stop_in(file, at, node)
     again = rerun(stop.moment)
     _explain(again, stop, node, output)
@@ -58,10 +62,18 @@ def stop_in(file: Path, at: str | None, node: str | None) -> Stop:
 
 
 def _moments(file: Path) -> Iterator[Moment]:
-    return _not_empty(file, moments(file, lambda text: say(f"gpuward: {text}", err=True)))
+    return _not_empty(file, (moment for moment in _read(file) if isinstance(moment, Moment)))
 
 
-def _not_empty(file: Path, seen: Iterable[Moment]) -> Iterator[Moment]:
+def _all_moments(file: Path) -> Iterator[Moment | OperandMoment]:
+    return _not_empty(file, _read(file))
+
+
+def _read(file: Path) -> Iterator[Moment | OperandMoment]:
+    return all_moments(file, lambda text: say(f"gpuward: {text}", err=True))
+
+
+def _not_empty(file: Path, seen: Iterable[M]) -> Iterator[M]:
     empty = True
     for moment in seen:
         empty = False
@@ -80,10 +92,10 @@ def _time(text: str) -> float:
     return moment.timestamp()
 
 
-def _check(seen: Iterable[Moment], output: str) -> bool:
+def _check(seen: Iterable[Moment | OperandMoment], output: str) -> bool:
     summary = Summary()
     for moment in seen:
-        again = rerun(moment)
+        again = rerun(moment) if isinstance(moment, Moment) else rerun_operands(moment)
         summary.add(again)
         if output == "text":
             for text in again.differences:

@@ -69,7 +69,7 @@ def _differences(moment: Moment, plan: Plan) -> Iterator[str]:
     if then != actions:
         lost = [described(action) for action in then if action not in actions]
         made = [described(action) for action in actions if action not in then]
-        yield f"actions: then {_some(lost)}; now {_some(made)}" if lost or made else "actions: in another order"
+        yield f"actions: then {some(lost)}; now {some(made)}" if lost or made else "actions: in another order"
     elif not differ:
         yield "details of what nodes wait for, of the counts, or of when to look again"
 
@@ -78,7 +78,8 @@ def _said(said: Shown | None) -> str:
     return str(said) if said is not None else "not managed"
 
 
-def _some(texts: list[str]) -> str:
+def some(texts: list[str]) -> str:
+    """Name the first of some things."""
     return ", ".join(texts[:MOST_NODES]) + (f" and {len(texts) - MOST_NODES} more" if len(texts) > MOST_NODES else "") or "none"
 
 

@@ -80,8 +80,10 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True, candidate)
         if not flags.no_recorder:
             folder = Path(flags.recorder_dir) if flags.recorder_dir else _own_folder(os.environ)
-            recorder = Recorder(folder, version("gpuward"), private=not flags.recorder_dir)
+            recorder = Recorder(folder, version("gpuward"), private=not flags.recorder_dir, images=settings.images)
             operator.upgrades.listeners.append(recorder.note)
+            operator.operands.listeners.append(recorder.note_policies)
+            operator.drivers.listeners.append(recorder.note_drivers)
             stack.callback(recorder.close)
         stop = _stopped()
         routes = metrics_routes(operator.metrics)

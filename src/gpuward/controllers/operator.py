@@ -89,9 +89,12 @@ class Operator:
             self._planned, HoldEvents(self.events), self.metrics.planned, UpgradeLog(), policies.follow, lambda _: watcher.wake(),
         )
         """The loop of the upgrade; whoever wants to know of its passes is one of its listeners."""
+        self.operands = Loop(policies, watcher, shared, ClusterPolicyLog(), self.metrics.applied, pace=SLOW)
+        drivers = NVIDIADriverController(settings.images)
+        self.drivers = Loop(drivers, self.cluster.watcher(), shared, NVIDIADriverLog(), pace=SLOW)
         self._loops: list[Loop[Any]] = [
-            Loop(policies, watcher, shared, ClusterPolicyLog(), self.metrics.applied, pace=SLOW),
-            Loop(NVIDIADriverController(settings.images), self.cluster.watcher(), shared, NVIDIADriverLog(), pace=SLOW),
+            self.operands,
+            self.drivers,
             Loop(LabelController(), self.cluster.watcher(), shared, LabelLog(partial(_warn, self.events)), pace=SLOW),
             Loop(RolloutPolicyController(), self.cluster.watcher(), shared, RolloutPolicyLog(), pace=SLOW),
             self.upgrades,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -13,11 +13,15 @@ import structlog
 
 from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
+from gpuward.operands.decide import Reconciliation
+from gpuward.operands.nvidiadriver_decide import Driving
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
+from gpuward.recorder.operands import pass_of_drivers, pass_of_policies, told
 from gpuward.recorder.ring import Limits, Ring
 from gpuward.recording.frame import Done, Entry
 from gpuward.recording.journal import Journal
+from gpuward.recording.operands import OperandPass
 
 ROOM: Final = 64
 """Passes that may wait to be recorded. Those that find no room are counted in the next frame, which holds their changes too."""
@@ -29,12 +33,14 @@ class Recorder:
     """Record passes until something goes wrong: then there is one warning and no recorder, and nothing else changes."""
 
     def __init__(self, folder: Path, version: str, limits: Limits | None = None, *, room: int = ROOM,
-                 private: bool = False) -> None:
+                 private: bool = False, images: Mapping[str, str] | None = None) -> None:
+        """Take the variables that name images, by which operands are decided."""
+        self._images = images or {}
         self._folder = folder
         self._limits = limits or Limits()
         self._private = private
-        self._journal = Journal(version)
-        self._waiting: queue.Queue[Entry | None] = queue.Queue(room)
+        self._journal = Journal(version, self._images)
+        self._waiting: queue.Queue[Entry | OperandPass | None] = queue.Queue(room)
         self._missed = 0
         self._off = False
         self._log = structlog.get_logger(source="recorder")
@@ -46,7 +52,15 @@ class Recorder:
         if (entry := entry_of(seen)) is not None:
             self.take(entry)
 
-    def take(self, entry: Entry) -> None:
+    def note_policies(self, seen: Pass[PoliciesInForce, Reconciliation]) -> None:
+        """Take a pass over the ClusterPolicies over, to be recorded soon. Never waits."""
+        self.take(pass_of_policies(seen))
+
+    def note_drivers(self, seen: Pass[PoliciesInForce, Driving]) -> None:
+        """Take a pass over the NVIDIADrivers over, to be recorded soon. Never waits."""
+        self.take(pass_of_drivers(seen))
+
+    def take(self, entry: Entry | OperandPass) -> None:
         """Take over what is to be recorded of a pass. Never waits and never fails."""
         if self._off:
             return
@@ -85,10 +99,11 @@ class Recorder:
                 self._journal.missed(missed)
                 if not self._journal.wants(seen):
                     continue
+                more = told(seen, self._images) if isinstance(seen, OperandPass) else None
                 if ring.is_full:
-                    ring.begin(self._journal.begin(seen))
+                    ring.begin(self._journal.begin(seen, more))
                 else:
-                    ring.add(self._journal.add(seen))
+                    ring.add(self._journal.add(seen, more))
         finally:
             ring.close()
 

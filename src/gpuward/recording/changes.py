@@ -1,7 +1,7 @@
-"""What changed between two snapshots, of all that an upgrade decision reads and of nothing else.
+"""What changed between two snapshots, of all that a decision about upgrades or operands reads and of nothing else.
 
-Custom resources never get in: what was decided by is the typed upgrade policy, which a frame holds. Of a node's annotations only
-those of NVIDIA's and ours get in, as anything may be in the others.
+Custom resources get in without what may be secret in them (`redacted`). Of a node's annotations only those of NVIDIA's and ours
+get in, as anything may be in the others.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from typing import Final, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gpuward import names
 from gpuward.model.budgets import BudgetView
-from gpuward.model.snapshot import Evicted, Refusal, Snapshot
-from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
+from gpuward.model.owned import OwnedView
+from gpuward.model.snapshot import Applied, Evicted, References, Refusal, Snapshot
+from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
+from gpuward.recording.redacted import recorded_annotations, redacted
 
-RECORDED: Final = (names.NVIDIA_GROUP + "/", names.GPUWARD_GROUP + "/")
-"""Prefixes of the annotations that are recorded."""
 MERGED: Final = frozenset({"labels", "annotations"})
 """Fields of which only the keys that differ are kept; None says that a key is gone."""
 MOST: Final = 1000
 """Views in one part, so that encoding one takes a few milliseconds at most."""
 
-View = NodeView | PodView | DaemonSetView | RevisionView | BudgetView
-V = TypeVar("V", NodeView, PodView, DaemonSetView, RevisionView, BudgetView)
+View = NodeView | PodView | DaemonSetView | RevisionView | BudgetView | PolicyView | OwnedView | Applied
+V = TypeVar("V", NodeView, PodView, DaemonSetView, RevisionView, BudgetView, PolicyView, OwnedView, Applied)
+K = TypeVar("K", PodView, DaemonSetView, RevisionView, BudgetView, PolicyView)
+H = TypeVar("H", OwnedView, Applied)
+L = TypeVar("L", DaemonSetView, RevisionView, BudgetView, PolicyView)
 
 
 class Table(msgspec.Struct, Generic[V], frozen=True, omit_defaults=True):
@@ -54,6 +56,13 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     unsettled: frozenset[str] | UnsetType = UNSET
     inherited: frozenset[str] | UnsetType = UNSET
     grants: Mapping[str, str] | UnsetType | None = UNSET
+    policies: Table[PolicyView] = Table()
+    rollout_policies: Table[PolicyView] = Table()
+    drivers: Table[PolicyView] = Table()
+    owned: Table[OwnedView] = Table()
+    applied: Table[Applied] = Table()
+    references: References | UnsetType = UNSET
+    unlisted: Mapping[str, str] | UnsetType = UNSET
 
 
 NOTHING: Final = Snapshot("")
@@ -75,6 +84,13 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         unsettled=_whole(before.unsettled, after.unsettled),
         inherited=_whole(before.inherited, after.inherited),
         grants=_whole(before.grants, after.grants),
+        policies=_policies(before.policies, after.policies),
+        rollout_policies=_policies(before.rollout_policies, after.rollout_policies),
+        drivers=_policies(before.drivers, after.drivers),
+        owned=_table(_joined(before.owned), _joined(after.owned)),
+        applied=_table(_joined(before.applied), _joined(after.applied)),
+        references=_whole(before.references, after.references),
+        unlisted=_whole(before.unlisted, after.unlisted),
     )
 
 
@@ -92,9 +108,9 @@ def in_parts(changes: Changes) -> Iterator[Changes]:
     yield changes
 
 
-def key_of(view: View) -> str:
+def key_of(view: PodView | DaemonSetView | RevisionView | BudgetView | PolicyView) -> str:
     """Return by what a view is known in its table."""
-    return view.name if isinstance(view, NodeView) else f"{view.namespace}/{view.name}"
+    return view.name if isinstance(view, PolicyView) else f"{view.namespace}/{view.name}"
 
 
 T = TypeVar("T")
@@ -125,18 +141,30 @@ def _pods(before: Snapshot, after: Snapshot) -> Table[PodView]:
     return _table(old, new)
 
 
-def _listed(before: tuple[V, ...], after: tuple[V, ...]) -> Table[V]:
+def _policies(before: tuple[PolicyView, ...], after: tuple[PolicyView, ...]) -> Table[PolicyView]:
+    """Return what changed about custom resources, of what is recorded of them."""
+    if before == after:
+        return Table()
+    return _listed(tuple(map(redacted, before)), tuple(map(redacted, after)))
+
+
+def _listed(before: tuple[L, ...], after: tuple[L, ...]) -> Table[L]:
     """Return what changed about views whose order may matter."""
-    old: dict[str, V] = _keyed(before)
-    new: dict[str, V] = _keyed(after)
-    table: Table[V] = _table(old, new)
+    old: dict[str, L] = _keyed(before)
+    new: dict[str, L] = _keyed(after)
+    table: Table[L] = _table(old, new)
     expected = (*(key for key in old if key in new), *table.new)
     order = () if expected == tuple(new) else tuple(new)
     return Table(table.new, table.changed, table.gone, order)
 
 
-def _keyed(views: Iterable[V]) -> dict[str, V]:
+def _keyed(views: Iterable[K]) -> dict[str, K]:
     return {key_of(view): view for view in views}
+
+
+def _joined(views: Mapping[tuple[str, str, str], H]) -> dict[str, H]:
+    """Return objects by kind, namespace and name in one text: none of the three has a slash in it."""
+    return {"/".join(key): view for key, view in views.items()}
 
 
 def _table(old: Mapping[str, V], new: Mapping[str, V]) -> Table[V]:
@@ -157,7 +185,7 @@ def _table(old: Mapping[str, V], new: Mapping[str, V]) -> Table[V]:
 def _scrubbed(view: V) -> V:
     """Return a view without what is not recorded."""
     if isinstance(view, NodeView):
-        kept = {key: value for key, value in view.annotations.items() if key.startswith(RECORDED)}
+        kept = recorded_annotations(view.annotations)
         if len(kept) < len(view.annotations):
             return msgspec.structs.replace(view, annotations=kept)
     return view

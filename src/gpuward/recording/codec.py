@@ -15,17 +15,19 @@ import msgspec
 
 from gpuward.recording.changes import Changes, in_parts
 from gpuward.recording.frame import Frame, Header
+from gpuward.recording.operands import OperandFrame
 
-FORMAT: Final = 2
-"""Since 2 an action says by which rule it looks at its node's pods last."""
+FORMAT: Final = 3
+"""Since 2 an action says by which rule it looks at its node's pods last; since 3 passes over the operands are recorded, too."""
+READ: Final = frozenset({2, FORMAT})
 _BEGINNING: Final = b"gpuward recording, format "
 _HEAD: Final = struct.Struct(">cII")
 _LARGEST: Final = 1 << 28
 """Bytes of a record once it is unpacked: more than any has."""
 _LEVEL: Final = 6
 
-Record = Header | Changes | Frame
-_TYPES: Final[dict[bytes, type[Record]]] = {b"H": Header, b"P": Changes, b"F": Frame}
+Record = Header | Changes | Frame | OperandFrame
+_TYPES: Final[dict[bytes, type[Record]]] = {b"H": Header, b"P": Changes, b"F": Frame, b"O": OperandFrame}
 
 
 class NotARecording(ValueError):
@@ -46,12 +48,12 @@ class Encoder:
         """Return the first bytes."""
         return _BEGINNING + b"%d\n" % FORMAT + self._record(b"H", header)
 
-    def frame(self, frame: Frame) -> Iterator[bytes]:
+    def frame(self, frame: Frame | OperandFrame) -> Iterator[bytes]:
         """Return the records of a frame. The last one makes it count."""
         *parts, last = in_parts(frame.changes)
         for part in parts:
             yield self._record(b"P", part)
-        yield self._record(b"F", msgspec.structs.replace(frame, changes=last))
+        yield self._record(b"F" if isinstance(frame, Frame) else b"O", msgspec.structs.replace(frame, changes=last))
 
     def _record(self, kind: bytes, record: Record) -> bytes:
         packed = self._stream.compress(msgspec.msgpack.encode(record)) + self._stream.flush(zlib.Z_SYNC_FLUSH)
@@ -95,9 +97,9 @@ class Decoder:
         number = line.removeprefix(_BEGINNING)
         if not self._data.startswith(_BEGINNING) or not number.isdigit():
             raise NotARecording("it is not a recording of gpuward")
-        if int(number) != FORMAT:
-            age = "a newer" if int(number) > FORMAT else "an older"
-            raise OtherFormat(f"it has format {int(number)}, and this gpuward reads {FORMAT}: use {age} one")
+        if int(number) not in READ:
+            age, known = "a newer" if int(number) > FORMAT else "an older", " and ".join(map(str, sorted(READ)))
+            raise OtherFormat(f"it has format {int(number)}, and this gpuward reads {known}: use {age} one")
         return len(line) + 1
 
     def _stop(self, at: int, why: str) -> None:

@@ -26,6 +26,11 @@ def digest(plan: Plan) -> str:
         (counts.total, counts.in_progress, counts.done, counts.failed, counts.available, counts.pending, counts.unavailable),
         plan.auto_upgrade,
     )
+    return text_digest(what)
+
+
+def text_digest(what: object) -> str:
+    """Return the digest of plain values."""
     return hashlib.blake2b(_encoder.encode(what), digest_size=16).hexdigest()
 
 

@@ -77,6 +77,8 @@ class Header(msgspec.Struct, frozen=True):
 
     gpuward: str
     """The version."""
+    images: Mapping[str, str] = {}
+    """Variables of its environment that name images."""
 
 
 def shown_between(before: Plan, after: Plan) -> dict[str, Shown | None]:

@@ -9,11 +9,13 @@ import msgspec
 from msgspec import UNSET
 
 from gpuward.model.budgets import BudgetView
-from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
+from gpuward.model.owned import OwnedView
+from gpuward.model.snapshot import Applied, Snapshot
+from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 from gpuward.recording.changes import MERGED, NOTHING, Changes, Table, V
 
-_WHOLE = ("namespace", "refusals", "evicted", "refused_writes", "unsettled", "inherited", "grants")
+_WHOLE = ("namespace", "refusals", "evicted", "refused_writes", "unsettled", "inherited", "grants", "references",
+          "unlisted")
 """What changes hold whole."""
 
 
@@ -28,6 +30,11 @@ class Facts:
         self._daemonsets: dict[str, DaemonSetView] = {}
         self._revisions: dict[str, RevisionView] = {}
         self._budgets: dict[str, BudgetView] = {}
+        self._policies: dict[str, PolicyView] = {}
+        self._rollout_policies: dict[str, PolicyView] = {}
+        self._drivers: dict[str, PolicyView] = {}
+        self._owned: dict[str, OwnedView] = {}
+        self._applied: dict[str, Applied] = {}
         self._rest = NOTHING
 
     def apply(self, changes: Changes) -> None:
@@ -41,6 +48,11 @@ class Facts:
         self._daemonsets = _ordered(_apply(self._daemonsets, changes.daemonsets), changes.daemonsets)
         self._revisions = _ordered(_apply(self._revisions, changes.revisions), changes.revisions)
         self._budgets = _ordered(_apply(self._budgets, changes.budgets), changes.budgets)
+        self._policies = _ordered(_apply(self._policies, changes.policies), changes.policies)
+        self._rollout_policies = _ordered(_apply(self._rollout_policies, changes.rollout_policies), changes.rollout_policies)
+        self._drivers = _ordered(_apply(self._drivers, changes.drivers), changes.drivers)
+        _apply(self._owned, changes.owned)
+        _apply(self._applied, changes.applied)
         whole = {field: value for field in _WHOLE if (value := getattr(changes, field)) is not UNSET}
         self._rest = msgspec.structs.replace(self._rest, **whole)
 
@@ -53,6 +65,11 @@ class Facts:
             daemonsets=tuple(self._daemonsets.values()),
             revisions=tuple(self._revisions.values()),
             budgets=tuple(self._budgets.values()),
+            policies=tuple(self._policies.values()),
+            rollout_policies=tuple(self._rollout_policies.values()),
+            drivers=tuple(self._drivers.values()),
+            owned={_split(key): view for key, view in self._owned.items()},
+            applied={_split(key): view for key, view in self._applied.items()},
         )
 
     def _regroup(self, table: Table[PodView]) -> None:
@@ -72,6 +89,11 @@ class Facts:
                 self._grouped[node] = tuple(pods.values())
             else:
                 self._grouped.pop(node, None)
+
+
+def _split(key: str) -> tuple[str, str, str]:
+    kind, namespace, name = key.split("/")
+    return kind, namespace, name
 
 
 def _apply(views: dict[str, V], table: Table[V]) -> dict[str, V]:
