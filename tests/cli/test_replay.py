@@ -184,8 +184,17 @@ def test_recordings_of_another_format_in_a_folder_are_said_and_left_out(tmp_path
     assert "PASSES    2 recorded" in result.output
 
 
+def test_a_file_to_which_nothing_was_written_does_not_hide_the_others(tmp_path: Path) -> None:
+    folder = recorded(tmp_path)
+    (folder / PATTERN.replace("*", "00000009")).touch()
+    result = run(folder)
+    assert "recording-00000009.gpuward is left out: nothing was written to it" in result.output
+    assert "PASSES    2 recorded" in result.output
+
+
 @pytest.mark.parametrize(("data", "problem"), [
-    (None, "there is no such file"), (b"kind: Pod", "it is not a recording of gpuward"),
+    (None, "there is no such file"), (b"", "nothing was decided before it ends"),
+    (b"kind: Pod", "it is not a recording of gpuward"),
     (b"gpuward recording, format 4\n", "it has format 4, and this gpuward reads 2 and 3: use a newer one"),
     (b"gpuward recording, format 2\n", "nothing was decided before it ends"),
 ])

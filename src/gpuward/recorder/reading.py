@@ -88,9 +88,13 @@ def all_moments(path: Path, note: Callable[[str], None]) -> Iterator[Moment | Op
     """
     for file in recordings(path):
         try:
-            decoder = Decoder(file.read_bytes())
+            data = file.read_bytes()
         except OSError as error:
             raise InputError("FILE", str(file), f"it cannot be read: {error.strerror}") from error
+        if not data:  # its process was killed, or is at it, before the first byte
+            note(f"{file.name} is left out: nothing was written to it")
+            continue
+        decoder = Decoder(data)
         try:
             yield from _moments(decoder)
         except OtherFormat as error:
