@@ -166,14 +166,24 @@ class Placements:
         return any(self._loses(pod, labels, after(labels, change)) for pod in living if pod.ready or not rebooted)
 
     def _restored(self, labels: Mapping[str, str], change: Iterable[str], pods: Iterable[PodView]) -> dict[str, str | None]:
-        """Return the labels by which the DaemonSet of a driver pod selects the node again, where somebody has changed them."""
+        """Return the labels by which the DaemonSet of a driver pod selects the node again, where somebody has changed them, or
+        they went while none of its kind was wanted: only a node that is an NVIDIADriver's can be upgraded within its limits.
+        """
         for pod in pods:
-            selector = self.selectors.get(pod.owner.uid) if pod.owner is not None and not pod.deleting else None
+            selector = self._selected_by(pod)
             if selector is not None and not selector.items() <= labels.items():
                 back = {key: selector[key] for key in change if key in selector and labels.get(key) != selector[key]}
                 if selector.items() <= {**labels, **back}.items():
                     return {**back}
         return {}
+
+    def _selected_by(self, pod: PodView) -> Mapping[str, str] | None:
+        """Return by what the DaemonSet of a driver pod that stays selects nodes; of one without, once that is made again."""
+        if pod.deleting:
+            return None
+        if pod.owner is not None:
+            return self.selectors.get(pod.owner.uid)
+        return self._again(pod.placed_by) if _may_be_adopted(pod) and is_driver_pod(pod, self._namespace) else None
 
     def _loses(self, pod: PodView, before: Mapping[str, str], changed: Mapping[str, str]) -> bool:
         """Tell whether a change of its node's labels ends a pod; of a DaemonSet that is not known yet, it may."""
@@ -190,7 +200,7 @@ class Placements:
         if pod.owner is not None and pod.owner.uid not in self._going:
             return []
         there = [nodes for selector, nodes in self._adopting if selector.items() <= pod.labels.items()]
-        return [*there, self._again(pod.placed_by)] if pod.orphan and pod.labels.get("app") != names.LEFT_DRIVER_APP else there
+        return [*there, self._again(pod.placed_by)] if _may_be_adopted(pod) else there
 
     def _again(self, selector: Mapping[str, str]) -> Mapping[str, str]:
         """Return what a DaemonSet that is gone, or goes, selects nodes by once it is made again; nothing where none is: its
@@ -201,6 +211,10 @@ class Placements:
         owner = selector.get(names.DRIVER_OWNER, "")
         stays = self.placing.claim(owner) is not None if owner else self.placing.claims is None and self.placing.precompiled
         return selector if stays else {}
+
+
+def _may_be_adopted(pod: PodView) -> bool:
+    return pod.orphan and pod.labels.get("app") != names.LEFT_DRIVER_APP
 
 
 def _may_select(selector: Mapping[str, str], before: Mapping[str, str], changed: Mapping[str, str]) -> bool:
