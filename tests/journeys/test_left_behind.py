@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
-from tests.journeys.stage import Stage, on_stage
-from tests.journeys.test_moves import OTHER_KERNEL, at_rest, headline, images, with_workloads
-from tests.journeys.test_nvidiadriver import make, nvidia_driver, set_driver
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
+from tests.journeys.test_moves import OTHER_KERNEL, at_rest, headline, images, uids, with_workloads
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
 
 
 @pytest.mark.parametrize("automatic", [True, False])
@@ -49,5 +52,94 @@ def test_a_node_whose_nvidiadriver_is_made_again_is_upgraded_to_what_discovery_s
         await at_rest(stage, watcher)
         assert State.POD_DELETION_REQUIRED in stage.entered("gpu-2")
         assert (stage.most_in_progress, stage.most_unavailable) == (1, 1)
+
+    scenario()
+
+
+Change = Callable[[Stage], Coroutine[Any, Any, None]]
+
+
+async def plain(stage: Stage) -> None:
+    await set_policy(stage, usePrecompiled=False, useNvidiaDriverCRD=False, version=OLD)
+
+
+async def plain_and_newer(stage: Stage) -> None:
+    await set_policy(stage, usePrecompiled=False, useNvidiaDriverCRD=False, version=NEW)
+
+
+async def precompiled(stage: Stage) -> None:
+    await set_policy(stage, usePrecompiled=True, useNvidiaDriverCRD=False, version="580")
+
+
+async def by_nvidia_driver(stage: Stage) -> None:
+    await make(stage, nvidia_driver("default", {"autoUpgrade": False}, default=True, version="570.1.1"))
+    await set_policy(stage, useNvidiaDriverCRD=True)
+
+
+async def set_policy(stage: Stage, **driver: object) -> None:
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {"spec": {"driver": driver}})
+
+
+MODES = [("580", precompiled, plain), (OLD, plain, precompiled), (OLD, plain, by_nvidia_driver), (OLD, plain, plain_and_newer),
+         ("570", by_nvidia_driver, plain), ("580", precompiled, by_nvidia_driver)]
+
+
+@pytest.mark.parametrize(("missing", "first", "then"), MODES)
+def test_a_driver_pod_whose_image_is_missing_makes_room_for_the_next_driver_at_once(
+    missing: str, first: Change, then: Change
+) -> None:
+    """Nothing is loaded by it, so nothing goes with it: upgrades are off, and no node has to wait for a turn."""
+    @on_stage(gpu_nodes=3, upgrade={"autoUpgrade": False})
+    async def scenario(stage: Stage) -> None:
+        stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*driver:{missing}*"))
+        await first(stage)
+        await stage.until(lambda: {stage.hold(node) for node in stage.states()} == {"DriverFailing"})
+        await then(stage)
+        await stage.until(lambda: "" not in stage.drivers() and missing not in str(stage.drivers()), within=300)
+        await stage.until(lambda: stage.operator.plan.counts.up_to_date == 3, within=300)
+        assert (stage.cordons(), stage.operator.plan.holds) == ([], {})
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3, upgrade={
+    "maxParallelUpgrades": 1, "maxUnavailable": "100%", "waitForCompletion": {"podSelector": "app=train"}})
+async def test_a_node_that_has_no_driver_yet_waits_for_no_turn(stage: Stage) -> None:
+    """The one slot is taken for hours by a node on which a job runs."""
+    await stage.installed()
+    await stage.deploy("train", node="gpu-1")
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*driver:{OLD}*"))
+    for node in ("gpu-2", "gpu-3"):
+        await stage.user.delete(resources.PODS, stage.driver_pod(node)["metadata"]["name"], names.DEFAULT_NAMESPACE)
+        await stage.label(node, names.UPGRADE_SKIP, "true")
+    await stage.until(lambda: stage.hold("gpu-2") == stage.hold("gpu-3") == "DriverFailing")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "JobsRunning")
+    assert stage.hold("gpu-2") == stage.hold("gpu-3") == "Skipped"
+    for node in ("gpu-2", "gpu-3"):
+        await stage.label(node, names.UPGRADE_SKIP, None)
+    await stage.until(lambda: stage.driver("gpu-2") == stage.driver("gpu-3") == NEW, within=300)
+    await stage.until(lambda: stage.state("gpu-2") == stage.state("gpu-3") == State.DONE)
+    assert (stage.driver("gpu-1"), stage.hold("gpu-1")) == (OLD, "JobsRunning")
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_a_driver_pod_that_has_loaded_nothing_stays_under_gpu_pods_until_the_node_s_turn(automatic: bool) -> None:
+    """What an earlier driver pod has loaded is still there, and they run on it."""
+    @on_stage(gpu_nodes=2, upgrade={"autoUpgrade": False})
+    async def scenario(stage: Stage) -> None:
+        await stage.until(lambda: stage.policy_status().get("state") == "ready")
+        await with_workloads(stage)
+        stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*driver:{OLD}*"))
+        pod = driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
+        await stage.user.delete(resources.PODS, pod, names.DEFAULT_NAMESPACE)
+        await stage.until(lambda: stage.hold("gpu-1") == "DriverFailing")
+        users, before = stage.sandbox.machine("gpu-1").users, uids(stage)
+        await plain_and_newer(stage)
+        if automatic:
+            await stage.patch_policy("driver/upgradePolicy", {"autoUpgrade": True, "maxUnavailable": 0, "maxParallelUpgrades": 1})
+            stage.set_budget("train-gpu-1", 0)
+        await stage.rest(600)
+        assert (uids(stage), stage.sandbox.machine("gpu-1").users) == (before, users)
 
     scenario()

@@ -32,6 +32,7 @@ from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.queueing import Turn, admission
 from gpuward.upgrade.refused import overdue, refused, rests
 from gpuward.upgrade.standing_down import stand_down
+from gpuward.upgrade.unstarted import make_room
 from gpuward.upgrade.walk import Path, begin, take, walk
 from gpuward.upgrade.writing import patch_of
 
@@ -86,9 +87,12 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
     if policy.auto_upgrade:
         admitted = _admit(found, fleets, snapshot, now)
         goes_on = bool(admitted.started or admitted.held or found.fleet.in_progress)
-        return _plan(nodes, admitted, policy, grant(snapshot, admitted.wanted, goes_on, now))
+        waiting = (node.path.node for node in nodes if node.before.node.name in admitted.held)
+        more = (*grant(snapshot, admitted.wanted, goes_on, now), *make_room(waiting, policy))
+        return _plan(nodes, admitted, policy, more)
     admitted = _Admission(found.fleet, _withdrawn(nodes, snapshot, granted, now))
-    return _plan(nodes, admitted, policy, labels_to_drop(snapshot, policy, nodes))
+    still = (node.before for node in nodes if node.before.node.name not in snapshot.unsettled)
+    return _plan(nodes, admitted, policy, (*labels_to_drop(snapshot, policy, nodes), *make_room(still, policy)))
 
 
 def _withdrawn(
