@@ -119,6 +119,21 @@ def test_who_adopts_a_pod_adopts_its_revisions_too_and_its_own_stays_the_newest(
     assert kept["metadata"]["labels"][HASH] in {one["metadata"]["labels"][HASH] for one in found}
 
 
+def test_a_revision_that_is_set_free_is_adopted_though_no_pod_changes(api: Api) -> None:
+    """There is no node for either DaemonSet. The one uses a revision of the other meanwhile: it has its name and template."""
+    selector = {"app": "driver", "kernel": "one"}
+    made(api, daemon_set(api, "one", selector=selector))
+    api.until(CONTROLLER_REVISIONS.path(api.ns), lambda found: len(found) == 1)
+    leave(api, "one")
+    other = made(api, daemon_set(api, "two", selector={"app": "driver"}, image="registry.example/app:2"))
+    api.until(CONTROLLER_REVISIONS.path(api.ns), lambda found: [owners(one) for one in found] == [[uid(other)]] * 2)
+    again = made(api, daemon_set(api, "one", selector=selector))
+    api.when(f"{DAEMON_SETS.path(api.ns)}/one", lambda one: one["status"].get("observedGeneration") == 1)
+    leave(api, "two")
+    api.until(CONTROLLER_REVISIONS.path(api.ns), lambda found: {"one": [uid(again)], "two": []} == {
+        one["metadata"]["name"].split("-")[0]: owners(one) for one in found})
+
+
 def test_pods_with_a_controller_are_nobody_elses(api: Api) -> None:
     api.node()
     shared = {"app": "driver"}

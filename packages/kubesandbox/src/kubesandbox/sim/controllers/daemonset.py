@@ -159,12 +159,13 @@ class DaemonSetController:
                 if daemon.facts is not None and (daemon.key[0], daemon.facts.revision) == (place, name_of(event.obj)):
                     daemon.facts = None
                     self._world.queue.add(QUEUE, uid)
-        elif not controller_uid(event.obj):
-            # That a revision is set free wakes nobody: whoever selects it takes it with the next pod that changes.
-            for daemon in self._daemons.values():
+        elif not controller_uid(event.obj) and (event.old is None or labels_of(event.old) != labels_of(event.obj)
+                                                or controller_uid(event.old)):
+            for uid, daemon in self._daemons.items():
                 daemonset = self._world.store.find(DAEMONSETS, *daemon.key) if daemon.key[0] == place else None
                 if daemonset is not None and selector_matches(daemonset["spec"]["selector"], labels_of(event.obj)):
                     daemon.facts = None
+                    self._world.queue.add(QUEUE, uid)
 
     # One look at a DaemonSet.
 
