@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from gpuward.model import waits
+from gpuward.model.denials import RefusedElsewhere, ReplacementRefused, WriteRefused
 from gpuward.model.obstacles import StaticPod
 from gpuward.model.owners import Conflict
 from gpuward.model.placement import Placement
@@ -27,6 +28,8 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.InvalidPolicy("ClusterPolicy p"),
     waits.FailureBudget(2, 1, 9, ("n1", "n2")),
     waits.NewDriverFails("n1", TROUBLE),
+    ReplacementRefused(POD, "a webhook says no", 3),
+    RefusedElsewhere(POD, "n1", "a webhook says no"),
     waits.HeldDevices(POD, OWNER, "hostPath /dev/nvidia0"),
     waits.ProtectedPods(POD, 1, StaticPod()),
     waits.BudgetBlocks(POD, BUDGET, 3, 2),
@@ -51,7 +54,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.RetryLater(State.POD_RESTART_REQUIRED, "it broke", 1, 3, DriverNow("driver", False, TROUBLE)),
     waits.UnknownState("bogus"),
     waits.TwoDriverPods(2),
-    waits.WriteRefused("a webhook says no", 3),
+    WriteRefused("a webhook says no", 3),
     waits.MovePaused(Placement("a"), Placement("b")),
     waits.Undecided("KeyError: 'x'"),
 )

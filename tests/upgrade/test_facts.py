@@ -12,6 +12,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.gathering import gather
 from gpuward.upgrade.judging import Memory
+from gpuward.upgrade.vouching import unvouched as is_unvouched
 from tests import build
 from tests.build import ADMITTED, LONG_AGO, NOW, driver_pod, gpu_pod, node, policy, record, validator
 from tests.upgrade.one import facts
@@ -254,7 +255,7 @@ def test_jobs_are_the_pods_of_the_selector_that_run(phase: str, selector: str, l
     ],
 )
 def test_a_driver_is_unvouched_between_its_restart_and_its_validation(remembers: Record, unvouched: bool) -> None:
-    assert facts(node(remembers=remembers), driver_pod()).unvouched is unvouched
+    assert is_unvouched(facts(node(remembers=remembers), driver_pod())) is unvouched
 
 
 @pytest.mark.parametrize(("of_daemonset", "of_revision"), [("new", "old"), ("old", "new")])

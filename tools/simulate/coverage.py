@@ -25,6 +25,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.PROTECTED_PODS: "protected_pods",
     Reason.FAILURE_BUDGET: "failure_budget",
     Reason.NEW_DRIVER_FAILS: "new_driver_fails",
+    Reason.REFUSED_ELSEWHERE: "new_driver_fails",
     Reason.BUDGET_BLOCKS: "eviction_budget",
     Reason.BUDGET_USED_UP: "eviction_budget",
     Reason.UNAVAILABLE_LIMIT: "max_unavailable",

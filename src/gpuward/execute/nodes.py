@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuward import errors, names
 from gpuward.execute.pods import last_look, look_for_others
-from gpuward.execute.world import World, settle_after
+from gpuward.execute.world import World, is_refusal, settle_after
 from gpuward.kube import resources
 from gpuward.model.actions import PatchNode
 
@@ -21,6 +21,15 @@ async def patch_node(world: World, action: PatchNode) -> None:
         errors.Conflict: something that the decision was made on has changed.
         CalledOff: a pod is on the node that must leave first, or that the decision did not know.
     """
+    try:
+        await _patch(world, action)
+    except errors.ApiError as error:
+        if action.driver is not None and is_refusal(error):
+            world.cluster.refused(action.driver, world.clock.now(), str(error))
+        raise
+
+
+async def _patch(world: World, action: PatchNode) -> None:
     if action.last_look is not None:
         await last_look(world, action.node.name, action.last_look)
     if action.known_pods is not None:
@@ -31,7 +40,7 @@ async def patch_node(world: World, action: PatchNode) -> None:
         answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, operations(action))
     except errors.GpuwardError as error:
         await settle_after(error, world, resources.NODES, cache, action.node.name)
-        if is_upgrade and _is_refusal(error):
+        if is_upgrade and is_refusal(error):
             world.cluster.wrote(action.node, world.clock.now(), str(error))
         raise
     cache.apply_response(answer.body)
@@ -39,12 +48,6 @@ async def patch_node(world: World, action: PatchNode) -> None:
         world.cluster.wrote(action.node, world.clock.now(), "")
     for event in action.events:
         world.events.event("Node", action.node, event.message, warning=event.warning)
-
-
-def _is_refusal(error: errors.GpuwardError) -> bool:
-    """Tell whether the API server does not want this very write: not where others came first, or it has too much to do."""
-    passing = (errors.Conflict, errors.NotFound, errors.TooManyRequests, errors.Unauthorized)
-    return isinstance(error, errors.ApiError) and not isinstance(error, passing)
 
 
 def operations(action: PatchNode) -> list[Operation]:

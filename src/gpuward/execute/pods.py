@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gpuward import errors, names
-from gpuward.execute.world import CalledOff, World, settle_after, to_its_end
+from gpuward.execute.world import CalledOff, World, is_refusal, settle_after, to_its_end
 from gpuward.kube import resources
 from gpuward.kube.client import Selection
 from gpuward.kube.memory import Going
@@ -59,6 +59,15 @@ async def delete_pod(world: World, action: DeletePod) -> None:
         CalledOff: a pod that must leave is on the node, or one that was to have no node has one. It is in the cache now, so the
             next decision knows.
     """
+    try:
+        await _delete(world, action)
+    except errors.ApiError as error:
+        if is_refusal(error):
+            world.cluster.refused(action.pod, world.clock.now(), str(error))
+        raise
+
+
+async def _delete(world: World, action: DeletePod) -> None:
     cluster, ref = world.cluster, action.pod
     key = (ref.namespace, ref.name)
     if action.last_look is not None:
@@ -71,8 +80,6 @@ async def delete_pod(world: World, action: DeletePod) -> None:
     except errors.GpuwardError as error:
         await settle_after(error, world, resources.PODS, cluster.pods, key)
         _may_go(world, ref, going, error)
-        if isinstance(error, errors.ApiError):
-            cluster.refused(ref, world.clock.now(), str(error))
         raise
     else:
         cluster.accepted(ref, going, world.clock.now())

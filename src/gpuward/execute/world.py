@@ -65,6 +65,12 @@ async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache
         cache.mark_uncertain(key)
 
 
+def is_refusal(error: errors.GpuwardError) -> bool:
+    """Tell whether the API server does not want this very request: not where others came first, or it has too much to do."""
+    passing = (errors.Conflict, errors.NotFound, errors.TooManyRequests, errors.Unauthorized)
+    return isinstance(error, errors.ApiError) and not isinstance(error, passing)
+
+
 async def to_its_end(call: Coroutine[Any, Any, T]) -> T:
     """Await a call; when this task is cancelled meanwhile, the answer is awaited all the same before it ends.
 

@@ -53,6 +53,8 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True):
     """The node's pods that were known, where the patch may take a driver away: uids, and those of the controllers. A driver pod
     or a user of GPUs that is none of them, by a quorum read, calls the patch off. None where it takes none away.
     """
+    driver: Ref | None = None
+    """The driver pod that is to go by this patch."""
     events: tuple[EventText, ...] = ()
     why: str = ""
 

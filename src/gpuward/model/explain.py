@@ -53,6 +53,7 @@ SENTENCES: dict[Reason, str] = {
     "see `gpuward explain`, then `gpuward resume`",
     Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and on node {node} it is in trouble: {why}; "
     "see `gpuward explain {node}`, then correct the driver or let it go on by `gpuward resume`",
+    Reason.REFUSED_ELSEWHERE: "no more nodes start: driver pod {pod} of node {node} may not be replaced: {message}",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
     Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants {desired} healthy pods, "
@@ -67,6 +68,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.COMES_BACK: "{owner} puts pods back on the cordoned node, {times} times so far{why}: {pod}",
     Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all){refused}",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
+    Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts} attempts): {message}",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
     Reason.DRIVER_FAILING: "waits for driver pod {pod}, which does not start: {trouble}",
     Reason.DRIVER_IN_USE: "driver pod {pod} cannot load its driver while pods run on the one that was loaded before: {users}",
@@ -118,10 +120,8 @@ def arguments(what: WaitsFor) -> dict[str, object]:
 
 
 def _told(value: object) -> object:
-    if isinstance(value, Ref):
-        return str(value)
-    if isinstance(value, PodTrouble):
-        return trouble(value)
+    if isinstance(value, Ref | PodTrouble):
+        return str(value) if isinstance(value, Ref) else trouble(value)
     return ", ".join(value) if isinstance(value, tuple) else value
 
 

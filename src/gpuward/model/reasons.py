@@ -23,6 +23,7 @@ class Reason(StrEnum):
     TEMPLATE_SETTLING = "TemplateSettling"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
+    REFUSED_ELSEWHERE = "RefusedElsewhere"
     HELD_DEVICES = "HeldDevices"
     PROTECTED_PODS = "ProtectedPods"
     BUDGET_BLOCKS = "BudgetBlocks"
@@ -36,6 +37,7 @@ class Reason(StrEnum):
     COMES_BACK = "ComesBack"
     KILLING = "Killing"
     DRIVER_STOPPING = "DriverStopping"
+    REPLACEMENT_REFUSED = "ReplacementRefused"
     DRIVER_STARTING = "DriverStarting"
     DRIVER_FAILING = "DriverFailing"
     DRIVER_IN_USE = "DriverInUse"
@@ -84,7 +86,7 @@ class Reason(StrEnum):
 _TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
 _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
-    Reason.TEMPLATE_SETTLING,
+    Reason.REFUSED_ELSEWHERE, Reason.TEMPLATE_SETTLING,
 }
 _IN_PASSING: Final = frozenset({
     Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,
@@ -93,7 +95,7 @@ _IN_PASSING: Final = frozenset({
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED, Reason.WRITE_REFUSED,
-    Reason.COMES_BACK, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED,
+    Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED,
 })
-_PASSED_OVER: Final = (_NEEDS_PERSON - {Reason.WRITE_REFUSED, Reason.COMES_BACK}) | {
+_PASSED_OVER: Final = (_NEEDS_PERSON - {Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK}) | {
     Reason.SKIPPED, Reason.NODE_GONE, Reason.RETRY_LATER, Reason.MAINTENANCE}

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from gpuward.model.denials import Denied
 from gpuward.model.obstacles import Obstacle
 from gpuward.model.placement import Placement
 from gpuward.model.reasons import Reason
@@ -221,14 +222,6 @@ class TwoDriverPods(msgspec.Struct, frozen=True):
     pods: int
 
 
-class WriteRefused(msgspec.Struct, frozen=True):
-    """Wait for an API server that does not let the node be changed."""
-
-    reason: ClassVar = Reason.WRITE_REFUSED
-    message: str
-    attempts: int
-
-
 class MovePaused(msgspec.Struct, frozen=True):
     """Wait to be moved."""
 
@@ -246,4 +239,4 @@ class Undecided(msgspec.Struct, frozen=True):
 
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudget | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Killing | OperandPod | Unserved
-            | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | WriteRefused | MovePaused | Undecided)
+            | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | Denied)

@@ -13,6 +13,7 @@ from gpuward.upgrade.evicting import Eviction
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import turned_back
 from gpuward.upgrade.step import Move, Step, Wait, step
+from gpuward.upgrade.vouching import was_spared
 
 DRAIN_INSTEAD = "Pod deletion failed but drain is enabled in spec. Will attempt a node drain"
 PODS_DELETED = "Deleted workload pods on the node for the driver upgrade"
@@ -111,6 +112,7 @@ def fail(node: NodeFacts, cause: str, now: float, events: tuple[EventText, ...] 
     ours = node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
     undisturbed = node.untouched and (node.state in UNDISTURBED or not (node.in_step or node.record.forced))
     undisturbed |= node.withheld and node.state in UNDISTURBED and not node.record.returns
+    undisturbed = undisturbed or was_spared(node, node.state)
     clocks = {names.VALIDATION_SINCE: None} if names.VALIDATION_SINCE in node.node.annotations else {}
     return Move(
         State.FAILED,

@@ -11,7 +11,7 @@ from gpuward.model.placement import Placement, placement_of
 from gpuward.model.reading import read_count
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
-from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
+from gpuward.model.states import State
 from gpuward.model.troubles import PodTrouble, trouble_of
 from gpuward.model.unserved import Unserved
 from gpuward.model.views import NodeView, PodView
@@ -230,20 +230,3 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
         """Tell whether a driver or validator pod was there already when the node was admitted."""
         there = self.record.pods
         return pod.created < int(self.record.started) if there is None else pod.uid in there
-
-    @property
-    def unvouched(self) -> bool:
-        """Tell whether the last upgrade ended, or was ended, after its driver pod was touched and before it was validated."""
-        reached, failure = self.record.state, self.record.failure
-        if reached in (State.FAILED, State.UPGRADE_REQUIRED):
-            if failure is None:
-                return reached is State.FAILED
-            return failure.state not in UNDISTURBED or not self.untouched
-        return reached in IN_PROGRESS and reached not in UNDISTURBED
-
-    @property
-    def interrupted(self) -> bool:
-        """Tell whether an earlier upgrade has left something that only a new one puts right: an unvalidated driver, or our own
-        cordon, where somebody took the state label away.
-        """
-        return self.unvouched or (self.unschedulable and self.record.cordon is CordonOwner.GPUWARD)

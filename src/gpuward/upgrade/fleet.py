@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import inf
 from typing import Final
 
 import msgspec
 
 from gpuward.model.budgets import BudgetView
+from gpuward.model.denials import ReplacementRefused
 from gpuward.model.placement import placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
@@ -22,6 +24,7 @@ from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.scope import concerns
+from gpuward.upgrade.vouching import kept, was_spared
 
 Candidate = NodeFacts
 
@@ -33,9 +36,15 @@ class Trouble(msgspec.Struct, frozen=True):
     """The revision hash of the driver."""
     node: str
     since: float
-    why: PodTrouble | str
+    why: PodTrouble | str | ReplacementRefused
+    until: float = inf
+    """Until when it counts."""
 
 
+REFUSAL_COUNTS: Final = 3600.0
+"""Seconds for which a driver pod that could not be replaced holds other nodes after the last attempt: who refused it may be gone,
+and nobody tells of that.
+"""
 MOST_KNOWN: Final = 200_000
 """Pods whose budgets are remembered at once."""
 
@@ -167,7 +176,11 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
 def _trouble(node: NodeFacts) -> Trouble | None:
     """Return what is wrong with the driver that the node got, or should have got when it failed."""
     failure, driver = node.record.failure, node.driver
-    if failure is not None and failure.state not in UNDISTURBED and not node.retargeted:
+    if (refusal := kept(node)) is not None and driver is not None and node.untouched and not node.in_step:
+        why = ReplacementRefused(driver.ref, refusal.message, refusal.count)
+        return Trouble(node.target, node.node.name, node.record.started, why, refusal.at + REFUSAL_COUNTS)
+    tried = failure is not None and failure.state not in UNDISTURBED and not was_spared(node, failure.state)
+    if failure is not None and tried and not node.retargeted:
         begun = failure.begun or failure.first or failure.at
         return Trouble(node.target, node.node.name, max(begun, node.target_since), failure.cause)
     if driver is None or not node.in_step or not node.trouble or in_the_way(node):
@@ -221,13 +234,14 @@ def fleet_of(standings: Iterable[Standing], unsettled: frozenset[str], now: floa
         unavailable=in_progress | {node.name for node in known if node.unavailable},
         now=now,
         failed=frozenset(node.name for node in known if node.failed),
-        troubles=_troubles(known),
+        troubles=_troubles(known, now),
     )
 
 
-def _troubles(standings: Iterable[Standing]) -> dict[str, Trouble]:
+def _troubles(standings: Iterable[Standing], now: float) -> dict[str, Trouble]:
     standings = tuple(standings)
-    found = sorted((each.trouble for each in standings if each.trouble is not None), key=lambda one: (one.since, one.node))
+    current = (each.trouble for each in standings if each.trouble is not None and now < each.trouble.until)
+    found = sorted(current, key=lambda one: (one.since, one.node))
     if not found:
         return {}
     proven = {each.proven for each in standings}

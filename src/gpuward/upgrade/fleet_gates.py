@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward.model.denials import RefusedElsewhere, ReplacementRefused
 from gpuward.model.obstacles import SeveralBudgets
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
@@ -24,7 +25,8 @@ def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold
 
 
 def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node while the driver that it would get is in trouble on another one and runs on none, until a person lets it go on.
+    """Hold a node while the driver that it would get is in trouble on another one and runs on none, until a person lets it go on;
+    so, too, while the driver pod of the first one may not be replaced by it.
 
     Nodes that failed themselves, or that somebody asked for by hand, are tried all the same.
     """
@@ -34,6 +36,8 @@ def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Ho
     failed_itself = node.record.failure is not None and not node.retargeted
     if failed_itself or node.record.forced or node.requested or (node.in_step and not in_the_way(node)):
         return None
+    if isinstance(trouble.why, ReplacementRefused):
+        return Hold(RefusedElsewhere(trouble.why.pod, trouble.node, trouble.why.message), trouble.since, trouble.until)
     return Hold(NewDriverFails(trouble.node, trouble.why), trouble.since)
 
 

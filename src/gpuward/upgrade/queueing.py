@@ -14,6 +14,7 @@ from gpuward.upgrade.finishing import leftovers
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.resting import unfinished
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
+from gpuward.upgrade.vouching import interrupted
 
 
 @step(State.UPGRADE_REQUIRED)
@@ -24,7 +25,7 @@ def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     Not one whose new driver pod does not get ready, as under a GPU pod, which has to leave first. Nor one that failed and got
     another driver pod since: that driver has to be validated.
     """
-    if not node.in_step or node.needed or node.interrupted or _is_stuck(node):
+    if not node.in_step or node.needed or interrupted(node) or _is_stuck(node):
         return Rest()
     if _is_loaded(node):
         return Move(State.DONE, annotations=leftovers(node), target=node.target)
@@ -65,7 +66,7 @@ def admission(node: NodeFacts) -> Move:
     return Move(
         State.CORDON_REQUIRED,
         annotations=requested,
-        forced=node.requested or node.interrupted or (node.in_step and _is_stuck(node)),
+        forced=node.requested or interrupted(node) or (node.in_step and _is_stuck(node)),
         started=True,
         target=node.target,
         forget=node.retargeted,

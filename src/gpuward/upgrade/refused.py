@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from gpuward.model.backoff import backoff
+from gpuward.model.denials import WriteRefused
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
-from gpuward.model.waits import WriteRefused
 from gpuward.upgrade.emptying import fail
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import Move

@@ -6,6 +6,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import DeletePod, PatchNode
+from gpuward.model.denials import ReplacementRefused
 from gpuward.model.explain import destination, sentence
 from gpuward.model.placement import Placement, placement_of
 from gpuward.model.plan import Hold
@@ -17,6 +18,7 @@ from gpuward.upgrade.emptying import fail
 from gpuward.upgrade.facts import RESTARTS_TOLERATED, NodeFacts
 from gpuward.upgrade.finishing import finish
 from gpuward.upgrade.step import Move, Step, Wait, step
+from gpuward.upgrade.vouching import kept
 from gpuward.upgrade.waits import driver_starting, pod_missing, unconfirmed
 
 RETURNS_TOLERATED = 5
@@ -58,6 +60,8 @@ def _awaited(node: NodeFacts) -> Hold:
     if not node.target:
         return Hold(Plain(Reason.TEMPLATE_SETTLING), since)
     if not node.in_step or _wants_fresh_pod(node):
+        if (refusal := kept(node)) is not None:
+            return Hold(ReplacementRefused(driver.ref, refusal.message, refusal.count), since)
         return Hold(OperandPod(driver.ref, Reason.DRIVER_STOPPING), since)
     return driver_starting(node, driver, since)
 
@@ -89,6 +93,7 @@ def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:
         expect_unschedulable=True,
         has_annotations=node.node.has_annotations,
         last_look=node.leaving.look,
+        driver=node.driver.ref if node.driver else None,
         why=f"it is moved to {destination(wanted, placement_of(labels))}",
     )
 

@@ -15,6 +15,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import is_kept, leftovers
 from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
+from gpuward.upgrade.vouching import interrupted, unvouched
 from gpuward.upgrade.waits import driver_starting, pod_missing, unconfirmed
 
 MOST_PATIENCE = 1024
@@ -31,8 +32,8 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Rest()
     if _lost_in_a_pause(node):
         return Move(State.FAILED, failure=node.record.failure, forced=node.record.forced)
-    if node.asked or node.interrupted:
-        forced = node.requested or node.interrupted or left_unvalidated(node.record)
+    if node.asked or interrupted(node):
+        forced = node.requested or interrupted(node) or left_unvalidated(node.record)
         return Move(State.UPGRADE_REQUIRED, forced=forced)
     if not node.target and node.driver is not None and not node.driver.orphan:
         return Wait(Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since))
@@ -99,7 +100,7 @@ def _lost_in_a_pause(node: NodeFacts) -> bool:
 def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Try again some times, ever later; and at once when the target changes, or a driver is ready that was not when it failed."""
     if node.retargeted and not node.by_hand:
-        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
+        return Move(State.UPGRADE_REQUIRED, forced=unvouched(node))
     failure, retries = node.record.failure, policy.rollout.retries
     if node.validated or (failure is not None and _is_mended(node, failure)):
         return Move(State.VALIDATION_REQUIRED)
@@ -111,7 +112,7 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     first = policy.rollout.retry_backoff
     until = failure.at + backoff(failure.attempts, first, first * MOST_PATIENCE)
     if now >= until:
-        return Move(State.UPGRADE_REQUIRED, forced=node.unvouched)
+        return Move(State.UPGRADE_REQUIRED, forced=unvouched(node))
     later = RetryLater(failure.state, failure.cause, failure.attempts, retries, driver_now)
     return Wait(Hold(later, node.record.since, until), retry_at=until)
 

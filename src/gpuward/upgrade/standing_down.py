@@ -23,6 +23,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.pausing import at_rest
 from gpuward.upgrade.resting import UNTOLD, remembered_failure, unfinished
 from gpuward.upgrade.step import Move
+from gpuward.upgrade.vouching import interrupted
 from gpuward.upgrade.walk import Path, begin, pause, remember, take, walk
 
 _ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
@@ -50,7 +51,7 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
         failure = node.record.failure
         failed = UNTOLD if failure is None else Failed(failure.state, failure.cause)
         return msgspec.structs.replace(path, hold=Hold(failed, node.record.since))
-    waits = node.state is State.UPGRADE_REQUIRED or node.asked or node.interrupted
+    waits = node.state is State.UPGRADE_REQUIRED or node.asked or interrupted(node)
     path = _given_back(path) if _serves(node) else path
     found = unfinished(node)
     if waits or (found is not None and node.driver_ready):  # nobody can validate its driver

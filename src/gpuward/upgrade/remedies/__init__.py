@@ -32,7 +32,7 @@ MOST_STEPS = 31
 _ALIKE = {
     "a pod": frozenset({Reason.PROTECTED_PODS, Reason.HELD_DEVICES}),
     "its turn": frozenset(reason for reason in Reason if reason.is_turn),
-    "failures": frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS}),
+    "failures": frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE}),
 }
 """Reasons that are as good as the same: to wait for another one of them is no progress."""
 

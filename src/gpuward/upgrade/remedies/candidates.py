@@ -147,6 +147,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.NODE_NOT_READY: _become_ready,
     Reason.FAILURE_BUDGET: _forgive,
     Reason.NEW_DRIVER_FAILS: _go_on,
+    Reason.REFUSED_ELSEWHERE: _go_on,
     Reason.HELD_DEVICES: free_devices,
     Reason.PROTECTED_PODS: unprotect,
     Reason.BUDGET_BLOCKS: unblock,

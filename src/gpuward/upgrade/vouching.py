@@ -1,0 +1,39 @@
+"""Whether anybody has seen that the driver of a node works, which an upgrade may have touched and not brought to its end."""
+
+from __future__ import annotations
+
+from gpuward.model.record import CordonOwner
+from gpuward.model.snapshot import Refusal
+from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
+from gpuward.upgrade.facts import NodeFacts
+
+
+def unvouched(node: NodeFacts) -> bool:
+    """Tell whether the last upgrade ended, or was ended, after its driver pod was touched and before it was validated."""
+    reached, failure = node.record.state, node.record.failure
+    if reached in (State.FAILED, State.UPGRADE_REQUIRED):
+        if failure is None:
+            return reached is State.FAILED
+        return not (node.untouched and (failure.state in UNDISTURBED or was_spared(node, failure.state)))
+    return reached in IN_PROGRESS and reached not in UNDISTURBED
+
+
+def interrupted(node: NodeFacts) -> bool:
+    """Tell whether an earlier upgrade has left something that only a new one puts right: an unvalidated driver, or our own
+    cordon, where somebody took the state label away.
+    """
+    return unvouched(node) or (node.unschedulable and node.record.cordon is CordonOwner.GPUWARD)
+
+
+def was_spared(node: NodeFacts, reached: State) -> bool:
+    """Tell whether a node came to the replacement of its driver pod, and the pod stayed, with a driver that is validated."""
+    if reached is not State.POD_RESTART_REQUIRED or not (node.untouched and node.loaded):
+        return False
+    return bool(node.live_validators) and not node.older_validators and all(pod.ready for pod in node.live_validators)
+
+
+def kept(node: NodeFacts) -> Refusal | None:
+    """Return that the API server does not let the driver pod be replaced."""
+    if node.driver is None or node.driver.deleting:
+        return None
+    return node.refusals.get(node.driver.uid)
