@@ -26,6 +26,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     *(waits.Plain(reason) for reason in PLAIN),
     waits.NoPolicy("there is no ClusterPolicy", waits.Meanwhile.CORDONED),
     waits.InvalidPolicy("ClusterPolicy p"),
+    waits.TemplateEdited("nvidia-driver-daemonset", "kubectl-edit"),
     waits.FailureBudget(2, 1, 9, ("n1", "n2")),
     waits.NewDriverFails("n1", TROUBLE),
     ReplacementRefused(POD, "a webhook says no", 3),

@@ -21,6 +21,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.DRIVER_POD_MISSING: "driver_pod_missing",
     Reason.TWO_DRIVER_PODS: "two_driver_pods",
     Reason.TEMPLATE_SETTLING: "template_settling",
+    Reason.TEMPLATE_EDITED: "template_settling",
     Reason.HELD_DEVICES: "held_devices",
     Reason.PROTECTED_PODS: "protected_pods",
     Reason.FAILURE_BUDGET: "failure_budget",

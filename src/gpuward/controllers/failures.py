@@ -19,6 +19,8 @@ WINDOW: Final = 60.0
 """Seconds in which writes of one lane are counted."""
 MOST_WRITES: Final = 30
 """Writes of one lane in that time: more of them mean that somebody else keeps undoing them."""
+CALM: Final = 120.0
+"""Seconds without a write after which nobody undoes the writes of a lane any more."""
 _COUNTED: Final = (ApplyObject, DeleteObject, DeletePod, PatchNode)
 UNDONE: Final = "it was written {count} times within a minute: somebody else, or another setting, keeps changing it back"
 
@@ -45,6 +47,8 @@ class Failures:
         self._lanes: dict[str, _Trouble] = {}
         self._written: dict[str, deque[float]] = {}
         """When each lane was written to lately."""
+        self._undone: dict[str, float] = {}
+        """Lanes whose writes somebody keeps undoing, with the time of the last one."""
 
     def due(self, actions: Iterable[Action], now: float) -> list[Action]:
         """Return the actions whose lanes do not rest; forget old troubles that nobody tries to mend any more.
@@ -79,6 +83,7 @@ class Failures:
         """Let lanes rest that are written to again and again; return what is new about that."""
         for lane in [lane for lane, times in self._written.items() if not now - WINDOW < times[-1] <= now]:
             del self._written[lane]
+        self._undone = {lane: at for lane, at in self._undone.items() if now - CALM < at <= now}
         news = []
         for outcome in outcomes:
             if outcome.error or outcome.dropped or outcome.idle or not isinstance(outcome.action, _COUNTED):
@@ -86,10 +91,12 @@ class Failures:
             lane = outcome.action.lane
             times = self._written.setdefault(lane, deque(maxlen=MOST_WRITES))
             times.append(now)
-            if len(times) == MOST_WRITES and now - times[0] < WINDOW and lane not in self._lanes:
-                error = UNDONE.format(count=MOST_WRITES)
-                self._lanes[lane] = _Trouble(1, now + LAST_RETRY, error)
-                news.append(msgspec.structs.replace(outcome, error=error))
+            is_new = lane not in self._undone
+            if lane in self._lanes or (is_new and (len(times) < MOST_WRITES or now - times[0] >= WINDOW)):
+                continue
+            error = UNDONE.format(count=MOST_WRITES)
+            self._undone[lane], self._lanes[lane] = now, _Trouble(1, now + LAST_RETRY, error)
+            news += [msgspec.structs.replace(outcome, error=error)] if is_new else []
         return news
 
     def retry_at(self, now: float) -> float | None:

@@ -168,7 +168,7 @@ class Events:
         self._recorder = recorder
 
     def event(self, kind: str, ref: Ref, message: str, *, warning: bool = False) -> None:
-        """Report an event about a core object, with NVIDIA's reason for driver upgrades."""
-        about = About("v1", kind, ref.name, ref.uid, ref.namespace)
+        """Report an event about a core object, or a DaemonSet, with NVIDIA's reason for driver upgrades."""
+        about = About("apps/v1" if kind == "DaemonSet" else "v1", kind, ref.name, ref.uid, ref.namespace)
         level = WARNING if warning else NORMAL
         self._recorder.record(about, level, names.DRIVER_EVENT_REASON, message, alone=True)

@@ -14,7 +14,12 @@ from gpuward.kube.cache import Cache
 from gpuward.kube.client import Answer
 from gpuward.kube.resources import GVR
 from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.edits import is_news
+from gpuward.model.explain import sentence
+from gpuward.model.plan import Hold
 from gpuward.model.snapshot import Applied
+from gpuward.model.views import Ref
+from gpuward.model.waits import TemplateEdited
 from gpuward.wire.daemonsets import daemonset_view
 
 IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
@@ -23,6 +28,8 @@ IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
 class _Applied(NamedTuple):
     answer: Answer
     wrote: bool = True
+    instead: Mapping[str, Any] | None = None
+    """The object that was read and replaced."""
 
 
 async def apply_object(world: World, action: ApplyObject) -> bool:
@@ -31,7 +38,7 @@ async def apply_object(world: World, action: ApplyObject) -> bool:
     cache = _cache(world, action.kind)
     key = (action.ref.namespace, action.ref.name)
     try:
-        answer, wrote = await (_replace(world, gvr, action) if action.version else _create(world, gvr, action))
+        answer, wrote, instead = await (_replace(world, gvr, action) if action.version else _create(world, gvr, action))
     except errors.GpuwardError as error:
         if cache is not None:
             await settle_after(error, world, gvr, cache, key)
@@ -40,9 +47,29 @@ async def apply_object(world: World, action: ApplyObject) -> bool:
         cache.apply_response(answer.body)
     meta = answer.object()["metadata"]
     digest = daemonset_view(answer.body).metadata_digest if action.kind == "DaemonSet" else ""
+    if instead is not None and action.kind == "DaemonSet":
+        _put_right(world, action, instead)
     applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0), digest)
     world.cluster.applied(action.kind, action.ref, applied)
     return wrote
+
+
+def _put_right(world: World, action: ApplyObject, found: Mapping[str, Any]) -> None:
+    """Note that somebody edited what had been applied, and tell of it once somebody does so again and again."""
+    last = world.cluster.last_applied(action.kind, action.ref)
+    if last is None or last.hash != action.hash or last.generation >= found["metadata"].get("generation", 0):
+        return
+    ref = Ref(action.ref.namespace, action.ref.name, found["metadata"]["uid"])
+    edit = world.cluster.put_right(ref, world.clock.now(), _editor(found))
+    if is_news(edit):
+        world.events.event(action.kind, ref, sentence(Hold(TemplateEdited(ref.name, edit.by or "somebody"))), warning=True)
+
+
+def _editor(found: Mapping[str, Any]) -> str:
+    """Return the field manager, other than ours, that wrote to the object's spec last; empty where that is not told."""
+    entries = [one for one in found["metadata"].get("managedFields") or ()
+               if one.get("manager") != names.FIELD_MANAGER and "f:spec" in (one.get("fieldsV1") or {})]
+    return str(max(entries, key=lambda one: one.get("time") or "")["manager"]) if entries else ""
 
 
 async def _create(world: World, gvr: GVR, action: ApplyObject) -> _Applied:
@@ -91,7 +118,8 @@ async def _replace_read(world: World, gvr: GVR, action: ApplyObject) -> _Applied
     live = found.object()
     if live["metadata"].get("deletionTimestamp") or contains(live, action.body):  # written anew it would lose its finalizers
         return _Applied(found, wrote=False)
-    return _Applied(await world.cluster.client.replace(gvr, _at(action.body, live["metadata"]["resourceVersion"], live)))
+    answer = await world.cluster.client.replace(gvr, _at(action.body, live["metadata"]["resourceVersion"], live))
+    return _Applied(answer, instead=live)
 
 
 async def _take_over(world: World, gvr: GVR, action: ApplyObject) -> _Applied:

@@ -26,8 +26,9 @@ from gpuward.kube.resources import GVR
 from gpuward.kube.watcher import Sleepers, Watcher, only_counts
 from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView
+from gpuward.model.edits import edited
 from gpuward.model.selectors import PodSelection
-from gpuward.model.snapshot import Applied, References, Snapshot
+from gpuward.model.snapshot import Applied, Edit, References, Snapshot
 from gpuward.model.views import DaemonSetView, PodView, Ref
 from gpuward.wire.claims import with_claims
 from gpuward.wire.pods import pod_view
@@ -219,6 +220,7 @@ class Cluster:
             refusals=dict(memory.refusals),
             evicted=memory.evicted,
             refused_writes=dict(memory.refused_writes),
+            edits=edited(self.daemonsets.values(), self._applied, memory.edits),
             grants=self.grants,
             inherited=self._inherited,
             unsettled=unsettled,
@@ -270,6 +272,12 @@ class Cluster:
         if self._memory.wrote(node.uid, at, refusal):
             self.touch()
 
+    def put_right(self, ref: Ref, at: float, by: str) -> Edit:
+        """Take it that an edit of somebody else was put right, and wake everybody; return what is known of such edits."""
+        found = self._memory.put_right(ref.uid, at, by)
+        self.touch()
+        return found
+
     def _try_refused_soon(self, changes: list[Change[Place, BudgetView]]) -> None:
         """Begin the back-off of refused pods anew where their budget has more room than before."""
         roomier = [new for _, old, new in changes if new is not None and new.allowed > (old.allowed if old else 0)]
@@ -296,6 +304,10 @@ class Cluster:
         if going is not None:
             self._memory.evict(going, at)
         self._snapshot = None
+
+    def last_applied(self, kind: str, ref: Ref) -> Applied | None:
+        """Return what applying an object was answered last."""
+        return self._applied.get((kind, ref.namespace, ref.name))
 
     def applied(self, kind: str, ref: Ref, last: Applied | None) -> None:
         """Remember what applying an object was answered; None forgets it."""

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gpuward.kube.cache import Cache
-from gpuward.model.snapshot import Evicted, Refusal
+from gpuward.model.edits import CALM
+from gpuward.model.snapshot import Edit, Evicted, Refusal
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import NodeView, PodView
 
@@ -32,6 +33,7 @@ class Memory:
         self.evicted: dict[str, dict[str, Evicted]] = {}
         """What is in it is replaced, never changed: snapshots hold it too."""
         self.refused_writes: dict[str, Refusal] = {}
+        self.edits: dict[str, Edit] = {}
 
     def forget(self, pods: Cache[Any, PodView], nodes: Cache[str, NodeView]) -> None:
         """Forget the refusals of pods and nodes that are gone, and the evictions from nodes that are back in service: pods that
@@ -45,6 +47,13 @@ class Memory:
     def refuse(self, pod: str, at: float, message: str) -> None:
         """Take it that a pod may not go."""
         self.refusals[pod] = _once_more(self.refusals.get(pod), at, message)
+
+    def put_right(self, uid: str, at: float, by: str) -> Edit:
+        """Take it that an edit of somebody else was put right; return what is known of such edits."""
+        before = self.edits.get(uid, Edit())
+        count = before.count + 1 if at < before.at + CALM else 1
+        self.edits[uid] = Edit(at, count, by)
+        return self.edits[uid]
 
     def begin_anew(self, pods: Iterable[str]) -> None:
         """Begin the back-off of refused pods anew."""

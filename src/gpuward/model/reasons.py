@@ -21,6 +21,7 @@ class Reason(StrEnum):
     NOT_SELECTED = "NotSelected"
     DRIVER_REFUSED = "DriverRefused"
     TEMPLATE_SETTLING = "TemplateSettling"
+    TEMPLATE_EDITED = "TemplateEdited"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
     REFUSED_ELSEWHERE = "RefusedElsewhere"
@@ -86,7 +87,7 @@ class Reason(StrEnum):
 _TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
 _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
-    Reason.REFUSED_ELSEWHERE, Reason.TEMPLATE_SETTLING,
+    Reason.REFUSED_ELSEWHERE, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
 }
 _IN_PASSING: Final = frozenset({
     Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,

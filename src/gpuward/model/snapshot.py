@@ -31,6 +31,18 @@ class Evicted(msgspec.Struct, frozen=True):
     """How often pods that had come back have been evicted."""
 
 
+class Edit(msgspec.Struct, frozen=True):
+    """Remember that somebody else edits what gpuward applied. Losing it costs some writes: it lives in memory only."""
+
+    at: float = 0.0
+    """When that was put right last."""
+    count: int = 0
+    by: str = ""
+    """The field manager that did it, where managedFields tell."""
+    stands: bool = False
+    """Whether such an edit is in force now."""
+
+
 class Applied(msgspec.Struct, frozen=True):
     """Remember the hash of what gpuward last applied, and which version of the object that made."""
 
@@ -85,6 +97,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Owners of which pods were evicted lately: by node, and then by the owner's uid."""
     refused_writes: Mapping[str, Refusal] = {}
     """Nodes that the API server refuses to change, by uid, with how often it has refused an upgrade's write in a row."""
+    edits: Mapping[str, Edit] = {}
+    """DaemonSets that others edit, by uid."""
     unsettled: frozenset[str] = frozenset()
     """Nodes whose last write has an outcome that is not known yet; nothing is decided about them."""
     grants: Mapping[str, str] | None = None

@@ -192,6 +192,8 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     template_generation: int = 0
     """How often the template was changed, and one: the number that pods made of it carry; 0 where that is not known."""
     config_digest: str = ""
+    pod_digest: str = ""
+    """As of its revisions: a digest of its template without labels and annotations; empty where that is not known."""
     image: str = ""
     """The image of the first container."""
     node_selector: Mapping[str, str] = {}

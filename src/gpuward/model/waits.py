@@ -70,6 +70,14 @@ class InvalidPolicy(msgspec.Struct, frozen=True):
     policy: str
 
 
+class TemplateEdited(msgspec.Struct, frozen=True):
+    """Wait until a driver DaemonSet is what gpuward applied, and stays so."""
+
+    reason: ClassVar = Reason.TEMPLATE_EDITED
+    daemonset: str
+    by: str
+
+
 class FailureBudget(msgspec.Struct, frozen=True):
     """Wait until a rollout with too many failures is resumed."""
 
@@ -239,4 +247,4 @@ class Undecided(msgspec.Struct, frozen=True):
 
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudget | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Killing | OperandPod | Unserved
-            | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | Denied)
+            | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited | Denied)

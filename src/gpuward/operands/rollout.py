@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 
 import msgspec
 
+from gpuward.model.explain import sentence
 from gpuward.model.plan import Counts, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
@@ -15,6 +16,11 @@ MOST_NODES = 3
 """Nodes named for each reason."""
 _ENDED = AT_REST | {State.FAILED}
 """States of nodes that are neither under way nor wait to be."""
+
+
+_STOPS = {Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.NEW_DRIVER_FAILS: "NewDriverFails",
+          Reason.TEMPLATE_EDITED: "TemplateEdited"}
+"""What is said of a rollout that one thing stops, the most important first."""
 
 
 class Rollout(msgspec.Struct, frozen=True):
@@ -37,10 +43,8 @@ def rollout_of(plan: Plan) -> Rollout:
         reason = "InvalidPolicy"
     elif not plan.auto_upgrade:
         reason = "Paused"
-    elif reasons[Reason.FAILURE_BUDGET]:
-        reason = "FailureBudgetExceeded"
-    elif reasons[Reason.NEW_DRIVER_FAILS]:
-        reason = "NewDriverFails"
+    elif stopped := next((told for held, told in _STOPS.items() if reasons[held]), ""):
+        reason = stopped
     elif _under_way(plan):
         reason = "Progressing"
     elif waiting := [status for status in plan.nodes.values() if status.state not in _ENDED]:
@@ -83,7 +87,9 @@ def _message(plan: Plan) -> str:
     for name, hold in sorted(plan.holds.items()):
         held[hold.reason].append(name)
     parts = [_held(reason, held[reason]) for reason in Reason if reason in held]
-    return text + (f"; held: {', '.join(parts)}" if parts else "")
+    text += f"; held: {', '.join(parts)}" if parts else ""
+    edited = next((hold for hold in plan.holds.values() if hold.reason is Reason.TEMPLATE_EDITED), None)
+    return text + (f"; {sentence(edited)}" if edited is not None else "")
 
 
 def _held(reason: Reason, nodes: list[str]) -> str:

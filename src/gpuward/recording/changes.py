@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from gpuward.model.budgets import BudgetView
 from gpuward.model.owned import OwnedView
-from gpuward.model.snapshot import Applied, Evicted, References, Refusal, Snapshot
+from gpuward.model.snapshot import Applied, Edit, Evicted, References, Refusal, Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 from gpuward.recording.redacted import recorded_annotations, redacted
 
@@ -53,6 +53,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     refusals: Mapping[str, Refusal] | UnsetType = UNSET
     evicted: Mapping[str, Mapping[str, Evicted]] | UnsetType = UNSET
     refused_writes: Mapping[str, Refusal] | UnsetType = UNSET
+    edits: Mapping[str, Edit] | UnsetType = UNSET
     unsettled: frozenset[str] | UnsetType = UNSET
     inherited: frozenset[str] | UnsetType = UNSET
     grants: Mapping[str, str] | UnsetType | None = UNSET
@@ -81,6 +82,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         refusals=_whole(before.refusals, after.refusals),
         evicted=_whole(before.evicted, after.evicted),
         refused_writes=_whole(before.refused_writes, after.refused_writes),
+        edits=_whole(before.edits, after.edits),
         unsettled=_whole(before.unsettled, after.unsettled),
         inherited=_whole(before.inherited, after.inherited),
         grants=_whole(before.grants, after.grants),

@@ -14,7 +14,7 @@ from gpuward.model.snapshot import Applied, Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 from gpuward.recording.changes import MERGED, NOTHING, Changes, Table, V
 
-_WHOLE = ("namespace", "refusals", "evicted", "refused_writes", "unsettled", "inherited", "grants", "references",
+_WHOLE = ("namespace", "refusals", "evicted", "refused_writes", "edits", "unsettled", "inherited", "grants", "references",
           "unlisted")
 """What changes hold whole."""
 

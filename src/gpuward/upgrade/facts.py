@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.placement import Placement, placement_of
+from gpuward.model.plan import Hold
 from gpuward.model.reading import read_count
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
@@ -36,6 +37,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """The driver configuration digest of that revision."""
     target_since: float = 0.0
     """When that revision was made."""
+    edited: Hold | None = None
+    """That somebody else edits the DaemonSet, so that there is no target."""
     moving: Placement | None = None
     """Where the node's driver is to come from, if from another DaemonSet than the one that its driver pod is of; then that is the
     target, in words."""

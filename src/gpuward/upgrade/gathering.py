@@ -26,7 +26,7 @@ from gpuward.upgrade.unserved import unserved
 class Common:
     """Hold what the facts of all nodes depend on."""
 
-    def __init__(self, snapshot: Snapshot, policy: UpgradePolicy, doubtful: Set[str]) -> None:
+    def __init__(self, snapshot: Snapshot, policy: UpgradePolicy, doubtful: Set[str], now: float = 0.0) -> None:
         self.snapshot = snapshot
         self.policy = policy
         self.doubtful = doubtful
@@ -36,7 +36,7 @@ class Common:
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.driving = driving
         self.digests = {ds.uid: ds.config_digest for ds in driving}
-        self.targets = targets_of(snapshot, self.daemonsets)
+        self.targets = targets_of(snapshot, self.daemonsets, now)
         self.spared = spares_default_runtime(snapshot)
         self.placements = Placements(snapshot, None if policy.unowned else policy.placing)
 
@@ -136,6 +136,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         target=target.hash,
         target_digest=target.digest,
         target_since=target.created,
+        edited=target.edited,
         same=target.same,
         moving=moving,
         wanted=wanted,

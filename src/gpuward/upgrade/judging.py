@@ -125,7 +125,7 @@ class Memory(Gathered):
         granted: Set[str] = frozenset(),
     ) -> list[Judged]:
         """Return what every managed node comes to, by name: as before where neither node, pods nor time changed anything."""
-        common = Common(snapshot, policy, granted)
+        common = Common(snapshot, policy, granted, now)
         self.prepare(common)
         if now < self._latest:  # the clock was set back, and the times of what is kept are of another one
             self._kept.clear()

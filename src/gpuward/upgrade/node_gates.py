@@ -13,7 +13,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.waits import HeldDevices, InvalidPolicy, OperandPod, Plain, ProtectedPods, TwoDriverPods
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate
-from gpuward.upgrade.waits import pod_missing
+from gpuward.upgrade.waits import pod_missing, settling
 
 
 def skipped(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -60,7 +60,7 @@ def two_driver_pods(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
 
 def template_settling(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node while it is not known which revision its driver pod would get."""
-    return None if node.target else Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since)
+    return None if node.target else settling(node, node.record.since)
 
 
 def held_devices(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:

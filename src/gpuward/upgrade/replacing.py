@@ -13,13 +13,13 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
-from gpuward.model.waits import OperandPod, Plain, TwoDriverPods
+from gpuward.model.waits import OperandPod, TwoDriverPods
 from gpuward.upgrade.emptying import fail
 from gpuward.upgrade.facts import RESTARTS_TOLERATED, NodeFacts
 from gpuward.upgrade.finishing import finish
 from gpuward.upgrade.step import Move, Step, Wait, step
 from gpuward.upgrade.vouching import kept
-from gpuward.upgrade.waits import driver_starting, pod_missing, unconfirmed
+from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconfirmed
 
 RETURNS_TOLERATED = 5
 """How often a node is emptied anew because pods that use its GPUs came back, before that counts as a failure."""
@@ -42,10 +42,11 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
         return fail(node, f"still {sentence(hold)}, after {int(until - node.record.since)} s", now)
+    again = min((at for at in (hold.until, until) if at is not None), default=None)
     hold = msgspec.structs.replace(hold, until=until)
     if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING):
         return Wait(hold, annotations=_without_safe_load(node), retry_at=until)
-    return Wait(hold, actions=_replacement(node), recordon=bool(_replacement(node)) and not node.unschedulable, retry_at=until)
+    return Wait(hold, actions=_replacement(node), recordon=bool(_replacement(node)) and not node.unschedulable, retry_at=again)
 
 
 def _awaited(node: NodeFacts) -> Hold:
@@ -58,7 +59,7 @@ def _awaited(node: NodeFacts) -> Hold:
     if node.driver_pods > 1:
         return Hold(TwoDriverPods(node.driver_pods), since)
     if not node.target:
-        return Hold(Plain(Reason.TEMPLATE_SETTLING), since)
+        return settling(node, since)
     if not node.in_step or _wants_fresh_pod(node):
         if (refusal := kept(node)) is not None:
             return Hold(ReplacementRefused(driver.ref, refusal.message, refusal.count), since)
@@ -125,7 +126,8 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.POD_RESTART_REQUIRED)
     safe_load = _without_safe_load(node)
     if not node.target:
-        return Wait(Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since), annotations=safe_load)
+        hold = settling(node, node.record.since)
+        return Wait(hold, annotations=safe_load, retry_at=hold.until)
     if node.validated:
         return finish(node)
     stale = [pod for pod in node.stale_validators if not pod.deleting]

@@ -16,7 +16,7 @@ from gpuward.upgrade.finishing import is_kept, leftovers
 from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.vouching import interrupted, unvouched
-from gpuward.upgrade.waits import driver_starting, pod_missing, unconfirmed
+from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconfirmed
 
 MOST_PATIENCE = 1024
 """How much later than the first time a node is tried again at most."""
@@ -36,7 +36,8 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         forced = node.requested or interrupted(node) or left_unvalidated(node.record)
         return Move(State.UPGRADE_REQUIRED, forced=forced)
     if not node.target and node.driver is not None and not node.driver.orphan:
-        return Wait(Hold(Plain(Reason.TEMPLATE_SETTLING), node.record.since))
+        unknown = settling(node, node.record.since)
+        return Wait(unknown, retry_at=unknown.until)
     if in_the_way(node) and not had_the_target(node):
         return Move(State.UPGRADE_REQUIRED)
     if node.state is State.UNKNOWN and node.driver is not None and (node.up_to_date or not left_unvalidated(node.record)):

@@ -7,8 +7,11 @@ from collections.abc import Container
 import msgspec
 
 from gpuward.model.driver import revisions_of
-from gpuward.model.snapshot import Snapshot
+from gpuward.model.edits import until
+from gpuward.model.plan import Hold
+from gpuward.model.snapshot import Edit, Snapshot
 from gpuward.model.views import DaemonSetView, PodView, RevisionView
+from gpuward.model.waits import TemplateEdited
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -21,13 +24,15 @@ class Target(msgspec.Struct, frozen=True):
     created: float = 0.0
     template: int = 0
     """The number of the template, which grows whenever it is changed; 0 where it is not known."""
+    edited: Hold | None = None
+    """That somebody else edits the DaemonSet: what it says is nothing to go by."""
 
     def of(self, driver: PodView | None) -> Target:
         """Return the target of a driver pod. One of a revision that no watch has shown yet is newer than what is taken for the
         newest, unless it is older than that, or was made of an earlier template: then its revision has been deleted, or belonged
         to another DaemonSet.
         """
-        if driver is None or driver.orphan or driver.revision in self.known:
+        if driver is None or driver.orphan or driver.revision in self.known or self.edited is not None:
             return self
         if driver.created < self.created or 0 < driver.template_generation < self.template:
             return self
@@ -37,7 +42,7 @@ class Target(msgspec.Struct, frozen=True):
 UNSETTLED = Target()
 
 
-def targets_of(snapshot: Snapshot, driving: Container[str]) -> dict[str, Target]:
+def targets_of(snapshot: Snapshot, driving: Container[str], now: float = 0.0) -> dict[str, Target]:
     """Return what the newest revision of each DaemonSet that has settled asks for, by the DaemonSet's uid.
 
     DaemonSets and revisions are watched apart, and either watch may lag: while the two do not tell of the same driver, it is not
@@ -46,6 +51,9 @@ def targets_of(snapshot: Snapshot, driving: Container[str]) -> dict[str, Target]
     daemonsets = {ds.uid: ds for ds in snapshot.daemonsets if ds.uid in driving}
     targets = {}
     for uid, ds in daemonsets.items():
+        if (edited := _edited(ds, snapshot.edits.get(uid), now)) is not None:
+            targets[uid] = Target(edited=edited)
+            continue
         found = revisions_of(uid, snapshot.revisions)
         if (newest := found.newest) is not None and _agree(ds, newest):
             targets[uid] = Target(
@@ -53,5 +61,12 @@ def targets_of(snapshot: Snapshot, driving: Container[str]) -> dict[str, Target]
     return targets
 
 
+def _edited(ds: DaemonSetView, edit: Edit | None, now: float) -> Hold | None:
+    if edit is None or ((end := until(edit)) is not None and end <= now):
+        return None
+    return Hold(TemplateEdited(ds.name, edit.by or "somebody"), edit.at, end)
+
+
 def _agree(ds: DaemonSetView, revision: RevisionView) -> bool:
-    return ds.settled and ds.config_digest == revision.config_digest
+    told = ds.pod_digest and revision.pod_digest
+    return ds.settled and ds.config_digest == revision.config_digest and (not told or ds.pod_digest == revision.pod_digest)

@@ -19,6 +19,11 @@ def driver_starting(node: NodeFacts, driver: PodView, since: float) -> Hold:
     return Hold(Starting(driver.ref, Reason.DRIVER_STARTING, _seen(driver)), since)
 
 
+def settling(node: NodeFacts, since: float) -> Hold:
+    """Say why it is not known which driver the node should have."""
+    return node.edited or Hold(Plain(Reason.TEMPLATE_SETTLING), since)
+
+
 def pod_missing(node: NodeFacts, since: float) -> Hold:
     """Say that the node has no driver pod, and whether a DaemonSet is to make one."""
     return Hold(node.unserved or Plain(Reason.DRIVER_POD_MISSING), since)

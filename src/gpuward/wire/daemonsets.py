@@ -65,12 +65,17 @@ class _Revision(msgspec.Struct):
     data: _RevisionData | None = None
 
 
+class _TemplateOnly(msgspec.Struct):
+    spec: _RevisionSpec = msgspec.field(default_factory=_RevisionSpec)
+
+
 class _Object(msgspec.Struct):
     metadata: WireMeta
 
 
 _daemonsets = msgspec.json.Decoder(_DaemonSet)
 _revisions = msgspec.json.Decoder(_Revision)
+_template_of = msgspec.json.Decoder(_TemplateOnly)
 _objects = msgspec.json.Decoder(_Object)
 _templates = msgspec.json.Decoder(_Template)
 _canonical = msgspec.json.Encoder(order="deterministic")
@@ -100,6 +105,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         metadata_digest=_metadata_digest(meta),
         template_generation=read_count((meta.annotations or {}).get(names.TEMPLATE_GENERATION_NOW, "")),
         config_digest=ds.spec.template.spec.env(names.DRIVER_CONFIG_DIGEST),
+        pod_digest=_pod_digest(_template_of.decode(raw).spec.template),
         image=next((container.image for container in ds.spec.template.spec.containers), ""),
         node_selector=ds.spec.template.spec.node_selector or {},
         spares_default_runtime=ds.spec.template.spec.spares_default_runtime,

@@ -1,0 +1,76 @@
+"""Somebody else writes what gpuward writes, again and again: nobody's work pays for it, and people are told who fights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from gpuward import names
+from kubesandbox.messages import Answer, Request
+from kubesandbox.store import Event
+from kubesandbox.writing import APPLY_PATCH
+from tests.journeys.stage import OLD, Stage, on_stage
+from tests.journeys.test_driver_truth import ONE, rollout
+
+THEIRS, BY = "599.00.01", "kustomize-controller"
+
+
+class Rival:
+    """Apply another image, or a variable, to the driver DaemonSet whenever it does not have it."""
+
+    def __init__(self, stage: Stage, field: str) -> None:
+        self.stage, self.field, self.there, self.edits = stage, field, True, 0
+        stage.sandbox.store.subscribe(self._saw, "daemonsets.apps")
+        self.edit()
+
+    def _saw(self, event: Event) -> None:
+        if self.there and event.obj["metadata"]["name"] == names.DRIVER_APP:
+            asyncio.get_running_loop().call_later(0.2, self.edit)
+
+    def edit(self) -> None:
+        """Apply what it wants, as a GitOps controller does."""
+        ds = self.stage.get("daemonsets.apps", names.DRIVER_APP)
+        container = ds["spec"]["template"]["spec"]["containers"][0]
+        wanted = {"image": container["image"].replace(OLD, THEIRS), "env": [*container["env"], {"name": "THEIRS", "value": "1"}]}
+        is_so = THEIRS in container["image"] if self.field == "image" else container["env"][-1]["name"] == "THEIRS"
+        if is_so or not self.there:
+            return
+        self.edits += 1
+        change = {"name": container["name"], self.field: wanted[self.field]}
+        body = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": names.DRIVER_APP},
+                "spec": {"template": {"spec": {"containers": [change]}}}}
+        path = f"/apis/apps/v1/namespaces/{names.DEFAULT_NAMESPACE}/daemonsets/{names.DRIVER_APP}"
+        query = {"fieldManager": BY, "force": "true"}
+        answer = self.stage.sandbox.api.handle(Request("PATCH", path, query, json.dumps(body).encode(), APPLY_PATCH))
+        assert isinstance(answer, Answer)
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize("field", ["image", "env"])
+def test_who_edits_the_driver_daemonset_again_and_again_costs_no_driver(field: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ONE)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await stage.deploy("train", 3)
+        pods = {pod["metadata"]["uid"] for pod in stage.pods(names.DRIVER_APP)}
+        work = {pod["metadata"]["uid"] for pod in stage.workload_pods("train")}
+        stage.watch_limits()
+        rival = Rival(stage, field)
+        await stage.rest(3000)
+        assert {pod["metadata"]["uid"] for pod in stage.pods(names.DRIVER_APP)} == pods
+        assert {pod["metadata"]["uid"] for pod in stage.workload_pods("train")} == work
+        assert {node: stage.entered(node) for node in stage.states() if stage.entered(node)} == {}
+        assert rival.edits < 300, "ever more rarely"
+        (status, reason, message) = rollout(stage)
+        assert (status, reason) == ("False", "TemplateEdited")
+        assert f"{BY} edits DaemonSet {names.DRIVER_APP}" in message
+        told = [event for event in stage.sandbox.store.list("events") if event["involvedObject"]["kind"] == "DaemonSet"]
+        assert [event["message"] for event in told if BY in event["message"]] == [message.rpartition("; ")[2]]
+        rival.there = False
+        await stage.until(lambda: rollout(stage)[:2] == ("True", "UpToDate"), within=300)
+        await stage.upgrade_to()
+        await stage.upgraded()
+
+    story()
