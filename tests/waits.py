@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from gpuward.model import waits
-from gpuward.model.denials import RefusedElsewhere, ReplacementRefused, WriteRefused
+from gpuward.model.denials import LedgerRefused, RefusedElsewhere, ReplacementRefused, WriteRefused
 from gpuward.model.obstacles import StaticPod
 from gpuward.model.owners import Conflict
 from gpuward.model.placement import Placement
@@ -27,6 +27,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.NoPolicy("there is no ClusterPolicy", waits.Meanwhile.CORDONED),
     waits.InvalidPolicy("ClusterPolicy p"),
     waits.TemplateEdited("nvidia-driver-daemonset", "kubectl-edit"),
+    LedgerRefused("a webhook says no", 3),
     waits.FailureBudget(2, 1, 9, ("n1", "n2")),
     waits.NewDriverFails("n1", TROUBLE),
     ReplacementRefused(POD, "a webhook says no", 3),

@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from gpuward import errors, names
-from gpuward.model.explain import arguments
+from gpuward.model.explain import arguments, sentence
 from gpuward.model.states import State
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
+from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_two_leaders import first_leads, operator, take_lease
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
@@ -128,3 +129,34 @@ async def test_a_node_refused_in_mid_upgrade_fails_at_its_deadline(stage: Stage)
     stage.transport.interfere = Webhook(errors.Forbidden(DENIED), spares="upgrade-failed")
     await stage.until(lambda: State.FAILED in stage.entered("gpu-1"), 2000)
     assert any(DENIED in text for text in stage.events("gpu-1"))
+
+
+@pytest.mark.parametrize("error", [errors.Forbidden(DENIED), errors.ServerError(DENIED), errors.Unreachable(DENIED)],
+                         ids=["denied", "failed", "unanswered"])
+def test_a_ledger_that_may_not_be_written_is_the_reason_of_the_nodes_whose_turn_it_is(error: errors.GpuwardError) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ONE)
+    async def play(stage: Stage) -> None:
+        await first_leads(stage)
+        await stage.installed()
+
+        def refuse(request: Request, proceed: Proceed) -> Answer | Stream:
+            if request.method != "PATCH" or "/leases/" not in request.path or b"admissions" not in request.body:
+                return proceed()
+            if not isinstance(error, errors.ApiError):
+                raise error
+            return messages.answer(messages.status_object(error), error.status)
+
+        stage.transport.interfere = refuse
+        await stage.upgrade_to(NEW)
+        await stage.rest(300)
+        held = stage.operator.plan.holds
+        assert stage.hold("gpu-1") == "LedgerRefused"
+        assert {stage.hold("gpu-2"), stage.hold("gpu-3")} == {"ParallelLimit"}
+        assert DENIED in sentence(held["gpu-1"])
+        assert DENIED in rollout(stage)[2]
+        assert not stage.cordons()
+        stage.transport.interfere = lambda _, proceed: proceed()
+        await stage.upgraded(within=600)
+        assert stage.most_in_progress == 1
+
+    play()

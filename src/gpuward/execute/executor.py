@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from gpuward.errors import GpuwardError, TooManyRequests
+from gpuward.errors import Conflict, GpuwardError, TooManyRequests
 from gpuward.execute import nodes, objects, pods
 from gpuward.execute.throttle import Throttle
 from gpuward.execute.world import CalledOff, World
@@ -105,4 +105,10 @@ async def _grant(world: World, action: GrantNodes) -> None:
     """Write down which nodes are started next."""
     if world.ledger is None:
         raise CalledOff("no ledger of admissions is kept")
-    await world.ledger.change(action.add, action.drop)
+    try:
+        await world.ledger.change(action.add, action.drop)
+    except GpuwardError as error:
+        if not isinstance(error, Conflict):
+            world.cluster.wrote_ledger(world.clock.now(), str(error))
+        raise
+    world.cluster.wrote_ledger(world.clock.now(), "")

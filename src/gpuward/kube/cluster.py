@@ -222,6 +222,7 @@ class Cluster:
             refused_writes=dict(memory.refused_writes),
             edits=edited(self.daemonsets.values(), self._applied, memory.edits),
             grants=self.grants,
+            ledger_refused=memory.ledger_refused,
             inherited=self._inherited,
             unsettled=unsettled,
             followed=self._selected if self.pods.synced.is_set() else None,
@@ -288,6 +289,11 @@ class Cluster:
         """Take it that the ledger holds these nodes, and wake everybody. One that was read anew may have others' grants."""
         self.grants = grants
         self._inherited = frozenset(grants) if read else self._inherited & grants.keys()
+        self.touch()
+
+    def wrote_ledger(self, at: float, refusal: str) -> None:
+        """Take it how an entry into the ledger ended: with what it was refused, if it was."""
+        self._memory.granted(at, refusal)
         self.touch()
 
     def going(self, pod: Ref) -> Going | None:

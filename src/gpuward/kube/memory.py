@@ -34,6 +34,7 @@ class Memory:
         """What is in it is replaced, never changed: snapshots hold it too."""
         self.refused_writes: dict[str, Refusal] = {}
         self.edits: dict[str, Edit] = {}
+        self.ledger_refused: Refusal | None = None
 
     def forget(self, pods: Cache[Any, PodView], nodes: Cache[str, NodeView]) -> None:
         """Forget the refusals of pods and nodes that are gone, and the evictions from nodes that are back in service: pods that
@@ -47,6 +48,10 @@ class Memory:
     def refuse(self, pod: str, at: float, message: str) -> None:
         """Take it that a pod may not go."""
         self.refusals[pod] = _once_more(self.refusals.get(pod), at, message)
+
+    def granted(self, at: float, refusal: str) -> None:
+        """Take it how an entry into the ledger of admissions ended, with what it was refused if it was."""
+        self.ledger_refused = _once_more(self.ledger_refused, at, refusal) if refusal else None
 
     def put_right(self, uid: str, at: float, by: str) -> Edit:
         """Take it that an edit of somebody else was put right; return what is known of such edits."""

@@ -36,4 +36,12 @@ class RefusedElsewhere(msgspec.Struct, frozen=True):
     message: str
 
 
-Denied = WriteRefused | ReplacementRefused | RefusedElsewhere
+class LedgerRefused(msgspec.Struct, frozen=True):
+    """Wait until the node may be entered into the ledger of admissions."""
+
+    reason: ClassVar = Reason.LEDGER_REFUSED
+    message: str
+    attempts: int
+
+
+Denied = WriteRefused | ReplacementRefused | RefusedElsewhere | LedgerRefused

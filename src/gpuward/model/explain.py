@@ -55,6 +55,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and on node {node} it is in trouble: {why}; "
     "see `gpuward explain {node}`, then correct the driver or let it go on by `gpuward resume`",
     Reason.REFUSED_ELSEWHERE: "no more nodes start: driver pod {pod} of node {node} may not be replaced: {message}",
+    Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
     Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants {desired} healthy pods, "
@@ -176,10 +177,8 @@ def _failed(what: Failed | RetryLater) -> dict[str, object]:
 
 
 def _now(driver: DriverNow | None) -> str:
-    if driver is None:
-        return ""
-    if not driver.pod:
-        return "; it has no driver pod now"
+    if driver is None or not driver.pod:
+        return "" if driver is None else "; it has no driver pod now"
     how = "ready" if driver.ready else f"not ready: {trouble(driver.trouble)}" if driver.trouble else "not ready"
     return f"; its driver pod is {driver.pod} now, {how}"
 

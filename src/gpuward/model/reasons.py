@@ -25,6 +25,7 @@ class Reason(StrEnum):
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
     REFUSED_ELSEWHERE = "RefusedElsewhere"
+    LEDGER_REFUSED = "LedgerRefused"
     HELD_DEVICES = "HeldDevices"
     PROTECTED_PODS = "ProtectedPods"
     BUDGET_BLOCKS = "BudgetBlocks"
@@ -87,7 +88,7 @@ class Reason(StrEnum):
 _TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
 _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
-    Reason.REFUSED_ELSEWHERE, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
+    Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
 }
 _IN_PASSING: Final = frozenset({
     Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,

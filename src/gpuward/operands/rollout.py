@@ -22,6 +22,9 @@ _STOPS = {Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.NEW_DRIVER_FAIL
           Reason.TEMPLATE_EDITED: "TemplateEdited"}
 """What is said of a rollout that one thing stops, the most important first."""
 
+_QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED})
+"""Reasons of the fleet that say nothing without what they quote."""
+
 
 class Rollout(msgspec.Struct, frozen=True):
     """Hold the condition: True while on every managed node the target driver is loaded and validated."""
@@ -88,8 +91,8 @@ def _message(plan: Plan) -> str:
         held[hold.reason].append(name)
     parts = [_held(reason, held[reason]) for reason in Reason if reason in held]
     text += f"; held: {', '.join(parts)}" if parts else ""
-    edited = next((hold for hold in plan.holds.values() if hold.reason is Reason.TEMPLATE_EDITED), None)
-    return text + (f"; {sentence(edited)}" if edited is not None else "")
+    quoted = next((hold for hold in plan.holds.values() if hold.reason in _QUOTED), None)
+    return text + (f"; {sentence(quoted)}" if quoted is not None else "")
 
 
 def _held(reason: Reason, nodes: list[str]) -> str:

@@ -30,7 +30,7 @@ from gpuward.upgrade.judging import Judged, Memory, held_on_error, undecided
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.queueing import Turn, admission
-from gpuward.upgrade.refused import overdue, refused, rests
+from gpuward.upgrade.refused import not_entered, overdue, refused, rests
 from gpuward.upgrade.standing_down import stand_down
 from gpuward.upgrade.unstarted import make_room
 from gpuward.upgrade.walk import Path, begin, take, walk
@@ -170,6 +170,9 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
         elif may_be_granted(judged.before.node) and room.take(judged.before.node):
             started[name] = partial(Path, judged.before)
             wanted.append(judged.before.node)
+            if (hold := not_entered(node, snapshot.ledger_refused)) is not None:
+                place += 1
+                held[name] = (hold, place)
         fleets.admit(node, policy)
     return _Admission(fleets.of(policy), started, held, wanted)
 

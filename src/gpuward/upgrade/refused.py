@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpuward.model.backoff import backoff
-from gpuward.model.denials import WriteRefused
+from gpuward.model.denials import LedgerRefused, WriteRefused
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal
@@ -37,6 +37,11 @@ def refused(node: NodeFacts, refusal: Refusal, now: float) -> Hold:
     """Return the hold of a node that may not be changed: it quotes the server."""
     what = WriteRefused(refusal.message, refusal.count)
     return Hold(what, node.record.since, retry_at(refusal) if rests(refusal, now) else None)
+
+
+def not_entered(node: NodeFacts, refusal: Refusal | None) -> Hold | None:
+    """Return the hold of a node that may start once it is in the ledger, where that cannot be written."""
+    return None if refusal is None else Hold(LedgerRefused(refusal.message, refusal.count), node.record.since)
 
 
 def overdue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:
