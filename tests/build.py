@@ -22,6 +22,7 @@ LONG_AGO = NOW - 86_400.0
 ADMITTED = NOW - 60.0
 NAMESPACE = "gpu-operator"
 DAEMONSET = "nvidia-driver-daemonset"
+PLUGIN = Owner("DaemonSet", "nvidia-device-plugin-daemonset", "uid-plugin")
 
 
 def policy(
@@ -143,6 +144,21 @@ def validator(at: str = "n0", *, ready: bool = True, created: float = LONG_AGO, 
     )
 
 
+def device_plugin(at: str = "n0", *, ready: bool = True, **rest: Any) -> PodView:
+    """Build a pod of the device plugin; with one there, a cluster has its DaemonSet."""
+    return PodView(
+        namespace=NAMESPACE,
+        name=f"plugin-{at}",
+        uid=f"uid-plugin-{at}",
+        node=at,
+        labels={names.TEMPLATE_GENERATION: str(rest.pop("template", 1))},
+        owner=PLUGIN,
+        phase="Running",
+        ready=ready,
+        **rest,
+    )
+
+
 def pod(at: str = "n0", name: str = "web", *, owner: str | None = "ReplicaSet", **rest: Any) -> PodView:
     """Build a workload pod in the default namespace; owner None is a bare pod."""
     return PodView(
@@ -180,13 +196,16 @@ def cluster(
     The templates of the drivers `alike` differ from one another in labels and annotations only.
     """
     by_node: dict[str, tuple[PodView, ...]] = {}
+    pods = tuple(pods)
+    plugin = DaemonSetView(NAMESPACE, PLUGIN.name, uid=PLUGIN.uid, opens_driver=True, template_generation=1)
     for each in pods:
         by_node[each.node] = (*by_node.get(each.node, ()), each)
     return Snapshot(
         namespace=NAMESPACE,
         nodes={each.name: each for each in nodes},
         pods=by_node,
-        daemonsets=(daemonset(settled=settled, digest=digest, selects=selects),),
+        daemonsets=(daemonset(settled=settled, digest=digest, selects=selects),
+                    *((plugin,) if any(each.is_owned_by(PLUGIN.uid) for each in pods) else ())),
         revisions=tuple(
             revision(driver, number, digest=digest if driver == target else "", pods="alike" if driver in alike else driver)
             for number, driver in ((1, "540"), (2, "550"), (3, "555"), (4, target))

@@ -120,6 +120,11 @@ NO_DEVICES: Final = ("", "none", "void")
 """Values of it that give a container no GPU. (`none` gives it the driver's libraries, which hold nothing.)"""
 TOOLKIT_APP: Final = "nvidia-container-toolkit-daemonset"
 SET_AS_DEFAULT: Final = ("NVIDIA_RUNTIME_SET_AS_DEFAULT", "CONTAINERD_SET_AS_DEFAULT", "DOCKER_SET_AS_DEFAULT")
+DEVICE_PLUGIN: Final = "nvidia-device-plugin"
+DRIVER_CLIENTS: Final = ("nvidia-dcgm-exporter", "nvidia-dcgm-ctr")
+"""Containers, beside the device plugin, that keep the driver open while they run."""
+NO_HEALTH_CHECKS: Final = "DP_DISABLE_HEALTHCHECKS"
+"""The device plugin's variable: with `all` or `xids` it has the driver open only for a moment."""
 """The toolkit's variables for whether NVIDIA's runtime becomes a node's default one, which alone heeds VISIBLE_DEVICES of any
 container. The first that is there counts; without one it becomes that."""
 DRIVER_ROOT: Final = "/run/nvidia/driver"

@@ -134,7 +134,7 @@ def test_a_pod_that_is_not_ready_needs_no_room_while_the_others_are_healthy() ->
 
 
 def test_a_mere_restart_needs_no_budget() -> None:
-    pods = [build.driver_pod(config_digest="d"), build.gpu_pod()]
+    pods = [build.driver_pod(config_digest="d"), build.device_plugin(), build.gpu_pod()]
     snapshot = build.cluster([build.node(state=State.UPGRADE_REQUIRED)], pods, digest="d")
     plan = decide(msgspec.structs.replace(snapshot, budgets=(NEVER,)), ALL, NOW)
     assert plan.nodes["n0"].state is State.POD_RESTART_REQUIRED

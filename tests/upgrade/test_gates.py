@@ -14,7 +14,7 @@ from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import GATES, max_unavailable
 from tests import build
-from tests.build import driver_pod, gpu_pod, node, policy
+from tests.build import device_plugin, driver_pod, gpu_pod, node, policy
 from tests.upgrade.one import facts
 
 FREE = Fleet(total=10)
@@ -75,7 +75,7 @@ def test_a_template_that_has_not_settled_holds() -> None:
 
 
 def test_protected_pods_do_not_matter_where_nothing_needs_to_leave() -> None:
-    candidate = facts(QUEUED, driver_pod(config_digest="d"), gpu_pod(owner=None), digest="d")
+    candidate = facts(QUEUED, driver_pod(config_digest="d"), device_plugin(), gpu_pod(owner=None), digest="d")
     assert [hold for gate in GATES if (hold := gate(candidate, FREE, policy()))] == []
 
 

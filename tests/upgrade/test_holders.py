@@ -12,7 +12,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.states import State
 from gpuward.model.views import PodView
-from tests.build import NAMESPACE, driver_pod, gpu_pod, node, pod, policy, under_way
+from tests.build import NAMESPACE, device_plugin, driver_pod, gpu_pod, node, pod, policy, under_way
 from tests.upgrade.one import ask
 
 HOLD, EVICT, IGNORE = DeviceHolders.HOLD, DeviceHolders.EVICT, DeviceHolders.IGNORE
@@ -95,4 +95,4 @@ def test_a_drain_takes_a_holder_that_comes_late() -> None:
 
 
 def test_a_holder_that_is_in_the_way_of_a_mere_restart_is_none() -> None:
-    assert ask(QUEUED, driver_pod(config_digest="d"), holder(), digest="d").entered == ["pod-restart-required"]
+    assert ask(QUEUED, driver_pod(config_digest="d"), device_plugin(), holder(), digest="d").entered == ["pod-restart-required"]

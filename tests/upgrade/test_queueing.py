@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.model.actions import DeletePod
+from gpuward.model.actions import DeletePod, LastLook
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.states import State
@@ -14,7 +16,7 @@ from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.queueing import turn
 from tests import build
-from tests.build import LONG_AGO, NOW, driver_pod, gpu_pod, node, policy, record, validator
+from tests.build import LONG_AGO, NOW, device_plugin, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade.one import ask, facts
 
 Q = State.UPGRADE_REQUIRED
@@ -81,7 +83,7 @@ def test_admission_forgets_failures_of_another_driver_and_counts_on_those_of_thi
 
 def test_the_same_driver_under_another_template_is_only_restarted() -> None:
     waiting = node(state=Q, remembers=record(Q, target="550"))
-    answer = ask(waiting, driver_pod(config_digest="d"), gpu_pod(), validator(), digest="d")
+    answer = ask(waiting, driver_pod(config_digest="d"), gpu_pod(), validator(), device_plugin(), digest="d")
     assert answer.entered == ["pod-restart-required"]
     assert answer.patch.unschedulable is True
     pods = (driver_pod().uid, validator().uid)
@@ -89,7 +91,31 @@ def test_the_same_driver_under_another_template_is_only_restarted() -> None:
                       loaded="d")
     assert answer.record == expected
     assert answer.evicted == []
-    assert [(type(action), action.last_look) for action in answer.others if isinstance(action, DeletePod)] == [(DeletePod, None)]
+    (deletion,) = [action for action in answer.others if isinstance(action, DeletePod)]
+    assert deletion.last_look == LastLook(keepers=(device_plugin().uid,))
+
+
+@pytest.mark.parametrize("plugin", [{"ready": False}, {"deleting": True}, {"template": 0}, {"template": 2}])
+def test_a_mere_restart_waits_for_what_keeps_the_driver_loaded_under_gpu_pods(plugin: dict[str, Any]) -> None:
+    there = (driver_pod(config_digest="d"), gpu_pod(), validator(), device_plugin(**plugin))
+    answer = ask(node(state=Q, remembers=record(Q, target="550")), *there, digest="d")
+    kept = plugin == {"template": 0}
+    assert (answer.state, answer.reason) == ((State.POD_RESTART_REQUIRED, Reason.DRIVER_STOPPING) if kept
+                                             else (Q, Reason.OPERANDS_STARTING))
+
+
+def test_a_mere_restart_under_way_waits_too_and_evicts_nobody() -> None:
+    view = under_way(State.POD_RESTART_REQUIRED, since=NOW - 60)
+    view = msgspec.structs.replace(view, record=record(State.POD_RESTART_REQUIRED, ours=True, restart="d"))
+    there = (driver_pod(config_digest="d"), gpu_pod(), validator())
+    answer = ask(view, *there, device_plugin(ready=False), digest="d")
+    assert (answer.plan.actions, answer.reason) == ((), Reason.OPERANDS_STARTING)
+    assert ask(view, *there, digest="d").entered == ["pod-deletion-required"]
+
+
+def test_an_idle_node_is_merely_restarted_whatever_keeps_its_driver_loaded() -> None:
+    answer = ask(node(state=Q), driver_pod(config_digest="d"), validator(), device_plugin(ready=False), digest="d")
+    assert answer.entered == ["pod-restart-required"]
 
 
 def test_a_mere_restart_leaves_a_foreign_cordon_where_it_is() -> None:
@@ -124,7 +150,7 @@ def test_who_takes_the_turn_first(first: tuple[NodeView, list[PodView]], second:
 
 
 def test_pods_of_a_node_that_is_only_restarted_do_not_count() -> None:
-    mere_restart = facts(node("n9"), driver_pod("n9", config_digest="d"), gpu_pod("n9"), digest="d")
+    mere_restart = facts(node("n9"), driver_pod("n9", config_digest="d"), gpu_pod("n9"), device_plugin("n9"), digest="d")
     assert turn(mere_restart)[1] == 0
 
 

@@ -12,7 +12,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
 from tests import build
-from tests.build import NOW, driver_pod, gpu_pod, node, policy, validator
+from tests.build import NOW, device_plugin, driver_pod, gpu_pod, node, policy, validator
 from tests.upgrade import world
 
 MAIN_ROUTE = [
@@ -136,7 +136,7 @@ def test_a_drain_takes_what_pod_deletion_may_not() -> None:
 
 
 def test_the_same_driver_under_another_template_disturbs_no_workload() -> None:
-    snapshot = build.cluster([node()], [driver_pod(config_digest="d"), validator(), gpu_pod()], digest="d")
+    snapshot = build.cluster([node()], [driver_pod(config_digest="d"), validator(), device_plugin(), gpu_pod()], digest="d")
     end = world.rollout(snapshot, policy())
     assert end.entered("n0") == ["upgrade-required", "pod-restart-required", *MAIN_ROUTE[5:]]
     assert "train" in [pod.name for pod in end.end.pods["n0"]]

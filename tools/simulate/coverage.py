@@ -22,6 +22,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.TWO_DRIVER_PODS: "two_driver_pods",
     Reason.TEMPLATE_SETTLING: "template_settling",
     Reason.TEMPLATE_EDITED: "template_settling",
+    Reason.OPERANDS_STARTING: "operands_starting",
     Reason.HELD_DEVICES: "held_devices",
     Reason.PROTECTED_PODS: "protected_pods",
     Reason.FAILURE_BUDGET: "failure_budget",

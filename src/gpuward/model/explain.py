@@ -50,6 +50,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.DRIVER_REFUSED: "this node gets no driver pod{then}: {why}",
     Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
     Reason.TEMPLATE_EDITED: "{by} edits DaemonSet {daemonset}, which is gpuward's: no node is upgraded by what it says",
+    Reason.OPERANDS_STARTING: "only its driver pod is to be restarted: waits for the device plugin or DCGM to be ready, which "
+    "keep the driver loaded under GPU pods meanwhile",
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
     "see `gpuward explain`, then `gpuward resume`",
     Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and on node {node} it is in trouble: {why}; "

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     DRIVER_REFUSED = "DriverRefused"
     TEMPLATE_SETTLING = "TemplateSettling"
     TEMPLATE_EDITED = "TemplateEdited"
+    OPERANDS_STARTING = "OperandsStarting"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
     REFUSED_ELSEWHERE = "RefusedElsewhere"

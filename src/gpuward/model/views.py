@@ -201,6 +201,8 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False
     spares_default_runtime: bool = False
     """Of the container toolkit's: whether it leaves the nodes' default container runtime as it is."""
+    opens_driver: bool = False
+    """Whether its pods keep the driver open while they run, so that its modules cannot be unloaded."""
 
     @property
     def ref(self) -> Ref:

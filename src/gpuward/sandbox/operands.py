@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from gpuward.names import NO_HEALTH_CHECKS
 from gpuward.sandbox.driver import DriverContainer, DriverManager
 from gpuward.sandbox.gpus import discovered_labels
 from gpuward.sandbox.machine import DRIVER_READY
@@ -57,7 +58,8 @@ class DevicePlugin(GpuProgram):
         self.ready = True
         now = yield from self.until(now, lambda: DRIVER_READY in self.machine.files)
         yield Pause(now + self.delays.plugin_seconds)
-        self.machine.open(self.place.key, self.place.who)
+        if not {"all", "xids"}.intersection(self.place.env(NO_HEALTH_CHECKS).lower().split(",")):
+            self.machine.open(self.place.key, self.place.who)
         self._offers = True
         self._offer(self.machine.gpus)
         while True:

@@ -16,10 +16,8 @@ from gpuward.model.states import State
 from gpuward.model.troubles import PodTrouble, trouble_of
 from gpuward.model.unserved import Unserved
 from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.keeping import NOBODY, Keepers
 from gpuward.upgrade.leaving import Leaving
-
-RESTARTS_TOLERATED = 10
-"""NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +47,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     unserved: Unserved | None = None
     """Why no DaemonSet of an NVIDIADriver is for the node, though it should have a driver."""
     validators: tuple[PodView, ...] = ()
+    keepers: Keepers = NOBODY
     leaving: Leaving = Leaving()
     draining: Leaving = Leaving()
     jobs: tuple[PodView, ...] = ()
@@ -169,9 +168,10 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     def restart_only(self) -> bool:
         """Tell whether the new template would install the very driver that is loaded, so that nothing needs to leave the node.
 
-        What is loaded beside a driver pod that is not ready nobody knows, unless its node was admitted while it was.
+        What is loaded beside a driver pod that is not ready nobody knows, unless its node was admitted while it was. Nor does
+        what is loaded stay under GPU pods that have it not open, unless something has.
         """
-        return self.same_driver and (self.loaded or self.only_restarted)
+        return self.same_driver and (self.loaded or self.only_restarted) and bool(self.leaving.empty or self.keepers.pods)
 
     @property
     def same_driver(self) -> bool:

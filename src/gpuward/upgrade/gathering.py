@@ -17,6 +17,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import is_withheld, loaded_under, replaces, with_driver
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.keeping import keepers_on, keeping
 from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
 from gpuward.upgrade.scope import concerns, drives, is_expected
 from gpuward.upgrade.targets import UNSETTLED, Target, targets_of
@@ -37,6 +38,7 @@ class Common:
         self.driving = driving
         self.digests = {ds.uid: ds.config_digest for ds in driving}
         self.targets = targets_of(snapshot, self.daemonsets, now)
+        self.keeping = keeping(snapshot)
         self.spared = spares_default_runtime(snapshot)
         self.placements = Placements(snapshot, None if policy.unowned else policy.placing)
 
@@ -45,7 +47,7 @@ class Common:
         return (
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
-            and self.spared == other.spared and self.digests == other.digests
+            and self.spared == other.spared and self.digests == other.digests and self.keeping == other.keeping
             and self.snapshot.namespace == other.snapshot.namespace
         )
 
@@ -142,6 +144,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         wanted=wanted,
         unserved=lacking,
         validators=validators,
+        keepers=keepers_on(node, pods, common.keeping),
         leaving=pods_to_leave(pods, policy, snapshot.namespace, variable=variable),
         draining=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else Leaving(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),

@@ -63,6 +63,13 @@ def template_settling(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> H
     return None if node.target else settling(node, node.record.since)
 
 
+def operands_starting(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node whose driver pod is only restarted until an operand keeps the driver loaded under its GPU pods meanwhile."""
+    if node.restart_only or not (node.same_driver and node.loaded and node.keepers.awaited):
+        return None
+    return Hold(Plain(Reason.OPERANDS_STARTING), node.record.since)
+
+
 def held_devices(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node, before it is cordoned, whose pods would not let the driver go; a drain may be allowed to take them."""
     if node.restart_only:
@@ -92,6 +99,7 @@ NODE_GATES: tuple[Gate, ...] = (
     driver_pod_missing,
     two_driver_pods,
     template_settling,
+    operands_starting,
     held_devices,
     protected_pods,
 )

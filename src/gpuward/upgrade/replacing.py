@@ -13,14 +13,16 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
-from gpuward.model.waits import OperandPod, TwoDriverPods
+from gpuward.model.waits import OperandPod, Plain, TwoDriverPods
 from gpuward.upgrade.emptying import fail
-from gpuward.upgrade.facts import RESTARTS_TOLERATED, NodeFacts
+from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import finish
 from gpuward.upgrade.step import Move, Step, Wait, step
 from gpuward.upgrade.vouching import kept
 from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconfirmed
 
+RESTARTS_TOLERATED = 10
+"""NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
 RETURNS_TOLERATED = 5
 """How often a node is emptied anew because pods that use its GPUs came back, before that counts as a failure."""
 
@@ -34,7 +36,8 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
             return Move(State.VALIDATION_REQUIRED, annotations=since | _without_safe_load(node))
         if node.in_step and node.driver.restarts > RESTARTS_TOLERATED and not _wants_fresh_pod(node):
             return fail(node, f"driver pod {node.driver.name} restarted {node.driver.restarts} times", now)
-        if not node.leaving.empty and not (node.only_restarted if node.in_step else node.restart_only):
+        kept = node.only_restarted if node.in_step else node.restart_only or _keeper_comes(node)
+        if not node.leaving.empty and not kept:
             return _empty_again(node, now)
     if node.withheld and not node.leaving.empty:
         return _empty_again(node, now)
@@ -60,6 +63,8 @@ def _awaited(node: NodeFacts) -> Hold:
         return Hold(TwoDriverPods(node.driver_pods), since)
     if not node.target:
         return settling(node, since)
+    if _keeper_comes(node):
+        return Hold(Plain(Reason.OPERANDS_STARTING), since)
     if not node.in_step or _wants_fresh_pod(node):
         if (refusal := kept(node)) is not None:
             return Hold(ReplacementRefused(driver.ref, refusal.message, refusal.count), since)
@@ -76,12 +81,19 @@ def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
     """Return the deletion of a driver pod that is to be replaced and not on its way yet, or the move that makes it go."""
     if node.driver is None or node.driver.deleting or node.driver_pods > 1 or not node.target:
         return ()
-    if node.in_step and not _wants_fresh_pod(node):
+    if (node.in_step and not _wants_fresh_pod(node)) or _keeper_comes(node):
         return ()
     if node.moving is not None:
         return (_placement(node, node.moving),)
-    look = None if node.restart_only else node.leaving.look
+    look = node.leaving.look
+    if node.restart_only:
+        look = msgspec.structs.replace(look, keepers=node.keepers.pods)
     return (DeletePod(node.driver.ref, node.node.name, last_look=look, why="its template is out of date"),)
+
+
+def _keeper_comes(node: NodeFacts) -> bool:
+    """Tell whether the driver pod is only to be restarted once an operand keeps the driver loaded under the GPU pods again."""
+    return node.same_driver and node.only_restarted and node.keepers.awaited and not (node.in_step or node.leaving.empty)
 
 
 def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:

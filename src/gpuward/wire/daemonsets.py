@@ -109,6 +109,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         image=next((container.image for container in ds.spec.template.spec.containers), ""),
         node_selector=ds.spec.template.spec.node_selector or {},
         spares_default_runtime=ds.spec.template.spec.spares_default_runtime,
+        opens_driver=ds.spec.template.spec.opens_driver,
         deleting=meta.deletion_timestamp is not None,
     )
 

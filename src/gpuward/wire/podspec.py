@@ -61,6 +61,12 @@ class _Container(msgspec.Struct, rename="camel"):
         return ""
 
     @property
+    def watches_health(self) -> bool:
+        """Tell whether the container is NVIDIA's device plugin, and checks the health of the GPUs."""
+        off = next((one.value for one in self.env or () if one.name == names.NO_HEALTH_CHECKS), "")
+        return self.name == names.DEVICE_PLUGIN and not ("all" in off.lower() or "xids" in off.lower())
+
+    @property
     def privileged(self) -> bool:
         """Tell whether the container has all devices of the host, whatever runtime starts it."""
         return self.security_context is not None and self.security_context.privileged is True
@@ -122,6 +128,14 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
         """Tell whether this is the toolkit's template and leaves a node's default runtime as it is."""
         given = {variable.name: variable.value for container in self.containers for variable in container.env or ()}
         return next((given[name] in _NO for name in names.SET_AS_DEFAULT if name in given), False)
+
+    @property
+    def opens_driver(self) -> bool:
+        """Tell whether a container of these keeps the driver open for as long as it runs: DCGM, its exporter, and the device
+        plugin by its health checks.
+        """
+        watching = any(container.name in names.DRIVER_CLIENTS for container in self.containers)
+        return watching or any(container.watches_health for container in self.containers)
 
     @property
     def uses_gpu(self) -> bool:

@@ -170,4 +170,5 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.TWO_DRIVER_PODS: one_driver_pod,
     Reason.MAINTENANCE: _take_back,
     Reason.METADATA_BEHIND: _take_template,
+    Reason.OPERANDS_STARTING: _take_template,
 }

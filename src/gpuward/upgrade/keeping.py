@@ -1,0 +1,59 @@
+"""What keeps a driver loaded while its driver pod is replaced by one with the same driver.
+
+The container of a driver pod unloads the modules when it ends, unless something has them open. A GPU pod need not: an idle one
+would lose the driver, and what it does next fails. Operands that watch the GPUs have the driver open all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PodView
+
+
+class Keepers(msgspec.Struct, frozen=True):
+    """Say which pods on a node keep its driver loaded now, by uid, and whether such ones are to be there."""
+
+    pods: tuple[str, ...] = ()
+    expected: bool = False
+
+    @property
+    def awaited(self) -> bool:
+        """Tell whether none is there, and one is to come."""
+        return self.expected and not self.pods
+
+
+NOBODY = Keepers()
+
+
+class Keeping(msgspec.Struct, frozen=True):
+    """Say of a DaemonSet whose pods have the driver open where these are, and of which template."""
+
+    node_selector: Mapping[str, str]
+    template: int
+    """Its number; 0 where pods of any template stay, or it is not known."""
+
+
+def keeping(snapshot: Snapshot) -> dict[str, Keeping]:
+    """Return the operands' DaemonSets whose pods have the driver open, by uid."""
+    return {ds.uid: Keeping(ds.node_selector, 0 if ds.on_delete else ds.template_generation) for ds in snapshot.daemonsets
+            if ds.opens_driver and not ds.deleting and ds.namespace == snapshot.namespace}
+
+
+def keepers_on(node: NodeView, pods: Iterable[PodView], daemonsets: Mapping[str, Keeping]) -> Keepers:
+    """Return what keeps a node's driver loaded: pods that are ready, and that their DaemonSet does not replace soon."""
+    own = {uid: ds for uid, ds in daemonsets.items() if ds.node_selector.items() <= node.labels.items()}
+    staying = (pod.uid for pod in pods if is_keeper(pod) and pod.owner is not None and _stays(pod, own.get(pod.owner.uid)))
+    return Keepers(tuple(sorted(staying)), bool(own))
+
+
+def is_keeper(pod: PodView) -> bool:
+    """Tell whether a pod that may keep the driver loaded does so now."""
+    return pod.ready and not pod.deleting
+
+
+def _stays(pod: PodView, ds: Keeping | None) -> bool:
+    return ds is not None and (not (ds.template and pod.template_generation) or pod.template_generation == ds.template)
