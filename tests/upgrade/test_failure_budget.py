@@ -138,3 +138,25 @@ def test_a_gpu_pod_on_a_paused_node_stays() -> None:
     snapshot = rollout(failed=1)
     busy = world.with_pods(snapshot, "w0", [driver_pod("w0"), gpu_pod("w0")])
     assert not [action for action in decide(busy, budget(), NOW).actions if action.lane == "w0"]
+
+
+@pytest.mark.parametrize(("created", "counts"), [(ADMITTED - 1, True), (ADMITTED, False), (NOW - 1, False)])
+def test_a_node_that_fails_only_for_pods_that_came_since_it_began_counts_for_nothing(created: float, counts: bool) -> None:
+    emptied = build.under_way(State.POD_DELETION_REQUIRED, name="f0")
+    late = gpu_pod("f0", "bare", owner=None, created=created)
+    snapshot = rollout(emptied)
+    snapshot = world.with_pods(snapshot, "f0", [*snapshot.pods["f0"], late])
+    after = world.apply(snapshot, decide(snapshot, budget(), NOW).actions)
+    assert after.nodes["f0"].state is FAILED
+    assert paused(after, budget()) is counts
+
+
+def test_pods_that_come_back_again_and_again_are_no_trouble_with_the_new_driver() -> None:
+    emptied = build.under_way(State.POD_RESTART_REQUIRED, name="f0")
+    assert emptied.record is not None
+    emptied = msgspec.structs.replace(emptied, record=msgspec.structs.replace(emptied.record, returns=5))
+    snapshot = rollout(emptied)
+    snapshot = world.with_pods(snapshot, "f0", [*snapshot.pods["f0"], gpu_pod("f0", "late", created=NOW - 1)])
+    after = world.apply(snapshot, decide(snapshot, budget(), NOW).actions)
+    assert after.nodes["f0"].state is FAILED
+    assert decide(after, budget(), NOW).nodes["w0"].state is not QUEUED

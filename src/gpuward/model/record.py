@@ -41,6 +41,8 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     """The uid of the driver pod that the node had then; empty where that is not known."""
     begun: float = 0.0
     """When the first attempt that failed had begun; 0 where that is not known."""
+    intruded: bool = False
+    """Whether it failed for pods alone that came after the node was admitted: who makes them must not stop a rollout."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -93,6 +95,7 @@ class _StoredFailure(msgspec.Struct, frozen=True, gc=False):
     first: Moment | None = None
     driver: str = ""
     begun: Moment | None = None
+    intruded: bool = False
 
 
 class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -135,7 +138,8 @@ def encode_record(record: Record) -> str:
 def _stored(failure: Failure) -> dict[str, Any]:
     stored = {"state": failure.state, "cause": failure.cause, "at": format_time(failure.at), "attempts": failure.attempts}
     times = {key: format_time(at) for key, at in (("first", failure.first), ("begun", failure.begun)) if at}
-    return stored | times | ({"driver": failure.driver} if failure.driver else {})
+    more = {"driver": failure.driver or None, "intruded": failure.intruded or None}
+    return stored | times | {key: value for key, value in more.items() if value is not None}
 
 
 def decode_record(text: str) -> Record:
@@ -180,7 +184,7 @@ def not_ahead(record: Record, now: float) -> Record:
 def _failure(stored: _StoredFailure) -> Failure:
     first, begun = (seconds(moment) if moment else 0.0 for moment in (stored.first, stored.begun))
     attempts = min(stored.attempts, MOST)
-    return Failure(stored.state, stored.cause, seconds(stored.at), attempts, first, stored.driver, begun)
+    return Failure(stored.state, stored.cause, seconds(stored.at), attempts, first, stored.driver, begun, stored.intruded)
 
 
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()

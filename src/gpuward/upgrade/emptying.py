@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from gpuward import names
 from gpuward.model.actions import EventText
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.states import UNDISTURBED, State
+from gpuward.model.views import PodView
 from gpuward.model.waits import JobsRunning
 from gpuward.upgrade.evicting import Eviction
 from gpuward.upgrade.facts import NodeFacts
@@ -88,7 +93,7 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     complaint = EventText(PODS_STAYED + cause, warning=True)
     if policy.drain.enable:
         return Move(State.DRAIN_REQUIRED, events=(complaint, EventText(DRAIN_INSTEAD, warning=True), EventText(DRAIN_BEGUN)))
-    return fail(node, cause, now, (complaint,))
+    return fail(node, cause, now, (complaint,), going.in_the_way)
 
 
 @step(State.DRAIN_REQUIRED)
@@ -104,11 +109,15 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     cause = going.obstacle(now)
     if cause is None:
         return going.go_on(now)
-    return fail(node, cause, now, (EventText(DRAIN_FAILED + cause, warning=True),))
+    return fail(node, cause, now, (EventText(DRAIN_FAILED + cause, warning=True),), going.in_the_way)
 
 
-def fail(node: NodeFacts, cause: str, now: float, events: tuple[EventText, ...] = ()) -> Move:
-    """Set the node to failed, remembering the step, its cause and the attempts; a node with an untouched driver serves on."""
+def fail(
+    node: NodeFacts, cause: str, now: float, events: tuple[EventText, ...] = (), pods: Sequence[PodView] = ()
+) -> Move:
+    """Set the node to failed, remembering the step, its cause and the attempts; a node with an untouched driver serves on. `pods`
+    are those for which it fails, if it does for pods.
+    """
     ours = node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
     undisturbed = node.untouched and (node.state in UNDISTURBED or not (node.in_step or node.record.forced))
     undisturbed |= node.withheld and node.state in UNDISTURBED and not node.record.returns
@@ -117,10 +126,17 @@ def fail(node: NodeFacts, cause: str, now: float, events: tuple[EventText, ...] 
     return Move(
         State.FAILED,
         annotations=clocks,
-        failure=_failure(node, cause, now),
+        failure=msgspec.structs.replace(_failure(node, cause, now), intruded=_came_since(node, pods)),
         uncordon=ours and undisturbed,
         events=events,
     )
+
+
+def _came_since(node: NodeFacts, pods: Sequence[PodView]) -> bool:
+    """Tell whether all of these pods came after the node was admitted, by tolerating its cordon or past the scheduler. Pods are
+    dated by whole seconds.
+    """
+    return bool(pods) and all(pod.created >= int(node.record.started) for pod in pods)
 
 
 def _failure(node: NodeFacts, cause: str, now: float) -> Failure:

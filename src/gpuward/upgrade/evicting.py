@@ -56,6 +56,11 @@ class Eviction(msgspec.Struct, frozen=True):
             return None
         return explain.still_there(end - self.node.record.since, map(self._still_there, self.leaving.pods))
 
+    @property
+    def in_the_way(self) -> Sequence[PodView]:
+        """Return the pods for which the eviction is impossible or, where there are none, for which its time is up."""
+        return [blocked.pod for blocked in self.leaving.blocked] or self.leaving.pods
+
     def go_on(self, now: float) -> Wait:
         """Ask for the eviction of every pod whose last refusal is old enough; delete what is left when the time is up."""
         if self.killed_by is not None and self.until is not None and now >= self.until:

@@ -78,7 +78,7 @@ class Fleet(msgspec.Struct, frozen=True):
     unavailable: frozenset[str] = frozenset()
     now: float = 0.0
     failed: frozenset[str] = frozenset()
-    """Nodes that failed in this rollout since it was last resumed, and did not succeed since."""
+    """Nodes that failed in this rollout since it was last resumed, and did not succeed since; not for pods that came too late."""
     troubles: Mapping[str, Trouble] = {}
     """The first trouble with each driver that has not been validated on any node yet, by its revision hash; that of nodes which
     were tried before the rollout was last resumed is none.
@@ -180,7 +180,7 @@ def _trouble(node: NodeFacts) -> Trouble | None:
         why = ReplacementRefused(driver.ref, refusal.message, refusal.count)
         return Trouble(node.target, node.node.name, node.record.started, why, refusal.at + REFUSAL_COUNTS)
     tried = failure is not None and failure.state not in UNDISTURBED and not was_spared(node, failure.state)
-    if failure is not None and tried and not node.retargeted:
+    if failure is not None and tried and not (node.retargeted or failure.intruded):
         begun = failure.begun or failure.first or failure.at
         return Trouble(node.target, node.node.name, max(begun, node.target_since), failure.cause)
     if driver is None or not node.in_step or not node.trouble or in_the_way(node):
@@ -194,12 +194,16 @@ def _unforgiven(trouble: Trouble | None, policy: UpgradePolicy) -> Trouble | Non
 
 
 def _found_there(node: str, target: str, failure: Failure | None) -> Trouble | None:
-    return None if failure is None else Trouble(target, node, failure.begun or failure.at, failure.cause)
+    return None if failure is None or failure.intruded else Trouble(target, node, failure.begun or failure.at, failure.cause)
 
 
 def _failed(node: NodeFacts, forgiven: float) -> bool:
-    failure = node.record.failure
-    return failure is not None and failure.at > forgiven and not node.retargeted
+    return _counts(node.record.failure, forgiven) and not node.retargeted
+
+
+def _counts(failure: Failure | None, forgiven: float) -> bool:
+    """Tell whether a failure counts against the rollout's budget: not where others than the rollout's people brought it about."""
+    return failure is not None and failure.at > forgiven and not failure.intruded
 
 
 def moved_away(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Standing]:
@@ -217,7 +221,7 @@ def moved_away(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Standing]:
                 elsewhere=True,
                 in_progress=under_way,
                 unavailable=under_way or node.unschedulable or not node.ready,
-                failed=failure is not None and failure.at > policy.rollout.resumed_at,
+                failed=_counts(failure, policy.rollout.resumed_at),
                 trouble=_unforgiven(_found_there(node.name, target, failure), policy),
             )
 

@@ -116,7 +116,7 @@ def _empty_again(node: NodeFacts, now: float) -> Move:
     if node.record.returns < RETURNS_TOLERATED:
         return Move(State.POD_DELETION_REQUIRED, returned=True)
     pods = [*node.leaving.pods, *(blocked.pod for blocked in node.leaving.blocked)]
-    return fail(node, f"pods that use its GPUs come back to the cordoned node again and again: {pods[0].ref}", now)
+    return fail(node, f"pods that use its GPUs come back to the cordoned node again and again: {pods[0].ref}", now, pods=pods)
 
 
 def _wants_fresh_pod(node: NodeFacts) -> bool:
