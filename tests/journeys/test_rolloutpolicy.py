@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from gpuward.cli.resume import resume_rollout
@@ -15,10 +16,12 @@ from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.builders import deployment
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
+from kubesandbox.sim.kubelet import TERMINATION_SECONDS
 from tests.journeys.looking import explanation_of, obey
-from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
@@ -212,3 +215,26 @@ def _loosened() -> dict[str, Any]:
     schema = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return body
+
+
+@pytest.mark.parametrize("guarded", [False, True], ids=["evicted", "refused"])
+def test_a_pod_that_asks_for_days_to_end_holds_its_node_no_longer_than_its_deadline_and_a_bounded_grace(guarded: bool) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.installed()
+        await apply(stage, killAtDeadline=True, retries=0)
+        template = gpu_template("slow")
+        template["metadata"]["annotations"] = {TERMINATION_SECONDS: "1e9"}
+        template["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"}, "terminationGracePeriodSeconds": 5 * 86400}
+        stage.sandbox.apply(deployment("slow", WORKLOAD_NAMESPACE, 1, template))
+        await stage.until(lambda: any(stage.workload_pods("slow", "gpu-1")))
+        if guarded:
+            stage.set_budget("slow", 0)
+        await stage.rest(30)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.state("gpu-1") == State.POD_DELETION_REQUIRED)
+        begun = stage.clock.now()
+        await stage.until(lambda: stage.driver("gpu-1") == NEW, within=3600)
+        assert stage.clock.now() - begun < 30 + 300 + 120
+        await stage.upgraded()
+
+    on_stage(1, upgrade={**ONE, "podDeletion": {"timeoutSeconds": 30}})(play)()

@@ -111,3 +111,19 @@ def test_a_pod_that_comes_while_others_are_killed_is_killed_as_well() -> None:
     late = msgspec.structs.replace(gpu_pod(name="late"), created=END)
     answer = ask(DELETING, OLD, gpu_pod(deleting=True), late, policy=killing(), now=END + 10)
     assert answer.deleted == ["late"]
+
+
+@pytest.mark.parametrize(("pod", "timeout", "grace"), [
+    (gpu_pod(grace=5 * 86400.0), 300, 300), (gpu_pod(grace=5 * 86400.0, deleting=True), 300, 300),
+    (gpu_pod(grace=5 * 86400.0), 7200, 7200), (gpu_pod(grace=5 * 86400.0), 30, 300), (gpu_pod(grace=300.0), 30, None),
+])
+def test_no_grace_is_longer_than_five_minutes_or_than_the_time_to_evict(pod: PodView, timeout: int, grace: int | None) -> None:
+    end = ADMITTED + timeout
+    answer = ask(DELETING, OLD, pod, policy=killing(timeout=timeout), now=end)
+    assert [action.grace for action in answer.others if isinstance(action, DeletePod)] == [grace]
+    assert answer.hold.until == end + (grace or 300) + 60
+
+
+def test_a_pod_whose_grace_was_shortened_is_not_killed_again() -> None:
+    answer = ask(DELETING, OLD, gpu_pod(grace=300.0, deleting=True), policy=killing(), now=END + 1)
+    assert (answer.reason, answer.plan.actions) == (Reason.KILLING, ())

@@ -124,7 +124,8 @@ _SENTENCES: Final[dict[str, str]] = {
     "discovery_grace": "How long a node may lack the labels of node feature discovery before its operands are taken away.",
     "device_holders": "What happens to pods that hold the driver without asking for a GPU: the node is held until they are "
                       "gone (Hold), they are evicted (Evict) or left alone (Ignore).",
-    "kill_at_deadline": "Whether pods that are still there at the end of an eviction's timeout are deleted.",
+    "kill_at_deadline": "Whether pods that are still there at the end of an eviction's timeout are deleted. A longer grace "
+                        "period than 5 minutes, or than that timeout, is shortened.",
     "RolloutPolicyStatus.state": "Whether this policy is in force, ignored beside an older one, or cannot be followed.",
     # Status.
     "state": "Whether what is asked for is in place.",

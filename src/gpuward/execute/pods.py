@@ -75,7 +75,8 @@ async def _delete(world: World, action: DeletePod) -> None:
         await last_look(world, action.node, action.last_look)
     version, going = "" if action.node else await _unplaced(world, ref), cluster.going(ref)
     try:
-        answer = await cluster.client.delete(resources.PODS, ref.name, ref.namespace, uid=ref.uid, version=version)
+        answer = await cluster.client.delete_pod(
+            ref.name, ref.namespace, uid=ref.uid, version=version, grace_seconds=action.grace)
     except errors.NotFound:
         cluster.pods.gone(key, ref.uid)
     except errors.GpuwardError as error:

@@ -230,6 +230,13 @@ class Client:
         body = _encode(_delete_options(uid, None, propagation, version))
         return await self._send("delete", resource.path(namespace, name), str(resource), body=body)
 
+    async def delete_pod(
+        self, name: str, namespace: str, *, uid: str = "", version: str = "", grace_seconds: int | None = None
+    ) -> Answer:
+        """Delete a pod as `delete` does; one that terminates already has less time from now on if `grace_seconds` is less."""
+        body = _encode(_delete_options(uid, grace_seconds, "", version))
+        return await self._send("delete", PODS.path(namespace, name), str(PODS), body=body)
+
     async def evict(
         self, name: str, namespace: str, *, uid: str = "", grace_seconds: int | None = None, dry_run: bool = False
     ) -> Answer:

@@ -86,6 +86,8 @@ class DeletePod(msgspec.Struct, frozen=True, tag=True):
     node: str
     last_look: LastLook | None = None
     """Which pods on the node call the deletion off; None for no look."""
+    grace: int | None = None
+    """Seconds that it may take to end; None for its own."""
     why: str = ""
 
     @property

@@ -56,7 +56,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     """How long a node may lack its discovery labels before its operands are taken away."""
     device_holders: DeviceHolders = DeviceHolders.HOLD
     kill_at_deadline: bool = False
-    """Whether pods still there at the end of an eviction's timeout are deleted, each with its own grace period."""
+    """Whether pods still there at the end of an eviction's timeout are deleted, each with its own grace period up to a
+    bound."""
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""
 

@@ -116,7 +116,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     """Whether the scheduler would put it on a node that is cordoned."""
     priority: int = 0
     grace: float = 30.0
-    """Seconds that it may take to end once it is asked to."""
+    """Seconds that it may take to end once it is asked to, or that it was given when it was."""
     config_digest: str = ""
     placed_by: Mapping[str, str] = {}
     """What its node selector says of where a driver comes from: the DaemonSet that it was made by selects nodes by the same."""

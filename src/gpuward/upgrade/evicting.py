@@ -21,6 +21,8 @@ from gpuward.upgrade.step import Wait
 FIRST_RETRY = 2.0
 """Seconds until a refused eviction is tried again; it doubles up to LAST_RETRY."""
 LAST_RETRY = 30.0
+LEAST_GRACE = 300.0
+"""Seconds that any pod may take to end once it is killed; more than that only as long as it had to be evicted."""
 KILL_PATIENCE = 60.0
 """Seconds, beyond its grace period, that a pod may take to end once it was killed."""
 
@@ -45,7 +47,12 @@ class Eviction(msgspec.Struct, frozen=True):
         """Return when pods that were killed at the end of the time should have ended, where they are killed."""
         if self.until is None or not self.policy.rollout.kill_at_deadline:
             return None
-        return self.until + max((pod.grace for pod in self.leaving.pods), default=0.0) + KILL_PATIENCE
+        longest = max((pod.grace for pod in self.leaving.pods), default=0.0)
+        return self.until + min(longest, self._most_grace) + KILL_PATIENCE
+
+    @property
+    def _most_grace(self) -> float:
+        return max(LEAST_GRACE, (self.until or 0.0) - self.node.record.since)
 
     def obstacle(self, now: float) -> str | None:
         """Say what makes the eviction impossible, or that its time is up; None while it may go on."""
@@ -113,7 +120,8 @@ class Eviction(msgspec.Struct, frozen=True):
         return ComesBack(pod.ref, pod.owner, evicted.returns + 1, pod.tolerates_cordon)
 
     def _kill(self, now: float) -> Wait:
-        begun, staying = self.until or 0.0, self._staying()
+        begun, most = self.until or 0.0, self._most_grace
+        staying = [*self._staying(), *(pod for pod in self.leaving.pods if pod.deleting and pod.grace > most)]
         later = {pod.uid: at for pod in staying if self._before(pod) and (at := self._again_at(pod, now)) > now}
         refusals = {uid: refusal for uid, refusal in self.node.refusals.items() if refusal.at >= begun}
         refused = next((pod for pod in staying if pod.uid in refusals), None)
@@ -122,7 +130,8 @@ class Eviction(msgspec.Struct, frozen=True):
         why = "the time to evict it is up, and killAtDeadline is set"
         return Wait(
             Hold(killing, begun, self.killed_by),
-            actions=tuple(DeletePod(pod.ref, self.node.node.name, why=why) for pod in staying if pod.uid not in later),
+            actions=tuple(DeletePod(pod.ref, self.node.node.name, grace=int(most) if pod.grace > most else None, why=why)
+                          for pod in staying if pod.uid not in later),
             recordon=not self.node.unschedulable,
             retry_at=min([*later.values(), self.killed_by or now]),
         )

@@ -29,6 +29,7 @@ class WireMeta(msgspec.Struct, rename="camel"):
     generation: int = 0
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[WireOwner] | None = None

@@ -103,10 +103,15 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         mirror=names.MIRROR_POD in annotations,
         tolerates_cordon=spec.tolerates_cordon,
         priority=spec.priority,
-        grace=min(max(spec.termination_grace_period_seconds, 0.0), LONGEST_GRACE),
+        grace=min(max(_grace(meta, spec), 0.0), LONGEST_GRACE),
         config_digest=spec.env(names.DRIVER_CONFIG_DIGEST),
         placed_by=_placed_by(spec),
     )
+
+
+def _grace(meta: WireMeta, spec: WirePodSpec) -> float:
+    given = meta.deletion_grace_period_seconds
+    return spec.termination_grace_period_seconds if given is None else given
 
 
 def _placed_by(spec: WirePodSpec) -> dict[str, str]:

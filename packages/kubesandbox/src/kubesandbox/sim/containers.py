@@ -163,6 +163,10 @@ class PodRun:
     main: list[ContainerRun] = field(default_factory=list)
     stop_at: float | None = None
     """When the processes will have obeyed the order to stop."""
+    grace: int | None = None
+    """The grace period that the pod was last told of."""
+    shortened_to: float | None = None
+    """When that is over, if it was shortened."""
     over: bool = False
     rejected: str = ""
     unmounted: str = ""

@@ -285,7 +285,7 @@ class Kubelets:
 
     def _stop(self, pod: Object, run: PodRun | None) -> None:
         now, uid = self._world.now(), uid_of(pod)
-        deadline = seconds(pod["metadata"]["deletionTimestamp"])
+        deadline = _over_at(pod, run, now)
         if run is not None and run.stop_at is None:
             run.stop()
             run.stop_at = now + self._termination(pod)
@@ -328,3 +328,16 @@ class Kubelets:
 def _capacity(node: Object) -> Object:
     found: Object = (node.get("status") or {}).get("capacity") or {}
     return found
+
+
+def _over_at(pod: Object, run: PodRun | None, now: float) -> float:
+    """Return when the pod's grace is over. One that is shortened counts from when the kubelet hears of it."""
+    meta = pod["metadata"]
+    grace = meta.get("deletionGracePeriodSeconds") or 0
+    if run is not None and run.grace is not None and grace < run.grace:
+        run.shortened_to = now + grace
+    if run is not None:
+        run.grace = grace
+        if run.shortened_to is not None:
+            return run.shortened_to
+    return seconds(meta["deletionTimestamp"])
