@@ -14,6 +14,7 @@ from gpuward.model.record import CordonOwner
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
+from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.queueing import turn
 from tests import build
 from tests.build import LONG_AGO, NOW, device_plugin, driver_pod, gpu_pod, node, policy, record, under_way, validator
@@ -151,12 +152,12 @@ def test_who_takes_the_turn_first(first: tuple[NodeView, list[PodView]], second:
 
 def test_pods_of_a_node_that_is_only_restarted_do_not_count() -> None:
     mere_restart = facts(node("n9"), driver_pod("n9", config_digest="d"), gpu_pod("n9"), device_plugin("n9"), digest="d")
-    assert turn(mere_restart)[1] == 0
+    assert turn(mere_restart)[3] == 0
 
 
 def test_a_failure_with_another_target_does_not_count() -> None:
     view = node(state=Q, remembers=record(Q, failed=State.POD_DELETION_REQUIRED, target="555"))
-    assert turn(facts(view, driver_pod()))[0] == 0
+    assert turn(facts(view, driver_pod()))[2] == 0
 
 
 def test_who_waits_knows_its_place() -> None:
@@ -178,3 +179,14 @@ def test_a_node_that_is_skipped_is_not_pending_and_has_no_place_in_the_queue() -
     plan = decide(build.cluster([skipped, waiting], [driver_pod("n0"), driver_pod("n1")]), BLOCKED, NOW)
     assert plan.counts.pending == 1
     assert {name: status.turn for name, status in plan.nodes.items()} == {"n0": 0, "n1": 1}
+
+
+def test_nodes_that_are_asked_for_again_come_after_those_that_need_a_driver_and_the_last_one_last() -> None:
+    def asked(name: str, started: float, **rest: Any) -> NodeFacts:
+        view = node(name, Q, remembers=record(Q, forced=True, started=started), **rest)
+        return facts(view, driver_pod(name, "560"), validator(name))
+
+    needs = facts(node("n9", Q, remembers=record(Q)), driver_pod("n9"), gpu_pod("n9"))
+    cordoned = asked("n8", NOW, cordoned=True)
+    nodes = [asked("n1", NOW - 60), asked("n2", NOW - 3600), cordoned, needs]
+    assert [each.node.name for each in sorted(nodes, key=turn)] == ["n8", "n9", "n2", "n1"]

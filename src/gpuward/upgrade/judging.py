@@ -27,7 +27,7 @@ from gpuward.upgrade.queueing import Turn, turn
 from gpuward.upgrade.walk import Path
 from gpuward.upgrade.writing import actions_of
 
-NO_TURN: Turn = (0, 0, 0, 0.0, "")
+NO_TURN: Turn = (False, 0.0, 0, 0, 0, 0.0, "")
 
 
 class Judged(msgspec.Struct, frozen=True):

@@ -73,11 +73,14 @@ def admission(node: NodeFacts) -> Move:
     )
 
 
-Turn = tuple[int, int, int, float, str]
+Turn = tuple[bool, float, int, int, int, float, str]
 
 
 def turn(node: NodeFacts) -> Turn:
     """Return the sort key of the queue: what disturbs least comes first, so that most nodes are done before anything must move.
+
+    Nodes that serve with the driver that they should have, and that somebody asks for all the same, come after those that need
+    one; among them that which was upgraded last is the last: whoever asks again and again must not keep others waiting.
 
     Nodes that failed before come after all others, then idle nodes before those with GPU pods to move or jobs to wait for, few
     pods before many, low priorities before high ones, and pods that ran a short time before those that would lose much; then by
@@ -85,7 +88,10 @@ def turn(node: NodeFacts) -> Turn:
     """
     failure = node.record.failure
     pods = () if node.restart_only else node.leaving.pods
+    again = node.driver_ready and node.needed and not node.unschedulable
     return (
+        again,
+        node.record.started if again else 0.0,
         failure.attempts if failure and not node.retargeted else 0,
         len({pod.ref for pod in pods} | {job.ref for job in node.jobs}),
         max((pod.priority for pod in pods), default=0),
