@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward.model import waits
 from gpuward.model.denials import LedgerRefused, RefusedElsewhere, ReplacementRefused, WriteRefused
+from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import StaticPod
 from gpuward.model.owners import Conflict
 from gpuward.model.placement import Placement
@@ -15,6 +16,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
+from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.unserved import DriverRefused, NotSelected
 from gpuward.model.views import Owner, Ref
 
@@ -26,7 +28,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     *(waits.Plain(reason) for reason in PLAIN),
     waits.NoPolicy("there is no ClusterPolicy", waits.Meanwhile.CORDONED),
     waits.InvalidPolicy("ClusterPolicy p"),
-    waits.TemplateEdited("nvidia-driver-daemonset", "kubectl-edit"),
+    TemplateEdited("nvidia-driver-daemonset", "kubectl-edit"),
     LedgerRefused("a webhook says no", 3),
     waits.FailureBudget(2, 1, 9, ("n1", "n2")),
     waits.NewDriverFails("n1", TROUBLE),
@@ -42,6 +44,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.Evicting(POD, 2),
     waits.EvictionRefused(POD, "the budget says no", 3),
     waits.ComesBack(POD, OWNER, 2, tolerates_cordon=True),
+    Uncordoned(POD, 2),
     waits.Killing(POD, 2, "it may not be deleted"),
     waits.OperandPod(POD, Reason.DRIVER_ORPHANED),
     waits.OperandPod(POD, Reason.DRIVER_STOPPING),

@@ -336,3 +336,16 @@ def test_a_driver_pod_that_somebody_replaced_meanwhile_is_validated_and_not_trus
 def test_a_cordon_that_somebody_lifts_is_put_back_though_every_pod_is_terminating_already() -> None:
     lifted = under_way(DELETION, foreign=True, cordoned=False)
     assert ask(lifted, OLD, msgspec.structs.replace(gpu_pod(), deleting=True)).patch.unschedulable is True
+
+
+@pytest.mark.parametrize(("created", "tolerates", "named"), [(NOW, False, True), (NOW, True, False), (LONG_AGO, False, False)])
+def test_pods_that_came_because_somebody_lifted_the_cordon_are_told_by_that(created: float, tolerates: bool, named: bool) -> None:
+    view = under_way(State.POD_DELETION_REQUIRED, cordoned=False)
+    come = gpu_pod(created=created, tolerates_cordon=tolerates)
+    answer = ask(view, driver_pod(), come)
+    assert (answer.reason is Reason.UNCORDONED) is named
+    assert (answer.record.lifted, answer.patch.unschedulable) == (1, True)
+    late = msgspec.structs.replace(view, unschedulable=True, record=answer.record)
+    failed = ask(late, driver_pod(), come, now=NOW + 3600)
+    assert failed.failure is not None
+    assert ("somebody has lifted the cordon 1 times" in failed.failure.cause) is named

@@ -34,7 +34,7 @@ def record(random: Random) -> str:
         "pods": ([], ["a"] * 3, "a", None, [None]), "target": (*TEXTS, 7),
         "cordon": (*map(str, CordonOwner), "nobody", None), "forced": (True, False, "true", 1),
         "failure": (None, {}, _failure(random), _failure(random)), "paused": (*ABSURD_TIMES, None),
-        "restart": TEXTS, "returns": (0, -1, 5, 2**70, "3", 1.5)}
+        "restart": TEXTS, "returns": (0, -1, 5, 2**70, "3", 1.5), "lifted": (0, -1, 5, 2**70, "3", 1.5)}
     fields = random.sample(sorted(choices), random.randint(1, len(choices)))
     found = {field: random.choice(choices[field]) for field in fields}
     if random.random() < 0.7:  # most of it well-formed, so that it is read as far as the wild part

@@ -14,12 +14,11 @@ from gpuward.kube.cache import Cache
 from gpuward.kube.client import Answer
 from gpuward.kube.resources import GVR
 from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
-from gpuward.model.edits import is_news
+from gpuward.model.edits import TemplateEdited, is_news
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold
 from gpuward.model.snapshot import Applied
 from gpuward.model.views import Ref
-from gpuward.model.waits import TemplateEdited
 from gpuward.wire.daemonsets import daemonset_view
 
 IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")

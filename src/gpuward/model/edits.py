@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Applied, Edit
 from gpuward.model.views import DaemonSetView
 
@@ -14,10 +15,16 @@ CALM: Final = 120.0
 """Seconds without an edit after which a fight is over: more than two rests of a lane that is written to again and again."""
 FIGHT: Final = 3
 """Edits, none of them that long after the one before, that are a fight."""
-
-
 TOLD_AGAIN: Final = 100
 """After how many more of them people are told again: Kubernetes forgets an event within the hour."""
+
+
+class TemplateEdited(msgspec.Struct, frozen=True):
+    """Wait until a driver DaemonSet is what gpuward applied, and stays so."""
+
+    reason: ClassVar = Reason.TEMPLATE_EDITED
+    daemonset: str
+    by: str
 
 
 def is_news(edit: Edit) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from gpuward import names
@@ -70,6 +68,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
     Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts} attempts): {message}",
     Reason.COMES_BACK: "{owner} puts pods back on the cordoned node, {times} times so far{why}: {pod}",
+    Reason.UNCORDONED: "somebody has lifted the cordon of the upgrade {times} times, and pods come to the node: {pod}",
     Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all){refused}",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
     Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts} attempts): {message}",
@@ -214,34 +213,6 @@ def obstacle(why: Obstacle) -> str:
                     "the RolloutPolicy")
         case SeveralBudgets():
             return f"disruption budgets {', '.join(map(str, why.budgets))} cover it, and the API allows for one"
-
-
-class StillThere(OnPod, frozen=True):
-    """Say how it stands with a pod for which the time to be evicted is up."""
-
-    deleting: bool
-    refused: str | None
-    returned: ComesBack | None
-
-
-def blocked(pods: Iterable[tuple[Ref, Obstacle]]) -> str:
-    """Return the cause of a failure: pods that may not be evicted."""
-    return "; ".join(f"pod {pod} cannot be evicted: {obstacle(why)}" for pod, why in pods)
-
-
-def still_there(seconds: float, pods: Iterable[StillThere]) -> str:
-    """Return the cause of a failure: pods that have not gone in time."""
-    return f"after {int(seconds)} s there still are: {', '.join(map(_still_there, pods))}"
-
-
-def _still_there(pod: StillThere) -> str:
-    if pod.deleting:
-        return f"{pod.pod} (terminating)"
-    if pod.refused is not None:
-        return f"{pod.pod} ({pod.refused})"
-    if pod.returned:
-        return f"{pod.pod} ({'{owner} put pods back {times} times{why}'.format_map(arguments(pod.returned))})"
-    return str(pod.pod)
 
 
 _MEANWHILE = {

@@ -38,6 +38,7 @@ class Reason(StrEnum):
     EVICTING = "Evicting"
     EVICTION_REFUSED = "EvictionRefused"
     COMES_BACK = "ComesBack"
+    UNCORDONED = "Uncordoned"
     KILLING = "Killing"
     DRIVER_STOPPING = "DriverStopping"
     REPLACEMENT_REFUSED = "ReplacementRefused"
@@ -98,7 +99,8 @@ _IN_PASSING: Final = frozenset({
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED, Reason.WRITE_REFUSED,
-    Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED,
+    Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED,
 })
-_PASSED_OVER: Final = (_NEEDS_PERSON - {Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK}) | {
+_UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
+_PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {
     Reason.SKIPPED, Reason.NODE_GONE, Reason.RETRY_LATER, Reason.MAINTENANCE}

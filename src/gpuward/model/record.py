@@ -75,6 +75,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     loaded: str = ""
     """The driver configuration digest of the driver pod that was ready last: that driver stays loaded while pods use it, also
     without its pod."""
+    lifted: int = 0
+    """How often somebody lifted our cordon since the node was admitted."""
 
 
 def only_remembers(record: Record) -> bool:
@@ -112,6 +114,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     restart: str = ""
     returns: Annotated[int, msgspec.Meta(ge=0)] = 0
     loaded: str = ""
+    lifted: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 def encode_record(record: Record) -> str:
@@ -131,6 +134,7 @@ def encode_record(record: Record) -> str:
         "restart": record.restart or None,
         "returns": record.returns or None,
         "loaded": record.loaded or None,
+        "lifted": record.lifted or None,
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
 
@@ -164,6 +168,7 @@ def decode_record(text: str) -> Record:
         restart=stored.restart,
         returns=min(stored.returns, MOST),
         loaded=stored.loaded,
+        lifted=min(stored.lifted, MOST),
     )
 
 

@@ -8,11 +8,13 @@ from typing import ClassVar, Literal
 import msgspec
 
 from gpuward.model.denials import Denied
+from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import Obstacle
 from gpuward.model.placement import Placement
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
+from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.unserved import Unserved
 from gpuward.model.views import Owner, Ref
 
@@ -22,8 +24,7 @@ class Plain(msgspec.Struct, frozen=True):
 
     reason: Literal[
         Reason.SKIPPED, Reason.PAUSED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.DRIVER_POD_MISSING,
-        Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.VALIDATOR_MISSING, Reason.MAINTENANCE,
-        Reason.METADATA_BEHIND,
+        Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.VALIDATOR_MISSING, Reason.MAINTENANCE, Reason.METADATA_BEHIND,
     ]
 
 
@@ -69,14 +70,6 @@ class InvalidPolicy(msgspec.Struct, frozen=True):
 
     reason: ClassVar = Reason.INVALID_POLICY
     policy: str
-
-
-class TemplateEdited(msgspec.Struct, frozen=True):
-    """Wait until a driver DaemonSet is what gpuward applied, and stays so."""
-
-    reason: ClassVar = Reason.TEMPLATE_EDITED
-    daemonset: str
-    by: str
 
 
 class FailureBudget(msgspec.Struct, frozen=True):
@@ -247,5 +240,6 @@ class Undecided(msgspec.Struct, frozen=True):
 
 
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudget | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
-            | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Killing | OperandPod | Unserved
-            | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited | Denied)
+            | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
+            | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
+            | Denied)

@@ -14,7 +14,7 @@ from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import PodView
 from gpuward.model.waits import JobsRunning
-from gpuward.upgrade.evicting import Eviction
+from gpuward.upgrade.evicting import Eviction, came_since
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import turned_back
 from gpuward.upgrade.step import Move, Step, Wait, step
@@ -133,10 +133,8 @@ def fail(
 
 
 def _came_since(node: NodeFacts, pods: Sequence[PodView]) -> bool:
-    """Tell whether all of these pods came after the node was admitted, by tolerating its cordon or past the scheduler. Pods are
-    dated by whole seconds.
-    """
-    return bool(pods) and all(pod.created >= int(node.record.started) for pod in pods)
+    """Tell whether all of these pods came after the node was admitted, by tolerating its cordon or past the scheduler."""
+    return bool(pods) and all(came_since(node, pod) for pod in pods)
 
 
 def _failure(node: NodeFacts, cause: str, now: float) -> Failure:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuward.model import explain
+from gpuward.model import causes
 from gpuward.model.actions import DeletePod, EvictPod
 from gpuward.model.backoff import backoff
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Evicted
+from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.views import PodView
 from gpuward.model.waits import ComesBack, Evicting, EvictionRefused, Killing
 from gpuward.upgrade.facts import NodeFacts
@@ -57,11 +58,11 @@ class Eviction(msgspec.Struct, frozen=True):
     def obstacle(self, now: float) -> str | None:
         """Say what makes the eviction impossible, or that its time is up; None while it may go on."""
         if self.leaving.blocked:
-            return explain.blocked((blocked.pod.ref, blocked.why) for blocked in self.leaving.blocked)
+            return causes.blocked((blocked.pod.ref, blocked.why) for blocked in self.leaving.blocked)
         end = self.killed_by or self.until
         if end is None or not self.node.is_overdue(end, now):
             return None
-        return explain.still_there(end - self.node.record.since, map(self._still_there, self.leaving.pods))
+        return causes.still_there(end - self.node.record.since, map(self._still_there, self.leaving.pods))
 
     @property
     def in_the_way(self) -> Sequence[PodView]:
@@ -109,12 +110,14 @@ class Eviction(msgspec.Struct, frozen=True):
         refusal = self.node.refusals[refused.uid]
         return Hold(EvictionRefused(refused.ref, refusal.message, refusal.count), since, self.until)
 
-    def _still_there(self, pod: PodView) -> explain.StillThere:
+    def _still_there(self, pod: PodView) -> causes.StillThere:
         refusal = self.node.refusals.get(pod.uid)
-        return explain.StillThere(pod.ref, pod.deleting, refusal.message if refusal else None, self._returned(pod))
+        return causes.StillThere(pod.ref, pod.deleting, refusal.message if refusal else None, self._returned(pod))
 
-    def _returned(self, pod: PodView) -> ComesBack | None:
-        """Say of a pod that has come back who put it there, and why that was possible; nothing of any other."""
+    def _returned(self, pod: PodView) -> ComesBack | Uncordoned | None:
+        """Say of a pod that has come, or come back, who put it there, and why that was possible; nothing of any other."""
+        if self.node.record.lifted and not pod.tolerates_cordon and came_since(self.node, pod):
+            return Uncordoned(pod.ref, self.node.record.lifted)
         if (evicted := self._before(pod)) is None or pod.owner is None:
             return None
         return ComesBack(pod.ref, pod.owner, evicted.returns + 1, pod.tolerates_cordon)
@@ -135,6 +138,11 @@ class Eviction(msgspec.Struct, frozen=True):
             recordon=not self.node.unschedulable,
             retry_at=min([*later.values(), self.killed_by or now]),
         )
+
+
+def came_since(node: NodeFacts, pod: PodView) -> bool:
+    """Tell whether a pod came after its node was admitted; pods are dated by whole seconds."""
+    return pod.created >= int(node.record.started)
 
 
 def _again_at(last: float, times: int, now: float) -> float:

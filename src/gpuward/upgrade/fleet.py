@@ -42,9 +42,7 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 REFUSAL_COUNTS: Final = 3600.0
-"""Seconds for which a driver pod that could not be replaced holds other nodes after the last attempt: who refused it may be gone,
-and nobody tells of that.
-"""
+"""Seconds for which a driver pod that could not be replaced holds others after the last try: nobody tells if it could be now."""
 MOST_KNOWN: Final = 200_000
 """Pods whose budgets are remembered at once."""
 
@@ -177,10 +175,10 @@ def _trouble(node: NodeFacts) -> Trouble | None:
     """Return what is wrong with the driver that the node got, or should have got when it failed."""
     failure, driver = node.record.failure, node.driver
     if (refusal := kept(node)) is not None and driver is not None and node.untouched and not node.in_step:
-        why = ReplacementRefused(driver.ref, refusal.message, refusal.count)
-        return Trouble(node.target, node.node.name, node.record.started, why, refusal.at + REFUSAL_COUNTS)
-    tried = failure is not None and failure.state not in UNDISTURBED and not was_spared(node, failure.state)
-    if failure is not None and tried and not (node.retargeted or failure.intruded):
+        return Trouble(node.target, node.node.name, node.record.started,
+                       ReplacementRefused(driver.ref, refusal.message, refusal.count), refusal.at + REFUSAL_COUNTS)
+    spared = failure is None or failure.state in UNDISTURBED or was_spared(node, failure.state)
+    if failure is not None and not (spared or node.retargeted or failure.intruded):
         begun = failure.begun or failure.first or failure.at
         return Trouble(node.target, node.node.name, max(begun, node.target_since), failure.cause)
     if driver is None or not node.in_step or not node.trouble or in_the_way(node):
@@ -189,12 +187,12 @@ def _trouble(node: NodeFacts) -> Trouble | None:
     return Trouble(node.target, node.node.name, max(since, node.target_since), node.trouble)
 
 
-def _unforgiven(trouble: Trouble | None, policy: UpgradePolicy) -> Trouble | None:
-    return trouble if trouble is not None and trouble.since > policy.rollout.resumed_at else None
-
-
 def _found_there(node: str, target: str, failure: Failure | None) -> Trouble | None:
     return None if failure is None or failure.intruded else Trouble(target, node, failure.begun or failure.at, failure.cause)
+
+
+def _unforgiven(trouble: Trouble | None, policy: UpgradePolicy) -> Trouble | None:
+    return trouble if trouble is not None and trouble.since > policy.rollout.resumed_at else None
 
 
 def _failed(node: NodeFacts, forgiven: float) -> bool:

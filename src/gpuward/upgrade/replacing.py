@@ -6,6 +6,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import DeletePod, PatchNode
+from gpuward.model.causes import come_back
 from gpuward.model.denials import ReplacementRefused
 from gpuward.model.explain import destination, sentence
 from gpuward.model.placement import Placement, placement_of
@@ -116,7 +117,7 @@ def _empty_again(node: NodeFacts, now: float) -> Move:
     if node.record.returns < RETURNS_TOLERATED:
         return Move(State.POD_DELETION_REQUIRED, returned=True)
     pods = [*node.leaving.pods, *(blocked.pod for blocked in node.leaving.blocked)]
-    return fail(node, f"pods that use its GPUs come back to the cordoned node again and again: {pods[0].ref}", now, pods=pods)
+    return fail(node, come_back(pods[0].ref, node.record.lifted), now, pods=pods)
 
 
 def _wants_fresh_pod(node: NodeFacts) -> bool:

@@ -7,11 +7,10 @@ from collections.abc import Container
 import msgspec
 
 from gpuward.model.driver import revisions_of
-from gpuward.model.edits import until
+from gpuward.model.edits import TemplateEdited, until
 from gpuward.model.plan import Hold
 from gpuward.model.snapshot import Edit, Snapshot
 from gpuward.model.views import DaemonSetView, PodView, RevisionView
-from gpuward.model.waits import TemplateEdited
 
 
 class Target(msgspec.Struct, frozen=True):

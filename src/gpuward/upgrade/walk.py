@@ -13,7 +13,7 @@ from gpuward.model.actions import Action, EventText
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, not_ahead
-from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, State, check_transition
+from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, UNDISTURBED, State, check_transition
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.finishing import release
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
@@ -74,6 +74,7 @@ def _begun(node: NodeFacts, now: float) -> Path:
         paused=0.0,
         restart=node.target_digest if _is_mere_restart(node) else "",
         returns=0,
+        lifted=0,
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
     return Path(_changed(node, memory, record=record), annotations=memory, adopted=True)
@@ -83,7 +84,8 @@ def remember(node: NodeFacts) -> Path:
     """Start a path; a cordon of ours that somebody lifted is forgotten, so that one that turns up later is theirs."""
     if node.unschedulable or node.record.cordon is not CordonOwner.GPUWARD:
         return Path(node)
-    return Path(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None)), adopted=True)
+    lifted = node.record.lifted + (node.state in UNDISTURBED or node.state is State.POD_RESTART_REQUIRED)
+    return Path(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None, lifted=lifted)), adopted=True)
 
 
 def _is_left_behind(node: NodeFacts) -> bool:
@@ -180,6 +182,7 @@ def take(path: Path, move: Move, now: float) -> Path:
         restart=move.restart or (node.record.restart if move.to in _RESTARTING else ""),
         returns=0 if ended or move.started else node.record.returns + move.returned,
         loaded=node.loaded_digest,
+        lifted=0 if ended or move.started else node.record.lifted,
     )
     changed = _changed(node, move.annotations, state=move.to, record=record, unschedulable=cordoned)
     return msgspec.structs.replace(

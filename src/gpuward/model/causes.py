@@ -1,0 +1,47 @@
+"""Make sentences of why a step failed for pods: a record keeps them as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpuward.model.explain import arguments, obstacle
+from gpuward.model.obstacles import Obstacle
+from gpuward.model.uncordoned import Uncordoned
+from gpuward.model.views import Ref
+from gpuward.model.waits import ComesBack, OnPod
+
+
+class StillThere(OnPod, frozen=True):
+    """Say how it stands with a pod for which the time to be evicted is up."""
+
+    deleting: bool
+    refused: str | None
+    returned: ComesBack | Uncordoned | None
+
+
+def blocked(pods: Iterable[tuple[Ref, Obstacle]]) -> str:
+    """Return the cause of a failure: pods that may not be evicted."""
+    return "; ".join(f"pod {pod} cannot be evicted: {obstacle(why)}" for pod, why in pods)
+
+
+def still_there(seconds: float, pods: Iterable[StillThere]) -> str:
+    """Return the cause of a failure: pods that have not gone in time."""
+    return f"after {int(seconds)} s there still are: {', '.join(map(_still_there, pods))}"
+
+
+def come_back(pod: Ref, lifted: int) -> str:
+    """Return the cause of a failure: pods that came to the node whenever it had been emptied."""
+    why = f", as somebody has lifted its cordon {lifted} times" if lifted else ""
+    return f"pods that use its GPUs come back to the cordoned node again and again{why}: {pod}"
+
+
+def _still_there(pod: StillThere) -> str:
+    if pod.deleting:
+        return f"{pod.pod} (terminating)"
+    if pod.refused is not None:
+        return f"{pod.pod} ({pod.refused})"
+    if pod.returned:
+        lifted = isinstance(pod.returned, Uncordoned)
+        told = "somebody has lifted the cordon {times} times" if lifted else "{owner} put pods back {times} times{why}"
+        return f"{pod.pod} ({told.format_map(arguments(pod.returned))})"
+    return str(pod.pod)
