@@ -8,6 +8,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
+from kubesandbox.store import Event
 from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage, policy
 from tests.journeys.test_moves import be_precompiled, with_one_owner
@@ -87,3 +88,58 @@ def test_drivers_of_nvidia_drivers_run_on_until_those_are_deleted(more: Object) 
         await stage.until(lambda: driver_pods(stage) == [])
 
     scenario()
+
+
+async def left_without_a_daemonset(stage: Stage) -> None:
+    """Take the driver pods from their DaemonSet and switch drivers off, before the operator makes it again."""
+    await stage.kill_operator()
+    for ds in stage.sandbox.store.list("daemonsets.apps"):
+        if ds["metadata"]["name"].startswith(names.DRIVER_APP):
+            stage.sandbox.store.delete("daemonsets.apps", names.DEFAULT_NAMESPACE, ds["metadata"]["name"], propagation="Orphan")
+    await stage.rest(5)
+    await stage.patch_policy("driver/enabled", False)
+    await stage.restart_operator()
+
+
+@pytest.mark.parametrize("precompiled", [False, True])
+def test_drivers_that_somebody_took_from_their_daemonset_run_on_when_drivers_are_off(precompiled: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await (be_precompiled(stage) if precompiled else stage.installed())
+        loaded, pods = stage.drivers(), {pod["metadata"]["uid"] for pod in driver_pods(stage)}
+        await left_without_a_daemonset(stage)
+        await stage.until(lambda: condition_of(stage)[:2] == ("Unknown", "NoNodes"))
+        await stage.rest(600)
+        assert {pod["metadata"]["uid"] for pod in driver_pods(stage)} == pods
+        assert (stage.drivers(), set(stage.states().values())) == (loaded, {""})
+        assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
+        pod = driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
+        why = f"driver.enabled: false; driver pod {pod} belongs to no DaemonSet and runs on until somebody deletes it"
+        assert reason_of(await explanation_of(stage, "gpu-1")) == f"ClusterPolicy cluster-policy has {why}"
+        await stage.patch_policy("driver/enabled", True)
+        await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate") and stage.all_are(State.DONE))
+        assert stage.drivers() == loaded
+
+    scenario()
+
+
+@on_stage(gpu_nodes=2, upgrade={"autoUpgrade": True})
+async def test_an_upgrade_to_drivers_that_were_switched_off_evicts_nobody_any_more(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("work", 2, max_unavailable=1)
+
+    def close(event: Event) -> None:
+        if event.obj["metadata"]["labels"].get(names.UPGRADE_STATE) == State.POD_DELETION_REQUIRED:
+            stage.set_budget("work", 0)
+
+    stage.sandbox.store.subscribe(close, "nodes")
+    await stage.upgrade_to()
+    await stage.until(lambda: State.POD_DELETION_REQUIRED in stage.states().values())
+    users = {pod["metadata"]["uid"] for pod in stage.workload_pods()}
+    await left_without_a_daemonset(stage)
+    stage.set_budget("work", 1)
+    await stage.until(lambda: not stage.cordons() and set(stage.states().values()) == {""})
+    await stage.rest(600)
+    assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == users
+    assert (stage.drivers(), stage.cordons(), set(stage.states().values())) == ([OLD], [], {""})
+    assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"

@@ -14,6 +14,7 @@ from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
+from tools.simulate.known import turns_drivers_off
 from tools.simulate.people import DEPLOYMENTS, POLICIES, is_driver
 from tools.simulate.policies import BROKEN_LIMIT
 from tools.simulate.rules import digest_of
@@ -147,7 +148,7 @@ def _unfinished(world: World, name: str, hold: Hold | None) -> str | None:
         return "it failed and will be tried again by itself"
     if hold is not None and (state not in IN_PROGRESS or paused or state in _MAINTENANCE):
         return None
-    if state is State.DONE or (not label and (paused or not world.driver_pods(name))):
+    if state is State.DONE or (not label and (paused or _are_off(world) or not world.driver_pods(name))):
         why = world.watch.machines.untruth(name, wanted) if wanted and not paused else ""
         return f"{why}, and nothing says so" if why else None
     why = f"{hold.reason} {arguments(hold.what)}" if hold is not None else "no reason given"
@@ -155,6 +156,12 @@ def _unfinished(world: World, name: str, hold: Hold | None) -> str | None:
 
 
 _MAINTENANCE: Final = (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED)
+
+
+def _are_off(world: World) -> bool:
+    """Tell whether drivers are switched off: one that somebody took from its DaemonSet may run on, and is nobody's to upgrade."""
+    policy = world.policy_in_force()
+    return policy is not None and turns_drivers_off(policy)
 
 
 def _upgrades(world: World, node: str) -> bool:

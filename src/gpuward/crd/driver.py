@@ -78,6 +78,11 @@ class Driver(Operand, frozen=True, kw_only=True):
         """Return whether this section makes such drivers: not where drivers are switched off, or NVIDIADrivers'."""
         return self.is_enabled and self.is_precompiled and not self.is_left_to_nvidia_drivers
 
+    @property
+    def is_off(self) -> bool:
+        """Return whether drivers are switched off: those of NVIDIADrivers are not switched here."""
+        return not self.is_enabled and not self.is_left_to_nvidia_drivers
+
 
 class Gds(Sidecar, frozen=True, kw_only=True):
     """Configure GPUDirect Storage, the `nvidia-fs` module."""

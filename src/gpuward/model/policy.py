@@ -70,6 +70,8 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     """What cannot be followed then, if it is not the policy itself: such as `RolloutPolicy default`."""
     absent: str = ""
     """Why no ClusterPolicy is in force, if none is: then nothing is started or evicted, whatever an NVIDIADriver says."""
+    off: bool = False
+    """Whether drivers are switched off: then one that no DaemonSet has is nobody's to upgrade."""
     driver: str = ""
     """The NVIDIADriver whose nodes this is about; empty for the ClusterPolicy."""
     unowned: bool = False

@@ -35,7 +35,7 @@ class ActivePolicy(msgspec.Struct, frozen=True):
     def switched_off(self) -> bool:
         """Tell whether it can be followed and makes no drivers, which are not left to NVIDIADrivers either."""
         driver = self.valid.spec.driver if self.valid is not None else None
-        return driver is not None and not driver.is_enabled and not driver.is_left_to_nvidia_drivers
+        return driver is not None and driver.is_off
 
     @property
     def valid(self) -> ClusterPolicy | None:
@@ -98,7 +98,7 @@ def _active(view: PolicyView, typed: Typed[ClusterPolicy]) -> ActivePolicy:
 def _upgrades(policy: ClusterPolicy) -> UpgradePolicy:
     """Return the upgrade policy; drivers of NVIDIADriver objects are not upgraded by it."""
     spec = policy.spec
-    upgrades = upgrade_policy(spec.driver.upgrade_policy)
+    upgrades = msgspec.structs.replace(upgrade_policy(spec.driver.upgrade_policy), off=spec.driver.is_off)
     if spec.driver.use_nvidia_driver_crd:
         return msgspec.structs.replace(upgrades, auto_upgrade=False)
     return upgrades

@@ -172,7 +172,9 @@ def _drives_for(pod: PodView, node: NodeView, common: Common) -> bool:
     """
     if not is_driver_pod(pod, common.snapshot.namespace):
         return False
-    if pod.owner is None or pod.owner.uid in common.daemonsets:
+    if pod.owner is None:
+        return pod.deleting or not common.policy.off
+    if pod.owner.uid in common.daemonsets:
         return True
     selector = common.placements.selectors.get(pod.owner.uid)
     return selector is None or not selector.items() <= node.labels.items()
