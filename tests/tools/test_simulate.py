@@ -12,6 +12,7 @@ import pytest
 from tools.simulate import coverage
 from tools.simulate.faults import KINDS
 from tools.simulate.known import leaves_drivers, turns_drivers_off
+from tools.simulate.loops import are_a_loop
 from tools.simulate.modes import MODES
 from tools.simulate.policies import policy_in_force
 from tools.simulate.scenario import DUE, Fault, Ranges, Scenario, draw
@@ -160,3 +161,8 @@ def test_the_oldest_cluster_policy_that_is_not_being_deleted_is_in_force(ending:
                 for name, at in made.items()]
     found = policy_in_force(policies)
     assert (found["metadata"]["name"] if found else None) == followed
+
+
+@pytest.mark.parametrize(("revisions", "loop"), [("aaa", False), ("aaaa", True), ("abcd", False), ("abaab", True)])
+def test_driver_pods_that_people_ask_for_anew_are_not_deleted_in_a_loop(revisions: str, loop: bool) -> None:
+    assert are_a_loop(revisions) == loop

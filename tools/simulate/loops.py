@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpuward.kube.projection import read_head
@@ -19,6 +20,17 @@ OTHERS: Final = 40
 EVICTIONS: Final = 20
 """How many pods of one workload may be evicted from one node within a minute."""
 
+DRIVER_PODS: Final = 4
+"""So many driver pods of one node deleted by one process within `SECONDS` are a loop."""
+SECONDS: Final = 10.0
+
+
+def are_a_loop(revisions: Sequence[str]) -> bool:
+    """Tell whether driver pods that were deleted one soon after the other are too many: each new driver that people ask for
+    within these seconds may cost one.
+    """
+    return len(revisions) - (len(set(revisions)) - 1) >= DRIVER_PODS
+
 
 class Loops:
     """Count what is asked for."""
@@ -26,7 +38,8 @@ class Loops:
     def __init__(self, world: World) -> None:
         self._world = world
         self._asked: dict[tuple[str, str], deque[float]] = {}
-        self._stirred: dict[tuple[str, str], int] = {}
+        self._deleted: dict[tuple[str, str], list[tuple[float, str]]] = {}
+        """When a process deleted which revisions' driver pods on a node."""
         self.most: dict[str, int] = {}
         """The most that was ever asked for within a minute, by kind."""
 
@@ -40,6 +53,14 @@ class Loops:
     def evicted(self, process: Process, owner: str, node: str) -> None:
         """Take an eviction that was granted."""
         self._count(process, "evictions", f"{owner} from {node}", EVICTIONS)
+
+    def deleted_driver_pod(self, process: Process, node: str, revision: str) -> None:
+        """Take the deletion of a driver pod of a node."""
+        now = self._world.now()
+        recent = [each for each in self._deleted.get((process.name, node), ()) if now - each[0] < SECONDS] + [(now, revision)]
+        self._deleted[process.name, node] = recent
+        if are_a_loop([each for _, each in recent]):
+            self._world.watch.breach("driver pods are not deleted in a loop", f"{len(recent)} within {SECONDS:g} s", node)
 
     def _count(self, process: Process, kind: str, about: str, most: int) -> None:
         now = self._world.now()

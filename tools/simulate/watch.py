@@ -7,7 +7,7 @@ driver pod, what its last look has shown. What others did since is not its fault
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-LOOP_SECONDS, LOOP_DELETIONS = 10.0, 4
-"""So many driver pods of one node deleted by one process within so many seconds are a loop."""
 STILL = 45.0
 """Seconds without any change of pods after which a cluster is idle."""
 REFUSAL_REST = 1.99
@@ -86,7 +84,6 @@ class Watch:
         self.driver_daemonsets: dict[str, int] = {}
         """The version at which each driver DaemonSet was made, by its uid."""
         self._bound: dict[str, int] = {}
-        self._deletions: dict[tuple[str, str], deque[float]] = {}
 
     def breach(self, rule: str, message: str, node: str = "") -> None:
         """Note that a rule was broken; the run ends at once, unless it was told to go on after that."""
@@ -204,10 +201,7 @@ class Watch:
     def _driver_pod_deleted(self, pod: Object, node: str, writer: Process) -> None:
         if not node:
             return  # no machine has a driver by it, and there is nowhere to look
-        recent_ones = self._deletions.setdefault((writer.name, node), deque(maxlen=LOOP_DELETIONS))
-        recent_ones.append(self.world.now())
-        if len(recent_ones) == LOOP_DELETIONS and recent_ones[-1] - recent_ones[0] < LOOP_SECONDS:
-            self.breach("driver pods are not deleted in a loop", f"{LOOP_DELETIONS} within {LOOP_SECONDS:g} s", node)
+        self.loops.deleted_driver_pod(writer, node, (pod["metadata"].get("labels") or {}).get(names.REVISION_HASH, ""))
         found = self._looks.pop((writer.name, node), None)
         digest = rules.digest_of(pod["spec"])
         if digest and digest in self.digests_known_to(writer):
