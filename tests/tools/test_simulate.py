@@ -87,6 +87,17 @@ def test_a_leader_that_knows_nothing_of_what_was_granted_before_is_caught(monkey
     assert found.rule == "who starts is in the ledger"
 
 
+def test_a_node_that_people_take_from_its_nvidiadriver_as_it_starts_counts_for_the_limits_that_it_had() -> None:
+    faults = (Fault(80.28, "claim-driver", 20.0, 0.1, 0.5), Fault(100.0, "change-driver", 0.0, 0.5, 0.5))
+    found = play(msgspec.structs.replace(draw(0), mode="nvidiadriver", nodes=3, seconds=200.0, latency=0.02, rollout=None,
+                                         upgrade={"autoUpgrade": True}, workloads=("inference",), faults=faults,
+                                         stays_broken=False, heals_policy=True))
+    told = [each.text for each in found.story if each.about == "gpu-1" and "MODIFIED node" in each.text]
+    taken = next(number for number, text in enumerate(told) if text.startswith("-: MODIFIED node owner= "))
+    assert "cordoned=True" in told[taken + 1], "it starts before the operator has seen that it is nobody's"
+    assert found.violation is None
+
+
 def broken(scenario: Scenario, needed: Iterable[str]) -> Result:
     """Play nothing: break a rule if all the needed faults are there, at the time of the last of them."""
     at = {fault.kind: fault.at for fault in scenario.faults}

@@ -134,11 +134,12 @@ def parallel_limit_holds(change: NodeChange, world: World) -> str | None:
     terms = world.watch.ledger.terms(change.node, change.before)
     if not change.admits or not terms:
         return None
-    limit = _widest(terms, change, 0)
-    under_way = [name for name, sight in _others(change, terms)
-                 if (since := sight.slot) is not None and since.counts(terms[0].nodes)]
-    if len(under_way) < limit:
-        return None
+    for group in _groups(change, terms[0]):
+        limit = _widest(terms, change, group, 0)
+        under_way = [name for name, sight in _others(change, terms, group)
+                     if (since := sight.slot) is not None and since.counts(terms[0].nodes)]
+        if len(under_way) < limit:
+            return None
     return f"{len(under_way)} of {limit:g} were under way already: {', '.join(under_way[:5])} (granted by {terms[0].granter})"
 
 
@@ -149,24 +150,33 @@ def unavailable_limit_holds(change: NodeChange, world: World) -> str | None:
         return None
     if world.watch.machines.was_without(change.node, terms[0].pods):
         return None
-    limit = _widest(terms, change, 1)
-    out = [name for name, sight in _others(change, terms) if _is_out(name, sight, terms[0], world)]
-    if len(out) < limit:
-        return None
+    for group in _groups(change, terms[0]):
+        limit = _widest(terms, change, group, 1)
+        out = [name for name, sight in _others(change, terms, group) if _is_out(name, sight, terms[0], world)]
+        if len(out) < limit:
+            return None
     return f"{len(out)} of {limit:g} were out of service already: {', '.join(out[:5])} (granted by {terms[0].granter})"
 
 
-def _widest(terms: Sequence[Terms], change: NodeChange, which: int) -> float:
-    """Return the widest limit of the node's group; none where drivers changed hands since the grant, and groups with them."""
+def _groups(change: NodeChange, granted: Terms) -> list[str]:
+    """Return for whose limits the node counted when it was granted: what the granter had not been shown yet may be its own doing,
+    and whose label people took away since is nobody's fault.
+    """
+    seen = change.history.at(change.node, granted.nodes)
+    groups = {granted.group(sight) for sight in (seen, *change.history.since(change.node, granted.nodes)) if sight is not None}
+    return sorted(groups)
+
+
+def _widest(terms: Sequence[Terms], change: NodeChange, group: str, which: int) -> float:
+    """Return the widest limit of a group of nodes; none where drivers changed hands since the grant, and groups with them."""
     if len({each.by_owner for each in terms}) > 1 or terms[0].by_owner is None or change.before.owner != change.after.owner:
         return math.inf
-    return max(each.limits.get(each.group(change.before), (0, 0))[which] for each in terms)
+    return max(each.limits.get(group, (0, 0))[which] for each in terms)
 
 
-def _others(change: NodeChange, terms: Sequence[Terms]) -> list[tuple[str, Sight]]:
+def _others(change: NodeChange, terms: Sequence[Terms], group: str) -> list[tuple[str, Sight]]:
     """Return the other nodes that count for the same limits, and did so when the node was granted."""
     sights = ((name, change.history.now(name)) for name in sorted(change.history.nodes()) if name != change.node)
-    group = terms[0].group(change.before)
     return [(name, sight) for name, sight in sights if sight is not None and terms[0].group(sight) == group
             and terms[0].group(change.history.at(name, terms[0].nodes)) == group]
 

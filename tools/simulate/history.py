@@ -162,6 +162,10 @@ class History:
         index = bisect_right(sights, version, key=lambda sight: sight.version)
         return sights[index - 1] if index else None
 
+    def since(self, node: str, version: int) -> list[Sight]:
+        """Return what a node became after a version."""
+        return [sight for sight in self._nodes.get(node, []) if sight.version > version]
+
     def view(self, node: str, process: Process) -> Sight | None:
         """Return what a process must know of a node: what its watch had shown when it decided, what it wrote itself since, and
         what answers about the node told.
