@@ -87,14 +87,35 @@ def test_a_leader_that_knows_nothing_of_what_was_granted_before_is_caught(monkey
     assert found.rule == "who starts is in the ledger"
 
 
+def small(mode: str, nodes: int, *faults: Fault, workload: str = "inference", **upgrade: object) -> Scenario:
+    """Return a run in which nothing happens but these faults."""
+    return msgspec.structs.replace(
+        draw(0), mode=mode, nodes=nodes, seconds=400.0, latency=0.02, rollout=None, upgrade={"autoUpgrade": True, **upgrade},
+        workloads=(workload,), faults=faults, stays_broken=False, heals_policy=True)
+
+
 def test_a_node_that_people_take_from_its_nvidiadriver_as_it_starts_counts_for_the_limits_that_it_had() -> None:
-    faults = (Fault(80.28, "claim-driver", 20.0, 0.1, 0.5), Fault(100.0, "change-driver", 0.0, 0.5, 0.5))
-    found = play(msgspec.structs.replace(draw(0), mode="nvidiadriver", nodes=3, seconds=200.0, latency=0.02, rollout=None,
-                                         upgrade={"autoUpgrade": True}, workloads=("inference",), faults=faults,
-                                         stays_broken=False, heals_policy=True))
+    found = play(small("nvidiadriver", 3, Fault(80.28, "claim-driver", 20.0, 0.1, 0.5),
+                       Fault(100.0, "change-driver", 0.0, 0.5, 0.5)))
     told = [each.text for each in found.story if each.about == "gpu-1" and "MODIFIED node" in each.text]
     taken = next(number for number, text in enumerate(told) if text.startswith("-: MODIFIED node owner= "))
     assert "cordoned=True" in told[taken + 1], "it starts before the operator has seen that it is nobody's"
+    assert found.violation is None
+
+
+def test_a_validator_pod_that_people_delete_as_its_node_is_called_done_was_there_for_all_that_could_be_known() -> None:
+    found = play(small("clusterpolicy", 1, Fault(100.0, "validator-overdue", 200.0, 0.0, 0.0),
+                       Fault(309.62, "delete-validator-pod", 0.0, 0.1, 0.5)))
+    told = [each.text for each in found.story if each.about == "gpu-1" and each.at >= 309.62]
+    assert ("operator-validator" in told[0], "state=upgrade-done, cordoned=False" in told[1]) == (True, True)
+    assert found.violation is None
+
+
+def test_a_node_that_failed_before_its_driver_was_touched_may_be_done_when_people_take_the_new_one_back() -> None:
+    found = play(small("clusterpolicy", 2, Fault(100.0, "change-driver", 0.0, 0.5, 0.5),
+                       Fault(198.0, "delete-validator-pod", 0.0, 0.1, 0.5), Fault(200.0, "roll-back", 0.0, 0.1, 0.5),
+                       workload="tolerant", podDeletion={"timeoutSeconds": 30}))
+    assert found.met["transition upgrade-failed -> upgrade-required"] >= 1
     assert found.violation is None
 
 

@@ -48,6 +48,8 @@ class Machines:
         """From which version on which driver was loaded on a node, by the digest of its configuration."""
         self._serving: dict[str, list[tuple[int, bool]]] = {}
         """From which version on a node served, or not: its driver pod was ready and stayed, or users had its driver open."""
+        self._validated: dict[str, list[tuple[int, bool]]] = {}
+        """From which version on a validator had seen what is loaded on a node, or not."""
         self._untrue: dict[tuple[str, str], float] = {}
 
     def machine(self, node: str) -> GpuMachine | None:
@@ -76,9 +78,10 @@ class Machines:
             loaded.append((version, machine.digest))
         ready = any(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self._world.driver_pods(node))
         serves = ready or (bool(machine.driver) and bool(users_of(machine)))
-        seen = self._serving.setdefault(node, [])
-        if not seen or seen[-1][1] != serves:
-            seen.append((version, serves))
+        for history, so in ((self._serving, serves), (self._validated, DRIVER_READY in machine.files)):
+            seen = history.setdefault(node, [])
+            if not seen or seen[-1][1] != so:
+                seen.append((version, so))
 
     def loaded_since(self, node: str, version: int) -> set[str]:
         """Return what was loaded on a node at a version, or at any time since."""
@@ -97,6 +100,13 @@ class Machines:
         seen = self._serving.get(node, [])
         then = [serves for since, serves in seen if since <= version][-1:] or [False]
         return not all((*then, *(serves for since, serves in seen if since > version)))
+
+    def was_validated(self, node: str, version: int) -> bool:
+        """Tell whether a validator had seen the driver of a node at a version, or has at any time since."""
+        machine, seen = self.machine(node), self._validated.get(node, [])
+        then = [so for since, so in seen if since <= version][-1:]
+        return any((*then, *(so for since, so in seen if since > version))) or (
+            machine is not None and DRIVER_READY in machine.files)
 
     def _driver_pod_changed(self, event: Event, actor: str) -> None:
         pod, node = event.obj, event.obj["spec"]["nodeName"]

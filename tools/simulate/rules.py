@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuward import names
 from gpuward.model.policy import Drain, PodDeletion
-from gpuward.model.states import TRANSITIONS, State, parse_state
-from gpuward.sandbox.machine import DRIVER_READY
+from gpuward.model.states import TRANSITIONS, UNDISTURBED, State, parse_state
 from kubesandbox.sim.objects import is_ready
 from tools.simulate.admissions import parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
 from tools.simulate.history import History, Sight, admits
@@ -122,11 +121,13 @@ def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
     """Call no node done that failed, or lost its state with a driver of which that was not known yet, and was neither validated
     since, nor sent into the queue, nor relabelled by somebody, nor robbed of the record that alone remembered that.
     """
-    machine = world.watch.machines.machine(change.node)
+    machines = world.watch.machines
     if change.after.state is not State.DONE or change.before.state is State.DONE:
         return None
-    if machine is None or DRIVER_READY in machine.files:
-        return None  # a patch may fold the validation: a validator has seen the driver that runs
+    if machines.machine(change.node) is None or machines.was_validated(change.node, change.writer.known["pods"]):
+        return None  # a patch may fold the validation: a validator has seen the driver that runs, as far as could be known
+    if _is_sent_back(change):
+        return None
     later = change.after
     for sight in change.history.cordons(change.node, change.before.version):
         if sight.uid != change.after.uid or (later.writer is None and _memory(later) != _memory(sight)):
@@ -142,6 +143,16 @@ def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
             return f"it left in {sight.state}, at version {later.version}"
         later = sight
     return None
+
+
+def _is_sent_back(change: NodeChange) -> bool:
+    """Tell whether a patch folds the way through the queue of a node that failed before its driver was touched, as people want
+    that driver again.
+    """
+    before, after = change.before.memory(), change.after.memory()
+    if before is None or after is None or before.failure is None or before.failure.state not in UNDISTURBED:
+        return False
+    return bool(before.target) and before.target != after.target
 
 
 def _memory(sight: Sight) -> str:
