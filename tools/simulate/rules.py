@@ -50,7 +50,7 @@ def moves_are_legal(change: NodeChange, world: World) -> str | None:
     if change.after.label == change.before.label or after is None:
         return None
     if before is None:
-        left = not (change.after.wanted and world.has_driver_daemonset(change.writer.known["daemonsets"]))
+        left = not (change.after.wanted and world.has_driver_daemonset(change.node, change.writer.known["daemonsets"]))
         return None if after is State.UNKNOWN and left else f"{change.before.label!r} -> {after}"
     reached, edge = {before}, {before}
     while edge:

@@ -373,10 +373,12 @@ class World(Drives):
         return any(people.is_driver(pod) and 0 < self.watch.bound_at(pod) <= version
                    for pod in self.sandbox.store.lookup("pods", "node", node))
 
-    def has_driver_daemonset(self, version: int) -> bool:
-        """Tell whether a driver DaemonSet that there was at a version is still there and stays."""
+    def has_driver_daemonset(self, node: str, version: int) -> bool:
+        """Tell whether a driver DaemonSet for a node that there was at a version is still there and stays."""
+        labels = (self.node(node)["metadata"].get("labels") or {}).items()
         staying = (ds["metadata"]["uid"] for ds in self.sandbox.store.list("daemonsets.apps")
-                   if not ds["metadata"].get("deletionTimestamp"))
+                   if not ds["metadata"].get("deletionTimestamp")
+                   and (ds["spec"]["template"]["spec"].get("nodeSelector") or {}).items() <= labels)
         return any(self.watch.driver_daemonsets.get(uid, version + 1) <= version for uid in staying)
 
 
