@@ -126,6 +126,13 @@ def test_a_label_that_nobody_knows_may_go_from_a_node_that_no_driver_is_for_whil
     assert found.violation is None
 
 
+def test_a_failed_node_whose_label_a_pause_took_goes_on_to_validation_as_one_that_has_its_label() -> None:
+    found = play(small("clusterpolicy", 1, Fault(100.0, "driver-overdue", 100.0, 0.0, 0.0),
+                       Fault(185.0, "pause", 20.0, 0.0, 0.0)))
+    assert any("state=validation-required, " in each.text for each in found.story if 205.0 < each.at < 205.1)
+    assert found.violation is None
+
+
 def broken(scenario: Scenario, needed: Iterable[str]) -> Result:
     """Play nothing: break a rule if all the needed faults are there, at the time of the last of them."""
     at = {fault.kind: fault.at for fault in scenario.faults}

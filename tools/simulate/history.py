@@ -78,7 +78,13 @@ def admits(before: Sight, after: Sight) -> bool:
     """Tell whether a write of the operator's starts an upgrade."""
     if before.in_progress or not after.in_progress:
         return False
-    return not (before.state is State.FAILED and after.state in _ENDINGS)
+    return not ((before.state is State.FAILED or _failed_before_a_pause(before)) and after.state in _ENDINGS)
+
+
+def _failed_before_a_pause(sight: Sight) -> bool:
+    """Tell whether a node has failed whose label a pause took: it comes back and goes on in one patch when the pause is over."""
+    record = sight.memory()
+    return sight.state is State.UNKNOWN and record is not None and record.state is State.FAILED and bool(record.paused)
 
 
 def sight_of(node: Object, version: int, writer: str | None, before: Sight | None, *, exists: bool = True) -> Sight:
