@@ -42,6 +42,7 @@ def test_refused_at_creation(store: Store, key: str, meta: Any, spec: Any, messa
     ("daemonsets.apps", DAEMONS, lambda o: o["spec"].update(
         selector={"matchLabels": {"z": "y"}}, template={**TEMPLATE, "metadata": {"labels": {"z": "y"}}}), "field is immutable"),
     ("pods", {"containers": [CONTAINER]}, lambda o: o["spec"].update(hostNetwork=True), "pod updates may not change fields"),
+    ("pods", {"containers": [CONTAINER]}, lambda o: o["spec"].pop("containers"), "pod updates may not add or remove"),
     ("jobs.batch", {"template": {"spec": {"containers": [CONTAINER], "restartPolicy": "Never"}}},
      lambda o: o["spec"]["template"]["spec"].update(hostNetwork=True), "field is immutable"),
 ])

@@ -37,6 +37,7 @@ MOST_ANNOTATIONS: Final = 256 * 1024
 _DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 _FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _FREE_NAMES: Final = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
+_CONTAINERS: Final = ("containers", "initContainers")
 _POD_MAY_CHANGE: Final = frozenset({"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"})
 _RESTARTS: Final = ("Always", "OnFailure", "Never")
 _SELECTING: Final = frozenset({"daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps"})
@@ -176,7 +177,9 @@ def _changes(resource: Resource, new: Object, old: Object | None) -> Iterator[Ca
         yield "FieldValueInvalid", "spec.selector", f"Invalid value: {_go_map(after.get('selector'))}: field is immutable"
     if resource.key == "jobs.batch" and before.get("template") != after.get("template"):
         yield "FieldValueInvalid", "spec.template", f"Invalid value: {_go_map(after.get('template'))}: field is immutable"
-    if resource.key == "pods" and _frozen(before) != _frozen(after):
+    if resource.key == "pods" and (field := _other_containers(before, after)):
+        yield "FieldValueForbidden", f"spec.{field}", "Forbidden: pod updates may not add or remove containers"
+    elif resource.key == "pods" and _frozen(before) != _frozen(after):
         yield ("FieldValueForbidden", "spec",
                "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
                "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
@@ -185,9 +188,14 @@ def _changes(resource: Resource, new: Object, old: Object | None) -> Iterator[Ca
         yield "FieldValueInvalid", "roleRef", f"Invalid value: {_go_map(new.get('roleRef'))}: cannot change roleRef"
 
 
+def _other_containers(before: Object, after: Object) -> str:
+    """Return the field by which a pod would have more or fewer containers."""
+    return next((field for field in _CONTAINERS if len(before.get(field) or ()) != len(after.get(field) or ())), "")
+
+
 def _frozen(spec: Object) -> Object:
     kept = {name: value for name, value in spec.items() if name not in _POD_MAY_CHANGE}
-    for field in ("containers", "initContainers"):
+    for field in _CONTAINERS:
         if field in kept:
             kept[field] = [{**container, "image": ""} for container in kept[field]]
     return kept
