@@ -185,6 +185,8 @@ def test_what_one_mode_of_a_family_met_is_met_in_the_family() -> None:
 def test_a_cell_that_cannot_be_met_says_why() -> None:
     assert coverage.why_unmet(coverage.Cell("precompiled", "api", "reason Undecided")) == "it would be a bug"
     assert coverage.why_unmet(coverage.Cell("precompiled", "api", "reason Paused")) is None
+    assert coverage.why_unmet(coverage.Cell("precompiled", "api", "reason DriverRefused")) is not None
+    assert coverage.why_unmet(coverage.Cell("precompiled-nvidiadriver", "api", "reason NotSelected")) is None
 
 
 @pytest.mark.parametrize(("driver", "left", "off"), [

@@ -11,7 +11,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import TRANSITIONS
 from gpuward.upgrade.fleet_gates import GATES
 from tools.simulate.faults.kinds import KINDS
-from tools.simulate.modes import FAMILIES, MODES
+from tools.simulate.modes import FAMILIES, MODES, modes_with
 
 GATE_OF: Mapping[Reason, str] = {
     Reason.SKIPPED: "skipped",
@@ -40,9 +40,13 @@ UNMET: Mapping[str, str] = {
 }
 """What no run is to meet, and why."""
 
+_WITHOUT_DRIVERS: Final = sorted(MODES.keys() - modes_with())
+
 UNMET_CELLS: tuple[tuple[str, str, str, str], ...] = (
     ("*", "*", "reason Undecided", UNMET["reason Undecided"]),
     ("clusterpolicy", "*", "reason MovePaused", "its one driver DaemonSet is for every node: none is moved to another one"),
+    *((mode, "*", f"reason {reason}", "it is about NVIDIADrivers, and there is none")
+      for mode in _WITHOUT_DRIVERS for reason in (Reason.NOT_SELECTED, Reason.DRIVER_REFUSED)),
 )
 """Modes, groups of faults and names (patterns) that cannot meet, and why."""
 
