@@ -10,7 +10,7 @@ import pytest
 from gpuward import names
 from gpuward.labels.decide import decide_labels
 from gpuward.labels.policy import LabelPolicy
-from gpuward.model.owners import Claim, Conflict, conflicts, owner_of
+from gpuward.model.owners import Claim, Conflict, KeepsOwner, NoOwner, OwnedBy, conflicts, owner_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from tests.build import driver_pod
@@ -31,9 +31,9 @@ def changes(labels: dict[str, str], *claims: Claim, pods: tuple[PodView, ...] = 
 
 
 @pytest.mark.parametrize(("labels", "owner"), [
-    ({"pool": "a"}, "a"),
-    ({"zone": "x"}, "b"),
-    ({"zone": "y"}, "default"),
+    ({"pool": "a"}, OwnedBy("a")),
+    ({"zone": "x"}, OwnedBy("b")),
+    ({"zone": "y"}, OwnedBy("default")),
     ({"pool": "a", "zone": "x"}, Conflict(("a", "b"), "n0")),
 ])
 def test_who_selects_a_node_owns_it_and_else_the_default_does(labels: dict[str, str], owner: object) -> None:
@@ -41,15 +41,16 @@ def test_who_selects_a_node_owns_it_and_else_the_default_does(labels: dict[str, 
 
 
 def test_without_a_default_nobody_owns_what_nobody_selects() -> None:
-    assert owner_of("n0", {}, (A, B)) == ""
+    assert owner_of("n0", {}, (A, B)) == NoOwner()
 
 
 def test_an_empty_selector_selects_every_node() -> None:
-    assert owner_of("n0", {"pool": "z"}, (Claim("all"), DEFAULT)) == "all"
+    assert owner_of("n0", {"pool": "z"}, (Claim("all"), DEFAULT)) == OwnedBy("all")
 
 
 @pytest.mark.parametrize(("labels", "owner"), [
-    ({OWNER: "h"}, None), ({OWNER: "h", names.GPU_PRODUCT: "T4"}, "default"), ({}, "default"), ({OWNER: "h", "zone": "x"}, "b"),
+    ({OWNER: "h"}, KeepsOwner()), ({OWNER: "h", names.GPU_PRODUCT: "T4"}, OwnedBy("default")), ({}, OwnedBy("default")),
+    ({OWNER: "h", "zone": "x"}, OwnedBy("b")),
 ])
 def test_a_node_whose_product_nobody_tells_while_its_driver_is_replaced_stays(labels: dict[str, str], owner: object) -> None:
     """GPU feature discovery takes its labels away while it does not run: the node would come and go with its own driver."""
@@ -57,19 +58,19 @@ def test_a_node_whose_product_nobody_tells_while_its_driver_is_replaced_stays(la
 
 
 def test_a_label_that_people_gave_and_took_away_is_followed() -> None:
-    assert owner_of("n0", {OWNER: "a"}, (A, DEFAULT)) == "default"
+    assert owner_of("n0", {OWNER: "a"}, (A, DEFAULT)) == OwnedBy("default")
 
 
 def test_two_defaults_own_nothing_and_others_go_on() -> None:
     claims = (A, DEFAULT, Claim("other", default=True))
     assert owner_of("n0", {}, claims) == Conflict(("default", "other"))
-    assert owner_of("n0", {"pool": "a"}, claims) == "a"
+    assert owner_of("n0", {"pool": "a"}, claims) == OwnedBy("a")
 
 
 def test_one_that_cannot_be_followed_keeps_its_nodes_from_the_default() -> None:
     broken = Claim("a", {"pool": "a"}, valid=False)
-    assert owner_of("n0", {"pool": "a", OWNER: "a"}, (broken, DEFAULT)) is None
-    assert owner_of("n0", {"pool": "a", "zone": "x", OWNER: "a"}, (broken, B)) == "b"
+    assert owner_of("n0", {"pool": "a", OWNER: "a"}, (broken, DEFAULT)) == KeepsOwner()
+    assert owner_of("n0", {"pool": "a", "zone": "x", OWNER: "a"}, (broken, B)) == OwnedBy("b")
 
 
 def test_a_conflict_concerns_those_that_are_in_it() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpuward import names
+from gpuward.model.owners import OwnedBy
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PolicyView
@@ -151,10 +152,10 @@ def test_whose_a_node_should_be_follows_its_labels() -> None:
         facts = Snapshot("ns", policies=(cluster_policy(**LEFT),), drivers=views, nodes={"n0": node, "cpu": NodeView("cpu")})
         return reader.read(facts).owners
 
-    assert owner(pool="a") == {"n0": "a"}
-    assert owner(pool="b") == {"n0": "b"}
+    assert owner(pool="a") == {"n0": OwnedBy("a")}
+    assert owner(pool="b") == {"n0": OwnedBy("b")}
     views = (driver("b", default=True),)
-    assert owner(pool="a") == {"n0": "b"}
+    assert owner(pool="a") == {"n0": OwnedBy("b")}
 
 
 def test_a_version_of_a_spec_is_decoded_once() -> None:

@@ -53,31 +53,54 @@ class Claim(msgspec.Struct, frozen=True):
         return self.valid and not self.default and self.selector.items() <= labels.items()
 
 
-Owner = str | Conflict | None
+class OwnedBy(msgspec.Struct, frozen=True):
+    """Name the NVIDIADriver that a node is for."""
+
+    name: str
 
 
-def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> Owner:
-    """Return the NVIDIADriver that a GPU node should be owned by, empty for none, or why that is not decided.
+class NoOwner(msgspec.Struct, frozen=True):
+    """Say that no NVIDIADriver selects the node."""
 
-    None leaves the node to the NVIDIADriver that has it, although that cannot be followed at the moment, or selects it by what
+
+class KeepsOwner(msgspec.Struct, frozen=True):
+    """Leave the node to the NVIDIADriver that has it, although that cannot be followed at the moment, or selects it by what
     nobody says of the node now.
     """
+
+
+NodeOwner = OwnedBy | NoOwner | KeepsOwner | Conflict
+
+
+def name_of(owner: NodeOwner, current: str) -> str:
+    """Return the NVIDIADriver that should own a node, empty for none; `current` stays where that is not decided."""
+    match owner:
+        case OwnedBy():
+            return owner.name
+        case NoOwner():
+            return ""
+        case _:
+            return current
+
+
+def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> NodeOwner:
+    """Return which NVIDIADriver a GPU node should be owned by, or why that is not decided."""
     claims = tuple(claims)
     selecting = sorted(claim.name for claim in claims if claim.selects(labels))
     if len(selecting) > 1:
         return Conflict(tuple(selecting), node)
     if selecting:
-        return selecting[0]
+        return OwnedBy(selecting[0])
     current = labels.get(names.DRIVER_OWNER, "")
     if any(claim.name == current and (not claim.valid or claim.keeps(labels)) for claim in claims):
-        return None
+        return KeepsOwner()
     defaults = sorted(claim.name for claim in claims if claim.default and claim.valid)
     if len(defaults) > 1:
         return Conflict(tuple(defaults))
-    return defaults[0] if defaults else ""
+    return OwnedBy(defaults[0]) if defaults else NoOwner()
 
 
-def conflicts(owners: Iterable[Owner], claims: Iterable[Claim]) -> dict[str, Conflict]:
+def conflicts(owners: Iterable[NodeOwner], claims: Iterable[Claim]) -> dict[str, Conflict]:
     """Return for each NVIDIADriver in a conflict the first one by node; `owners` are what `owner_of` says of the GPU nodes."""
     defaults = tuple(sorted(claim.name for claim in claims if claim.default and claim.valid))
     found = dict.fromkeys(defaults, Conflict(defaults)) if len(defaults) > 1 else {}

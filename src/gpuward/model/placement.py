@@ -13,7 +13,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.driver import is_driver_pod
-from gpuward.model.owners import Claim, owner_of
+from gpuward.model.owners import Claim, name_of, owner_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.systems import kernel_of, system_of, tag_of
 from gpuward.model.views import NodeView, PodView
@@ -69,8 +69,7 @@ def wanted_placement(node: str, labels: Mapping[str, str], placing: Placing, *, 
         stays = serves and kernel == current.kernel
         system = current.os if current.os and stays else system or current.os
         return Placement(current.owner, system, kernel) if placing.precompiled else Placement(current.owner)
-    found = owner_of(node, labels, placing.claims)
-    owner = found if isinstance(found, str) else current.owner
+    owner = name_of(owner_of(node, labels, placing.claims), current.owner)
     claim = placing.claim(owner)
     if claim is None or not claim.valid or (owner == current.owner and not claim.able):
         return Placement(owner, current.os, current.kernel)

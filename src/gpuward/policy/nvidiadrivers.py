@@ -12,7 +12,7 @@ from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.errors import PolicyError
 from gpuward.model.driver import driver_daemonsets
-from gpuward.model.owners import Claim, Conflict, Owner, conflicts, owner_of
+from gpuward.model.owners import Claim, Conflict, NodeOwner, conflicts, name_of, owner_of
 from gpuward.model.placement import Placements, Placing
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
@@ -55,7 +55,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     active: tuple[ActiveDriver, ...] = ()
     in_force: bool = False
     """Whether drivers are theirs and not the ClusterPolicy's."""
-    owners: Mapping[str, Owner] = {}
+    owners: Mapping[str, NodeOwner] = {}
     """Whose each node with GPUs should be, while drivers are theirs."""
     conflicts: Mapping[str, Conflict] = {}
     moving: frozenset[str] = frozenset()
@@ -132,9 +132,9 @@ class _Owners:
 
     def __init__(self) -> None:
         self._claims: tuple[Claim, ...] = ()
-        self._known: dict[str, tuple[NodeView, Owner]] = {}
+        self._known: dict[str, tuple[NodeView, NodeOwner]] = {}
 
-    def judge(self, nodes: Mapping[str, NodeView], claims: tuple[Claim, ...]) -> dict[str, Owner]:
+    def judge(self, nodes: Mapping[str, NodeView], claims: tuple[Claim, ...]) -> dict[str, NodeOwner]:
         """Return whose each node with GPUs should be."""
         before = self._known if claims == self._claims else {}
         self._claims, self._known = claims, {}
@@ -186,15 +186,16 @@ class PolicyReader:
         return found if found.view == view else msgspec.structs.replace(found, view=view)
 
 
-def _moving(owners: Mapping[str, Owner], snapshot: Snapshot, placing: Placing) -> frozenset[str]:
+def _moving(owners: Mapping[str, NodeOwner], snapshot: Snapshot, placing: Placing) -> frozenset[str]:
     placements = Placements(snapshot, placing)
     moving: set[str] = set()
     for name, wanted in owners.items():
         node = snapshot.nodes[name]
         current = node.labels.get(names.DRIVER_OWNER, "")
-        if isinstance(wanted, str) and wanted != current and not node.deleting:
+        to = name_of(wanted, current)
+        if to != current and not node.deleting:
             free = placements.free(node, node.labels, snapshot.pods.get(name, ()))
-            moving |= {current, wanted} if free else set()
+            moving |= {current, to} if free else set()
     return frozenset(moving)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.model.driver import is_policys
-from gpuward.model.owners import owner_of
+from gpuward.model.owners import OwnedBy, owner_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import DaemonSetView, NodeView
 
@@ -39,8 +39,7 @@ def is_to_have_driver(node: NodeView) -> bool:
 def _is_about_to_be_owned(node: NodeView, policy: UpgradePolicy) -> bool:
     """Tell whether nobody owns a node that an NVIDIADriver selects."""
     claims = policy.placing.claims if policy.placing is not None and policy.unowned and not policy.absent else None
-    owner = owner_of(node.name, node.labels, claims) if claims is not None else None
-    return isinstance(owner, str) and bool(owner)
+    return claims is not None and isinstance(owner_of(node.name, node.labels, claims), OwnedBy)
 
 
 def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuward import names
-from gpuward.model.owners import Claim, Conflict, owner_of
+from gpuward.model.owners import Claim, Conflict, OwnedBy, owner_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
 from gpuward.model.unserved import DriverRefused, NotSelected, Unserved
@@ -43,7 +43,7 @@ def _unowned(node: NodeView, claims: tuple[Claim, ...], pod: Ref | None) -> Unse
     owner = owner_of(node.name, node.labels, claims)
     if isinstance(owner, Conflict):
         return DriverRefused(pod, conflict=owner)
-    return None if owner else NotSelected(pod, tuple(claim.name for claim in claims if not claim.valid))
+    return None if isinstance(owner, OwnedBy) else NotSelected(pod, tuple(claim.name for claim in claims if not claim.valid))
 
 
 def _has_own_driver(record: Record, validators: Iterable[PodView]) -> bool:
