@@ -12,8 +12,9 @@ from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
+from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
-from tests.journeys.test_moves import OTHER_KERNEL, at_rest, headline, images, uids, with_workloads
+from tests.journeys.test_moves import OTHER_KERNEL, at_rest, headline, images, uids, with_one_owner, with_workloads
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
 
 
@@ -141,5 +142,39 @@ def test_a_driver_pod_that_has_loaded_nothing_stays_under_gpu_pods_until_the_nod
             stage.set_budget("train-gpu-1", 0)
         await stage.rest(600)
         assert (uids(stage), stage.sandbox.machine("gpu-1").users) == (before, users)
+
+    scenario()
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+@pytest.mark.parametrize("leave", [plain, precompiled])
+@pytest.mark.parametrize("gap", [1.0, 20.0, 60.0])
+def test_drivers_that_are_switched_off_before_they_were_replaced_run_on_and_hold_no_node(
+    gap: float, leave: Change, automatic: bool
+) -> None:
+    """An NVIDIADriver's, or plain ones, that a DaemonSet left behind for an upgrade that never comes."""
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        if leave is plain:
+            await with_one_owner(stage)
+        else:
+            await stage.installed()
+            await with_workloads(stage)
+        stage.watch_limits()
+        await leave(stage)
+        await stage.rest(gap)
+        await stage.patch_policy("driver/upgradePolicy/autoUpgrade", automatic)
+        await stage.patch_policy("driver/enabled", False)
+        await stage.rest(7200)
+        assert (stage.cordons(), set(stage.states().values()), stage.operator.plan.holds) == ([], {""}, {})
+        for node in stage.states():
+            told = reason_of(await explanation_of(stage, node))
+            assert told.startswith(f"ClusterPolicy {POLICY} has driver.enabled: false")
+            (left,) = driver_pods(stage, node) or (None,)
+            assert left is None or stage.driver(node)
+            assert left is None or f"driver pod {left['metadata']['name']}, which belongs to no DaemonSet, runs on" in told
+        await set_policy(stage, enabled=True, upgradePolicy={"autoUpgrade": True})
+        await stage.until(lambda: headline(stage)[:2] == ("True", "UpToDate"), within=7200)
+        assert stage.cordons() == []
 
     scenario()

@@ -114,7 +114,7 @@ def test_drivers_that_somebody_took_from_their_daemonset_run_on_when_drivers_are
         assert (stage.drivers(), set(stage.states().values())) == (loaded, {""})
         assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
         pod = driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
-        why = f"driver.enabled: false; driver pod {pod} belongs to no DaemonSet and runs on until somebody deletes it"
+        why = f"driver.enabled: false; driver pod {pod}, which belongs to no DaemonSet, runs on until somebody deletes it"
         assert reason_of(await explanation_of(stage, "gpu-1")) == f"ClusterPolicy cluster-policy has {why}"
         await stage.patch_policy("driver/enabled", True)
         await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate") and stage.all_are(State.DONE))

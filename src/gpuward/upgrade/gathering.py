@@ -167,8 +167,9 @@ def _app(pod: PodView) -> str:
 
 
 def _drives_for(pod: PodView, node: NodeView, common: Common) -> bool:
-    """Tell whether a driver pod is a matter of the policy. One of another policy's DaemonSet is not, while that lives and selects
-    the node: else it is about to go, and the node is not rid of it until then.
+    """Tell whether a driver pod is a matter of the policy: one that nobody owns is not where none comes after it. One of another
+    policy's DaemonSet is not, while that lives and selects the node: else it is about to go, and the node is not rid of it until
+    then.
     """
     if not is_driver_pod(pod, common.snapshot.namespace):
         return False

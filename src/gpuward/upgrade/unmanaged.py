@@ -52,6 +52,6 @@ def _running_on(node: NodeView, snapshot: Snapshot) -> str:
     for pod in snapshot.pods.get(node.name, ()):
         if (name := owners.get(owner_uid(pod))) and not pod.deleting:
             return f"; driver pod {pod.name} runs on until NVIDIADriver {name} is deleted"
-        if pod.owner is None and is_driver_pod(pod, snapshot.namespace) and not pod.deleting:
-            return f"; driver pod {pod.name} belongs to no DaemonSet and runs on until somebody deletes it"
+        if pod.orphan and is_driver_pod(pod, snapshot.namespace) and not (pod.deleting or pod.finished):
+            return f"; driver pod {pod.name}, which belongs to no DaemonSet, runs on until somebody deletes it"
     return ""
