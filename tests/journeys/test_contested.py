@@ -74,3 +74,30 @@ def test_who_edits_the_driver_daemonset_again_and_again_costs_no_driver(field: s
         await stage.upgraded()
 
     story()
+
+
+@pytest.mark.parametrize("label", ["upgrade-done", "upgrade-required", "validation-required", ""])
+def test_who_writes_a_state_label_again_and_again_is_answered_by_few_events(label: str) -> None:
+    @on_stage(gpu_nodes=2, upgrade=ONE)
+    async def story(stage: Stage) -> None:
+        edits: set[asyncio.Task[None]] = set()
+        told: list[str] = []
+
+        def saw(event: Event) -> None:
+            if event.obj["metadata"]["name"] == "gpu-1" and stage.state("gpu-1") != label:
+                edits.add(asyncio.create_task(stage.label("gpu-1", names.UPGRADE_STATE, label or None)))
+
+        def heard(event: Event) -> None:
+            if event.type == "ADDED" and event.obj["involvedObject"]["name"] == "gpu-1":
+                told.append(event.obj["message"])
+
+        await stage.installed()
+        stage.sandbox.store.subscribe(heard, "events")
+        stage.sandbox.store.subscribe(saw, "nodes")
+        await stage.upgrade_to()
+        await stage.rest(7200)
+        assert len(edits) > 50
+        assert len(told) < 120
+        assert all(told.count(message) < 12 for message in told)
+
+    story()

@@ -1,7 +1,8 @@
 """Write core/v1 Events as client-go's recorder does, without ever holding up or failing whoever has something to say.
 
 Differences, on purpose: no burst limit (client-go drops a busy object's events after 25 in a row), and no merging of
-events that merely resemble each other. Equal ones are counted on one Event, unless the caller wants each by itself.
+events that merely resemble each other. Equal ones are counted on one Event, unless the caller wants each by itself and they are
+not said again and again, as where somebody undoes what we write.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -30,6 +31,9 @@ WARNING: Final = "Warning"
 MESSAGE_LIMIT: Final = 1024
 """The longest note of events.k8s.io/v1 (https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/):
 core/v1 takes more, but both APIs show the same Events."""
+OFTEN: Final = 6
+"""How often something is said of an object within a while until it is counted on one Event, whoever wants each by itself."""
+WHILE: Final = 600.0
 _WORKERS: Final = 8
 _ATTEMPTS: Final = 6
 
@@ -102,22 +106,34 @@ class EventRecorder:
         self._idle = asyncio.Event()
         self._idle.set()
         self._written: OrderedDict[tuple[About, str, str, str], _Written] = OrderedDict()
+        self._often: OrderedDict[tuple[About, str, str, str], deque[float]] = OrderedDict()
+        """When what was to be an Event of its own was said last."""
         self._last_stamp = 0
 
     def record(self, about: About, kind: str, reason: str, message: str, *, alone: bool = False) -> None:
         """Say something about an object; `kind` is Normal or Warning. Never waits, never raises.
 
-        `alone` makes it an Event of its own; otherwise an equal earlier Event's count is raised.
+        `alone` makes it an Event of its own, if it is not said too often; otherwise an equal earlier Event's count is raised.
         """
         if self._waiting >= self._limit:
             self.dropped += 1
             return
         said = Said(about, kind, reason, message[:MESSAGE_LIMIT], self._now(), alone)
+        said = replace(said, alone=alone and not self._is_often(said))
         lane = zlib.crc32(f"{about.namespace}/{about.name}".encode()) % _WORKERS
         self._lanes[lane].append(said)
         self._waiting += 1
         self._idle.clear()
         self._signals[lane].set()
+
+    def _is_often(self, said: Said) -> bool:
+        times = self._often.setdefault(said.key, deque(maxlen=OFTEN))
+        self._often.move_to_end(said.key)
+        while len(self._often) > self._limit:
+            self._often.popitem(last=False)
+        often = len(times) == OFTEN and said.at - WHILE < times[0] <= said.at
+        times.append(said.at)
+        return often
 
     async def run(self) -> None:
         """Write what is recorded, until cancelled."""
