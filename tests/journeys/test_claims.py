@@ -45,11 +45,26 @@ async def test_a_pod_with_a_claim_on_gpus_keeps_its_driver_until_the_claim_is_on
 
 
 @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1, "maxParallelUpgrades": 0})
+async def test_a_pod_that_asks_for_no_gpu_in_numbers_proves_no_driver(stage: Stage) -> None:
+    await stage.installed()
+    pod = pod_with_the_claim()
+    pod["spec"].pop("resourceClaims")
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "0"}, "requests": {"nvidia.com/gpu": "0"}}
+    stage.sandbox.apply(pod)
+    await no_driver_is_taken_for_one(stage)
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1, "maxParallelUpgrades": 0})
 async def test_a_claim_that_no_container_is_given_the_gpus_of_proves_no_driver(stage: Stage) -> None:
     await stage.installed()
     stage.sandbox.apply(CLAIM)
     allocate(stage, names.DRA_DRIVER)
     stage.sandbox.apply(pod_with_the_claim())
+    await no_driver_is_taken_for_one(stage)
+
+
+async def no_driver_is_taken_for_one(stage: Stage) -> None:
+    """Take the driver from the machine on which the pod runs: no other node may start, as one may be out of service."""
     stage.sandbox.faults.add(Fault(FaultKind.DRIVER_NEVER_READY, node="gpu-1"))
     stage.sandbox.reboot("gpu-1")
     await stage.rest(60)

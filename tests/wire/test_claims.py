@@ -10,6 +10,7 @@ import pytest
 from gpuward.model.claims import ClaimView
 from gpuward.model.views import PodView
 from gpuward.wire.claims import claim_view, with_claims
+from gpuward.wire.pods import pod_view
 
 
 def allocated(*results: dict[str, Any]) -> dict[str, Any]:
@@ -67,3 +68,20 @@ def test_a_claim_that_no_container_is_known_to_have_gpus_of_is_idle(
 def test_a_pod_without_claims_stays_as_it_is() -> None:
     pod = PodView("ml", "p", holds="runtimeClass nvidia")
     assert with_claims(pod, lambda place: None) is pod
+
+
+@pytest.mark.parametrize(("limits", "idle"), [
+    ({"nvidia.com/gpu": "1"}, False), ({"nvidia.com/gpu": 2}, False), ({"cpu": "1"}, False),
+    ({"nvidia.com/gpu": "0"}, True), ({"nvidia.com/gpu": 0}, True), ({"nvidia.com/gpu": "0k"}, True),
+    ({"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "1"}, False),
+])
+def test_a_pod_that_asks_for_no_gpus_in_numbers_is_idle(limits: dict[str, Any], idle: bool) -> None:
+    raw = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources": {"limits": limits}}]}}
+    pod = pod_view(msgspec.json.encode(raw))
+    assert (pod.uses_gpu, pod.idle_claim) == ("cpu" not in limits, idle)
+
+
+def test_a_pod_that_asks_for_0_and_has_a_claim_is_what_its_claim_is() -> None:
+    pod = PodView("ml", "p", uses_gpu=True, idle_claim=True, claims=("a",), consumed=("a",))
+    seen = [with_claims(pod, {("ml", "a"): ClaimView("ml", "a", gpu=gpu)}.get) for gpu in (True, False)]
+    assert [(one.uses_gpu, one.idle_claim) for one in seen] == [(True, False), (True, True)]

@@ -109,7 +109,8 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     consumed: tuple[str, ...] = ()
     """Those of them whose devices a regular container is given."""
     idle_claim: bool = False
-    """Whether it uses GPUs by claims alone, and no container is known to be given any: it runs without a driver, too."""
+    """Whether it asks for 0 GPUs, or uses them by claims alone, and no container is known to be given any: it runs without a
+    driver, too."""
     empty_dir: bool = False
     mirror: bool = False
     tolerates_cordon: bool = False

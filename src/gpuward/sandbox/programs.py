@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuward.sandbox.delays import GpuDelays
-from gpuward.sandbox.gpus import is_gpu
+from gpuward.sandbox.gpus import gpus_wanted
 from gpuward.sandbox.machine import GpuMachine
 from kubesandbox.sim.objects import annotations_of, namespace_of
 from kubesandbox.sim.programs import Program, Service, Waits
@@ -56,9 +56,9 @@ class GpuService(GpuProgram, Service):
         self.machine.close(self.place.key)
 
     def _wants_gpus(self) -> bool:
-        resources = self.place.container.get("resources") or {}
-        if any(is_gpu(name) for name in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}):
+        if gpus_wanted({"containers": [self.place.container]}):
             return True
+        resources = self.place.container.get("resources") or {}
         claims = {status["name"]: status.get("resourceClaimName") for status in (
             self.place.pod.get("status") or {}).get("resourceClaimStatuses") or ()}
         claims |= {one["name"]: one["resourceClaimName"] for one in self.place.pod["spec"].get("resourceClaims") or ()

@@ -57,7 +57,7 @@ def with_claims(pod: PodView, find: Callable[[tuple[str, str]], ClaimView | None
     Not known counts as a GPU, as in NVIDIA's operator: a pod too many that has to leave is less harm than a driver that is
     pulled from under one. But it proves no driver, as little as a claim that no container is given the devices of.
     """
-    if pod.uses_gpu or not pod.claims:
+    if (pod.uses_gpu and not pod.idle_claim) or not pod.claims:
         return pod
     claims = {name: find((pod.namespace, name)) for name in pod.claims}
     if any(claim is None or claim.gpu for claim in claims.values()):

@@ -96,6 +96,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
         uses_gpu=spec.uses_gpu,
+        idle_claim=spec.uses_gpu and not spec.given_gpu,
         holds="" if spec.uses_gpu or _is_paused(meta, spec) else spec.hold(_ended(status)),
         claims=tuple(claims),
         consumed=tuple(name for name, given in claims.items() if given),

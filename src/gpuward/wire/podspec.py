@@ -53,6 +53,12 @@ class _Container(msgspec.Struct, rename="camel"):
         return ""
 
     @property
+    def given_gpu(self) -> bool:
+        """Tell whether the container asks for more than no GPU: `nvidia.com/gpu: 0` names the resource, too."""
+        asked = {**(self.resources.limits or {}), **(self.resources.requests or {})}
+        return any(not _is_zero(value) for name, value in asked.items() if name.startswith(names.GPU_RESOURCE_PREFIXES))
+
+    @property
     def visible_devices(self) -> str:
         """Return the value by which the container asks NVIDIA's container runtime for devices, or nothing."""
         for variable in self.env or ():
@@ -143,6 +149,11 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
         return any(container.gpu for container in self.containers)
 
     @property
+    def given_gpu(self) -> bool:
+        """Tell whether a regular container is given a GPU by that: one that asks for 0 is none, and runs without a driver."""
+        return any(container.given_gpu for container in self.containers)
+
+    @property
     def consumed(self) -> frozenset[str]:
         """Return the entries of its claims whose devices a regular container is given."""
         return frozenset(one.name for container in self.containers for one in container.resources.claims or ())
@@ -177,6 +188,11 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
             given = f"{names.VISIBLE_DEVICES}={container.visible_devices[:_LONGEST_VALUE]}"
             return f"privileged, {given}" if container.privileged else given
         return ""
+
+
+def _is_zero(quantity: str | int) -> bool:
+    """Tell whether a Kubernetes quantity is nothing, whatever its unit."""
+    return not str(quantity).lstrip("+-0.")[:1].isdigit()
 
 
 def _is_drivers(path: str) -> bool:
