@@ -292,3 +292,20 @@ def test_a_policy_keeps_its_whole_body() -> None:
 def test_garbage_is_refused(decode: Any) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode(b'{"metadata": 3}')
+
+
+def test_what_is_equal_about_many_pods_and_nodes_is_there_once() -> None:
+    def pod(name: str, app: str = "web") -> PodView:
+        owner = {"kind": "DaemonSet", "name": app, "uid": f"uid-{app}", "controller": True}
+        meta = {"name": name, "namespace": "work", "labels": {"app": app, "long": "value of a label"}, "ownerReferences": [owner]}
+        return pod_view(msgspec.json.encode({"metadata": meta, "spec": {"nodeName": "gpu-1"}}))
+
+    one, other, third = pod("a"), pod("b"), pod("c", "db")
+    assert one.labels is other.labels
+    assert one.owner is other.owner
+    assert one.node is other.node
+    assert (third.labels, third.owner) == ({"app": "db", "long": "value of a label"}, Owner("DaemonSet", "db", "uid-db"))
+    nodes = [node_view(msgspec.json.encode({"metadata": {"name": name, "labels": {"host": name, "gpu": "NVIDIA-H100-80GB"}}}))
+             for name in ("n1", "n2")]
+    assert nodes[0].labels["gpu"] is nodes[1].labels["gpu"]
+    assert nodes[1].labels["host"] == "n2"

@@ -60,8 +60,9 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     @property
     def failed(self) -> bool:
         """Tell whether its upgrade failed, also where a pause took the label that says so."""
-        remembered = self.hold is not None and self.hold.reason is Reason.FAILED
-        return self.state is State.FAILED or (self.state is State.UNKNOWN and remembered)
+        if self.state is not State.UNKNOWN:
+            return self.state is State.FAILED
+        return self.hold is not None and self.hold.reason is Reason.FAILED
 
     @property
     def before(self) -> State | None:

@@ -25,8 +25,8 @@ from gpuward.upgrade import emptying, finishing, queueing, replacing, resting  #
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
-from gpuward.upgrade.fleet_gates import FLEET_GATES
-from gpuward.upgrade.judging import Judged, Memory, held_on_error, undecided
+from gpuward.upgrade.holding import Holding
+from gpuward.upgrade.judging import Judged, Memory, held_on_error
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.queueing import Turn, admission
@@ -49,6 +49,7 @@ class Survey(msgspec.Struct, frozen=True):
     nodes: Sequence[Judged]
     fleet: Fleet
     granted: frozenset[str]
+    holding: Holding
 
 
 def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory | None = None) -> Plan:
@@ -70,7 +71,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     fleet = fleet_of(standings, snapshot.unsettled | granted, now)
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
-    return Survey(policy, nodes, fleet, granted)
+    return Survey(policy, nodes, fleet, granted, memory.holding)
 
 
 def _believed(policy: UpgradePolicy, now: float) -> UpgradePolicy:
@@ -156,10 +157,11 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     held: dict[str, tuple[Hold, int]] = {}
     wanted: list[NodeView] = []
     place, room = 0, Room(snapshot, now)
+    found.holding.begin(policy)
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
     for judged in sorted(waiting, key=lambda judged: _order(judged, granted)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
-        hold = hold or _held_by_the_fleet(node, fleets, policy, granted=name in granted)
+        hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)
         if hold is not None:
             in_turn = judged.hold is None and hold.reason not in _ITS_OWN
             place += in_turn
@@ -180,19 +182,6 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
 def _order(judged: Judged, granted: frozenset[str]) -> tuple[bool, bool, Turn]:
     """Return the sort key of the nodes that wait; those that may not be changed come last, as others have to go on."""
     return judged.before.node.name not in granted, judged.before.refused is not None, judged.turn
-
-
-def _held_by_the_fleet(node: NodeFacts, fleets: Fleets, policy: UpgradePolicy, *, granted: bool) -> Hold | None:
-    """Return what holds a node that nothing about itself holds. A granted one has its place already."""
-    fleet = fleets.of(policy)
-    if node.refused is not None and rests(node.refused, fleet.now):
-        return refused(node, node.refused, fleet.now)
-    try:
-        hold = None if granted else next((held for gate in FLEET_GATES if (held := gate(node, fleet, policy)) is not None), None)
-        hold = hold if hold is not None or granted else fleets.held_there(node, policy)
-    except Exception as error:  # it is this node's trouble alone
-        return undecided(node, error).hold
-    return hold if hold is None or node.refused is None else refused(node, node.refused, fleet.now)
 
 
 def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:

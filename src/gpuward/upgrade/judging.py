@@ -18,10 +18,10 @@ from gpuward.model.record import Record
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView
-from gpuward.model.waits import Undecided
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import NOBODY, Coverage, Standing, standing
 from gpuward.upgrade.gathering import Common, Gathered
+from gpuward.upgrade.holding import Holding, undecided_for
 from gpuward.upgrade.node_gates import NODE_GATES
 from gpuward.upgrade.queueing import Turn, turn
 from gpuward.upgrade.walk import Path
@@ -65,7 +65,7 @@ def held_on_error(before: NodeFacts, decision: Callable[[], Path], policy: Upgra
 
 def undecided(node: NodeFacts, error: Exception) -> Path:
     """Return the path of a node about which nothing can be decided."""
-    return Path(node, hold=Hold(Undecided(f"{type(error).__name__}: {error}"), node.record.since))
+    return Path(node, hold=undecided_for(node, error))
 
 
 def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
@@ -112,6 +112,7 @@ class Memory(Gathered):
         self._kept: dict[str, _Kept] = {}
         self._latest = 0.0
         self.coverage = Coverage()
+        self.holding = Holding()
 
     def prepare(self, common: Common) -> None:
         """Forget everything if it may be out of date, and nodes that are gone in any case."""

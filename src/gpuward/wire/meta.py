@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
+from sys import intern
+from typing import Final
 
 import msgspec
 
 from gpuward.model.views import Owner
+
+MOST_SHARED: Final = 2048
+"""Maps, and owners, that are known at once: the operands' and those of the workloads that are listed together are far fewer."""
 
 
 class WireOwner(msgspec.Struct):
@@ -44,8 +50,31 @@ class WireMeta(msgspec.Struct, rename="camel"):
         """Return the owner that controls the object."""
         for owner in self.owner_references or ():
             if owner.controller:
-                return Owner(owner.kind, owner.name, owner.uid)
+                return _owner(owner.kind, owner.name, owner.uid)
         return None
+
+
+def shared(values: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return a map of which there is one for all that are equal: a DaemonSet has as many pods as there are nodes."""
+    return _shared(tuple(values.items())) if values else _EMPTY
+
+
+def with_shared_values(values: dict[str, str] | None) -> dict[str, str]:
+    """Return a map with one text for all that are equal: nodes differ in few of their many labels."""
+    return {key: intern(value) for key, value in (values or {}).items()}
+
+
+_EMPTY: Final[Mapping[str, str]] = {}
+
+
+@lru_cache(MOST_SHARED)
+def _shared(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return dict(items)
+
+
+@lru_cache(MOST_SHARED)
+def _owner(kind: str, name: str, uid: str) -> Owner:
+    return Owner(kind, name, uid)
 
 
 def with_prefix(values: Mapping[str, str] | None, prefixes: tuple[str, ...]) -> dict[str, str]:

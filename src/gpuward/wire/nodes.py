@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from sys import intern
+
 import msgspec
 
 from gpuward import names
 from gpuward.model.record import Record, decode_record
 from gpuward.model.views import NodeView
-from gpuward.wire.meta import WireMeta, with_prefix
+from gpuward.wire.meta import WireMeta, with_prefix, with_shared_values
 
 KEPT = ("nvidia.com/", "gpuward.io/")
 """Prefixes of the annotations that are kept. Labels are all kept: an NVIDIADriver may choose its nodes by any of them."""
@@ -47,10 +49,10 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
     meta = node.metadata
     record, error = _record(meta)
     return NodeView(
-        name=meta.name,
+        name=intern(meta.name),
         uid=meta.uid,
         version=meta.resource_version,
-        labels=meta.labels or {},
+        labels=with_shared_values(meta.labels),
         annotations=with_prefix(meta.annotations, KEPT),
         has_annotations=meta.annotations is not None,
         unschedulable=node.spec.unschedulable,

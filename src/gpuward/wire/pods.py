@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from sys import intern
 
 import msgspec
 
 from gpuward import names
 from gpuward.model.driver import has_driver_labels
 from gpuward.model.views import PodView
-from gpuward.wire.meta import WireMeta
+from gpuward.wire.meta import WireMeta, shared
 from gpuward.wire.podspec import WirePodSpec
 
 LONGEST_GRACE = 1e9
@@ -78,12 +79,12 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
     every = [*(status.init_container_statuses or ()), *statuses]
     annotations = meta.annotations or {}
     return PodView(
-        namespace=meta.namespace,
+        namespace=intern(meta.namespace),
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
-        node=spec.node_name,
-        labels=meta.labels or {},
+        node=intern(spec.node_name),
+        labels=shared(meta.labels),
         owner=meta.controller,
         orphan=not meta.owner_references,
         phase=status.phase,
