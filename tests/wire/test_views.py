@@ -309,3 +309,18 @@ def test_what_is_equal_about_many_pods_and_nodes_is_there_once() -> None:
              for name in ("n1", "n2")]
     assert nodes[0].labels["gpu"] is nodes[1].labels["gpu"]
     assert nodes[1].labels["host"] == "n2"
+
+
+@pytest.mark.parametrize(("container", "opens"), [
+    ({"name": "nvidia-dcgm-ctr"}, True),
+    ({"name": "nvidia-dcgm-exporter"}, True),
+    ({"name": "nvidia-device-plugin"}, True),
+    ({"name": "nvidia-device-plugin", "env": [{"name": "DP_DISABLE_HEALTHCHECKS", "value": "31"}]}, True),
+    ({"name": "nvidia-device-plugin", "env": [{"name": "DP_DISABLE_HEALTHCHECKS", "value": "all"}]}, False),
+    ({"name": "nvidia-device-plugin", "env": [{"name": "DP_DISABLE_HEALTHCHECKS", "value": "31,XIDS"}]}, False),
+    ({"name": "gpu-feature-discovery"}, False),
+])
+def test_which_operands_have_the_driver_open_all_the_time(container: dict[str, Any], opens: bool) -> None:
+    template = {"spec": {"containers": [{"name": "config-manager-sidecar"}, container]}}
+    raw = {"metadata": {"name": "ds", "namespace": "n"}, "spec": {"template": template}}
+    assert daemonset_view(msgspec.json.encode(raw)).opens_driver is opens
