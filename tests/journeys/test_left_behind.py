@@ -14,7 +14,16 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
-from tests.journeys.test_moves import OTHER_KERNEL, at_rest, headline, images, uids, with_one_owner, with_workloads
+from tests.journeys.test_moves import (
+    OTHER_KERNEL,
+    at_rest,
+    be_precompiled,
+    headline,
+    images,
+    uids,
+    with_one_owner,
+    with_workloads,
+)
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
 
 
@@ -176,5 +185,32 @@ def test_drivers_that_are_switched_off_before_they_were_replaced_run_on_and_hold
         await set_policy(stage, enabled=True, upgradePolicy={"autoUpgrade": True})
         await stage.until(lambda: headline(stage)[:2] == ("True", "UpToDate"), within=7200)
         assert stage.cordons() == []
+
+    scenario()
+
+
+@pytest.mark.parametrize("value", ["edited", None])
+@pytest.mark.parametrize("owner", ["ClusterPolicy", "NVIDIADriver", "precompiled"])
+def test_a_driver_pod_whose_revision_somebody_edited_is_upgraded_with_the_others(owner: str, value: str | None) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        if owner == "NVIDIADriver":
+            await with_one_owner(stage)
+        else:
+            await stage.installed()
+        if owner == "precompiled":
+            await be_precompiled(stage)
+        before, pod = uids(stage), driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
+        await stage.user.patch_merge(
+            resources.PODS, pod, {"metadata": {"labels": {names.REVISION_HASH: value}}}, names.DEFAULT_NAMESPACE)
+        await stage.rest(120)
+        assert (stage.hold("gpu-1"), uids(stage), stage.cordons()) == ("MetadataBehind", before, [])
+        await stage.until(lambda: headline(stage)[:2] == ("True", "UpToDate"), within=60)
+        if owner == "NVIDIADriver":
+            await set_driver(stage, "default", {"version": NEW})
+        else:
+            await set_policy(stage, usePrecompiled=False, version=NEW)
+        await stage.upgraded()
+        assert not before & uids(stage)
 
     scenario()
