@@ -19,6 +19,7 @@
     │   │   ├── TooManyRequests                429  a budget or a rate limit says not now
     │   │   └── ServerError                    5xx
     │   ├── Unreachable                        no answer: refused, reset, timed out; a write may or may not have happened
+    │   │   └── Unanswered                     a request was taken and not answered in time
     │   ├── EndedByItself                      something ended that runs for as long as the operator does
     │   ├── IllegalTransition                  the upgrade decision took a step that the transition table does not have
     │   ├── NotInstalled                       a command needs what only an extra of gpuward's brings
@@ -158,6 +159,10 @@ class ServerError(ApiError):
 
 class Unreachable(GpuwardError):
     """Say that no answer came: refused, reset or timed out. A write may or may not have happened."""
+
+
+class Unanswered(Unreachable):
+    """Say that a request was taken and not answered in time."""
 
 
 class EndedByItself(GpuwardError):

@@ -160,3 +160,41 @@ def test_a_ledger_that_may_not_be_written_is_the_reason_of_the_nodes_whose_turn_
         assert stage.most_in_progress == 1
 
     play()
+
+
+@pytest.mark.parametrize("limit", [10.0, 40.0], ids=["failed", "unanswered"])
+@pytest.mark.parametrize("ledger", [False, True], ids=["alone", "ledger"])
+def test_a_node_whose_changes_hang_says_so_and_lets_the_others_go_on(limit: float, ledger: bool) -> None:
+    @on_stage(gpu_nodes=4, upgrade=ONE)
+    async def play(stage: Stage) -> None:
+        if ledger:
+            await first_leads(stage)
+        await stage.installed()
+        hangs = [True]
+
+        def is_slow(request: Request) -> bool:
+            return hangs[0] and request.method == "PATCH" and request.path == "/api/v1/nodes/gpu-1" and b"cordon" in request.body
+
+        def fail(request: Request, proceed: Proceed) -> Answer | Stream:
+            error = errors.ServerError('failed calling webhook "keep.example.com": context deadline exceeded')
+            return messages.answer(messages.status_object(error), 500) if is_slow(request) else proceed()
+
+        stage.transport.delay = lambda request: limit if is_slow(request) else 0.0
+        stage.transport.interfere = fail
+        await stage.upgrade_to(NEW)
+        said: set[str] = set()
+        begun = stage.clock.now()
+        done = ("gpu-2", "gpu-3", "gpu-4")
+
+        def listening(end: bool) -> bool:
+            said.add(stage.hold("gpu-1"))
+            return end
+
+        await stage.until(lambda: listening(all(stage.driver(node) == NEW for node in done)))
+        assert stage.clock.now() - begun < 400
+        await stage.until(lambda: listening({"WriteUnanswered", "WriteRefused"} <= said), within=200)
+        assert stage.most_in_progress == 1
+        hangs[0] = False
+        await stage.upgraded(within=600)
+
+    play()

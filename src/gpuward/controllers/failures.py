@@ -66,7 +66,7 @@ class Failures:
                   if outcome.error and not outcome.called_off and not isinstance(outcome.action, EvictPod)}
         told = {trouble.error for trouble in self._lanes.values()}
         before = self._lanes
-        tried = {outcome.action.lane for outcome in outcomes}
+        tried = {outcome.action.lane for outcome in outcomes if not outcome.dropped}
         self._lanes = {lane: trouble for lane, trouble in before.items() if lane not in tried}
         news = []
         for lane, outcome in failed.items():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from gpuward.controllers.failures import Failures, retry_after
+from gpuward.controllers.patience import Patience
 from gpuward.model.passes import Decision, Outcome, Pass
 from gpuward.model.snapshot import Snapshot
 from gpuward.policy.nvidiadrivers import PoliciesInForce
@@ -60,6 +62,8 @@ class Shared(msgspec.Struct, frozen=True):
     clock: Clock
     acting: Callable[[], bool] = lambda: True
     """Whether this process leads; one that does not looks on."""
+    late: Callable[[str, str, float | None], None] = lambda loop, lane, begun: None
+    """Told which lanes of a loop have no answer yet, and since when; None once they have one."""
 
 
 class Loop(Generic[D]):
@@ -80,18 +84,22 @@ class Loop(Generic[D]):
         self._busy = 0.0
         """Seconds that the last pass decided and told."""
         self._failures = Failures()
+        self._patience = Patience(shared.executor, shared.clock.now, partial(shared.late, controller.name))
         self._crashes = 0
         self._log = structlog.get_logger(source=controller.name)
 
     async def run(self) -> None:
         """Pass after pass, until cancelled."""
-        while True:
-            if not self._shared.acting():
-                await self._clock.sleep(STANDBY_POLL)
-                continue
-            wake_at = await self.once()
-            await self._clock.sleep(max(self.pace.gap, min(self._busy * self.pace.rest, self.pace.longest)))
-            await self.observer.changed(None if wake_at is None else max(0.0, wake_at - self._clock.now()))
+        try:
+            while True:
+                if not self._shared.acting():
+                    await self._clock.sleep(STANDBY_POLL)
+                    continue
+                wake_at = await self.once()
+                await self._clock.sleep(max(self.pace.gap, min(self._busy * self.pace.rest, self.pace.longest)))
+                await self.observer.changed(None if wake_at is None else max(0.0, wake_at - self._clock.now()))
+        finally:
+            await self._patience.break_off()
 
     async def once(self) -> float | None:
         """Look, decide and act once; return when to look again unasked."""
@@ -114,7 +122,7 @@ class Loop(Generic[D]):
             self._tell(msgspec.structs.replace(seen, error=type(error).__name__))
             raise
         self._busy = self._clock.now() - now
-        outcomes = await self._shared.executor.execute(self._failures.due(decision.actions, now))
+        outcomes = await self._patience.execute(self._failures.due(decision.actions, now))
         self.passes += 1
         ended = self._clock.now()
         self._log_failures(outcomes, ended)

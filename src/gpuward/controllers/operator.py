@@ -82,7 +82,7 @@ class Operator:
         self.executor = ApiExecutor(world, acting)
         self.plan = Plan()
         """What the last pass of the upgrade decided."""
-        shared = Shared(self.policies.read, self.executor, clock, self._leads)
+        shared = Shared(self.policies.read, self.executor, clock, self._leads, self.cluster.late)
         policies, watcher = ClusterPolicyController(settings.images), self.cluster.watcher()
         self.upgrades = Loop(
             UpgradeController(), self.cluster.watcher(counts=False), shared,

@@ -23,7 +23,7 @@ async def patch_node(world: World, action: PatchNode) -> None:
     """
     try:
         await _patch(world, action)
-    except errors.ApiError as error:
+    except errors.GpuwardError as error:
         if action.driver is not None and is_refusal(error):
             world.cluster.refused(action.driver, world.clock.now(), str(error))
         raise

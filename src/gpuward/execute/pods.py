@@ -62,7 +62,7 @@ async def delete_pod(world: World, action: DeletePod) -> None:
     """
     try:
         await _delete(world, action)
-    except errors.ApiError as error:
+    except errors.GpuwardError as error:
         if is_refusal(error):
             world.cluster.refused(action.pod, world.clock.now(), str(error))
         raise

@@ -66,9 +66,11 @@ async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache
 
 
 def is_refusal(error: errors.GpuwardError) -> bool:
-    """Tell whether the API server does not want this very request: not where others came first, or it has too much to do."""
+    """Tell whether the API server does not want this very request, or never answers it: not where others came first, or it has
+    too much to do.
+    """
     passing = (errors.Conflict, errors.NotFound, errors.TooManyRequests, errors.Unauthorized)
-    return isinstance(error, errors.ApiError) and not isinstance(error, passing)
+    return isinstance(error, errors.Unanswered) or (isinstance(error, errors.ApiError) and not isinstance(error, passing))
 
 
 async def to_its_end(call: Coroutine[Any, Any, T]) -> T:

@@ -240,7 +240,9 @@ class AiohttpTransport:
         return self._unreachable(error, limit)
 
     def _unreachable(self, error: Exception, limit: float) -> errors.Unreachable:
-        return errors.Unreachable(f"{self._access.server}: {reason(error, limit)}")
+        late = isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
+        kind = errors.Unanswered if late else errors.Unreachable
+        return kind(f"{self._access.server}: {reason(error, limit)}")
 
 
 async def _read(answer: aiohttp.ClientResponse) -> Response:

@@ -65,6 +65,8 @@ class Cluster:
         self.owned = {each.kind: self._keep(each, each.cache()) for each in followed.OWNED}
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._memory = Memory()
+        self._late: dict[tuple[str, str], float] = {}
+        """Since when loops wait for an answer, by the loop and the lane."""
         self.grants: Mapping[str, str] | None = None
         """The ledger of admissions, where one is kept. Change it through `granted`."""
         self._inherited: frozenset[str] = frozenset()
@@ -222,6 +224,7 @@ class Cluster:
             refused_writes=dict(memory.refused_writes),
             edits=edited(self.daemonsets.values(), self._applied, memory.edits),
             grants=self.grants,
+            unanswered=self._late_nodes(),
             ledger_refused=memory.ledger_refused,
             inherited=self._inherited,
             unsettled=unsettled,
@@ -291,6 +294,14 @@ class Cluster:
         self._inherited = frozenset(grants) if read else self._inherited & grants.keys()
         self.touch()
 
+    def late(self, loop: str, lane: str, begun: float | None) -> None:
+        """Take it that what a loop does about a node, or an object, has no answer yet, or has one now; and wake everybody."""
+        if begun is None:
+            self._late.pop((loop, lane), None)
+        else:
+            self._late[loop, lane] = begun
+        self.touch()
+
     def wrote_ledger(self, at: float, refusal: str) -> None:
         """Take it how an entry into the ledger ended: with what it was refused, if it was."""
         self._memory.granted(at, refusal)
@@ -323,9 +334,13 @@ class Cluster:
             self._applied[kind, ref.namespace, ref.name] = last
         self._snapshot = None
 
+    def _late_nodes(self) -> dict[str, float]:
+        return {lane: begun for (_, lane), begun in self._late.items() if self.nodes.get(lane) is not None}
+
     def _unsettled(self) -> frozenset[str]:
         """Return the nodes about which, or about one of whose pods, something is not known."""
-        return self.nodes.uncertain | {pod.node for pod in map(self.pods.get, self.pods.uncertain) if pod is not None}
+        known = self.nodes.uncertain | self._late_nodes().keys()
+        return known | {pod.node for pod in map(self.pods.get, self.pods.uncertain) if pod is not None}
 
     # Waking.
 

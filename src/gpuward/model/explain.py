@@ -83,6 +83,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",
     Reason.TWO_DRIVER_PODS: "{pods} driver pods run on this node",
     Reason.WRITE_REFUSED: "the API server refuses to change this node: {message}",
+    Reason.WRITE_UNANSWERED: "waits for the API server's answer to a change of this node, or of one of its pods",
     Reason.UNDECIDED: "gpuward could not decide about this node, which is a bug in gpuward: {error}",
     Reason.MAINTENANCE: "a maintenance operator has this node; set its state label to upgrade-required to upgrade it here",
     Reason.METADATA_BEHIND: "up to date but for labels, annotations or the node selector of its driver pod, which it takes "

@@ -56,6 +56,7 @@ class Reason(StrEnum):
     MAINTENANCE = "Maintenance"
     METADATA_BEHIND = "MetadataBehind"
     WRITE_REFUSED = "WriteRefused"
+    WRITE_UNANSWERED = "WriteUnanswered"
     MOVE_PAUSED = "MovePaused"
     UNDECIDED = "Undecided"
 
@@ -94,7 +95,7 @@ _OF_FLEET: Final = _TURN | {
 }
 _IN_PASSING: Final = frozenset({
     Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,
-    Reason.VALIDATOR_REPLACING,
+    Reason.VALIDATOR_REPLACING, Reason.WRITE_UNANSWERED,
 })
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,

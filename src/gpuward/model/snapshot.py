@@ -103,6 +103,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Nodes whose last write has an outcome that is not known yet; nothing is decided about them."""
     grants: Mapping[str, str] | None = None
     """Nodes that a leader was granted to start, with their stamps (`gpuward.upgrade.ledger`); None where nobody else can lead."""
+    unanswered: Mapping[str, float] = {}
+    """Nodes of which a change has no answer yet, by name, and since when; they are unsettled."""
     ledger_refused: Refusal | None = None
     """That what was to be granted last could not be written down."""
     inherited: frozenset[str] = frozenset()

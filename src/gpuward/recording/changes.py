@@ -55,6 +55,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_writes: Mapping[str, Refusal] | UnsetType = UNSET
     edits: Mapping[str, Edit] | UnsetType = UNSET
     unsettled: frozenset[str] | UnsetType = UNSET
+    unanswered: Mapping[str, float] | UnsetType = UNSET
     ledger_refused: Refusal | UnsetType | None = UNSET
     inherited: frozenset[str] | UnsetType = UNSET
     grants: Mapping[str, str] | UnsetType | None = UNSET
@@ -85,6 +86,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         refused_writes=_whole(before.refused_writes, after.refused_writes),
         edits=_whole(before.edits, after.edits),
         unsettled=_whole(before.unsettled, after.unsettled),
+        unanswered=_whole(before.unanswered, after.unanswered),
         ledger_refused=_whole(before.ledger_refused, after.ledger_refused),
         inherited=_whole(before.inherited, after.inherited),
         grants=_whole(before.grants, after.grants),

@@ -42,6 +42,8 @@ class InProcessTransport:
         self._api = api
         self.latency = latency
         self.interfere = interfere
+        self.delay: Callable[[Request], float] = lambda request: 0.0
+        """Return how many seconds more a request takes before the server acts, as where a webhook does not answer."""
         self._broken: set[Stream] = set()
         self._open: dict[Stream, None] = {}
         """In the order in which they were opened, so that they are cut in the same order in every run."""
@@ -56,13 +58,14 @@ class InProcessTransport:
         self._check_open()
         request = Request(method, unquote(path), dict(query or {}), body or b"", content_type)
         try:
-            async with asyncio.timeout(timeout if self.latency else None):
-                await asyncio.sleep(self.latency / 2)
+            slow = self.delay(request)
+            async with asyncio.timeout(timeout if self.latency or slow else None):
+                await asyncio.sleep(self.latency / 2 + slow)
                 answer, at = self._handle(request), asyncio.get_running_loop().time()
                 if self.latency:
                     await asyncio.sleep(self.latency / 2)
         except TimeoutError:
-            raise errors.Unreachable(f"{method} {path}: no answer within {timeout:g} s") from None
+            raise errors.Unanswered(f"{method} {path}: no answer within {timeout:g} s") from None
         if isinstance(answer, Stream):
             answer.close()
             raise errors.BadRequest("a watch was asked for where one answer is expected")

@@ -14,10 +14,12 @@ import msgspec
 from gpuward.model.actions import Action
 from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import Record
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.waits import Plain
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import NOBODY, Coverage, Standing, standing
 from gpuward.upgrade.gathering import Common, Gathered
@@ -160,7 +162,9 @@ class Memory(Gathered):
             self._kept[node.name] = _Kept(node, pods, inf, None)
             return None
         if node.name in common.snapshot.unsettled:
-            return judge(facts, Path(facts), common.policy)
+            begun = common.snapshot.unanswered.get(node.name)
+            hold = None if begun is None else Hold(Plain(Reason.WRITE_UNANSWERED), begun)
+            return judge(facts, Path(facts, hold=hold), common.policy)
         kept = self._kept.get(node.name)
         if kept is not None and kept.judged is not None and kept.judged.before is facts and now < kept.until:
             return kept.judged
