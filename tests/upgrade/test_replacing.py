@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpuward import names
@@ -14,6 +15,7 @@ from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.decide import decide
 from tests import build
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, record, under_way, validator
 from tests.upgrade import world
@@ -58,6 +60,15 @@ def test_a_driver_pod_out_of_step_is_deleted_after_a_last_look(pod: PodView) -> 
     answer = ask(RESTARTING, pod)
     assert answer.plan.actions == (DeletePod(pod.ref, "n0", last_look=LastLook(), why="its template is out of date"),)
     assert answer.reason is Reason.DRIVER_STOPPING
+
+
+@pytest.mark.parametrize(("goes", "deleted"), [(False, []), (True, ["orphan"])])
+def test_an_orphan_stays_while_a_daemonset_that_is_to_go_would_make_the_next_pod_too(goes: bool, deleted: list[str]) -> None:
+    seen = build.cluster([RESTARTING], [driver_pod(name="orphan", orphan=True)])
+    other = msgspec.structs.replace(build.daemonset(name="nvidia-driver-daemonset", uid="uid-compiled"), deleting=goes)
+    plan = decide(msgspec.structs.replace(seen, daemonsets=(*seen.daemonsets, other)), build.policy(), NOW)
+    assert [action.pod.name for action in plan.actions if isinstance(action, DeletePod)] == deleted
+    assert build.hold_of(plan).reason is (Reason.DRIVER_STOPPING if goes else Reason.TEMPLATE_SETTLING)
 
 
 def test_a_gpu_pod_that_turned_up_sends_the_node_back() -> None:

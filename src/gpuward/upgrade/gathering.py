@@ -195,12 +195,16 @@ def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
 
 
 def _daemonset_of(driver: PodView | None, node: NodeView, common: Common) -> str:
-    """Return the uid of the DaemonSet that a node's driver pod is of or, without one, of a DaemonSet that selects the node."""
+    """Return the uid of the DaemonSet that a node's driver pod is of or, without one, of the DaemonSet that selects the node. There
+    is none while two do: the one that is about to go would make the next pod as well.
+    """
     daemonsets = common.daemonsets
     if driver is not None and driver.owner is not None and driver.owner.uid in daemonsets:
         return driver.owner.uid
     selecting = [ds.uid for ds in common.snapshot.daemonsets
-                 if ds.uid in daemonsets and ds.node_selector.items() <= node.labels.items()]
+                 if ds.uid in daemonsets and not ds.deleting and ds.node_selector.items() <= node.labels.items()]
+    if len(selecting) > 1:
+        return ""
     return min(selecting or daemonsets, key=lambda uid: (daemonsets[uid], uid), default="")
 
 
