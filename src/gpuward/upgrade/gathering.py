@@ -195,8 +195,8 @@ def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
 
 
 def _daemonset_of(driver: PodView | None, node: NodeView, common: Common) -> str:
-    """Return the uid of the DaemonSet that a node's driver pod is of or, without one, of the DaemonSet that selects the node. There
-    is none while two do: the one that is about to go would make the next pod as well.
+    """Return the uid of the DaemonSet that a node's driver pod is of or, without one, of the DaemonSet that selects the node.
+    There is none while two do: the one that is about to go would make the next pod as well.
     """
     daemonsets = common.daemonsets
     if driver is not None and driver.owner is not None and driver.owner.uid in daemonsets:
