@@ -13,7 +13,7 @@ from gpuward.model.policy import Drain, UpgradePolicy
 from gpuward.model.snapshot import Applied, References, Refusal, Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import PolicyView
-from gpuward.recording.changes import MOST, NOTHING, Changes, changes_between, in_parts
+from gpuward.recording.changes import MOST, NOTHING, Changes, Table, changes_between, in_parts
 from gpuward.recording.frame import Frame
 from gpuward.recording.rebuilding import Facts
 from tests import build
@@ -135,3 +135,9 @@ def test_a_policy_is_the_same_again() -> None:
     policy = build.policy(parallel=3, unavailable="25%", wait_for="app=x", drain=Drain(enable=True))
     frame = msgspec.msgpack.decode(msgspec.msgpack.encode(Frame(1.0, policies=(policy, UpgradePolicy()))), type=Frame)
     assert frame.policies == (policy, UpgradePolicy())
+
+
+def test_a_key_that_somebody_made_up_is_taken_for_what_it_is() -> None:
+    facts = Facts()
+    facts.apply(Changes(owned=Table(new={"made up": OWNED, "a/b/c/d": OWNED})))
+    assert list(facts.snapshot().owned) == [("made up", "", ""), ("a", "b", "c")]

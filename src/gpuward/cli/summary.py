@@ -55,7 +55,7 @@ class Summary:
         here = version("gpuward")
         rows = [
             ("PASSES", f"{self.passes} recorded{f', {self.missed} came too fast' if self.missed else ''}"),
-            ("OPERANDS", f"{self.operands} passes recorded{self._left()}"),
+            ("OPERANDS", f"{self.operands} recorded{self._left()}"),
             ("TIME", f"{format_time(self.begun)} to {format_time(self.ended)}, {age(self.ended - self.begun)}"),
             ("NODES", f"{self.nodes} managed at most"),
             ("POLICIES", ", ".join(self.policies) or "none"),
@@ -66,7 +66,7 @@ class Summary:
         return [f"{title:<10}{text}" for title, text in rows]
 
     def _left(self) -> str:
-        return f", {self.not_compared} not compared: they depend on what is not recorded" if self.not_compared else ""
+        return f", {self.not_compared} not compared, as what is not recorded may decide there" if self.not_compared else ""
 
     def _result(self, here: str) -> str:
         if not self.differences:

@@ -92,7 +92,8 @@ class Facts:
 
 
 def _split(key: str) -> tuple[str, str, str]:
-    kind, namespace, name = key.split("/")
+    """Return an object's kind, namespace and name; in a recording that somebody made up they may be anything."""
+    kind, namespace, name, *_ = (*key.split("/"), "", "")
     return kind, namespace, name
 
 
