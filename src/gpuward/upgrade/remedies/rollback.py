@@ -35,6 +35,6 @@ def _reverted(case: Case, before: RevisionView, number: int) -> Case:
     """Return the facts once the DaemonSet has the template of a revision again: that one gets the next number."""
     snapshot = case.snapshot
     revisions = tuple(replace(each, revision=number) if each == before else each for each in snapshot.revisions)
-    daemonsets = tuple(replace(each, config_digest=before.config_digest) if each.uid == before.owner_uid else each
-                       for each in snapshot.daemonsets)
+    back = {"config_digest": before.config_digest, "pod_digest": before.pod_digest}
+    daemonsets = tuple(replace(each, **back) if each.uid == before.owner_uid else each for each in snapshot.daemonsets)
     return replace(case, snapshot=replace(snapshot, revisions=revisions, daemonsets=daemonsets))
