@@ -25,7 +25,7 @@ from gpuward.recorder.recorder import Recorder
 from gpuward.recording.frame import Entry
 from gpuward.recording.journal import Journal
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.judging import Memory
+from gpuward.upgrade.node_decision import DecisionCache
 
 PASSES = 40
 CHANGED = 25
@@ -51,7 +51,7 @@ def big_fleet(nodes: int) -> Snapshot:
 
 def passes(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Entry]:
     """Return the passes of a rollout, each with some nodes changed."""
-    memory, names = Memory(), sorted(snapshot.nodes)
+    memory, names = DecisionCache(), sorted(snapshot.nodes)
     for number in range(PASSES):
         now = build.NOW + number
         some = [names[(number * CHANGED + step) % len(names)] for step in range(CHANGED)]

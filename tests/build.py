@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuward import names
 from gpuward.model.plan import Hold, Plan
-from gpuward.model.policy import Drain, MaxUnavailable, PodDeletion, UpgradePolicy, WaitForCompletion
+from gpuward.model.policy import DrainSettings, JobSettings, MaxUnavailable, PodDeletionSettings, UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure, Record, encode_record
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
@@ -34,7 +34,7 @@ def policy(
     force: bool = False,
     empty_dir: bool = False,
     timeout: int = 300,
-    drain: Drain | None = None,
+    drain: DrainSettings | None = None,
     **rest: Any,
 ) -> UpgradePolicy:
     """Build an active policy; `unavailable` is None for no limit, a count or a percentage such as "25%"."""
@@ -42,9 +42,9 @@ def policy(
         auto_upgrade=rest.pop("auto_upgrade", True),
         max_parallel_upgrades=parallel,
         max_unavailable=max_unavailable(unavailable),
-        wait_for_completion=WaitForCompletion(wait_for, wait_timeout),
-        pod_deletion=PodDeletion(force, timeout, empty_dir),
-        drain=drain or Drain(),
+        wait_for_completion=JobSettings(wait_for, wait_timeout),
+        pod_deletion=PodDeletionSettings(force, timeout, empty_dir),
+        drain=drain or DrainSettings(),
         **rest,
     )
 

@@ -10,7 +10,7 @@ from gpuward.model import waits
 from gpuward.model.denials import LedgerRefused, RefusedElsewhere, ReplacementRefused, WriteRefused
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import StaticPod
-from gpuward.model.owners import Conflict
+from gpuward.model.owners import OwnerConflict
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
@@ -30,7 +30,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.InvalidPolicy("ClusterPolicy p"),
     TemplateEdited("nvidia-driver-daemonset", "kubectl-edit"),
     LedgerRefused("a webhook says no", 3),
-    waits.FailureBudget(2, 1, 9, ("n1", "n2")),
+    waits.FailureBudgetSpent(2, 1, 9, ("n1", "n2")),
     waits.NewDriverFails("n1", TROUBLE),
     ReplacementRefused(POD, "a webhook says no", 3),
     RefusedElsewhere(POD, "n1", "a webhook says no"),
@@ -54,7 +54,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.Starting(POD, Reason.DRIVER_IN_USE, TROUBLE, (POD,)),
     waits.Starting(POD, Reason.VALIDATOR_STARTING, TROUBLE),
     NotSelected(POD, ("a",)),
-    DriverRefused(POD, "a", Conflict(("a", "b"), "n1")),
+    DriverRefused(POD, "a", OwnerConflict(("a", "b"), "n1")),
     waits.Failed(State.POD_RESTART_REQUIRED, "it broke", DriverNow()),
     waits.RetryLater(State.POD_RESTART_REQUIRED, "it broke", 1, 3, DriverNow("driver", False, TROUBLE)),
     waits.UnknownState("bogus"),

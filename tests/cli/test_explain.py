@@ -24,7 +24,7 @@ from gpuward.kube.client import Client
 from gpuward.kube.lease import micro_time
 from gpuward.kube.transport import Response
 from gpuward.model.plan import NodeStatus
-from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
@@ -164,7 +164,7 @@ def emptied(until: float | None = NOW, state: State = State.POD_DELETION_REQUIRE
 
 
 KILLING = policy(rollout=RolloutSettings(kill_at_deadline=True))
-DRAINING = policy(drain=Drain(enable=True))
+DRAINING = policy(drain=DrainSettings(enable=True))
 
 
 @pytest.mark.parametrize(("status", "rules", "told"), [

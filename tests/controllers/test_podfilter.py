@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gpuward.model.policy import Drain, UpgradePolicy, WaitForCompletion
+from gpuward.model.policy import DrainSettings, JobSettings, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.policy.pods import covers
 from gpuward.sandbox.fleet import workloads
@@ -26,15 +26,15 @@ async def test_a_policy_that_makes_more_pods_matter_has_them_listed_before_it_is
         return covers(stage.operator.cluster.observe().followed, [policy])
 
     assert covered(UpgradePolicy())
-    assert not covered(UpgradePolicy(drain=Drain(enable=True)))
+    assert not covered(UpgradePolicy(drain=DrainSettings(enable=True)))
     assert not covered(UpgradePolicy(rollout=RolloutSettings(device_holders=DeviceHolders.IGNORE)))
     await stage.patch_policy("driver/upgradePolicy/drain/enable", True)
     await stage.until(lambda: kept(stage) == {"inference", "training", "web"}, within=10)
-    assert covered(UpgradePolicy(drain=Drain(enable=True)))
+    assert covered(UpgradePolicy(drain=DrainSettings(enable=True)))
     await stage.patch_policy("driver/upgradePolicy/drain/enable", False)
     await stage.patch_policy("driver/upgradePolicy/waitForCompletion/podSelector", "app=web")
     await asyncio.sleep(5)
-    assert covered(UpgradePolicy(wait_for_completion=WaitForCompletion("app=web")))
+    assert covered(UpgradePolicy(wait_for_completion=JobSettings("app=web")))
     assert not covered(UpgradePolicy())
 
 

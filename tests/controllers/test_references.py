@@ -8,7 +8,7 @@ import itertools
 import pytest
 import structlog
 
-from gpuward.controllers.references import LOOK_AGAIN, ReferencedObjects, Wanted
+from gpuward.controllers.references import LOOK_AGAIN, ReferencedNames, ReferencedObjects
 from gpuward.kube.client import Client
 from gpuward.kube.transport import Response
 from gpuward.model.snapshot import References, Snapshot
@@ -93,7 +93,7 @@ def test_a_name_that_nothing_can_have_is_missing(name: str) -> None:
     transport = refusing(400, until=0.0)
     looking = ReferencedObjects(
         Client(transport), "gpu-operator", PolicyReader(), LoopClock(), lambda: None, lambda found: None)
-    found = run_virtual(lambda: looking.look(Wanted(config_maps=frozenset({name}), secrets=frozenset({name}))))
+    found = run_virtual(lambda: looking.look(ReferencedNames(config_maps=frozenset({name}), secrets=frozenset({name}))))
     assert ["customresourcedefinitions" in asked.path for asked in transport.asked] == [True]
     assert not found.config_maps
     assert not found.secrets

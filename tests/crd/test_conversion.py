@@ -36,9 +36,9 @@ def test_every_setting_arrives() -> None:
     }))
     assert policy == model.UpgradePolicy(
         auto_upgrade=True, max_parallel_upgrades=0, max_unavailable=model.MaxUnavailable(count=3),
-        wait_for_completion=model.WaitForCompletion("app=train", 60),
-        pod_deletion=model.PodDeletion(force=True, timeout_seconds=0, delete_empty_dir=True),
-        drain=model.Drain(enable=True, force=True, pod_selector="a in (b)", timeout_seconds=9, delete_empty_dir=True),
+        wait_for_completion=model.JobSettings("app=train", 60),
+        pod_deletion=model.PodDeletionSettings(force=True, timeout_seconds=0, delete_empty_dir=True),
+        drain=model.DrainSettings(enable=True, force=True, pod_selector="a in (b)", timeout_seconds=9, delete_empty_dir=True),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
-from gpuward.sandbox.machine import Change, Passage
+from gpuward.sandbox.machine import DriverChange, Passage
 from gpuward.sandbox.programs import OPENS_GPUS
 from kubesandbox.builders import deployment
 from tests.journeys.stage import POLICY, Stage, gpu_template, on_stage
@@ -16,7 +16,7 @@ CLIENTS = ("devicePlugin", "dcgm", "dcgmExporter", "gfd", "migManager", "nodeSta
 
 def torn(stage: Stage) -> list[Passage]:
     """Return the moments at which a driver's modules went from under GPU pods."""
-    return [passage for passage in stage.sandbox.passages if passage.tore and passage.change is Change.UNLOADED]
+    return [passage for passage in stage.sandbox.passages if passage.tore and passage.change is DriverChange.UNLOADED]
 
 
 async def run_idle(stage: Stage) -> None:

@@ -13,7 +13,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
-from gpuward.sandbox.machine import Change
+from gpuward.sandbox.machine import DriverChange
 from gpuward.sandbox.programs import OPENS_GPUS
 from kubesandbox.builders import deployment
 from kubesandbox.sim.objects import is_ready, is_terminating
@@ -35,7 +35,7 @@ async def with_notebooks(stage: Stage) -> None:
 def torn(stage: Stage) -> list[str]:
     """Return which drivers were unloaded under which pods."""
     return [f"{one.driver} on {one.machine} under {', '.join(one.workloads)}, by {one.pod}" for one in stage.sandbox.passages
-            if one.change is Change.UNLOADED and one.workloads]
+            if one.change is DriverChange.UNLOADED and one.workloads]
 
 
 def restarting(stage: Stage) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate, Elector
-from gpuward.kube.lease import Timing
+from gpuward.kube.lease import LeaseTiming
 from kubesandbox.timeloop import run_virtual
 from tests.kube.leases import LeaseServer
 from tests.kube.scripted import ScriptedTransport
@@ -117,9 +117,9 @@ async def test_whenever_the_leader_ends_the_next_leads_within_little_more_than_t
         leader.kill()
         killed, renewed = loop.time(), server.renewed
         while server.holder != other.identity:
-            assert loop.time() < killed + Timing().duration + 1.3
+            assert loop.time() < killed + LeaseTiming().duration + 1.3
             await asyncio.sleep(0.05)
-        assert loop.time() > renewed + Timing().duration
+        assert loop.time() > renewed + LeaseTiming().duration
         leader = Member(server, f"next {round}")
 
 

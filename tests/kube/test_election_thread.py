@@ -11,12 +11,12 @@ import pytest
 from gpuward.errors import EndedByItself, KubeconfigError
 from gpuward.kube.election import Candidate
 from gpuward.kube.election_thread import ElectionThread
-from gpuward.kube.lease import Timing
+from gpuward.kube.lease import LeaseTiming
 from gpuward.kube.transport import Response, Transport
 from tests.kube.leases import LeaseServer
 from tests.kube.scripted import Asked, ScriptedTransport
 
-QUICK = Timing(duration=1.5, renew_deadline=1.0, retry=0.02)
+QUICK = LeaseTiming(duration=1.5, renew_deadline=1.0, retry=0.02)
 
 
 class Heard:

@@ -12,7 +12,7 @@ import pytest
 
 from gpuward import errors
 from gpuward.kube.client import Client
-from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder, Said, event_object
+from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder, RecordedEvent, event_object
 from gpuward.kube.transport import Response
 from kubesandbox.timeloop import EPOCH, run_virtual
 from tests.kube.scripted import Answerer, Asked, ScriptedTransport, ok, refused
@@ -61,7 +61,7 @@ def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]
 
 
 def test_an_event_looks_as_client_go_writes_it() -> None:
-    said = Said(NODE, WARNING, REASON, "Failed to drain the node, x", 1_700_000_000.9)
+    said = RecordedEvent(NODE, WARNING, REASON, "Failed to drain the node, x", 1_700_000_000.9)
     assert event_object(said, "nvidia-gpu-operator", 0x17A) == {
         "apiVersion": "v1",
         "kind": "Event",
@@ -77,7 +77,7 @@ def test_an_event_looks_as_client_go_writes_it() -> None:
         "lastTimestamp": "2023-11-14T22:13:20Z",
         "count": 1,
     }
-    pod = event_object(Said(POD, NORMAL, REASON, "x", 0), "c", 1)
+    pod = event_object(RecordedEvent(POD, NORMAL, REASON, "x", 0), "c", 1)
     assert pod["metadata"]["namespace"] == "gpu-operator"
     assert pod["involvedObject"]["namespace"] == "gpu-operator"
 

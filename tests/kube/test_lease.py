@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuward.errors import InputError
-from gpuward.kube.lease import Observation, Step, Timing, claimed, micro_time, new_lease, next_step, released
+from gpuward.kube.lease import LeaseTiming, Observation, Step, claimed, micro_time, new_lease, next_step, released
 
 WALL = 1_700_000_000.25
 NOW = "2023-11-14T22:13:20.250000Z"
@@ -61,7 +61,7 @@ def test_the_holders_own_duration_counts() -> None:
 ])
 def test_what_a_claim_writes(step: Step, transitions: int, acquired: str) -> None:
     before = lease()
-    after = claimed(before, "me", step, WALL, Timing())
+    after = claimed(before, "me", step, WALL, LeaseTiming())
     assert after["metadata"] == before["metadata"]
     assert after["spec"] == {
         "holderIdentity": "me", "renewTime": NOW, "acquireTime": acquired, "leaseTransitions": transitions,
@@ -71,7 +71,7 @@ def test_what_a_claim_writes(step: Step, transitions: int, acquired: str) -> Non
 
 
 def test_the_first_claim() -> None:
-    after = claimed(new_lease("gpu-operator"), "me", Step.CREATE, WALL, Timing(duration=30))
+    after = claimed(new_lease("gpu-operator"), "me", Step.CREATE, WALL, LeaseTiming(duration=30))
     assert after["metadata"] == {"name": "53822513.nvidia.com", "namespace": "gpu-operator"}
     assert after["spec"]["leaseTransitions"] == 0
     assert after["spec"]["leaseDurationSeconds"] == 30
@@ -86,13 +86,13 @@ def test_a_release_leaves_no_holder() -> None:
 
 
 def test_a_deadline_that_is_given_means_what_it_does_for_nvidias_operator() -> None:
-    assert (Timing.given("--flag", 10).duration, Timing.given("--flag", 10).renew_deadline) == (15, 10)
-    assert Timing.given("--flag", 0) == Timing()
+    assert (LeaseTiming.given("--flag", 10).duration, LeaseTiming.given("--flag", 10).renew_deadline) == (15, 10)
+    assert LeaseTiming.given("--flag", 0) == LeaseTiming()
 
 
 def test_a_deadline_shorter_than_two_renewals_is_refused() -> None:
     with pytest.raises(InputError, match=r"--flag.*2s.*write 4s or more"):
-        Timing.given("--flag", 2)
+        LeaseTiming.given("--flag", 2)
 
 
 def test_times_have_six_decimals() -> None:

@@ -20,7 +20,7 @@ from gpuward.kube.config import find_access
 from gpuward.kube.election import Candidate, Elector
 from gpuward.kube.events import NORMAL, About, EventRecorder
 from gpuward.kube.projection import BY_NAME, Identity, Projection
-from gpuward.kube.reflector import Reflector, Timing
+from gpuward.kube.reflector import Reflector, WatchTiming
 from gpuward.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS
 from gpuward.sandbox.transport import InProcessTransport
 from kubesandbox.api import ApiServer
@@ -176,7 +176,7 @@ class Follower:
         ))
         self.reflector = Reflector(
             scene.client, Selection(CONFIG_MAPS, "default"), self.cache, random=Random(seed),
-            timing=Timing(watch=20, silence=90),
+            timing=WatchTiming(watch=20, silence=90),
         )
 
     def truth(self) -> dict[str, str]:

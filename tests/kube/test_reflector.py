@@ -13,7 +13,7 @@ import pytest
 
 from gpuward import errors
 from gpuward.kube.client import Client, Selection
-from gpuward.kube.reflector import Reflector, Timing
+from gpuward.kube.reflector import Reflector, WatchTiming
 from gpuward.kube.refusals import refusal
 from gpuward.kube.resources import PODS
 from gpuward.kube.transport import Response
@@ -62,7 +62,7 @@ class Scene:
         self.reports: list[errors.GpuwardError | None] = []
         self.reflector = Reflector(
             self.client, Selection(PODS), self.sink, random=Random(7), report=self.reports.append,
-            timing=Timing(**timing),
+            timing=WatchTiming(**timing),
         )
 
     async def __aenter__(self) -> Scene:

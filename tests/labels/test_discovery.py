@@ -9,7 +9,7 @@ import pytest
 
 from gpuward import names
 from gpuward.labels.decide import Labelling, decide_labels
-from gpuward.labels.discovery import Kept
+from gpuward.labels.discovery import KeptOperands
 from gpuward.labels.policy import LabelPolicy
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
@@ -46,7 +46,7 @@ def changes(labelling: Labelling) -> tuple[dict[str, Any], dict[str, Any]]:
 def test_a_node_whose_gpu_seems_gone_keeps_its_operands_and_remembers_since_when() -> None:
     first = decide()
     assert changes(first) == ({}, since(0))
-    assert first.kept == {"n0": Kept.GRACE}
+    assert first.kept == {"n0": KeptOperands.GRACE}
     assert first.wake_at == NOW + GRACE
 
 
@@ -84,7 +84,7 @@ def test_a_time_that_cannot_be_is_as_good_as_none(text: str) -> None:
 def test_nothing_is_taken_away_under_a_pod_that_uses_or_holds_the_driver(user: PodView) -> None:
     held = decide(user, annotations=since(GRACE))
     assert changes(held) == ({}, {})
-    assert held.kept == {"n0": Kept.IN_USE}
+    assert held.kept == {"n0": KeptOperands.IN_USE}
     assert held.wake_at is None
 
 
@@ -107,7 +107,7 @@ def test_a_variable_holds_only_where_the_nodes_runtime_may_heed_it(spared: bool)
 
 def test_a_node_in_mid_upgrade_keeps_its_operands_until_it_is_through() -> None:
     under_way = GONE | {names.UPGRADE_STATE: str(State.POD_RESTART_REQUIRED)}
-    assert decide(labels=under_way, annotations=since(GRACE)).kept == {"n0": Kept.UPGRADING}
+    assert decide(labels=under_way, annotations=since(GRACE)).kept == {"n0": KeptOperands.UPGRADING}
     through = GONE | {names.UPGRADE_STATE: str(State.DONE)}
     assert changes(decide(labels=through, annotations=since(GRACE)))[0] == TAKEN_AWAY
 
@@ -121,7 +121,7 @@ def test_a_node_in_mid_upgrade_keeps_its_operands_until_it_is_through() -> None:
 ])
 def test_more_than_a_tenth_of_the_nodes_and_more_than_one_is_an_outage(others: int, lost: Collection[int], outage: bool) -> None:
     kept = decide(others=others, lost=lost).kept
-    assert set(kept.values()) == {Kept.OUTAGE if outage else Kept.GRACE}
+    assert set(kept.values()) == {KeptOperands.OUTAGE if outage else KeptOperands.GRACE}
     assert len(kept) == 1 + len(lost)
 
 
@@ -136,7 +136,7 @@ def test_in_an_outage_nothing_is_taken_away_however_long_it_lasts_and_the_grace_
 def test_a_node_about_which_discovery_says_nothing_stays_as_it_is() -> None:
     silent = {names.GPU_PRESENT: "true", **CONTAINER}
     held = decide(labels=silent, annotations=since(GRACE))
-    assert (held.kept, held.wake_at) == ({"n0": Kept.SILENT}, None)
+    assert (held.kept, held.wake_at) == ({"n0": KeptOperands.SILENT}, None)
     assert not changes(held)[0]
 
 

@@ -10,7 +10,7 @@ import pytest
 from gpuward import names
 from gpuward.labels.decide import decide_labels
 from gpuward.labels.policy import LabelPolicy
-from gpuward.model.owners import Claim, Conflict, KeepsOwner, NoOwner, OwnedBy, conflicts, owner_of
+from gpuward.model.owners import Claim, KeepsOwner, NoOwner, OwnedBy, OwnerConflict, conflicts, owner_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from tests.build import driver_pod
@@ -34,7 +34,7 @@ def changes(labels: dict[str, str], *claims: Claim, pods: tuple[PodView, ...] = 
     ({"pool": "a"}, OwnedBy("a")),
     ({"zone": "x"}, OwnedBy("b")),
     ({"zone": "y"}, OwnedBy("default")),
-    ({"pool": "a", "zone": "x"}, Conflict(("a", "b"), "n0")),
+    ({"pool": "a", "zone": "x"}, OwnerConflict(("a", "b"), "n0")),
 ])
 def test_who_selects_a_node_owns_it_and_else_the_default_does(labels: dict[str, str], owner: object) -> None:
     assert owner_of("n0", labels, (B, DEFAULT, A)) == owner
@@ -63,7 +63,7 @@ def test_a_label_that_people_gave_and_took_away_is_followed() -> None:
 
 def test_two_defaults_own_nothing_and_others_go_on() -> None:
     claims = (A, DEFAULT, Claim("other", default=True))
-    assert owner_of("n0", {}, claims) == Conflict(("default", "other"))
+    assert owner_of("n0", {}, claims) == OwnerConflict(("default", "other"))
     assert owner_of("n0", {"pool": "a"}, claims) == OwnedBy("a")
 
 

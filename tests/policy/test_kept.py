@@ -9,14 +9,14 @@ import pytest
 
 from gpuward import names
 from gpuward.labels.policy import LabelSettings
-from gpuward.model.policy import MaxUnavailable, UpgradePolicy, WaitForCompletion
+from gpuward.model.policy import JobSettings, MaxUnavailable, UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
-from gpuward.policy.kept import LONGEST, Kept, KeptClaim, kept, remember
+from gpuward.policy.kept import LONGEST, KeptClaim, KeptSettings, kept, remember
 
 VALID = UpgradePolicy(
     auto_upgrade=True, max_parallel_upgrades=9, max_unavailable=MaxUnavailable(count=4), driver="a",
-    wait_for_completion=WaitForCompletion("app=x", 7),
+    wait_for_completion=JobSettings("app=x", 7),
     rollout=RolloutSettings(deadlines={State.DRAIN_REQUIRED: 90.0}, retries=1, discovery_grace=5.0))
 FIRST = (
     '{"auto_upgrade":true,"max_parallel_upgrades":2,"max_unavailable":{"count":null,"percent":25},"wait_for_completion":'
@@ -28,7 +28,7 @@ FIRST = (
 """What the first version wrote."""
 
 
-def found(text: str) -> Kept:
+def found(text: str) -> KeptSettings:
     return kept({"metadata": {"annotations": {names.VALID_UPGRADE_POLICY: text}}})
 
 
@@ -38,17 +38,17 @@ def changed(**fields: Any) -> str:
 
 def test_what_is_remembered_is_found_again() -> None:
     labels, claim = LabelSettings(True, "all-disabled", False, True), KeptClaim({"pool": "a", "example.com/x": ""})
-    assert found(remember(VALID, labels=labels, claim=claim)) == Kept(VALID, labels, claim, 2)
-    assert found(remember(VALID)) == Kept(VALID, None, None, 2)
+    assert found(remember(VALID, labels=labels, claim=claim)) == KeptSettings(VALID, labels, claim, 2)
+    assert found(remember(VALID)) == KeptSettings(VALID, None, None, 2)
     assert len(remember(VALID, labels=labels, claim=claim)) < 1500
 
 
 def test_what_the_first_version_wrote_is_read() -> None:
-    assert found(FIRST) == Kept(UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=2), version=1)
+    assert found(FIRST) == KeptSettings(UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=2), version=1)
 
 
 def test_of_what_a_later_version_wrote_the_upgrade_policy_is_read() -> None:
-    assert found(changed(version=3, labels={"everything": "else"})) == Kept(VALID, version=3)
+    assert found(changed(version=3, labels={"everything": "else"})) == KeptSettings(VALID, version=3)
 
 
 @pytest.mark.parametrize("text", [
@@ -58,7 +58,7 @@ def test_of_what_a_later_version_wrote_the_upgrade_policy_is_read() -> None:
     changed(drain={"pod_selector": "!!"}), changed(wait_for_completion={"pod_selector": "a = b c"}), changed(version="two"),
 ])
 def test_garbage_is_as_good_as_nothing(text: str) -> None:
-    assert found(text) == Kept()
+    assert found(text) == KeptSettings()
 
 
 @pytest.mark.parametrize("part", [

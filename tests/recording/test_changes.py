@@ -9,7 +9,7 @@ import pytest
 
 from gpuward.model.budgets import BudgetView
 from gpuward.model.owned import OwnedView
-from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.snapshot import Applied, References, Refusal, Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import PolicyView
@@ -132,7 +132,7 @@ def test_changes_that_are_not_about_these_facts_are_refused() -> None:
 
 
 def test_a_policy_is_the_same_again() -> None:
-    policy = build.policy(parallel=3, unavailable="25%", wait_for="app=x", drain=Drain(enable=True))
+    policy = build.policy(parallel=3, unavailable="25%", wait_for="app=x", drain=DrainSettings(enable=True))
     frame = msgspec.msgpack.decode(msgspec.msgpack.encode(Frame(1.0, policies=(policy, UpgradePolicy()))), type=Frame)
     assert frame.policies == (policy, UpgradePolicy())
 

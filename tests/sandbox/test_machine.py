@@ -7,7 +7,7 @@ import pytest
 
 from gpuward.names import NFD_KERNEL
 from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.machine import Change, GpuMachine, Passage
+from gpuward.sandbox.machine import DriverChange, GpuMachine, Passage
 from gpuward.sandbox.programs import OPENS_GPUS
 from kubesandbox.builders import namespace
 from kubesandbox.errors import NotFound
@@ -51,7 +51,7 @@ class Bench:
     def wish_for(self, version: str) -> None:
         self.sandbox.apply(driver(version))
 
-    def since(self, start: int) -> list[tuple[Change, str, tuple[str, ...]]]:
+    def since(self, start: int) -> list[tuple[DriverChange, str, tuple[str, ...]]]:
         return [(one.change, one.driver, one.workloads) for one in self.sandbox.passages[start:]]
 
 
@@ -70,8 +70,9 @@ def test_a_machine_tells_what_is_loaded_since_when_and_for_whom() -> None:
         await bench.train()
         machine = bench.machine()
         loaded, served = bench.sandbox.passages
-        assert (loaded.change, loaded.machine, loaded.driver, loaded.at) == (Change.LOADED, NODE, "550.90.07", machine.loaded_at)
-        assert (served.change, served.pod) == (Change.SERVED, machine.server)
+        assert (loaded.change, loaded.machine) == (DriverChange.LOADED, NODE)
+        assert (loaded.driver, loaded.at) == ("550.90.07", machine.loaded_at)
+        assert (served.change, served.pod) == (DriverChange.SERVED, machine.server)
         assert list(machine.workloads.values()) == ["ml/train"]
         assert "ml/train" in machine.users.values()
 
@@ -84,8 +85,8 @@ def test_an_empty_machine_changes_its_driver_and_nothing_is_torn() -> None:
         old, start = bench.delete_driver_pod(), len(bench.sandbox.passages)
         await bench.sandbox.until(lambda: bench.machine().driver == "560.35.03" and bench.machine().server not in ("", old))
         assert bench.since(start) == [
-            (Change.LEFT, "550.90.07", ()), (Change.UNLOADED, "550.90.07", ()),
-            (Change.LOADED, "560.35.03", ()), (Change.SERVED, "560.35.03", ())]
+            (DriverChange.LEFT, "550.90.07", ()), (DriverChange.UNLOADED, "550.90.07", ()),
+            (DriverChange.LOADED, "560.35.03", ()), (DriverChange.SERVED, "560.35.03", ())]
         assert not any(one.tore for one in bench.sandbox.passages)
 
     play(story)
@@ -98,7 +99,7 @@ def test_a_driver_pod_that_goes_under_a_gpu_pod_leaves_the_modules_and_a_trail()
         start = len(bench.sandbox.passages)
         pod = bench.delete_driver_pod()
         await asyncio.sleep(120)
-        assert bench.since(start) == [(Change.LEFT, "550.90.07", ("ml/train",))]
+        assert bench.since(start) == [(DriverChange.LEFT, "550.90.07", ("ml/train",))]
         (torn,) = [one for one in bench.sandbox.passages if one.tore]
         assert torn.pod == pod
         assert (bench.machine().driver, bench.machine().server) == ("550.90.07", "")
@@ -113,7 +114,7 @@ def test_a_pod_that_has_no_gpu_open_cannot_keep_its_driver() -> None:
         bench.delete_driver_pod()
         await bench.sandbox.until(lambda: bench.machine().driver == "560.35.03", 120)
         assert [(one.change, one.workloads) for one in bench.sandbox.passages if one.tore] == [
-            (Change.LEFT, ("ml/train",)), (Change.UNLOADED, ("ml/train",))]
+            (DriverChange.LEFT, ("ml/train",)), (DriverChange.UNLOADED, ("ml/train",))]
 
     play(story)
 
@@ -124,7 +125,7 @@ def test_the_same_digest_loads_nothing_whatever_the_image_says() -> None:
         other = driver("560.35.03", digest="550.90.07")
         bench.sandbox.apply(other)
         bench.delete_driver_pod()
-        await bench.sandbox.until(lambda: bench.sandbox.passages[-1].change is Change.SERVED, 120)
+        await bench.sandbox.until(lambda: bench.sandbox.passages[-1].change is DriverChange.SERVED, 120)
         assert bench.machine().driver == "550.90.07"
 
     play(story)
@@ -185,7 +186,7 @@ def test_a_machine_whose_node_stays_away_is_emptied_by_the_pod_garbage_collector
         assert bench.machine().workloads == {}
         # All its pods are killed at once, and the driver finds its GPUs open when it is told to go: the modules stay.
         assert (bench.machine().driver, bench.machine().server) == ("550.90.07", "")
-        assert bench.sandbox.passages[-1].change is Change.LEFT
+        assert bench.sandbox.passages[-1].change is DriverChange.LEFT
 
     play(story)
 
@@ -195,7 +196,7 @@ def test_a_machine_that_is_taken_away_takes_its_driver_along() -> None:
         await bench.train()
         bench.sandbox.remove_node(NODE)
         last = bench.sandbox.passages[-1]
-        assert (last.change, last.driver, last.workloads, last.tore) == (Change.LOST, "550.90.07", ("ml/train",), True)
+        assert (last.change, last.driver, last.workloads, last.tore) == (DriverChange.LOST, "550.90.07", ("ml/train",), True)
         with pytest.raises(NotFound):
             bench.machine()
         with pytest.raises(NotFound):
@@ -209,7 +210,7 @@ def test_a_reboot_empties_the_machine_and_a_new_kernel_shows() -> None:
         await bench.train()
         bench.sandbox.reboot(NODE, kernel="5.15.0-200-generic")
         assert bench.machine().driver == ""
-        assert bench.sandbox.passages[-1].change is Change.LOST
+        assert bench.sandbox.passages[-1].change is DriverChange.LOST
         await bench.sandbox.until(lambda: phase_of(bench.store.get("pods", "ml", "train")) == "Failed", 10)
         assert "UnexpectedAdmissionError" in str(bench.store.get("pods", "ml", "train")["status"])
         await bench.sandbox.until(lambda: bench.machine().driver == "550.90.07", 60)

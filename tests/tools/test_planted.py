@@ -10,7 +10,7 @@ from tools.simulate import planted
 from tools.simulate.scenario import Fault, Scenario, draw
 from tools.simulate.world import play
 
-from gpuward.upgrade import queueing
+from gpuward.upgrade import admission
 
 ONE_BY_ONE: Final = {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": "100%",
                      "podDeletion": {"force": True, "deleteEmptyDir": True, "timeoutSeconds": 300}}
@@ -81,14 +81,14 @@ def test_every_defect_is_tried() -> None:
 
 
 def test_a_defect_ends_with_its_run() -> None:
-    mended = queueing._is_stuck
+    mended = admission._is_stuck
     with planted.planted("queue-asks-for-the-pod-alone"):
-        assert queueing._is_stuck is not mended
-    assert queueing._is_stuck is mended
+        assert admission._is_stuck is not mended
+    assert admission._is_stuck is mended
 
 
 def test_a_defect_that_undoes_nothing_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = {"moved-on": ((("gpuward.upgrade.queueing", "no_such_function"), lambda original: original),)}
+    gone = {"moved-on": ((("gpuward.upgrade.admission", "no_such_function"), lambda original: original),)}
     monkeypatch.setattr(planted, "PLANTS", gone)
     with pytest.raises(planted.NotThere, match="no_such_function"), planted.planted("moved-on"):
         pass

@@ -16,7 +16,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gathering import gather
+from gpuward.upgrade.facts_cache import gather
 from tests import build
 
 

@@ -11,10 +11,10 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import decode_record
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
-from gpuward.upgrade import judging, writing
+from gpuward.upgrade import node_decision, writing
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.judging import Memory
 from gpuward.upgrade.ledger import MOST_BYTES, write_grants
+from gpuward.upgrade.node_decision import DecisionCache
 from tests import build
 from tests.build import NOW, cluster, driver_pod, hold_of, pod, policy, under_way
 
@@ -57,7 +57,7 @@ def test_the_ledger_stays_within_its_limit_whatever_is_granted() -> None:
     nodes = [build.node(name, "upgrade-required", remembers=build.record(State.UPGRADE_REQUIRED)) for name in names_]
     snapshot = msgspec.structs.replace(cluster(nodes, [driver_pod(name) for name in names_]), grants={})
     grants: dict[str, str] = {}
-    memory = Memory()
+    memory = DecisionCache()
     for each in range(4):
         plan = decide(msgspec.structs.replace(snapshot, grants=grants), policy(parallel=0), NOW + each, memory)
         for action in plan.actions:
@@ -75,7 +75,7 @@ def test_a_patch_that_cannot_be_made_holds_its_node_alone(monkeypatch: pytest.Mo
             raise OverflowError("absurd")
         return true(path, before)  # type: ignore[arg-type]  # as given
 
-    monkeypatch.setattr(judging, "actions_of", fails)
+    monkeypatch.setattr(node_decision, "actions_of", fails)
     nodes = [build.node(f"n{number}", "upgrade-required") for number in range(3)]
     plan = decide(cluster(nodes, [driver_pod(f"n{number}") for number in range(3)]), policy(parallel=3), NOW)
     assert hold_of(plan, "n0").reason is Reason.UNDECIDED

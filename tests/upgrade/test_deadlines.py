@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure
 from gpuward.model.rollout import RolloutSettings
@@ -73,8 +73,8 @@ def test_a_deadline_counts_from_when_people_could_see_the_state() -> None:
 
 
 @pytest.mark.weakness(33)
-@pytest.mark.parametrize(("state", "drain"), [(DELETION, None), (DRAINING, Drain(enable=True, timeout_seconds=0))])
-def test_an_eviction_without_a_timeout_of_nvidias_can_have_a_deadline_of_ours(state: State, drain: Drain | None) -> None:
+@pytest.mark.parametrize(("state", "drain"), [(DELETION, None), (DRAINING, DrainSettings(enable=True, timeout_seconds=0))])
+def test_an_eviction_without_a_timeout_of_nvidias_can_have_a_deadline_of_ours(state: State, drain: DrainSettings | None) -> None:
     bounded = within({state: 90}, timeout=0, drain=drain)
     assert ask(under_way(state), OLD, gpu_pod(), policy=bounded).plan.wake_at == ADMITTED + 90
     assert ask(under_way(state), OLD, gpu_pod(), policy=bounded, now=ADMITTED + 90).state is State.FAILED

@@ -10,9 +10,9 @@ from gpuward.model.record import Record
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
-from gpuward.upgrade.gathering import gather
-from gpuward.upgrade.judging import Memory
-from gpuward.upgrade.vouching import unvouched as is_unvouched
+from gpuward.upgrade.facts_cache import gather
+from gpuward.upgrade.node_decision import DecisionCache
+from gpuward.upgrade.recovery import unvalidated as is_unvouched
 from tests import build
 from tests.build import ADMITTED, LONG_AGO, NOW, driver_pod, gpu_pod, node, policy, record, validator
 from tests.upgrade.one import facts
@@ -239,7 +239,7 @@ def test_jobs_are_the_pods_of_the_selector_that_run(phase: str, selector: str, l
 
 
 @pytest.mark.parametrize(
-    ("remembers", "unvouched"),
+    ("remembers", "unvalidated"),
     [
         (record(State.DONE), False),
         (record(State.UPGRADE_REQUIRED), False),
@@ -254,8 +254,8 @@ def test_jobs_are_the_pods_of_the_selector_that_run(phase: str, selector: str, l
         (record(State.UPGRADE_REQUIRED, failed=State.VALIDATION_REQUIRED), True),
     ],
 )
-def test_a_driver_is_unvouched_between_its_restart_and_its_validation(remembers: Record, unvouched: bool) -> None:
-    assert is_unvouched(facts(node(remembers=remembers), driver_pod())) is unvouched
+def test_a_driver_is_unvouched_between_its_restart_and_its_validation(remembers: Record, unvalidated: bool) -> None:
+    assert is_unvouched(facts(node(remembers=remembers), driver_pod())) is unvalidated
 
 
 @pytest.mark.parametrize(("of_daemonset", "of_revision"), [("new", "old"), ("old", "new")])
@@ -271,7 +271,7 @@ def test_two_watches_that_tell_of_different_drivers_tell_of_no_target(of_daemons
 
 
 def test_a_memory_gathers_anew_only_what_changed_and_never_something_else() -> None:
-    memory = Memory()
+    memory = DecisionCache()
     snapshot = build.fleet(nodes=3, gpu_pods={0: 1})
     first = gather(snapshot, policy(), memory)
     again = gather(msgspec.structs.replace(snapshot), policy(), memory)

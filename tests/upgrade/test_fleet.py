@@ -8,8 +8,8 @@ import pytest
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.states import State
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.fleet import Fleet, fleet_of, standing
-from gpuward.upgrade.gathering import gather
 from tests import build
 
 NOBODY: frozenset[str] = frozenset()

@@ -7,7 +7,7 @@ import pytest
 
 from gpuward import names
 from gpuward.model.explain import sentence
-from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
@@ -20,8 +20,8 @@ from tests.upgrade.one import facts
 FREE = Fleet(total=10)
 QUEUED = node(state=State.UPGRADE_REQUIRED)
 SKIP = {names.UPGRADE_SKIP: "true"}
-DRAIN = policy(drain=Drain(enable=True))
-HARD_DRAIN = policy(drain=Drain(enable=True, force=True))
+DRAIN = policy(drain=DrainSettings(enable=True))
+HARD_DRAIN = policy(drain=DrainSettings(enable=True, force=True))
 
 Case = tuple[NodeView, list[PodView], UpgradePolicy, Reason | None]
 CASES: dict[str, Case] = {
@@ -54,7 +54,7 @@ CASES: dict[str, Case] = {
     "pod without a GPU that would stop the drain that is needed": (
         QUEUED,
         [driver_pod(), gpu_pod(name="spool", empty_dir=True), build.pod(owner=None)],
-        policy(drain=Drain(enable=True, delete_empty_dir=True)),
+        policy(drain=DrainSettings(enable=True, delete_empty_dir=True)),
         Reason.PROTECTED_PODS,
     ),
 }

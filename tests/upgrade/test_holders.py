@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuward.model.explain import sentence
-from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.states import State
@@ -17,7 +17,7 @@ from tests.upgrade.one import ask
 
 HOLD, EVICT, IGNORE = DeviceHolders.HOLD, DeviceHolders.EVICT, DeviceHolders.IGNORE
 OLD, QUEUED = driver_pod(), node(state=State.UPGRADE_REQUIRED)
-DRAIN, HARD_DRAIN = Drain(enable=True), Drain(enable=True, force=True)
+DRAIN, HARD_DRAIN = DrainSettings(enable=True), DrainSettings(enable=True, force=True)
 
 
 def holder(**rest: Any) -> PodView:

@@ -9,7 +9,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.judging import Memory
+from gpuward.upgrade.node_decision import DecisionCache
 from tests import build
 
 TWO = build.policy(parallel=2, unavailable="100%")
@@ -26,7 +26,7 @@ def fleet(*done: str) -> Snapshot:
 WAITING = fleet()
 
 
-def held(snapshot: Snapshot, policy: UpgradePolicy, memory: Memory, after: float = 0.0) -> list[Reason]:
+def held(snapshot: Snapshot, policy: UpgradePolicy, memory: DecisionCache, after: float = 0.0) -> list[Reason]:
     """Return what limits hold nodes, and make sure that nothing else is decided without a memory."""
     plan = decide(snapshot, policy, build.NOW + after, memory)
     assert plan == decide(snapshot, policy, build.NOW + after)
@@ -34,7 +34,7 @@ def held(snapshot: Snapshot, policy: UpgradePolicy, memory: Memory, after: float
 
 
 def test_a_node_that_waits_on_is_not_thought_about_again() -> None:
-    memory = Memory()
+    memory = DecisionCache()
     before = decide(WAITING, TWO, build.NOW, memory)
     nodes = {**WAITING.nodes, "n5": msgspec.structs.replace(WAITING.nodes["n5"], version="2")}
     after = decide(msgspec.structs.replace(WAITING, nodes=nodes), TWO, build.NOW + 5, memory)
@@ -44,7 +44,7 @@ def test_a_node_that_waits_on_is_not_thought_about_again() -> None:
 
 
 def test_another_fleet_or_policy_is_looked_at_anew() -> None:
-    memory = Memory()
+    memory = DecisionCache()
     assert held(WAITING, TWO, memory) == [Reason.PARALLEL_LIMIT] * 4
     assert held(WAITING, TWO, memory, 1) == [Reason.PARALLEL_LIMIT] * 4
     assert held(WAITING, build.policy(parallel=1, unavailable="100%"), memory, 2) == [Reason.PARALLEL_LIMIT] * 5

@@ -7,7 +7,7 @@ import pytest
 
 from gpuward.model.actions import DeletePod
 from gpuward.model.explain import sentence
-from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Refusal
@@ -102,7 +102,7 @@ def test_a_lifted_cordon_is_put_back_before_pods_are_killed() -> None:
 
 
 def test_a_drain_kills_what_it_takes_and_no_more() -> None:
-    short = killing(drain=Drain(enable=True, timeout_seconds=100))
+    short = killing(drain=DrainSettings(enable=True, timeout_seconds=100))
     answer = ask(under_way(DRAINING), OLD, pod(), pod(name="agent", owner="DaemonSet"), policy=short, now=ADMITTED + 100)
     assert answer.deleted == ["web"]
 

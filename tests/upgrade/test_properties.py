@@ -16,7 +16,7 @@ from gpuward.model.actions import Action, DeletePod, EvictPod, PatchNode
 from gpuward.model.budgets import BudgetView
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Plan
-from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Record
 from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
@@ -24,8 +24,8 @@ from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State, check_transition
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.judging import Memory
-from gpuward.upgrade.leaving import pods_to_leave
+from gpuward.upgrade.evictable_pods import pods_to_evict
+from gpuward.upgrade.node_decision import DecisionCache
 from tests import build
 from tests.upgrade import world
 
@@ -69,7 +69,8 @@ policies = st.builds(
     empty_dir=st.booleans(),
     timeout=st.sampled_from([0, 20]),
     drain=st.builds(
-        Drain, enable=st.booleans(), force=st.booleans(), timeout_seconds=st.sampled_from([0, 20]), delete_empty_dir=st.booleans()
+        DrainSettings, enable=st.booleans(), force=st.booleans(), timeout_seconds=st.sampled_from([0, 20]),
+        delete_empty_dir=st.booleans(),
     ),
     auto_upgrade=st.sampled_from([True, True, True, False]),
     admit=st.sampled_from([True, True, True, False]),
@@ -135,7 +136,7 @@ class Watched:
         self.foreign = {name for name, node in snapshot.nodes.items() if node.unschedulable}
         self.by_hand: set[str] = set()
         """Nodes whose state somebody chose: they are under way whatever the limits say."""
-        self.memory = Memory()
+        self.memory = DecisionCache()
 
     def decide(self) -> Plan:
         plan = decide(self.snapshot, self.policy, self.now, self.memory)
@@ -313,7 +314,7 @@ def _serves(snapshot: Snapshot, policy: UpgradePolicy, name: str) -> bool:
     """Tell whether a node has a driver that nothing is about to take away, or pods that run on its GPUs."""
     pods = snapshot.pods.get(name, ())
     drivers = [pod for pod in pods if pod.labels.get("app") == names.DRIVER_APP and not pod.deleting]
-    leaving = pods_to_leave(pods, policy, snapshot.namespace)
+    leaving = pods_to_evict(pods, policy, snapshot.namespace)
     users = (*leaving.pods, *(blocked.pod for blocked in leaving.blocked))
     return any(pod.ready and (pod.orphan or world.selected(snapshot, name)) for pod in drivers) or any(pod.ready for pod in users)
 
@@ -465,7 +466,7 @@ def test_garbage_on_a_node_never_stops_the_decision(
 
 def cuts() -> list[tuple[str, Snapshot, UpgradePolicy]]:
     plain = build.policy(parallel=2)
-    drained = build.policy(drain=Drain(enable=True, force=True))
+    drained = build.policy(drain=DrainSettings(enable=True, force=True))
     busy = build.fleet(nodes=3, gpu_pods={0: 2, 1: 1}, cordoned=[2])
     bare = build.cluster([build.node()], [build.driver_pod(), build.validator(), build.gpu_pod(owner=None)])
     return [("busy fleet", busy, plain), ("drain", bare, drained), ("one node", build.fleet(nodes=1, gpu_pods={0: 1}), plain)]

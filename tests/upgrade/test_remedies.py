@@ -15,7 +15,7 @@ from gpuward.crd.conversion import upgrade_policy
 from gpuward.crd.driver_upgrade import DriverUpgradePolicy
 from gpuward.model.budgets import BudgetView
 from gpuward.model.plan import NodeStatus, Plan
-from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure
 from gpuward.model.rollout import DeviceHolders
@@ -117,7 +117,7 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
         of(QUEUED, gpu_pod(empty_dir=True)), Reason.PROTECTED_PODS, [("set podDeletion.deleteEmptyDir", AT_ONCE)],
     ),
     "pod that a drain may take": (
-        of(QUEUED, gpu_pod(empty_dir=True), rules=policy(drain=Drain(delete_empty_dir=True))), Reason.PROTECTED_PODS,
+        of(QUEUED, gpu_pod(empty_dir=True), rules=policy(drain=DrainSettings(delete_empty_dir=True))), Reason.PROTECTED_PODS,
         [("set podDeletion.deleteEmptyDir", AT_ONCE), ("set drain.enable", AT_ONCE)],
     ),
     "pod of a DaemonSet": (

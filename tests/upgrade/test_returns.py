@@ -11,7 +11,7 @@ from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.replacing import RETURNS_TOLERATED
+from gpuward.upgrade.driver_restart import RETURNS_TOLERATED
 from tests import build
 from tests.build import NOW, driver_pod, gpu_pod, node, policy, record, validator
 from tests.upgrade import world

@@ -7,7 +7,7 @@ import pytest
 from gpuward import names
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode
 from gpuward.model.explain import arguments
-from gpuward.model.policy import Drain
+from gpuward.model.policy import DrainSettings
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
@@ -130,7 +130,7 @@ def test_jobs_are_waited_for_and_then_evicted_at_their_timeout() -> None:
 
 def test_a_drain_takes_what_pod_deletion_may_not() -> None:
     snapshot = build.cluster([node()], [driver_pod(), validator(), gpu_pod(owner=None), build.pod()])
-    end = world.rollout(snapshot, policy(drain=Drain(enable=True, force=True)))
+    end = world.rollout(snapshot, policy(drain=DrainSettings(enable=True, force=True)))
     assert end.entered("n0") == [*MAIN_ROUTE[:4], "drain-required", *MAIN_ROUTE[4:]]
     assert [pod.labels["app"] for pod in end.end.pods["n0"]] == [names.DRIVER_APP, names.VALIDATOR_APP]
 

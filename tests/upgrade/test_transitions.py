@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from gpuward import names
-from gpuward.model.policy import Drain
+from gpuward.model.policy import DrainSettings
 from gpuward.model.states import TRANSITIONS, UNDISTURBED, State
 from gpuward.model.views import NodeView
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
@@ -26,7 +26,7 @@ DRAINING, RESTART, VALIDATION, UNCORDON, DONE, FAILED = (
 )
 OLD, NEW, ROLLED_BACK = driver_pod(), driver_pod(driver="560", created=NOW - 30), driver_pod(driver="560")
 FRESH = validator(created=NOW - 20)
-DRAIN = policy(drain=Drain(enable=True))
+DRAIN = policy(drain=DrainSettings(enable=True))
 MAINTENANCE = {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED}
 
 

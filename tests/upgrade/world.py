@@ -47,7 +47,7 @@ def perform(snapshot: Snapshot, action: Action, now: float = build.NOW) -> Snaps
         return _evicted(snapshot, action, now)
     assert isinstance(action, DeletePod), f"the upgrade asked for {action}"
     there = snapshot.pods.get(action.node, ())
-    kept = action.last_look is not None and any(pod.uid in action.last_look.keepers and pod.ready for pod in there)
+    kept = action.last_look is not None and any(pod.uid in action.last_look.module_holders and pod.ready for pod in there)
     if action.last_look and not kept and any(pod.uses_gpu and not pod.finished for pod in there):
         raise Refused(f"the last look found a GPU pod on {action.node}")
     return _deleted(snapshot, action.node, action.pod)

@@ -58,9 +58,9 @@ def _unbounded(original: Any) -> Any:
 
 def _unguarded(original: Any) -> Any:
     def held_on_error(node: Any, decision: Callable[[], Any], policy: Any) -> Any:
-        from gpuward.upgrade.judging import judge
+        from gpuward.upgrade.node_decision import node_decision
 
-        return judge(node, decision(), policy)
+        return node_decision(node, decision(), policy)
 
     return held_on_error
 
@@ -79,8 +79,8 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
     "accounts-are-never-made-again": (
         (("gpuward.operands.changes", "_apply"), _without_new_accounts),),
     "queue-asks-for-the-pod-alone": (
-        (("gpuward.upgrade.queueing", "_is_loaded"), _always(True)),
-        (("gpuward.upgrade.queueing", "_is_stuck"), _always(False)),),
+        (("gpuward.upgrade.admission", "_is_loaded"), _always(True)),
+        (("gpuward.upgrade.admission", "_is_stuck"), _always(False)),),
     "owners-change-at-once": (
         (("gpuward.model.placement:Placements", "_tears"), _always(False)),),
     "drivers-follow-discovery": (
@@ -102,8 +102,8 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.model.reading", "seconds"), _unbounded),
         (("gpuward.model.record", "seconds"), _unbounded),
         (("gpuward.model.record", "_LAST"), _of(float("inf"))),
-        (("gpuward.upgrade.walk", "not_ahead"), lambda original: lambda record, now: record),
-        (("gpuward.upgrade.judging", "held_on_error"), _unguarded),
+        (("gpuward.upgrade.progress", "not_ahead"), lambda original: lambda record, now: record),
+        (("gpuward.upgrade.node_decision", "held_on_error"), _unguarded),
         (("gpuward.upgrade.decide", "held_on_error"), _unguarded),),
     "evictions-have-no-back-off": (
         (("gpuward.upgrade.evicting:Eviction", "_before"), _always(None)),),

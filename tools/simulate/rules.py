@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuward import names
-from gpuward.model.policy import Drain, PodDeletion
+from gpuward.model.policy import DrainSettings, PodDeletionSettings
 from gpuward.model.states import TRANSITIONS, UNDISTURBED, State, parse_state
 from kubesandbox.sim.objects import is_ready
 from tools.simulate.admissions import parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
@@ -203,7 +203,7 @@ def forbidden_to_go(pod: Object, process: Process, world: World) -> str | None:
         return f"{name} is static"
     node, history = pod["spec"].get("nodeName") or "", world.watch.history
     policies = [*known_policies(process, history, node), *kept_policies(process, history, node)]
-    rules: list[PodDeletion | Drain] = []
+    rules: list[PodDeletionSettings | DrainSettings] = []
     for policy in policies:
         if policy is not None:
             rules += [policy.pod_deletion, *([policy.drain] if policy.drain.enable else [])]

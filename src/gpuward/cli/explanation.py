@@ -19,9 +19,9 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.policy.refused import refusal
+from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.gathering import gather
-from gpuward.upgrade.leaving import Leaving
+from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
@@ -112,7 +112,7 @@ def _pods(node: NodeFacts, policy: UpgradePolicy, snapshot: Snapshot) -> tuple[L
     if node.state not in _EMPTYING or node.restart_only:
         return ()
     draining = policy.drain.enable and (node.state is State.DRAIN_REQUIRED or bool(node.leaving.blocked))
-    leaving: Leaving = node.draining if draining else node.leaving
+    leaving: EvictablePods = node.draining if draining else node.leaving
     blocked = [_leaving(held.pod, obstacle(held.why)) for held in leaving.blocked]
     return (*blocked, *(_leaving(pod, _obstacle(pod, snapshot)) for pod in leaving.pods))
 

@@ -25,7 +25,7 @@ from gpuward.model.waits import ComesBack, EvictionRefused
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.policy.pods import covers
-from gpuward.upgrade.gathering import gather
+from gpuward.upgrade.facts_cache import gather
 
 _EMPTIED = frozenset({State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED})
 

@@ -31,7 +31,7 @@ from gpuward.kube.client import Client
 from gpuward.kube.election import Candidate
 from gpuward.kube.election_thread import ElectionThread
 from gpuward.kube.endless import endless
-from gpuward.kube.lease import Timing
+from gpuward.kube.lease import LeaseTiming
 from gpuward.recorder.recorder import Recorder
 
 
@@ -136,7 +136,7 @@ def _own_folder(environ: Mapping[str, str]) -> Path:
 
 def _candidate(settings: Settings, flags: Flags) -> Candidate:
     deadline = parse_duration("--leader-lease-renew-deadline", flags.leader_lease_renew_deadline)
-    timing = Timing.given("--leader-lease-renew-deadline", deadline)
+    timing = LeaseTiming.given("--leader-lease-renew-deadline", deadline)
     namespace = flags.leader_elect_namespace or settings.namespace
     return Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, timing)
 

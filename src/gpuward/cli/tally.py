@@ -13,7 +13,7 @@ from gpuward.model.plan import Plan
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 
 
-class Wait(msgspec.Struct, frozen=True):
+class LongestWait(msgspec.Struct, frozen=True):
     """Name the longest that a node waited for one and the same thing, in seconds."""
 
     node: str = ""
@@ -27,7 +27,7 @@ class Tally:
     def __init__(self) -> None:
         self.states: dict[str, State] = {}
         """The upgrade state of every managed node."""
-        self.longest = Wait()
+        self.longest = LongestWait()
         self.most_disrupted = 0
         self._rolling = False
         self._touched: set[str] = set()
@@ -72,6 +72,6 @@ class Tally:
             if hold is None or hold.reason != reason:
                 del self._waits[name]
             elif now - since > self.longest.seconds:
-                self.longest = Wait(name, now - since, sentence(hold))
+                self.longest = LongestWait(name, now - since, sentence(hold))
         for name, hold in holds.items():
             self._waits.setdefault(name, (hold.reason, now))

@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from gpuward.labels.decide import Labelling, decide_labels
-from gpuward.labels.discovery import Kept
+from gpuward.labels.discovery import KeptOperands
 from gpuward.labels.policy import label_policy, remembered_policy
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import Action
@@ -65,7 +65,7 @@ class LabelLog:
     def __init__(self, tell: Callable[[NodeView, str], None] = lambda node, message: None) -> None:
         """Take what reports an event about a node."""
         self._log = structlog.get_logger(source=LabelController.name)
-        self._kept: Mapping[str, Kept] = {}
+        self._kept: Mapping[str, KeptOperands] = {}
         self._troubles: Mapping[str, str] = {}
         self._tell = tell
 
@@ -79,17 +79,17 @@ class LabelLog:
         self._log_kept(seen.snapshot, seen.decision.labelling.kept)
         self._log_troubles(seen.snapshot, seen.decision.labelling.troubles)
 
-    def _log_kept(self, snapshot: Snapshot, kept: Mapping[str, Kept]) -> None:
-        out, was_out = Kept.OUTAGE in kept.values(), Kept.OUTAGE in self._kept.values()
+    def _log_kept(self, snapshot: Snapshot, kept: Mapping[str, KeptOperands]) -> None:
+        out, was_out = KeptOperands.OUTAGE in kept.values(), KeptOperands.OUTAGE in self._kept.values()
         if out and not was_out:
             total = sum(node.gpu_present for node in snapshot.nodes.values())
             self._log.warning("Discovery outage: nodes lost their discovery labels together; their operands stay until "
                               "these are back", nodes=sorted(kept)[:NAMED], count=len(kept), total=total)
         elif was_out and not out:
             self._log.info("The discovery outage is over")
-        for why in Kept:
+        for why in KeptOperands:
             fresh = sorted(name for name, found in kept.items() if found is why and self._kept.get(name) is not why)
-            if fresh and why is not Kept.OUTAGE:
+            if fresh and why is not KeptOperands.OUTAGE:
                 self._log.warning("Discovery sees no GPU on nodes that had some; their operands stay", why=str(why),
                                   nodes=fresh[:NAMED], count=len(fresh))
         self._kept = kept

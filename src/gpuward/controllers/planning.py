@@ -14,8 +14,8 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.upgrade.decide import decide, settle, survey
 from gpuward.upgrade.destinations import Fleets
-from gpuward.upgrade.judging import Memory
 from gpuward.upgrade.ledger import fitting
+from gpuward.upgrade.node_decision import DecisionCache
 
 T = TypeVar("T")
 
@@ -27,13 +27,13 @@ class Planner:
     """Decide for every policy by itself: a bug that one of them brings to light holds its own nodes and no others."""
 
     def __init__(self) -> None:
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[str, DecisionCache] = {}
         self._last: dict[str, Plan] = {}
 
     def decide(self, snapshot: Snapshot, policies: Sequence[UpgradePolicy], now: float) -> Plan:
         """Return the plan for the fleet. With a single policy an error is raised as it is."""
         drivers = {policy.driver for policy in policies}
-        self._memories = {name: self._memories.get(name) or Memory() for name in drivers}
+        self._memories = {name: self._memories.get(name) or DecisionCache() for name in drivers}
         if len(policies) == 1:
             (policy,) = policies
             self._last = {policy.driver: decide(snapshot, policy, now, self._memories[policy.driver])}

@@ -25,7 +25,7 @@ LOOK_AGAIN: Final = 15.0
 """Seconds between looks while something that the policy refers to is missing; the longest while it cannot be asked for."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ReferencedNames(msgspec.Struct, frozen=True):
     """Hold which versions of which custom resources refer to what."""
 
     versions: frozenset[tuple[str, int]] = frozenset()
@@ -71,7 +71,7 @@ class ReferencedObjects:
                 rest = None if self._complete else self._rest()
             await observer.changed(rest)
 
-    def _is_due(self, wanted: Wanted) -> bool:
+    def _is_due(self, wanted: ReferencedNames) -> bool:
         """Tell whether to look now: other changes of the cluster, of which there may be many, are no reason to look again."""
         if self._tried != wanted.versions:
             return True
@@ -82,7 +82,7 @@ class ReferencedObjects:
         rest = self._again - self._clock.now()
         return rest if 0.0 < rest <= LOOK_AGAIN else 0.0
 
-    async def _try_to_look(self, wanted: Wanted) -> None:
+    async def _try_to_look(self, wanted: ReferencedNames) -> None:
         self._tried = wanted.versions
         complaint, rest = "", LOOK_AGAIN
         try:
@@ -100,7 +100,7 @@ class ReferencedObjects:
             self._log.warning("Looking up what policies refer to failed", error=complaint)
         self._complaint = complaint
 
-    async def look(self, wanted: Wanted) -> References:
+    async def look(self, wanted: ReferencedNames) -> References:
         """Ask for everything once. Raises what the API server's answers raise, but for NotFound."""
         monitors = str(resources.SERVICE_MONITORS)
         if has_monitors := await self._read(resources.CUSTOM_RESOURCE_DEFINITIONS, monitors, "") is not None:
@@ -122,7 +122,7 @@ class ReferencedObjects:
             return None
 
 
-def wanted_by(drivers: PoliciesInForce) -> Wanted:
+def wanted_by(drivers: PoliciesInForce) -> ReferencedNames:
     """Return what the ClusterPolicy in force, and the NVIDIADrivers if drivers are theirs, refer to."""
     active = drivers.policy
     versions, maps, secrets = set(), frozenset[str](), frozenset[str]()
@@ -134,7 +134,7 @@ def wanted_by(drivers: PoliciesInForce) -> Wanted:
             versions.add((each.view.uid, each.view.generation))
             more_maps, more_secrets = referenced(each.driver.spec)
             maps, secrets = maps | more_maps, secrets | more_secrets
-    return Wanted(frozenset(versions), maps, secrets)
+    return ReferencedNames(frozenset(versions), maps, secrets)
 
 
 def _keys(config_map: Mapping[str, Any]) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class OperatorMetrics(Spec, frozen=True, kw_only=True):
     service_monitor: ServiceMonitor = ServiceMonitor()
 
 
-class Operator(Spec, frozen=True, kw_only=True):
+class OperatorSpec(Spec, frozen=True, kw_only=True):
     """Configure the operator itself."""
 
     default_runtime: str = ""
@@ -120,7 +120,7 @@ class HostPaths(Spec, frozen=True, kw_only=True):
 class ClusterPolicySpec(Spec, frozen=True, kw_only=True):
     """Configure the GPU stack of the cluster."""
 
-    operator: Annotated[Operator, REQUIRED] = Operator()
+    operator: Annotated[OperatorSpec, REQUIRED] = OperatorSpec()
     daemonsets: Annotated[Daemonsets, REQUIRED] = Daemonsets()
     driver: Annotated[Driver, REQUIRED] = Driver()
     toolkit: Annotated[Toolkit, REQUIRED] = Toolkit()

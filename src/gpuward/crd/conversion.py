@@ -32,9 +32,9 @@ def upgrade_policy(spec: DriverUpgradePolicy, field: str = CLUSTER_POLICY_FIELD)
         auto_upgrade=spec.auto_upgrade,
         max_parallel_upgrades=spec.max_parallel_upgrades,
         max_unavailable=max_unavailable(spec.max_unavailable, f"{field}.maxUnavailable"),
-        wait_for_completion=model.WaitForCompletion(**msgspec.structs.asdict(spec.wait_for_completion)),
-        pod_deletion=model.PodDeletion(**msgspec.structs.asdict(spec.pod_deletion)),
-        drain=model.Drain(**msgspec.structs.asdict(spec.drain)),
+        wait_for_completion=model.JobSettings(**msgspec.structs.asdict(spec.wait_for_completion)),
+        pod_deletion=model.PodDeletionSettings(**msgspec.structs.asdict(spec.pod_deletion)),
+        drain=model.DrainSettings(**msgspec.structs.asdict(spec.drain)),
     )
 
 

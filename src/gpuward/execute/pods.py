@@ -15,8 +15,8 @@ from gpuward.kube.memory import Going
 from gpuward.model.actions import DeletePod, EvictPod, LastLook, ReleasePod
 from gpuward.model.driver import concerns_driver, owner_uid
 from gpuward.model.views import PodView, Ref
-from gpuward.upgrade.keeping import is_keeper
-from gpuward.upgrade.leaving import users_of_driver
+from gpuward.upgrade.evictable_pods import users_of_driver
+from gpuward.upgrade.module_holders import holds_modules
 from gpuward.wire.pods import pod_view
 
 
@@ -136,7 +136,7 @@ async def last_look(world: World, node: str, look: LastLook) -> None:
         CalledOff: a pod that must leave is among them. It is in the cache now, so the next decision knows.
     """
     there = await _listed(world, node)
-    if any(pod.uid in look.keepers and is_keeper(pod) for pod in there):
+    if any(pod.uid in look.module_holders and holds_modules(pod) for pod in there):
         return
     if staying := users_of_driver(there, look, world.cluster.namespace):
         raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")

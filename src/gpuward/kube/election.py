@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuward import errors, names
 from gpuward.kube.client import Client
-from gpuward.kube.lease import Observation, Step, Timing, claimed, new_lease, next_step, released
+from gpuward.kube.lease import LeaseTiming, Observation, Step, claimed, new_lease, next_step, released
 from gpuward.kube.resources import LEASES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Candidate:
     """Unique among all processes: client-go uses `<host name>_<uuid>`."""
     namespace: str
     lease: str = names.LEADER_LEASE
-    timing: Timing = field(default_factory=Timing)
+    timing: LeaseTiming = field(default_factory=LeaseTiming)
 
 
 class Elector:

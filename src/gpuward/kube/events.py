@@ -49,7 +49,7 @@ class About(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecordedEvent:
     """Hold one thing said about an object, and when (Unix seconds)."""
 
     about: About
@@ -100,7 +100,7 @@ class EventRecorder:
         self._random = random
         self._component = component
         self._limit = limit
-        self._lanes: list[deque[Said]] = [deque() for _ in range(_WORKERS)]
+        self._lanes: list[deque[RecordedEvent]] = [deque() for _ in range(_WORKERS)]
         self._signals = [asyncio.Event() for _ in range(_WORKERS)]
         self._waiting = 0
         self._idle = asyncio.Event()
@@ -118,7 +118,7 @@ class EventRecorder:
         if self._waiting >= self._limit:
             self.dropped += 1
             return
-        said = Said(about, kind, reason, message[:MESSAGE_LIMIT], self._now(), alone)
+        said = RecordedEvent(about, kind, reason, message[:MESSAGE_LIMIT], self._now(), alone)
         said = replace(said, alone=alone and not self._is_often(said))
         lane = zlib.crc32(f"{about.namespace}/{about.name}".encode()) % _WORKERS
         self._lanes[lane].append(said)
@@ -126,7 +126,7 @@ class EventRecorder:
         self._idle.clear()
         self._signals[lane].set()
 
-    def _is_often(self, said: Said) -> bool:
+    def _is_often(self, said: RecordedEvent) -> bool:
         times = self._often.setdefault(said.key, deque(maxlen=OFTEN))
         self._often.move_to_end(said.key)
         while len(self._often) > self._limit:
@@ -145,7 +145,7 @@ class EventRecorder:
         """Wait until all that was recorded so far is written or dropped; `run` must be running."""
         await self._idle.wait()
 
-    async def _work(self, lane: deque[Said], signal: asyncio.Event) -> None:
+    async def _work(self, lane: deque[RecordedEvent], signal: asyncio.Event) -> None:
         while True:
             await signal.wait()
             signal.clear()
@@ -156,7 +156,7 @@ class EventRecorder:
                 if not self._waiting:
                     self._idle.set()
 
-    async def _write_patiently(self, said: Said) -> None:
+    async def _write_patiently(self, said: RecordedEvent) -> None:
         backoff = Backoff(self._random)
         for attempt in range(1, _ATTEMPTS + 1):
             changes = self._changes
@@ -189,7 +189,7 @@ class EventRecorder:
             if self._report is not None:
                 self._report(failure)
 
-    async def _write(self, said: Said) -> None:
+    async def _write(self, said: RecordedEvent) -> None:
         known = None if said.alone else self._written.get(said.key)
         if known is not None and await self._count(said, known):
             return
@@ -198,7 +198,7 @@ class EventRecorder:
         if not said.alone:
             self._remember(said, _Written(body["metadata"]["name"], 1))
 
-    async def _count(self, said: Said, known: _Written) -> bool:
+    async def _count(self, said: RecordedEvent, known: _Written) -> bool:
         """Raise the count of an Event; tell whether it was there (Events expire) and could be patched."""
         patch = {"count": known.times + 1, "lastTimestamp": rfc3339(said.at)}
         try:
@@ -208,7 +208,7 @@ class EventRecorder:
         self._remember(said, _Written(known.name, known.times + 1))
         return True
 
-    def _remember(self, said: Said, written: _Written) -> None:
+    def _remember(self, said: RecordedEvent, written: _Written) -> None:
         self._written[said.key] = written
         self._written.move_to_end(said.key)
         while len(self._written) > self._limit:
@@ -220,7 +220,7 @@ class EventRecorder:
         return self._last_stamp
 
 
-def event_object(said: Said, component: str, stamp: int) -> dict[str, Any]:
+def event_object(said: RecordedEvent, component: str, stamp: int) -> dict[str, Any]:
     """Return the Event for something said; `stamp` (nanoseconds) makes its name."""
     about = said.about
     instant = rfc3339(said.at)

@@ -34,7 +34,7 @@ _HEADER_KEY: Final = "!#$&'*+^`|"
 PLUGIN_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
-class Cluster(msgspec.Struct, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, rename="kebab"):
     """Read the `cluster` of a named cluster."""
 
     server: str = ""
@@ -84,7 +84,7 @@ class User(msgspec.Struct, rename="kebab"):
     as_user_extra: dict[str, list[str]] = {}
 
 
-class Context(msgspec.Struct):
+class KubeconfigContext(msgspec.Struct):
     """Read the `context` of a named context."""
 
     cluster: str = ""
@@ -96,7 +96,7 @@ class NamedCluster(msgspec.Struct):
     """Read one entry of `clusters`."""
 
     name: str
-    cluster: Cluster
+    cluster: KubeconfigCluster
 
 
 class NamedUser(msgspec.Struct):
@@ -110,7 +110,7 @@ class NamedContext(msgspec.Struct):
     """Read one entry of `contexts`."""
 
     name: str
-    context: Context
+    context: KubeconfigContext
 
 
 class File(msgspec.Struct, rename="kebab"):
@@ -123,7 +123,7 @@ class File(msgspec.Struct, rename="kebab"):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntryPlace:
     """Say in which file an entry stands, and under which name."""
 
     file: Path
@@ -141,9 +141,9 @@ class Kubeconfig:
     """Hold several kubeconfig files as one: of entries with the same name, and of the current context, the first counts."""
 
     def __init__(self) -> None:
-        self.clusters: dict[str, tuple[Place, Cluster]] = {}
-        self.users: dict[str, tuple[Place, User]] = {}
-        self.contexts: dict[str, tuple[Place, Context]] = {}
+        self.clusters: dict[str, tuple[EntryPlace, KubeconfigCluster]] = {}
+        self.users: dict[str, tuple[EntryPlace, User]] = {}
+        self.contexts: dict[str, tuple[EntryPlace, KubeconfigContext]] = {}
         self.current = ""
         self.files: list[Path] = []
 
@@ -167,11 +167,11 @@ class Kubeconfig:
         self.files.append(path)
         self.current = self.current or file.current_context
         for cluster in file.clusters:
-            self.clusters.setdefault(cluster.name, (Place(path, f"cluster {cluster.name!r}"), cluster.cluster))
+            self.clusters.setdefault(cluster.name, (EntryPlace(path, f"cluster {cluster.name!r}"), cluster.cluster))
         for user in file.users:
-            self.users.setdefault(user.name, (Place(path, f"user {user.name!r}"), user.user))
+            self.users.setdefault(user.name, (EntryPlace(path, f"user {user.name!r}"), user.user))
         for context in file.contexts:
-            self.contexts.setdefault(context.name, (Place(path, f"context {context.name!r}"), context.context))
+            self.contexts.setdefault(context.name, (EntryPlace(path, f"context {context.name!r}"), context.context))
 
     def access(self, context: str | None = None) -> Access:
         """Return what a context, or the current one, stands for. Raises errors.KubeconfigError."""
@@ -181,7 +181,7 @@ class Kubeconfig:
             raise KubeconfigError(f"{files}: current-context is not set: run `kubectl config use-context NAME`")
         place, chosen = _entry(self.contexts, name, "context", files)
         at, cluster = _entry(self.clusters, chosen.cluster, "cluster", str(place))
-        user_at, user = Place(place.file, "no user"), User()
+        user_at, user = EntryPlace(place.file, "no user"), User()
         if chosen.user:
             user_at, user = _entry(self.users, chosen.user, "user", str(place))
         return Access(
@@ -220,7 +220,7 @@ def _without_nulls(data: object) -> object:
     return data
 
 
-def _entry(entries: dict[str, tuple[Place, T]], name: str, kind: str, where: str) -> tuple[Place, T]:
+def _entry(entries: dict[str, tuple[EntryPlace, T]], name: str, kind: str, where: str) -> tuple[EntryPlace, T]:
     try:
         return entries[name]
     except KeyError:
@@ -228,14 +228,14 @@ def _entry(entries: dict[str, tuple[Place, T]], name: str, kind: str, where: str
         raise KubeconfigError(f"{where}: {kind} {name!r} does not exist: use one of: {known}") from None
 
 
-def _source(place: Place, name: str, path: str, data: str) -> Source | None:
+def _source(place: EntryPlace, name: str, path: str, data: str) -> Source | None:
     """Return where a value is: inline data count more than a file, as for kubectl."""
     if data:
         return Inline.from_base64(data, f"{place}: {name}-data")
     return InFile(place.resolve(path), f"{place}: {name}") if path else None
 
 
-def _trust(place: Place, cluster: Cluster) -> Trust:
+def _trust(place: EntryPlace, cluster: KubeconfigCluster) -> Trust:
     return Trust(
         authority=_source(place, "certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data),
         verify=not cluster.insecure_skip_tls_verify,
@@ -244,7 +244,7 @@ def _trust(place: Place, cluster: Cluster) -> Trust:
     )
 
 
-def _credentials(place: Place, user: User, cluster_at: Place, cluster: Cluster) -> Credentials:
+def _credentials(place: EntryPlace, user: User, cluster_at: EntryPlace, cluster: KubeconfigCluster) -> Credentials:
     if user.auth_provider is not None:
         raise KubeconfigError(f"{place}: auth-provider was removed from Kubernetes in 1.26: use an exec plugin instead")
     chain = _source(place, "client-certificate", user.client_certificate, user.client_certificate_data)
@@ -266,7 +266,7 @@ def _authorization(user: User) -> str:
     return ""
 
 
-def _impersonation(place: Place, user: User) -> tuple[tuple[str, str], ...]:
+def _impersonation(place: EntryPlace, user: User) -> tuple[tuple[str, str], ...]:
     """Return the headers that client-go sends for a user who acts as another one."""
     extra = [(f"Impersonate-Extra-{quote(key, safe=_HEADER_KEY)}", value)
              for key, values in user.as_user_extra.items() for value in values]
@@ -282,7 +282,7 @@ def _impersonation(place: Place, user: User) -> tuple[tuple[str, str], ...]:
     return tuple(headers)
 
 
-def _plugin(place: Place, section: Exec, cluster_at: Place, cluster: Cluster) -> Plugin:
+def _plugin(place: EntryPlace, section: Exec, cluster_at: EntryPlace, cluster: KubeconfigCluster) -> Plugin:
     where = f"{place}: exec"
     if not section.command:
         raise KubeconfigError(f"{where}: command is missing: name the program that prints the credential")
@@ -306,7 +306,7 @@ def _plugin(place: Place, section: Exec, cluster_at: Place, cluster: Cluster) ->
     )
 
 
-def _told(place: Place, cluster: Cluster) -> dict[str, Any]:
+def _told(place: EntryPlace, cluster: KubeconfigCluster) -> dict[str, Any]:
     """Return what a plugin with provideClusterInfo is told of the cluster."""
     authority = _source(place, "certificate-authority", cluster.certificate_authority, cluster.certificate_authority_data)
     told: dict[str, Any] = {"server": cluster.server}

@@ -18,7 +18,7 @@ from gpuward.errors import InputError
 
 
 @dataclass(frozen=True)
-class Timing:
+class LeaseTiming:
     """Hold the election's times in seconds.
 
     The defaults are shorter than controller-runtime's (15, 10, 2), so that another one goes on within 15 s of a leader's end:
@@ -35,7 +35,7 @@ class Timing:
     """Time between two looks of a candidate, who counts from when it sees a renewal; a fifth longer at most."""
 
     @classmethod
-    def given(cls, field: str, deadline: float) -> Timing:
+    def given(cls, field: str, deadline: float) -> LeaseTiming:
         """Return the times for a deadline that a flag gives, as NVIDIA's operator has them; 0 means the defaults.
 
         Raises:
@@ -93,7 +93,7 @@ def next_step(identity: str, seen: Observation | None, now: float) -> Step:
     return Step.WAIT
 
 
-def claimed(lease: dict[str, Any], identity: str, step: Step, wall: float, timing: Timing) -> dict[str, Any]:
+def claimed(lease: dict[str, Any], identity: str, step: Step, wall: float, timing: LeaseTiming) -> dict[str, Any]:
     """Return the Lease with `identity` as holder, all else (annotations, resourceVersion) as it was.
 
     `wall` is Unix time in seconds. Taking a Lease counts a transition and starts a new acquireTime; renewing does not.

@@ -59,7 +59,7 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class WatchTiming:
     """Hold a reflector's times, all in seconds."""
 
     watch: float = 300.0
@@ -93,7 +93,7 @@ class Reflector:
         *,
         random: Random,
         report: Callable[[errors.GpuwardError | None], None] | None = None,
-        timing: Timing | None = None,
+        timing: WatchTiming | None = None,
     ) -> None:
         self.selection = selection
         self.failure: errors.GpuwardError | None = None
@@ -104,7 +104,7 @@ class Reflector:
         self.absent: Callable[[], Awaitable[None]] | None = None
         """What waits, while the server does not have the resource, until it may have it."""
         self._report = report
-        self._timing = timing or Timing()
+        self._timing = timing or WatchTiming()
         self._backoff = Backoff(random, self._timing.first_delay, self._timing.longest_delay)
         self._denials = 0
         self._version = ""

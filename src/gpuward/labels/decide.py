@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuward import names
-from gpuward.labels.discovery import Kept, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
+from gpuward.labels.discovery import KeptOperands, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
 from gpuward.labels.drivers import DriverLabels, claim_of
 from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy, Workload
 from gpuward.labels.settled import Settled
@@ -29,7 +29,7 @@ class Labelling(msgspec.Struct, frozen=True):
     """One for each node whose labels are not as they should be, by node name."""
     wake_at: float | None = None
     """When time alone changes the decision."""
-    kept: Mapping[str, Kept] = {}
+    kept: Mapping[str, KeptOperands] = {}
     """Nodes that keep their operands though discovery sees no GPU there, and why."""
     troubles: Mapping[str, str] = {}
     """Nodes about whose labels nothing could be decided, and why."""

@@ -19,7 +19,7 @@ OUTAGE_PERCENT = 10
 """Percent of the GPU nodes, and more than one node: where more lose their labels together it is discovery that fails."""
 
 
-class Kept(StrEnum):
+class KeptOperands(StrEnum):
     """Say why a node keeps its operands though discovery sees no GPU there."""
 
     OUTAGE = "many nodes lost their discovery labels together"
@@ -32,7 +32,7 @@ class Kept(StrEnum):
 class Loss(msgspec.Struct, frozen=True):
     """Say of a node that had GPUs and seems to have none how it stands. Without `kept` its operands go."""
 
-    kept: Kept | None
+    kept: KeptOperands | None
     since: float | None = None
     """Since when discovery says that the GPUs are gone, to be remembered on the node; None for nothing to remember."""
     until: float | None = None
@@ -74,20 +74,20 @@ def judge_loss(node: NodeView, *, used: bool, outage: bool, grace: float, now: f
     stays as it is: only a discovery that speaks can say that there is no GPU.
     """
     if outage:
-        return Loss(Kept.OUTAGE)
+        return Loss(KeptOperands.OUTAGE)
     if not any(key.startswith(names.NFD_PREFIX) for key in node.labels):
-        return Loss(Kept.SILENT)
+        return Loss(KeptOperands.SILENT)
     since = lost_since(node, now)
     if now < since + grace:
-        return Loss(Kept.GRACE, since, since + grace)
+        return Loss(KeptOperands.GRACE, since, since + grace)
     return Loss(busy(node, used=used), since)
 
 
-def busy(node: NodeView, *, used: bool) -> Kept | None:
+def busy(node: NodeView, *, used: bool) -> KeptOperands | None:
     """Return why a node's driver must not go now, or None; `used` tells whether pods need it."""
     if node.state in IN_PROGRESS:
-        return Kept.UPGRADING
-    return Kept.IN_USE if used else None
+        return KeptOperands.UPGRADING
+    return KeptOperands.IN_USE if used else None
 
 
 def lost_since(node: NodeView, now: float) -> float:

@@ -29,7 +29,7 @@ class LastLook(msgspec.Struct, frozen=True):
     """Whether those do, too, that hold the driver without asking for a GPU."""
     variable: bool = True
     """Whether the node heeds NVIDIA_VISIBLE_DEVICES in any container: else that alone holds nothing."""
-    keepers: tuple[str, ...] = ()
+    module_holders: tuple[str, ...] = ()
     """Pods, by uid, one of which is enough for the action to go on under users of GPUs: it keeps the driver loaded."""
 
 

@@ -13,7 +13,7 @@ import msgspec
 from gpuward import names
 
 
-class Conflict(msgspec.Struct, frozen=True):
+class OwnerConflict(msgspec.Struct, frozen=True):
     """Say in which node, or as defaults, several NVIDIADrivers are in each other's way; names are sorted."""
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Claim(msgspec.Struct, frozen=True):
     """False where something else about the NVIDIADriver cannot be followed: no node loses its driver for one of this."""
     precompiled: bool = False
     """Whether its drivers are built for one kernel each."""
-    conflict: Conflict | None = None
+    conflict: OwnerConflict | None = None
     """Which other NVIDIADrivers are in its way, if that is why it cannot be followed."""
 
     def keeps(self, labels: Mapping[str, str]) -> bool:
@@ -69,7 +69,7 @@ class KeepsOwner(msgspec.Struct, frozen=True):
     """
 
 
-NodeOwner = OwnedBy | NoOwner | KeepsOwner | Conflict
+NodeOwner = OwnedBy | NoOwner | KeepsOwner | OwnerConflict
 
 
 def name_of(owner: NodeOwner, current: str) -> str:
@@ -88,7 +88,7 @@ def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> N
     claims = tuple(claims)
     selecting = sorted(claim.name for claim in claims if claim.selects(labels))
     if len(selecting) > 1:
-        return Conflict(tuple(selecting), node)
+        return OwnerConflict(tuple(selecting), node)
     if selecting:
         return OwnedBy(selecting[0])
     current = labels.get(names.DRIVER_OWNER, "")
@@ -96,15 +96,15 @@ def owner_of(node: str, labels: Mapping[str, str], claims: Iterable[Claim]) -> N
         return KeepsOwner()
     defaults = sorted(claim.name for claim in claims if claim.default and claim.valid)
     if len(defaults) > 1:
-        return Conflict(tuple(defaults))
+        return OwnerConflict(tuple(defaults))
     return OwnedBy(defaults[0]) if defaults else NoOwner()
 
 
-def conflicts(owners: Iterable[NodeOwner], claims: Iterable[Claim]) -> dict[str, Conflict]:
+def conflicts(owners: Iterable[NodeOwner], claims: Iterable[Claim]) -> dict[str, OwnerConflict]:
     """Return for each NVIDIADriver in a conflict the first one by node; `owners` are what `owner_of` says of the GPU nodes."""
     defaults = tuple(sorted(claim.name for claim in claims if claim.default and claim.valid))
-    found = dict.fromkeys(defaults, Conflict(defaults)) if len(defaults) > 1 else {}
-    on_nodes = (owner for owner in owners if isinstance(owner, Conflict) and owner.node)
+    found = dict.fromkeys(defaults, OwnerConflict(defaults)) if len(defaults) > 1 else {}
+    on_nodes = (owner for owner in owners if isinstance(owner, OwnerConflict) and owner.node)
     for conflict in sorted(on_nodes, key=lambda conflict: conflict.node):
         for name in conflict.names:
             found.setdefault(name, conflict)

@@ -29,14 +29,14 @@ class MaxUnavailable(msgspec.Struct, frozen=True):
         return "no limit" if self.count is None else str(self.count)
 
 
-class WaitForCompletion(msgspec.Struct, frozen=True):
+class JobSettings(msgspec.Struct, frozen=True):
     """Let pods that match a selector finish before their node is emptied; 0 seconds wait for ever."""
 
     pod_selector: str = ""
     timeout_seconds: int = 0
 
 
-class PodDeletion(msgspec.Struct, frozen=True):
+class PodDeletionSettings(msgspec.Struct, frozen=True):
     """Say which GPU pods may be evicted, and how long that may take; 0 seconds wait for ever."""
 
     force: bool = False
@@ -44,7 +44,7 @@ class PodDeletion(msgspec.Struct, frozen=True):
     delete_empty_dir: bool = False
 
 
-class Drain(msgspec.Struct, frozen=True):
+class DrainSettings(msgspec.Struct, frozen=True):
     """Say whether a node is drained of all its pods when evicting the GPU pods did not do."""
 
     enable: bool = False
@@ -61,9 +61,9 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     max_parallel_upgrades: int = 1
     """Nodes in progress at once; 0 is no limit."""
     max_unavailable: MaxUnavailable = MaxUnavailable(percent=25)
-    wait_for_completion: WaitForCompletion = WaitForCompletion()
-    pod_deletion: PodDeletion = PodDeletion()
-    drain: Drain = Drain()
+    wait_for_completion: JobSettings = JobSettings()
+    pod_deletion: PodDeletionSettings = PodDeletionSettings()
+    drain: DrainSettings = DrainSettings()
     admit: bool = True
     """False while the policy that people wrote is invalid: nodes in progress finish under this one, no other starts."""
     invalid: str = ""

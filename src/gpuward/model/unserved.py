@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from gpuward.model.owners import Conflict
+from gpuward.model.owners import OwnerConflict
 from gpuward.model.reasons import Reason
 from gpuward.model.views import Ref
 
@@ -32,7 +32,7 @@ class DriverRefused(_Unserved, frozen=True):
     reason: ClassVar = Reason.DRIVER_REFUSED
     driver: str = ""
     """Empty where it is open whose the node is."""
-    conflict: Conflict | None = None
+    conflict: OwnerConflict | None = None
 
 
 Unserved = NotSelected | DriverRefused

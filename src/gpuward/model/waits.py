@@ -73,7 +73,7 @@ class InvalidPolicy(msgspec.Struct, frozen=True):
     policy: str
 
 
-class FailureBudget(msgspec.Struct, frozen=True):
+class FailureBudgetSpent(msgspec.Struct, frozen=True):
     """Wait until a rollout with too many failures is resumed."""
 
     reason: ClassVar = Reason.FAILURE_BUDGET
@@ -240,7 +240,7 @@ class Undecided(msgspec.Struct, frozen=True):
     error: str
 
 
-WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudget | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
+WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied)

@@ -19,7 +19,7 @@ Key = tuple[str, str, str]
 """An object's kind, namespace and name."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedObject(msgspec.Struct, frozen=True):
     """Hold an object as it is written: with its owner, its hash, and what has to be there before it."""
 
     ref: Ref
@@ -39,7 +39,7 @@ class Prepared(msgspec.Struct, frozen=True):
     """Hold one state, ready to be compared with a cluster again and again."""
 
     state: str
-    objects: tuple[Wanted, ...]
+    objects: tuple[WantedObject, ...]
     absent: tuple[ObjectRef, ...]
 
 
@@ -52,12 +52,12 @@ def prepare(states: Iterable[OperandState], owner: Ref, kind: OwnerKind = "Clust
     )
 
 
-def _wanted(obj: Json, owner: Ref, kind: OwnerKind) -> Wanted:
+def _wanted(obj: Json, owner: Ref, kind: OwnerKind) -> WantedObject:
     body = with_owner(obj, owner.name, owner.uid, kind)
     digest = applied_hash(body)
     ref = ref_of(obj)
     stored = with_applied_hash(body) if ref.kind == "DaemonSet" else body
-    return Wanted(Ref(ref.namespace, ref.name), stored, digest, tuple(_needs(obj)), owner.uid)
+    return WantedObject(Ref(ref.namespace, ref.name), stored, digest, tuple(_needs(obj)), owner.uid)
 
 
 def changes(states: Iterable[Prepared], snapshot: Snapshot) -> tuple[Action, ...]:
@@ -88,7 +88,7 @@ def changes(states: Iterable[Prepared], snapshot: Snapshot) -> tuple[Action, ...
     return tuple(actions)
 
 
-def is_applied(wanted: Wanted, snapshot: Snapshot) -> bool:
+def is_applied(wanted: WantedObject, snapshot: Snapshot) -> bool:
     """Tell whether an object is there as it is wanted."""
     have = snapshot.owned.get(wanted.key)
     return have is not None and have.applied_hash == wanted.digest
@@ -117,7 +117,7 @@ def _needs(obj: Json) -> Iterable[Key]:
         yield "RuntimeClass", "", pod.get("runtimeClassName", "")
 
 
-def _apply(wanted: Wanted, snapshot: Snapshot, state: str) -> ApplyObject | None:
+def _apply(wanted: WantedObject, snapshot: Snapshot, state: str) -> ApplyObject | None:
     kind, ref, digest = wanted.key[0], wanted.ref, wanted.digest
     if kind in snapshot.unlisted:
         return None
@@ -135,7 +135,7 @@ def _apply(wanted: Wanted, snapshot: Snapshot, state: str) -> ApplyObject | None
     return ApplyObject(kind, target, body, digest, have.version, verify=unknown, why=f"{state} wants it otherwise")
 
 
-def _daemon_set(wanted: Wanted, snapshot: Snapshot) -> DaemonSetView | None:
+def _daemon_set(wanted: WantedObject, snapshot: Snapshot) -> DaemonSetView | None:
     found = (ds for ds in snapshot.daemonsets if (ds.namespace, ds.name) == (wanted.ref.namespace, wanted.ref.name))
     return next((ds for ds in found if not ds.deleting), None)
 
@@ -164,7 +164,7 @@ def _node_selector(body: Json) -> Mapping[str, str]:
     return selector
 
 
-def _is_as_applied(have: OwnedView, last: Applied | None, wanted: Wanted, there: DaemonSetView | None) -> bool:
+def _is_as_applied(have: OwnedView, last: Applied | None, wanted: WantedObject, there: DaemonSetView | None) -> bool:
     digest = wanted.digest
     if have.kind == "ServiceAccount":
         # Others add their secrets to it, so it is made once and then left alone, as one is that somebody else made. With an owner

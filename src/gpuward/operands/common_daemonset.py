@@ -17,7 +17,7 @@ IDENTITY_LABELS = ("app", names.PART_OF_LABEL)
 """Labels of a pod by which it is selected: the policy cannot change them."""
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class DaemonSetFrame(msgspec.Struct, frozen=True, kw_only=True):
     """Describe what surrounds an operand's pod."""
 
     name: str
@@ -41,7 +41,7 @@ def ref(namespace: str, name: str) -> ObjectRef:
     return ObjectRef("apps/v1", "DaemonSet", namespace, name)
 
 
-def daemon_set(ctx: Context, frame: Frame, pod: Json, fill: Callable[[Context, Json], None]) -> Json:
+def daemon_set(ctx: Context, frame: DaemonSetFrame, pod: Json, fill: Callable[[Context, Json], None]) -> Json:
     """Return the DaemonSet of an operand.
 
     `pod` is the operand's pod as it is without the policy; `fill` puts the operand's own section of the policy into the pod
@@ -126,7 +126,7 @@ def _label_template(ctx: Context, template: Json) -> None:
         meta.setdefault("annotations", {}).update(common.annotations)
 
 
-def _update_strategy(ctx: Context, frame: Frame) -> Json:
+def _update_strategy(ctx: Context, frame: DaemonSetFrame) -> Json:
     """Return how pods are replaced; empty for the API's default. Driver pods are only ever replaced by deleting them."""
     common = ctx.spec.daemonsets
     limit = common.rolling_update.max_unavailable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuward.operands import images, rbac
 from gpuward.operands.common import set_container, set_envs, set_gpu_access, set_host_network
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.common_validation import fill_validation, wait_for_toolkit
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, find, host_path, metadata, privileged, service, service_port
@@ -34,7 +34,7 @@ def objects(ctx: Context) -> list[Json]:
     """Return the host engine's account, DaemonSet and Service, which leads each client to the engine of its own node."""
     made = rbac.access(ctx.namespace, APP, [rbac.use_privileged_scc()])
     if ctx.facts.has_gpu_nodes:
-        frame = Frame(name=APP, component="dcgm", account=APP, annotations={"openshift.io/scc": "hostmount-anyuid"})
+        frame = DaemonSetFrame(name=APP, component="dcgm", account=APP, annotations={"openshift.io/scc": "hostmount-anyuid"})
         made.append(daemon_set(ctx, frame, _pod(), _fill))
     meta = metadata(APP, ctx.namespace, {"app": APP})
     return [*made, service(meta, service_port("dcgm", PORT), traffic_policy="Local")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuward.operands import dcgm, images, monitors, rbac
 from gpuward.operands.common import set_container, set_env, set_envs, set_gpu_access, set_host_network
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.common_validation import fill_validation, wait_for_toolkit
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import (
@@ -73,7 +73,7 @@ def objects(ctx: Context) -> list[Json]:
         monitor = service_monitor(ctx.namespace, APP, PORT_NAME, "app")
         made.append(monitors.edited(monitor, exporter.service_monitor))
     if ctx.facts.has_gpu_nodes:
-        frame = Frame(name=APP, component="dcgm-exporter", account=APP, annotations={"openshift.io/scc": APP})
+        frame = DaemonSetFrame(name=APP, component="dcgm-exporter", account=APP, annotations={"openshift.io/scc": APP})
         made.append(daemon_set(ctx, frame, _pod(), _fill))
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuward.operands import common_plugin_config, rbac, scripts
 from gpuward.operands.common import set_container, set_env, set_envs, set_gpu_access, set_host_network, set_mig_strategy
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.common_validation import STATUS_FILES, fill_validation, wait_for_toolkit
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import (
@@ -48,7 +48,7 @@ def objects(ctx: Context) -> list[Json]:
     script = {"entrypoint.sh": scripts.DEVICE_PLUGIN_ENTRYPOINT}
     made.append(config_map(ctx.namespace, ENTRYPOINT, script, {"app": DAEMON_SET}))
     if ctx.facts.has_gpu_nodes:
-        frame = Frame(name=DAEMON_SET, component="device-plugin", account=ACCOUNT,
+        frame = DaemonSetFrame(name=DAEMON_SET, component="device-plugin", account=ACCOUNT,
                       annotations={"openshift.io/scc": "hostmount-anyuid"})
         made.append(daemon_set(ctx, frame, _pod(ctx), _fill))
     return made

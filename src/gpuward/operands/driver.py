@@ -8,7 +8,7 @@ from gpuward import names
 from gpuward.errors import PolicyError
 from gpuward.operands import driver_kernels, driver_options, driver_pod, driver_sidecars, images, rbac, scripts
 from gpuward.operands.common import add_pull_secrets, set_container, set_env, set_envs, set_host_network, set_resources
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.digest import driver_config_digest
 from gpuward.operands.driver_kernels import Variant
 from gpuward.operands.driver_pod import CONTAINER, MANAGER, STARTUP_PROBE
@@ -53,7 +53,7 @@ def objects(ctx: Context) -> list[Json]:
 
 
 def _daemon_set(ctx: Context, variant: Variant) -> Json:
-    frame = Frame(
+    frame = DaemonSetFrame(
         name=variant.name, app=DAEMON_SET, component="driver", account=ACCOUNT, on_delete=True,
         selector=variant.selector,
         labels={names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.PRECOMPILED: variant.label},

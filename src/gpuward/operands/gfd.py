@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.operands import common_plugin_config, images, rbac
 from gpuward.operands.common import set_container, set_envs, set_gpu_access, set_host_network, set_mig_strategy
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.common_validation import fill_validation, wait_for_toolkit
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import (
@@ -46,7 +46,7 @@ def objects(ctx: Context) -> list[Json]:
     ]
     made = rbac.access(ctx.namespace, ACCOUNT, rules, [rbac.read_nodes()])
     if ctx.facts.has_gpu_nodes:
-        frame = Frame(name=DAEMON_SET, component="gpu-feature-discovery", account=ACCOUNT,
+        frame = DaemonSetFrame(name=DAEMON_SET, component="gpu-feature-discovery", account=ACCOUNT,
                       selector={names.PART_OF_LABEL: "nvidia-gpu"})
         made.append(daemon_set(ctx, frame, _pod(ctx), _fill))
     return made

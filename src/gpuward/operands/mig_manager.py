@@ -6,7 +6,7 @@ import yaml
 
 from gpuward.operands import images, mig_profiles, rbac, scripts
 from gpuward.operands.common import set_container, set_env, set_envs, set_gpu_access, set_host_network
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.common_validation import STATUS_FILES, fill_validation, wait_for_toolkit
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import (
@@ -72,7 +72,7 @@ def objects(ctx: Context) -> list[Json]:
         made.append(config_map(ctx.namespace, DEFAULT_CLIENTS, {"clients.yaml": clients_yaml()}))
     made.append(config_map(ctx.namespace, ENTRYPOINT, {"entrypoint.sh": scripts.MIG_MANAGER_ENTRYPOINT}, {"app": APP}))
     if ctx.facts.has_gpu_nodes:
-        made.append(daemon_set(ctx, Frame(name=APP, component="mig-manager", account=APP), _pod(ctx), _fill))
+        made.append(daemon_set(ctx, DaemonSetFrame(name=APP, component="mig-manager", account=APP), _pod(ctx), _fill))
     return made
 
 

@@ -12,7 +12,7 @@ from gpuward.operands.common import (
     set_pod_resources,
     set_resources,
 )
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.common_validation import fill_validation, wait_for_toolkit
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, env, find, host_path, mount, node_name_env, privileged
@@ -38,7 +38,7 @@ def objects(ctx: Context) -> list[Json]:
     """Return the daemon's account and DaemonSet. Its pods run as the device plugin's account, not as this one."""
     made = rbac.access(ctx.namespace, DAEMON_SET, [rbac.use_privileged_scc()], [rbac.read_nodes()])
     if ctx.facts.has_gpu_nodes:
-        frame = Frame(name=DAEMON_SET, component="device-plugin", account=device_plugin.ACCOUNT,
+        frame = DaemonSetFrame(name=DAEMON_SET, component="device-plugin", account=device_plugin.ACCOUNT,
                       node_selector={names.MPS_CAPABLE: "true"},
                       annotations={"openshift.io/scc": "hostmount-anyuid"})
         made.append(daemon_set(ctx, frame, _pod(ctx), _fill))

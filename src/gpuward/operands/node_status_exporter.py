@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuward.operands import images, monitors, rbac
 from gpuward.operands.common import set_container, set_envs, set_host_network
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import (
     Json,
@@ -59,7 +59,7 @@ def objects(ctx: Context) -> list[Json]:
     if ctx.facts.has_service_monitor_crd:
         made.append(service_monitor(ctx.namespace, APP, PORT_NAME, "node-status"))
     if ctx.facts.has_gpu_nodes:
-        frame = Frame(name=APP, component="node-status-exporter", account=APP, annotations={"openshift.io/scc": APP})
+        frame = DaemonSetFrame(name=APP, component="node-status-exporter", account=APP, annotations={"openshift.io/scc": APP})
         made.append(daemon_set(ctx, frame, _pod(), _fill))
     return made
 

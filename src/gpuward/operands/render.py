@@ -33,7 +33,7 @@ from gpuward.operands.sandbox import SANDBOX_STATES
 from gpuward.operands.state import ObjectRef, OperandState, ref_of
 
 
-class Operand(Protocol):
+class OperandModule(Protocol):
     """Be one state of the policy. Modules are operands too."""
 
     @property
@@ -54,7 +54,7 @@ class Operand(Protocol):
         ...
 
 
-OPERANDS: tuple[Operand, ...] = (
+OPERANDS: tuple[OperandModule, ...] = (
     runtime_classes,
     operator_metrics,
     driver,
@@ -95,7 +95,7 @@ def _check(spec: ClusterPolicySpec) -> None:
         raise PolicyError("spec.cdi.nriPluginEnabled", True, "set spec.toolkit.enabled true too: the toolkit runs the NRI plugin")
 
 
-def _state(operand: Operand, ctx: Context) -> OperandState:
+def _state(operand: OperandModule, ctx: Context) -> OperandState:
     if not operand.enabled(ctx):
         return OperandState(operand.NAME, enabled=False, absent=_known(operand.refs(ctx), ctx))
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.operands import images, rbac, scripts, toolkit_runtime
 from gpuward.operands.common import set_env, set_envs, set_host_network, set_image, set_pod_resources
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.common_validation import STATUS_FILES, driver_validation, fill_validation
 from gpuward.operands.facts import DEFAULT_TOOLKIT_DIR, Context
 from gpuward.operands.objects import (
@@ -50,7 +50,7 @@ def objects(ctx: Context) -> list[Json]:
     made = rbac.access(ctx.namespace, ACCOUNT, rules)
     made.append(config_map(ctx.namespace, ENTRYPOINT, {"entrypoint.sh": scripts.TOOLKIT_ENTRYPOINT}, {"app": DAEMON_SET}))
     if ctx.facts.has_gpu_nodes:
-        frame = Frame(name=DAEMON_SET, component="container-toolkit", account=ACCOUNT,
+        frame = DaemonSetFrame(name=DAEMON_SET, component="container-toolkit", account=ACCOUNT,
                       annotations={"openshift.io/scc": "hostmount-anyuid"})
         made.append(daemon_set(ctx, frame, _pod(), _fill))
     return made

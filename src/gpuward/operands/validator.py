@@ -13,7 +13,7 @@ from gpuward.operands.common import (
     set_gpu_access,
     set_host_network,
 )
-from gpuward.operands.common_daemonset import Frame, daemon_set, ref
+from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.common_validation import (
     STATUS_FILES,
     driver_validation,
@@ -60,7 +60,7 @@ def objects(ctx: Context) -> list[Json]:
     owners = ["clusterpolicies/finalizers", "nvidiadrivers/finalizers"]
     made = rbac.access(ctx.namespace, APP, rules, [rbac.read_nodes(), rbac.rule(names.NVIDIA_GROUP, owners, write)])
     if ctx.facts.has_gpu_nodes:
-        frame = Frame(name=APP, component="operator-validator", account=APP,
+        frame = DaemonSetFrame(name=APP, component="operator-validator", account=APP,
                       selector={names.PART_OF_LABEL: "gpu-operator"})
         made.append(daemon_set(ctx, frame, _pod(ctx), _fill))
     return made

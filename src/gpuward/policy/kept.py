@@ -36,7 +36,7 @@ class KeptClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     default: bool = False
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptSettings(msgspec.Struct, frozen=True):
     """Hold what a custom resource remembers of its last valid version; nothing of what it does not remember."""
 
     upgrades: UpgradePolicy = UpgradePolicy(auto_upgrade=True)
@@ -66,15 +66,15 @@ def remember(upgrades: UpgradePolicy, *, labels: LabelSettings | None = None, cl
     return msgspec.json.encode(stored | {"version": VERSION} | rest).decode()
 
 
-def kept(body: Mapping[str, Any]) -> Kept:
+def kept(body: Mapping[str, Any]) -> KeptSettings:
     """Return what a custom resource remembers."""
     text = annotation(body, names.VALID_UPGRADE_POLICY)[:LONGEST]
     upgrades, rest = _decoded(text, UpgradePolicy), _decoded(text, _Rest)
     if upgrades is None or rest is None or not _makes_sense(upgrades):
-        return Kept()
+        return KeptSettings()
     if rest.version != VERSION:
-        return Kept(upgrades, version=rest.version)
-    return Kept(upgrades, _labels(rest.labels), _claim(rest.claim), VERSION)
+        return KeptSettings(upgrades, version=rest.version)
+    return KeptSettings(upgrades, _labels(rest.labels), _claim(rest.claim), VERSION)
 
 
 def kept_problems(body: Mapping[str, Any]) -> tuple[PolicyError, ...]:

@@ -12,13 +12,13 @@ from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.errors import PolicyError
 from gpuward.model.driver import driver_daemonsets
-from gpuward.model.owners import Claim, Conflict, NodeOwner, conflicts, name_of, owner_of
+from gpuward.model.owners import Claim, NodeOwner, OwnerConflict, conflicts, name_of, owner_of
 from gpuward.model.placement import Placements, Placing
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
-from gpuward.policy.kept import Kept, kept, kept_problems
+from gpuward.policy.kept import KeptSettings, kept, kept_problems
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
 from gpuward.policy.typed import Typed, TypedOnce
 from gpuward.policy.unmade import is_unmade, unless_unmade
@@ -57,7 +57,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     """Whether drivers are theirs and not the ClusterPolicy's."""
     owners: Mapping[str, NodeOwner] = {}
     """Whose each node with GPUs should be, while drivers are theirs."""
-    conflicts: Mapping[str, Conflict] = {}
+    conflicts: Mapping[str, OwnerConflict] = {}
     moving: frozenset[str] = frozenset()
     """The NVIDIADrivers to or from which nodes are about to be moved at once, empty for nobody; until labels say so it is open
     what they make."""
@@ -231,7 +231,7 @@ def _read(view: PolicyView, typed: Typed[NVIDIADriver], rollout: ActiveRollout) 
     return ActiveDriver(view, driver, problems, _claim(view, driver, problems, last), upgrades, problem)
 
 
-def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: tuple[PolicyError, ...], last: Kept) -> Claim:
+def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: tuple[PolicyError, ...], last: KeptSettings) -> Claim:
     """Return the claim on nodes: while the NVIDIADriver cannot be followed, the last one that could be.
 
     One that never could be takes no node, and keeps those that it has. Where an earlier gpuward remembered that it could,

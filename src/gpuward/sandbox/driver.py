@@ -42,7 +42,7 @@ def driver_version(image: str) -> str:
     return tag.split("-")[0] or "unknown"
 
 
-class DriverManager(GpuProgram):
+class DriverManagerProgram(GpuProgram):
     """Be the init container k8s-driver-manager: pause the operands, empty the GPUs, unload the old driver.
 
     Like NVIDIA's it puts the operands' labels back when it ends by itself, and leaves them paused when it is killed.

@@ -32,7 +32,7 @@ CUDA_READY: Final = "cuda-ready"
 PLUGIN_READY: Final = "plugin-ready"
 
 
-class Change(StrEnum):
+class DriverChange(StrEnum):
     """Name what can happen to a driver on a machine."""
 
     LOADED = "loaded"
@@ -57,7 +57,7 @@ class Passage:
 
     at: float
     machine: str
-    change: Change
+    change: DriverChange
     driver: str
     workloads: tuple[str, ...]
     pod: str = ""
@@ -65,7 +65,7 @@ class Passage:
     @property
     def tore(self) -> bool:
         """Tell whether a driver was taken from under workloads."""
-        return bool(self.workloads) and self.change in (Change.UNLOADED, Change.LEFT, Change.LOST)
+        return bool(self.workloads) and self.change in (DriverChange.UNLOADED, DriverChange.LEFT, DriverChange.LOST)
 
 
 class GpuMachine(Machine):
@@ -124,7 +124,7 @@ class GpuMachine(Machine):
         if self.driver:
             return f"the modules of driver {self.driver} are loaded"
         self.driver, self.digest, self.loaded_at = version, digest, self._now()
-        self._note(Change.LOADED, pod)
+        self._note(DriverChange.LOADED, pod)
         self.changed()
         return ""
 
@@ -133,7 +133,7 @@ class GpuMachine(Machine):
         if self.users:
             return "driver is in use by " + ", ".join(sorted(set(self.users.values())))
         if self.driver:
-            self._note(Change.UNLOADED, pod)
+            self._note(DriverChange.UNLOADED, pod)
             self.driver, self.digest, self.loaded_at = "", "", self._now()
         self.changed()
         return ""
@@ -141,18 +141,18 @@ class GpuMachine(Machine):
     def serve(self, pod: str) -> None:
         """Note that a driver container is ready."""
         self.server = pod
-        self._note(Change.SERVED, pod)
+        self._note(DriverChange.SERVED, pod)
 
     def leave(self, pod: str) -> None:
         """Note that a driver container that was ready has ended."""
-        self._note(Change.LEFT, pod)
+        self._note(DriverChange.LEFT, pod)
         if self.server == pod:
             self.server = ""
 
     def restart(self) -> None:
         """Boot anew: nothing that ran or was loaded is there any more."""
         if self.driver:
-            self._note(Change.LOST)
+            self._note(DriverChange.LOST)
         self.driver, self.digest, self.server, self.loaded_at = self.host_driver, "", "", self._now()
         self.toolkit = bool(self.host_driver)
         self.files.clear()
@@ -163,7 +163,7 @@ class GpuMachine(Machine):
         """Tell whether the container runtime has a handler; NVIDIA's come with the toolkit."""
         return self.toolkit or not runtime_class.startswith("nvidia")
 
-    def _note(self, change: Change, pod: str = "") -> None:
+    def _note(self, change: DriverChange, pod: str = "") -> None:
         workloads = tuple(sorted(set(self.workloads.values())))
         self._passed(Passage(self._now(), self.node, change, self.driver, workloads, pod))
 

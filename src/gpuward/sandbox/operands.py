@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from gpuward.names import NO_HEALTH_CHECKS
-from gpuward.sandbox.driver import DriverContainer, DriverManager
+from gpuward.sandbox.driver import DriverContainer, DriverManagerProgram
 from gpuward.sandbox.gpus import discovered_labels
 from gpuward.sandbox.machine import DRIVER_READY
 from gpuward.sandbox.programs import Echo, GpuProgram, GpuService
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 
-class Toolkit(GpuProgram):
+class ToolkitProgram(GpuProgram):
     """Be the toolkit's container: with the driver there, make NVIDIA's runtime classes known to the runtime."""
 
     def run(self, now: float) -> Waits:
@@ -49,7 +49,7 @@ class Toolkit(GpuProgram):
         self.machine.configure(bool(self.machine.host_driver))
 
 
-class DevicePlugin(GpuProgram):
+class DevicePluginProgram(GpuProgram):
     """Be the device plugin: register the GPUs with the kubelet; without it the kubelet has none to give."""
 
     _offers = False
@@ -113,8 +113,8 @@ _CHECKS: Final[dict[str, type[Validation]]] = {
 }
 _MAIN: Final[dict[str, type[Program]]] = {
     "nvidia-driver-ctr": DriverContainer,
-    "nvidia-container-toolkit-ctr": Toolkit,
-    "nvidia-device-plugin": DevicePlugin,
+    "nvidia-container-toolkit-ctr": ToolkitProgram,
+    "nvidia-device-plugin": DevicePluginProgram,
     "gpu-feature-discovery": FeatureDiscovery,
     "nvidia-operator-validator": ValidatorIdle,
     **dict.fromkeys(WORKLOADS, Echo),
@@ -127,7 +127,7 @@ def program_for(place: Place, *, init: bool) -> Program:
     if not init:
         return _MAIN.get(name, GpuService)(place)
     if name == "k8s-driver-manager":
-        return DriverManager(place)
+        return DriverManagerProgram(place)
     if name.endswith("-validation") and place.env("COMPONENT") in _CHECKS:
         return _CHECKS[place.env("COMPONENT")](place)
     # In operands that are not the validator this one waits for the validator's result.

@@ -21,19 +21,19 @@ from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import Plain, UnknownState
-from gpuward.upgrade import emptying, finishing, queueing, replacing, resting  # noqa: F401  importing the steps registers them
+from gpuward.upgrade import admission, drain, driver_restart, resting, uncordon  # noqa: F401  importing the steps registers them
+from gpuward.upgrade.admission import Turn, admit
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
 from gpuward.upgrade.holding import Holding
-from gpuward.upgrade.judging import Judged, Memory, held_on_error
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
+from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
-from gpuward.upgrade.queueing import Turn, admission
+from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.refused import not_entered, overdue, refused, rests
 from gpuward.upgrade.standing_down import stand_down
 from gpuward.upgrade.unstarted import make_room
-from gpuward.upgrade.walk import Path, begin, take, walk
 from gpuward.upgrade.writing import patch_of
 
 _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
@@ -46,13 +46,13 @@ class Survey(msgspec.Struct, frozen=True):
     """Hold the nodes of one policy before any of them is admitted, and how they count."""
 
     policy: UpgradePolicy
-    nodes: Sequence[Judged]
+    nodes: Sequence[NodeDecision]
     fleet: Fleet
     granted: frozenset[str]
     holding: Holding
 
 
-def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory | None = None) -> Plan:
+def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: DecisionCache | None = None) -> Plan:
     """Return what to do now about every managed node, what each waits for and when to look again unasked.
 
     With a memory, which changes nothing about the plan, nodes that did not change are not thought about again.
@@ -61,9 +61,9 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory
     return settle(snapshot, found, now, Fleets([(found.policy, found.fleet)]))
 
 
-def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Memory | None = None) -> Survey:
+def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: DecisionCache | None = None) -> Survey:
     """Decide about each node of a policy by itself, and count them."""
-    memory, policy = memory or Memory(), _believed(policy, now)
+    memory, policy = memory or DecisionCache(), _believed(policy, now)
     step = _advance if policy.auto_upgrade else stand_down if policy.absent else finish_only
     granted = open_grants(snapshot, now)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: _if_ready(step(node, policy, now), node), granted)
@@ -97,8 +97,8 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
 
 
 def _withdrawn(
-    nodes: Iterable[Judged], snapshot: Snapshot, granted: frozenset[str], now: float
-) -> dict[str, Callable[[], Path]]:
+    nodes: Iterable[NodeDecision], snapshot: Snapshot, granted: frozenset[str], now: float
+) -> dict[str, Callable[[], NodeProgress]]:
     """Return the nodes that were granted and are not going to be started, where nothing that is done about them says so."""
     known = granted - snapshot.unsettled
     return {
@@ -108,40 +108,40 @@ def _withdrawn(
     } if known else {}
 
 
-def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
+def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     if node.node.state is None:
-        return Path(node, hold=Hold(UnknownState(node.node.upgrade_label)))
+        return NodeProgress(node, hold=Hold(UnknownState(node.node.upgrade_label)))
     path = walk(begin(node, now), policy, now)
     if node.refused is not None:
         path = _retried(path, node, node.refused, policy, now)
     return path
 
 
-def _if_ready(path: Path, node: NodeFacts) -> Path:
+def _if_ready(path: NodeProgress, node: NodeFacts) -> NodeProgress:
     """Return the path with the one cause of a node under way that is not Ready: what else it waits for is up to its kubelet."""
     if node.node.ready or path.node.state not in IN_PROGRESS or path.hold is None or path.hold.reason in _NOT_OF_THE_KUBELET:
         return path
     return msgspec.structs.replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), path.node.record.since))
 
 
-def _retried(path: Path, node: NodeFacts, refusal: Refusal, policy: UpgradePolicy, now: float) -> Path:
+def _retried(path: NodeProgress, node: NodeFacts, refusal: Refusal, policy: UpgradePolicy, now: float) -> NodeProgress:
     """Return the path of a node that may not be changed: its next write has to wait; what needs no write goes on."""
     if State.FAILED not in path.entered and (failure := overdue(node, policy, now)) is not None:
-        path = take(begin(node, now), failure, now)
+        path = apply_move(begin(node, now), failure, now)
     if patch_of(path, node) is None:
         return path
     if not rests(refusal, now):
         return path
     hold = refused(node, refusal, now)
     stays = node if node.state in IN_PROGRESS or node.state is State.FAILED else path.node  # one that has to wait is not done
-    return Path(stays, hold=hold, retry_at=hold.until)
+    return NodeProgress(stays, hold=hold, retry_at=hold.until)
 
 
 class _Admission(msgspec.Struct, frozen=True):
     """Hold which nodes start, and what holds the others that wait, each with its place in the queue."""
 
     fleet: Fleet
-    started: Mapping[str, Callable[[], Path]] = {}
+    started: Mapping[str, Callable[[], NodeProgress]] = {}
     held: Mapping[str, tuple[Hold, int]] = {}
     wanted: Sequence[NodeView] = ()
     """Nodes that may start once they are in the ledger."""
@@ -170,7 +170,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
         if snapshot.grants is None or name in granted:
             started[name] = partial(_start, judged.path, policy, now)
         elif may_be_granted(judged.before.node) and room.take(judged.before.node):
-            started[name] = partial(Path, judged.before)
+            started[name] = partial(NodeProgress, judged.before)
             wanted.append(judged.before.node)
             if (hold := not_entered(node, snapshot.ledger_refused)) is not None:
                 place += 1
@@ -179,18 +179,18 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     return _Admission(fleets.of(policy), started, held, wanted)
 
 
-def _order(judged: Judged, granted: frozenset[str]) -> tuple[bool, bool, Turn]:
+def _order(judged: NodeDecision, granted: frozenset[str]) -> tuple[bool, bool, Turn]:
     """Return the sort key of the nodes that wait; those that may not be changed come last, as others have to go on."""
     return judged.before.node.name not in granted, judged.before.refused is not None, judged.turn
 
 
-def _start(path: Path, policy: UpgradePolicy, now: float) -> Path:
+def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:
     # A node that is tried again still counts where it came from.
     origin = path.node.record.driver if path.node.record.failure is not None else ""
-    return walk(take(path, msgspec.structs.replace(admission(path.node), driver=origin or policy.driver), now), policy, now)
+    return walk(apply_move(path, msgspec.structs.replace(admit(path.node), driver=origin or policy.driver), now), policy, now)
 
 
-def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:
+def _plan(nodes: Iterable[NodeDecision], admit: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:
     """Put together what the nodes come to, one by one and as a fleet."""
     actions: list[Action] = []
     statuses: dict[str, NodeStatus] = {}
@@ -198,10 +198,10 @@ def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy,
     states: Counter[State] = Counter()
     for judged in nodes:
         node, name = judged, judged.before.node.name
-        if (start := admission.started.get(name)) is not None:
+        if (start := admit.started.get(name)) is not None:
             node = held_on_error(node.before, start, policy)
         statuses[name] = node.shown
-        if (held := admission.held.get(name)) is not None:
+        if (held := admit.held.get(name)) is not None:
             statuses[name] = node.held(*held)
             wakes += [held[0].until] if held[0].until is not None else []
         actions += node.actions
@@ -212,17 +212,17 @@ def _plan(nodes: Iterable[Judged], admission: _Admission, policy: UpgradePolicy,
         actions=(*actions, *more),
         nodes=statuses,
         wake_at=min(wakes, default=None),
-        counts=_count(states, admission, policy, statuses.values()),
+        counts=_count(states, admit, policy, statuses.values()),
         auto_upgrade=policy.auto_upgrade,
     )
 
 
 def _count(
-    states: Mapping[State, int], admission: _Admission, policy: UpgradePolicy, nodes: Collection[NodeStatus]
+    states: Mapping[State, int], admit: _Admission, policy: UpgradePolicy, nodes: Collection[NodeStatus]
 ) -> Counts:
     """Count for the metrics; nodes that are to be skipped do not wait for anything."""
-    fleet = admission.fleet
-    skipped = sum(hold.reason is Reason.SKIPPED for hold, _ in admission.held.values())
+    fleet = admit.fleet
+    skipped = sum(hold.reason is Reason.SKIPPED for hold, _ in admit.held.values())
     free = policy.max_unavailable.of(fleet.total) - len(fleet.unavailable)
     if policy.max_parallel_upgrades:
         free = min(free, policy.max_parallel_upgrades - len(fleet.in_progress))

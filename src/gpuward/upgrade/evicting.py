@@ -15,8 +15,8 @@ from gpuward.model.snapshot import Evicted
 from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.views import PodView
 from gpuward.model.waits import ComesBack, Evicting, EvictionRefused, Killing
+from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.leaving import Leaving
 from gpuward.upgrade.step import Wait
 
 FIRST_RETRY = 2.0
@@ -32,7 +32,7 @@ class Eviction(msgspec.Struct, frozen=True):
     """Hold what makes pods leave a node, and by when."""
 
     node: NodeFacts
-    leaving: Leaving
+    leaving: EvictablePods
     policy: UpgradePolicy
     timeout: int
     """Seconds, as NVIDIA's policy has it; 0 for ever."""

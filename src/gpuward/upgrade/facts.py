@@ -16,8 +16,8 @@ from gpuward.model.states import State
 from gpuward.model.troubles import PodTrouble, trouble_of
 from gpuward.model.unserved import Unserved
 from gpuward.model.views import NodeView, PodView
-from gpuward.upgrade.keeping import NOBODY, Keepers
-from gpuward.upgrade.leaving import Leaving
+from gpuward.upgrade.evictable_pods import EvictablePods
+from gpuward.upgrade.module_holders import NOBODY, ModuleHolders
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
@@ -47,9 +47,9 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     unserved: Unserved | None = None
     """Why no DaemonSet of an NVIDIADriver is for the node, though it should have a driver."""
     validators: tuple[PodView, ...] = ()
-    keepers: Keepers = NOBODY
-    leaving: Leaving = Leaving()
-    draining: Leaving = Leaving()
+    module_holders: ModuleHolders = NOBODY
+    leaving: EvictablePods = EvictablePods()
+    draining: EvictablePods = EvictablePods()
     jobs: tuple[PodView, ...] = ()
     refusals: Mapping[str, Refusal] = {}
     evicted: Mapping[str, Evicted] = {}
@@ -171,7 +171,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
         What is loaded beside a driver pod that is not ready nobody knows, unless its node was admitted while it was. Nor does
         what is loaded stay under GPU pods that have it not open, unless something has.
         """
-        return self.same_driver and (self.loaded or self.only_restarted) and bool(self.leaving.empty or self.keepers.pods)
+        return self.same_driver and (self.loaded or self.only_restarted) and bool(self.leaving.empty or self.module_holders.pods)
 
     @property
     def same_driver(self) -> bool:

@@ -23,8 +23,8 @@ from gpuward.model.troubles import PodTrouble
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import in_the_way
+from gpuward.upgrade.recovery import replacement_refusal, was_spared
 from gpuward.upgrade.scope import concerns
-from gpuward.upgrade.vouching import kept, was_spared
 
 Candidate = NodeFacts
 
@@ -174,7 +174,7 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
 def _trouble(node: NodeFacts) -> Trouble | None:
     """Return what is wrong with the driver that the node got, or should have got when it failed."""
     failure, driver = node.record.failure, node.driver
-    if (refusal := kept(node)) is not None and driver is not None and node.untouched and not node.in_step:
+    if (refusal := replacement_refusal(node)) is not None and driver is not None and node.untouched and not node.in_step:
         return Trouble(node.target, node.node.name, node.record.started,
                        ReplacementRefused(driver.ref, refusal.message, refusal.count), refusal.at + REFUSAL_COUNTS)
     spared = failure is None or failure.state in UNDISTURBED or was_spared(node, failure.state)

@@ -7,7 +7,7 @@ from gpuward.model.obstacles import SeveralBudgets
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudget, Limit, NewDriverFails, ProtectedPods
+from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, Limit, NewDriverFails, ProtectedPods
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_of
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
@@ -21,7 +21,7 @@ def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold
     failed_itself = node.record.failure is not None and not node.retargeted
     if len(fleet.failed) <= limit or failed_itself or node.record.forced or node.requested:
         return None
-    return Hold(FailureBudget(len(fleet.failed), limit, fleet.total, some_of(fleet.failed)), node.record.since)
+    return Hold(FailureBudgetSpent(len(fleet.failed), limit, fleet.total, some_of(fleet.failed)), node.record.since)
 
 
 def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:

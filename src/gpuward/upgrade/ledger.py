@@ -19,8 +19,8 @@ from gpuward.model.actions import Action, GrantNodes
 from gpuward.model.reading import read_json
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
+from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.refused import rests
-from gpuward.upgrade.walk import Path
 
 MOST_BYTES: Final = 128 * 1024
 """How long the ledger may get: all annotations of an object together may have twice as much, and others may write some."""
@@ -101,7 +101,7 @@ def grant(snapshot: Snapshot, wanted: Iterable[NodeView], under_way: bool, now: 
     return (GrantNodes(add, drop, "they are started next" if add else "they have started", urgent),)
 
 
-def withdraw(path: Path) -> Path:
+def withdraw(path: NodeProgress) -> NodeProgress:
     """Write a node's memory anew, so that a patch on its way, by which an earlier leader would start it, fails."""
     node = path.node
     record = msgspec.structs.replace(node.record, since=node.record.since + 0.001)

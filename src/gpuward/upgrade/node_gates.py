@@ -65,7 +65,7 @@ def template_settling(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> H
 
 def operands_starting(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node whose driver pod is only restarted until an operand keeps the driver loaded under its GPU pods meanwhile."""
-    if node.restart_only or not (node.same_driver and node.loaded and node.keepers.awaited):
+    if node.restart_only or not (node.same_driver and node.loaded and node.module_holders.awaited):
         return None
     return Hold(Plain(Reason.OPERANDS_STARTING), node.record.since)
 

@@ -17,18 +17,18 @@ from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import MovePaused, Plain
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import is_kept, leftovers
-from gpuward.upgrade.judging import Judged
+from gpuward.upgrade.node_decision import NodeDecision
+from gpuward.upgrade.progress import NodeProgress, begin, pause, remember, walk
 from gpuward.upgrade.resting import is_outdated, remembered_failure, unfinished
 from gpuward.upgrade.scope import concerns
+from gpuward.upgrade.uncordon import is_kept, leftovers
 from gpuward.upgrade.waits import driver_starting
-from gpuward.upgrade.walk import Path, begin, pause, remember, walk
 
 _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.DONE, State.FAILED})
 """Where a node may get while upgrades are paused: none of the steps to these disturbs a workload."""
 
 
-def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
+def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
     state, paused = node.node.state, Hold(Plain(Reason.PAUSED), node.record.since)
     if node.left and not is_kept(node):
@@ -47,7 +47,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     return pause(node, _stands_still(node), now)
 
 
-def at_rest(node: NodeFacts, now: float) -> Path:
+def at_rest(node: NodeFacts, now: float) -> NodeProgress:
     """Start the path of a node whose label may go. That it failed stays known, by somebody else's word too; what an upgrade that
     was broken off left goes, unless nobody knows the label.
     """
@@ -60,7 +60,7 @@ def at_rest(node: NodeFacts, now: float) -> Path:
     return msgspec.structs.replace(path, annotations={**left, **path.annotations})
 
 
-def _at_rest(node: NodeFacts, paused: Hold, now: float) -> Path:
+def _at_rest(node: NodeFacts, paused: Hold, now: float) -> NodeProgress:
     """Say what keeps a node from being up to date that is not under way; what failed has failed still when the pause is over."""
     path = at_rest(node, now)
     if (failed := remembered_failure(path.node)) is not None:
@@ -80,7 +80,7 @@ def _stands_still(node: NodeFacts) -> Hold:
     return Hold(Plain(Reason.PAUSED), node.record.since)
 
 
-def labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[Judged]) -> tuple[Action, ...]:
+def labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[NodeDecision]) -> tuple[Action, ...]:
     """Remove the state label, as documented, from every node that is not under way; our record of it stays.
 
     NVIDIADrivers keep their drivers without a ClusterPolicy, so that there is something for the labels to tell.

@@ -14,7 +14,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
-from gpuward.upgrade.emptying import fail
+from gpuward.upgrade.drain import fail
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.step import Move
 

@@ -12,10 +12,10 @@ from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow
 from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import is_kept, leftovers
 from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
+from gpuward.upgrade.recovery import needs_recovery, unvalidated
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
-from gpuward.upgrade.vouching import interrupted, unvouched
+from gpuward.upgrade.uncordon import is_kept, leftovers
 from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconfirmed
 
 MOST_PATIENCE = 1024
@@ -32,8 +32,8 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Rest()
     if _lost_in_a_pause(node):
         return Move(State.FAILED, failure=node.record.failure, forced=node.record.forced)
-    if node.asked or interrupted(node):
-        forced = node.requested or interrupted(node) or left_unvalidated(node.record)
+    if node.asked or needs_recovery(node):
+        forced = node.requested or needs_recovery(node) or left_unvalidated(node.record)
         return Move(State.UPGRADE_REQUIRED, forced=forced)
     if not node.target and node.driver is not None and not node.driver.orphan:
         unknown = settling(node, node.record.since)
@@ -101,7 +101,7 @@ def _lost_in_a_pause(node: NodeFacts) -> bool:
 def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Try again some times, ever later; and at once when the target changes, or a driver is ready that was not when it failed."""
     if node.retargeted and not node.by_hand:
-        return Move(State.UPGRADE_REQUIRED, forced=unvouched(node))
+        return Move(State.UPGRADE_REQUIRED, forced=unvalidated(node))
     failure, retries = node.record.failure, policy.rollout.retries
     if node.validated or (failure is not None and _is_mended(node, failure)):
         return Move(State.VALIDATION_REQUIRED)
@@ -113,7 +113,7 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     first = policy.rollout.retry_backoff
     until = failure.at + backoff(failure.attempts, first, first * MOST_PATIENCE)
     if now >= until:
-        return Move(State.UPGRADE_REQUIRED, forced=unvouched(node))
+        return Move(State.UPGRADE_REQUIRED, forced=unvalidated(node))
     later = RetryLater(failure.state, failure.cause, failure.attempts, retries, driver_now)
     return Wait(Hold(later, node.record.since, until), retry_at=until)
 

@@ -21,17 +21,17 @@ from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.waits import Failed, Meanwhile, NoPolicy, Plain, UnknownState
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.pausing import at_rest
+from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, walk
+from gpuward.upgrade.recovery import needs_recovery
 from gpuward.upgrade.resting import UNTOLD, remembered_failure, unfinished
 from gpuward.upgrade.step import Move
-from gpuward.upgrade.vouching import interrupted
-from gpuward.upgrade.walk import Path, begin, pause, remember, take, walk
 
 _ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
 _MAINTENANCE: Final = frozenset({State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
 _CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE)
 
 
-def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
+def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     """Return where a node gets to, and why no further."""
     if node.left:
         return walk(begin(node, now), policy, now)
@@ -43,7 +43,7 @@ def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     return _under_way(path, policy, now)
 
 
-def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
+def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     path = at_rest(node, now)
     if node.node.state is None:
         return msgspec.structs.replace(path, hold=Hold(UnknownState(node.node.upgrade_label)))
@@ -51,7 +51,7 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
         failure = node.record.failure
         failed = UNTOLD if failure is None else Failed(failure.state, failure.cause)
         return msgspec.structs.replace(path, hold=Hold(failed, node.record.since))
-    waits = node.state is State.UPGRADE_REQUIRED or node.asked or interrupted(node)
+    waits = node.state is State.UPGRADE_REQUIRED or node.asked or needs_recovery(node)
     path = _given_back(path) if _serves(node) else path
     found = unfinished(node)
     if waits or (found is not None and node.driver_ready):  # nobody can validate its driver
@@ -59,16 +59,16 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> Path:
     return msgspec.structs.replace(path, hold=remembered_failure(node) or found)
 
 
-def _under_way(path: Path, policy: UpgradePolicy, now: float) -> Path:
+def _under_way(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:
     node = path.node
     if node.validated and node.state in (State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED):
         return walk(path, policy, now, within=_ENDING)
     if (move := _way_back(node)) is not None:
-        back = take(path, move, now)
+        back = apply_move(path, move, now)
         return msgspec.structs.replace(back, hold=_hold(back.node, policy))
     if node.state is State.POD_RESTART_REQUIRED and node.driver_ready:
         since = {names.VALIDATION_SINCE: str(int(now))}
-        path = take(path, Move(State.VALIDATION_REQUIRED, annotations=since), now)
+        path = apply_move(path, Move(State.VALIDATION_REQUIRED, annotations=since), now)
     cordoned = Meanwhile.CORDONED if node.unschedulable else Meanwhile.NOTHING
     hold = _hold(path.node, policy, Meanwhile.UNVALIDATED if _serves(node) else cordoned)
     held = pause(path.node, hold, now) if path.node.node.record is not None and not path.entered else path
@@ -106,7 +106,7 @@ def _is_ours(node: NodeFacts) -> bool:
     return node.unschedulable and node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
 
 
-def _given_back(path: Path) -> Path:
+def _given_back(path: NodeProgress) -> NodeProgress:
     if not _is_ours(path.node):
         return path
     record = msgspec.structs.replace(path.node.record, cordon=None)

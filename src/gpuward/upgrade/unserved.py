@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuward import names
-from gpuward.model.owners import Claim, Conflict, OwnedBy, owner_of
+from gpuward.model.owners import Claim, OwnedBy, OwnerConflict, owner_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
 from gpuward.model.unserved import DriverRefused, NotSelected, Unserved
@@ -41,7 +41,7 @@ def _refused(policy: UpgradePolicy, pod: Ref | None) -> DriverRefused | None:
 
 def _unowned(node: NodeView, claims: tuple[Claim, ...], pod: Ref | None) -> Unserved | None:
     owner = owner_of(node.name, node.labels, claims)
-    if isinstance(owner, Conflict):
+    if isinstance(owner, OwnerConflict):
         return DriverRefused(pod, conflict=owner)
     return None if isinstance(owner, OwnedBy) else NotSelected(pod, tuple(claim.name for claim in claims if not claim.valid))
 

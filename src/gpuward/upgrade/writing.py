@@ -7,16 +7,16 @@ from gpuward.model.actions import Action, PatchNode
 from gpuward.model.record import encode_record
 from gpuward.model.states import State
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.walk import Path
+from gpuward.upgrade.progress import NodeProgress
 
 
-def actions_of(path: Path, before: NodeFacts) -> tuple[Action, ...]:
+def actions_of(path: NodeProgress, before: NodeFacts) -> tuple[Action, ...]:
     """Return the patch that writes where the path came to, if it moved, and then the path's actions."""
     patch = patch_of(path, before)
     return path.actions if patch is None else (patch, *path.actions)
 
 
-def patch_of(path: Path, before: NodeFacts) -> PatchNode | None:
+def patch_of(path: NodeProgress, before: NodeFacts) -> PatchNode | None:
     """Return the patch that writes where the path came to, None where that needs none."""
     node = before.node
     turned = path.node.unschedulable != node.unschedulable

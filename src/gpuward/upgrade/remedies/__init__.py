@@ -19,7 +19,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.waits import OnBudget, OnPod
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.gathering import gather
+from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies.candidates import candidates
 from gpuward.upgrade.remedies.fixes import Case, Dial, Fix
 from gpuward.upgrade.remedies.question import Question

@@ -8,7 +8,7 @@ import msgspec
 
 from gpuward.model.budgets import BudgetView
 from gpuward.model.driver import is_driver_pod
-from gpuward.model.policy import Drain, PodDeletion
+from gpuward.model.policy import DrainSettings, PodDeletionSettings
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.states import State
 from gpuward.model.views import PodView
@@ -54,7 +54,7 @@ def unprotect(question: Question) -> Iterator[Candidate]:
     blocked = question.node.draining.blocked if drained else question.node.leaving.blocked
     yield from _removal(question, (held.pod for held in blocked))
     for part, name in (("podDeletion", "pod_deletion"), ("drain", "drain")) if drained else (("podDeletion", "pod_deletion"),):
-        rules: PodDeletion | Drain = getattr(policy, name)
+        rules: PodDeletionSettings | DrainSettings = getattr(policy, name)
         for field, key, loss in (("deleteEmptyDir", "delete_empty_dir", "data in emptyDir volumes is lost"),
                                  ("force", "force", "pods without a controller do not come back")):
             changed = replace(policy, **{name: replace(rules, **{key: True})})

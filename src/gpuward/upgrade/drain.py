@@ -16,9 +16,9 @@ from gpuward.model.views import PodView
 from gpuward.model.waits import JobsRunning
 from gpuward.upgrade.evicting import Eviction, came_since
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import turned_back
+from gpuward.upgrade.recovery import was_spared
 from gpuward.upgrade.step import Move, Step, Wait, step
-from gpuward.upgrade.vouching import was_spared
+from gpuward.upgrade.uncordon import turned_back
 
 DRAIN_INSTEAD = "Pod deletion failed but drain is enabled in spec. Will attempt a node drain"
 PODS_DELETED = "Deleted workload pods on the node for the driver upgrade"

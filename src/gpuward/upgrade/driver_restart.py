@@ -15,11 +15,11 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.waits import OperandPod, Plain, TwoDriverPods
-from gpuward.upgrade.emptying import fail
+from gpuward.upgrade.drain import fail
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import finish
+from gpuward.upgrade.recovery import replacement_refusal
 from gpuward.upgrade.step import Move, Step, Wait, step
-from gpuward.upgrade.vouching import kept
+from gpuward.upgrade.uncordon import finish
 from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconfirmed
 
 RESTARTS_TOLERATED = 10
@@ -37,8 +37,8 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
             return Move(State.VALIDATION_REQUIRED, annotations=since | _without_safe_load(node))
         if node.in_step and node.driver.restarts > RESTARTS_TOLERATED and not _wants_fresh_pod(node):
             return fail(node, f"driver pod {node.driver.name} restarted {node.driver.restarts} times", now)
-        kept = node.only_restarted if node.in_step else node.restart_only or _keeper_comes(node)
-        if not node.leaving.empty and not kept:
+        replacement_refusal = node.only_restarted if node.in_step else node.restart_only or _holder_comes(node)
+        if not node.leaving.empty and not replacement_refusal:
             return _empty_again(node, now)
     if node.withheld and not node.leaving.empty:
         return _empty_again(node, now)
@@ -64,10 +64,10 @@ def _awaited(node: NodeFacts) -> Hold:
         return Hold(TwoDriverPods(node.driver_pods), since)
     if not node.target:
         return settling(node, since)
-    if _keeper_comes(node):
+    if _holder_comes(node):
         return Hold(Plain(Reason.OPERANDS_STARTING), since)
     if not node.in_step or _wants_fresh_pod(node):
-        if (refusal := kept(node)) is not None:
+        if (refusal := replacement_refusal(node)) is not None:
             return Hold(ReplacementRefused(driver.ref, refusal.message, refusal.count), since)
         return Hold(OperandPod(driver.ref, Reason.DRIVER_STOPPING), since)
     return driver_starting(node, driver, since)
@@ -82,19 +82,19 @@ def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
     """Return the deletion of a driver pod that is to be replaced and not on its way yet, or the move that makes it go."""
     if node.driver is None or node.driver.deleting or node.driver_pods > 1 or not node.target:
         return ()
-    if (node.in_step and not _wants_fresh_pod(node)) or _keeper_comes(node):
+    if (node.in_step and not _wants_fresh_pod(node)) or _holder_comes(node):
         return ()
     if node.moving is not None:
         return (_placement(node, node.moving),)
     look = node.leaving.look
     if node.restart_only:
-        look = msgspec.structs.replace(look, keepers=node.keepers.pods)
+        look = msgspec.structs.replace(look, module_holders=node.module_holders.pods)
     return (DeletePod(node.driver.ref, node.node.name, last_look=look, why="its template is out of date"),)
 
 
-def _keeper_comes(node: NodeFacts) -> bool:
+def _holder_comes(node: NodeFacts) -> bool:
     """Tell whether the driver pod is only to be restarted once an operand keeps the driver loaded under the GPU pods again."""
-    return node.same_driver and node.only_restarted and node.keepers.awaited and not (node.in_step or node.leaving.empty)
+    return node.same_driver and node.only_restarted and node.module_holders.awaited and not (node.in_step or node.leaving.empty)
 
 
 def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:

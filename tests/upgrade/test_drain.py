@@ -10,14 +10,14 @@ import pytest
 from gpuward import names
 from gpuward.model.actions import EvictPod
 from gpuward.model.explain import arguments
-from gpuward.model.policy import Drain, UpgradePolicy
+from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Refusal
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
-from gpuward.upgrade.judging import Memory
+from gpuward.upgrade.node_decision import DecisionCache
 from tests.build import ADMITTED, LONG_AGO, NOW, cluster, driver_pod, gpu_pod, node, pod, policy, record, under_way, validator
 from tests.upgrade.one import ask
 
@@ -25,7 +25,7 @@ CORDON, JOBS, DELETION, DRAINING = (
     State.CORDON_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED,
 )
 OLD = driver_pod()
-DRAIN = policy(drain=Drain(enable=True))
+DRAIN = policy(drain=DrainSettings(enable=True))
 
 
 # Cordon.
@@ -160,7 +160,7 @@ def test_a_refused_eviction_is_tried_again_ever_more_rarely(count: int, retry_af
 
 
 def test_the_rest_of_a_refused_pod_is_not_prolonged_by_a_clock_that_is_set_back() -> None:
-    protected, memory = gpu_pod(), Memory()
+    protected, memory = gpu_pod(), DecisionCache()
     snapshot = cluster([DELETING], [OLD, protected], refusals={protected.uid: Refusal(NOW, 3, "no")})
     assert decide(snapshot, policy(), NOW + 1, memory).actions == ()
     *_, again = decide(snapshot, policy(), NOW - 200, memory).actions
@@ -233,7 +233,7 @@ def test_a_node_whose_driver_was_replaced_already_stays_cordoned_when_eviction_f
 
 
 def test_where_a_drain_is_allowed_it_comes_next() -> None:
-    answer = ask(DELETING, OLD, BARE, policy=policy(drain=Drain(enable=True, force=True)))
+    answer = ask(DELETING, OLD, BARE, policy=policy(drain=DrainSettings(enable=True, force=True)))
     assert answer.entered == ["drain-required"]
     assert answer.evicted == ["train"]
     assert [message.split(",")[0] for message in answer.messages] == [
@@ -274,14 +274,14 @@ def test_a_drain_that_cannot_be_fails_the_node_and_leaves_it_serving(who: PodVie
 
 
 def test_a_drain_has_its_own_timeout() -> None:
-    short = policy(drain=Drain(enable=True, timeout_seconds=61))
+    short = policy(drain=DrainSettings(enable=True, timeout_seconds=61))
     assert ask(DRAINED, OLD, pod(), policy=short).evicted == ["web"]
     assert ask(DRAINED, OLD, pod(), policy=short, now=NOW + 1).entered == ["upgrade-failed"]
 
 
 @pytest.mark.weakness(7)
 def test_a_gpu_pod_that_a_drain_passes_over_never_sends_the_node_round_in_circles() -> None:
-    answer = ask(DELETING, OLD, gpu_pod(owner="DaemonSet"), policy=policy(drain=Drain(enable=True, force=True)))
+    answer = ask(DELETING, OLD, gpu_pod(owner="DaemonSet"), policy=policy(drain=DrainSettings(enable=True, force=True)))
     assert answer.entered == ["drain-required", "upgrade-failed"]
 
 
@@ -294,7 +294,8 @@ def test_a_gpu_pod_that_a_drain_passes_over_never_sends_the_node_round_in_circle
 def test_a_rolled_back_target_sends_an_undisturbed_node_back_into_service(state: State, foreign: bool) -> None:
     clocks = {names.WAIT_FOR_JOBS_SINCE: "17", names.VALIDATION_SINCE: "17"}
     view = under_way(state, target="570", foreign=foreign, annotations=clocks)
-    answer = ask(view, driver_pod(driver="560"), gpu_pod(), JOB, policy=policy(wait_for="app=job", drain=Drain(enable=True)))
+    rules = policy(wait_for="app=job", drain=DrainSettings(enable=True))
+    answer = ask(view, driver_pod(driver="560"), gpu_pod(), JOB, policy=rules)
     assert answer.entered == (["upgrade-done"] if foreign else ["uncordon-required", "upgrade-done"])
     assert answer.evicted == []
     assert answer.patch.unschedulable is (None if foreign else False)

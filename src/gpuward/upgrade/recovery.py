@@ -8,7 +8,7 @@ from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.upgrade.facts import NodeFacts
 
 
-def unvouched(node: NodeFacts) -> bool:
+def unvalidated(node: NodeFacts) -> bool:
     """Tell whether the last upgrade ended, or was ended, after its driver pod was touched and before it was validated."""
     reached, failure = node.record.state, node.record.failure
     if reached in (State.FAILED, State.UPGRADE_REQUIRED):
@@ -18,11 +18,11 @@ def unvouched(node: NodeFacts) -> bool:
     return reached in IN_PROGRESS and reached not in UNDISTURBED
 
 
-def interrupted(node: NodeFacts) -> bool:
+def needs_recovery(node: NodeFacts) -> bool:
     """Tell whether an earlier upgrade has left something that only a new one puts right: an unvalidated driver, or our own
     cordon, where somebody took the state label away.
     """
-    return unvouched(node) or (node.unschedulable and node.record.cordon is CordonOwner.GPUWARD)
+    return unvalidated(node) or (node.unschedulable and node.record.cordon is CordonOwner.GPUWARD)
 
 
 def was_spared(node: NodeFacts, reached: State) -> bool:
@@ -32,7 +32,7 @@ def was_spared(node: NodeFacts, reached: State) -> bool:
     return bool(node.live_validators) and not node.older_validators and all(pod.ready for pod in node.live_validators)
 
 
-def kept(node: NodeFacts) -> Refusal | None:
+def replacement_refusal(node: NodeFacts) -> Refusal | None:
     """Return that the API server does not let the driver pod be replaced."""
     if node.driver is None or node.driver.deleting:
         return None

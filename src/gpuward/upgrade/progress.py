@@ -15,8 +15,8 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, not_ahead
 from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, UNDISTURBED, State, check_transition
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import release
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
+from gpuward.upgrade.uncordon import release
 
 ENTERED = "Successfully updated node state label to "
 
@@ -26,7 +26,7 @@ _RESTARTING = frozenset({State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, 
 """States in which it matters that only the driver pod is restarted."""
 
 
-class Path(msgspec.Struct, frozen=True):
+class NodeProgress(msgspec.Struct, frozen=True):
     """Hold what one node's steps came to: its facts after them, the states entered and what to write and do."""
 
     node: NodeFacts
@@ -42,7 +42,7 @@ class Path(msgspec.Struct, frozen=True):
     """The node's place in the queue, from 1, where it is held there."""
 
 
-def begin(node: NodeFacts, now: float) -> Path:
+def begin(node: NodeFacts, now: float) -> NodeProgress:
     """Start a path; times to come, which a clock that is ahead has written, are brought to now."""
     record = not_ahead(node.record, now)
     if record is node.record:
@@ -50,7 +50,7 @@ def begin(node: NodeFacts, now: float) -> Path:
     return msgspec.structs.replace(_begun(msgspec.structs.replace(node, record=record), now), adopted=True)
 
 
-def _begun(node: NodeFacts, now: float) -> Path:
+def _begun(node: NodeFacts, now: float) -> NodeProgress:
     """Start a path; a label that somebody else set is taken over into the record, and its clocks start now.
 
     After a pause the clocks of the node's state go on from where they stood.
@@ -77,15 +77,15 @@ def _begun(node: NodeFacts, now: float) -> Path:
         lifted=0,
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
-    return Path(_changed(node, memory, record=record), annotations=memory, adopted=True)
+    return NodeProgress(_changed(node, memory, record=record), annotations=memory, adopted=True)
 
 
-def remember(node: NodeFacts) -> Path:
+def remember(node: NodeFacts) -> NodeProgress:
     """Start a path; a cordon of ours that somebody lifted is forgotten, so that one that turns up later is theirs."""
     if node.unschedulable or node.record.cordon is not CordonOwner.GPUWARD:
-        return Path(node)
+        return NodeProgress(node)
     lifted = node.record.lifted + (node.state in UNDISTURBED or node.state is State.POD_RESTART_REQUIRED)
-    return Path(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None, lifted=lifted)), adopted=True)
+    return NodeProgress(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None, lifted=lifted)), adopted=True)
 
 
 def _is_left_behind(node: NodeFacts) -> bool:
@@ -98,14 +98,14 @@ def _is_mere_restart(node: NodeFacts) -> bool:
     return node.state is State.POD_RESTART_REQUIRED and not node.by_hand and (node.same_driver or node.in_step)
 
 
-def _resumed(node: NodeFacts, stood: float) -> Path:
+def _resumed(node: NodeFacts, stood: float) -> NodeProgress:
     known = remember(node).node.record
     record = msgspec.structs.replace(known, since=known.since + stood, paused=0.0)
     jobs = {} if node.jobs_since is None else {names.WAIT_FOR_JOBS_SINCE: str(ceil(node.jobs_since + stood))}
-    return Path(_changed(node, jobs, record=record), annotations={**jobs}, adopted=True)
+    return NodeProgress(_changed(node, jobs, record=record), annotations={**jobs}, adopted=True)
 
 
-def pause(node: NodeFacts, hold: Hold, now: float) -> Path:
+def pause(node: NodeFacts, hold: Hold, now: float) -> NodeProgress:
     """Hold a node under way while upgrades are off, and let its clock stand still until they are on again.
 
     A node that gpuward does not remember, or that somebody relabelled, has no clock yet.
@@ -140,7 +140,7 @@ def _changed(node: NodeFacts, annotations: Mapping[str, str | None], **facts: ob
     return msgspec.structs.replace(node, **facts)
 
 
-def walk(path: Path, policy: UpgradePolicy, now: float, within: frozenset[State] = frozenset(State)) -> Path:
+def walk(path: NodeProgress, policy: UpgradePolicy, now: float, within: frozenset[State] = frozenset(State)) -> NodeProgress:
     """Take steps until one waits, or would leave the states that are allowed now.
 
     Raises:
@@ -148,17 +148,17 @@ def walk(path: Path, policy: UpgradePolicy, now: float, within: frozenset[State]
     """
     while len(path.entered) <= 2 * len(TRANSITIONS):
         if (released := release(path.node)) is not None:
-            return take(path, released, now)
+            return apply_move(path, released, now)
         step = STEPS[path.node.state](path.node, policy, now)
         if not isinstance(step, Move):
             return _stop(path, step, now)
         if step.to not in within:
             return path
-        path = take(path, step, now)
+        path = apply_move(path, step, now)
     raise IllegalTransition(f"node {path.node.node.name} goes round in circles: {', '.join(path.entered)}")
 
 
-def take(path: Path, move: Move, now: float) -> Path:
+def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
     """Follow one move, as if its patch were written already.
 
     Raises:
@@ -203,7 +203,7 @@ def _pods_known(node: NodeFacts, move: Move) -> tuple[str, ...] | None:
     return node.pods_there if move.started or done or begins or move.to is State.UNKNOWN else node.record.pods
 
 
-def _stop(path: Path, step: Step, now: float) -> Path:
+def _stop(path: NodeProgress, step: Step, now: float) -> NodeProgress:
     if isinstance(step, Move):
         return path
     path = _known(_believed(path, now))
@@ -225,7 +225,7 @@ def _stop(path: Path, step: Step, now: float) -> Path:
     )
 
 
-def _known(path: Path) -> Path:
+def _known(path: NodeProgress) -> NodeProgress:
     """Remember the driver that a node at rest came to have without an upgrade, or before that was remembered."""
     node = path.node
     if node.state is not State.DONE or node.node.record is None or not node.up_to_date:
@@ -237,7 +237,7 @@ def _known(path: Path) -> Path:
     return msgspec.structs.replace(path, node=msgspec.structs.replace(node, record=record), adopted=True)
 
 
-def _believed(path: Path, now: float) -> Path:
+def _believed(path: NodeProgress, now: float) -> NodeProgress:
     """Take people's word for it that a node is done, about which there is nothing to do: what was remembered is over."""
     if path.node.state is not State.DONE or not path.node.by_hand:
         return path

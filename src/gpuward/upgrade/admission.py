@@ -8,13 +8,13 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.waits import Plain
-from gpuward.upgrade.emptying import cordon_annotations, cordon_owner
+from gpuward.upgrade.drain import cordon_annotations, cordon_owner
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.finishing import leftovers
 from gpuward.upgrade.in_use import in_the_way
+from gpuward.upgrade.recovery import needs_recovery
 from gpuward.upgrade.resting import unfinished
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
-from gpuward.upgrade.vouching import interrupted
+from gpuward.upgrade.uncordon import leftovers
 
 
 @step(State.UPGRADE_REQUIRED)
@@ -25,7 +25,7 @@ def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     Not one whose new driver pod does not get ready, as under a GPU pod, which has to leave first. Nor one that failed and got
     another driver pod since: that driver has to be validated.
     """
-    if not node.in_step or node.needed or interrupted(node) or _is_stuck(node):
+    if not node.in_step or node.needed or needs_recovery(node) or _is_stuck(node):
         return Rest()
     if _is_loaded(node):
         return Move(State.DONE, annotations=leftovers(node), target=node.target)
@@ -49,7 +49,7 @@ def leave_to_maintenance(node: NodeFacts, policy: UpgradePolicy, now: float) -> 
     return Wait(Hold(Plain(Reason.MAINTENANCE), node.record.since))
 
 
-def admission(node: NodeFacts) -> Move:
+def admit(node: NodeFacts) -> Move:
     """Return the move that starts a node's upgrade; the same driver under another template takes the short way."""
     requested = {names.UPGRADE_REQUESTED: None} if node.requested else {}
     if node.restart_only:
@@ -66,7 +66,7 @@ def admission(node: NodeFacts) -> Move:
     return Move(
         State.CORDON_REQUIRED,
         annotations=requested,
-        forced=node.requested or interrupted(node) or (node.in_step and _is_stuck(node)),
+        forced=node.requested or needs_recovery(node) or (node.in_step and _is_stuck(node)),
         started=True,
         target=node.target,
         forget=node.retargeted,

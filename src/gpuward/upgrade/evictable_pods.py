@@ -15,7 +15,7 @@ from gpuward import names
 from gpuward.model.actions import LastLook
 from gpuward.model.driver import has_driver_labels, uses_driver
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, Setting, StaticPod
-from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
+from gpuward.model.policy import DrainSettings, PodDeletionSettings, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.selectors import matches
 from gpuward.model.views import NodeView, PodView
@@ -31,7 +31,7 @@ class Blocked(msgspec.Struct, frozen=True):
     why: Obstacle
 
 
-class Leaving(msgspec.Struct, frozen=True):
+class EvictablePods(msgspec.Struct, frozen=True):
     """Split the pods that must leave into those that may be evicted and those that block."""
 
     pods: tuple[PodView, ...] = ()
@@ -58,7 +58,7 @@ class Leaving(msgspec.Struct, frozen=True):
         return tuple(pod for pod in there if pod.ready and not pod.was_left_by(node))
 
 
-def pods_to_leave(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str, *, variable: bool = True) -> Leaving:
+def pods_to_evict(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str, *, variable: bool = True) -> EvictablePods:
     """Return the pods that have to go before the driver is replaced: those that use a GPU, and those that hold the driver.
 
     `variable` tells whether the node heeds NVIDIA_VISIBLE_DEVICES in any container: else that alone holds nothing.
@@ -68,7 +68,7 @@ def pods_to_leave(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str
     users = users_of_driver(pods, look, namespace)
     held = [Blocked(pod, HoldsDriver(pod.holds)) for pod in users if _only_holds(pod, holders)]
     rest = _sorted_out((pod for pod in users if not _only_holds(pod, holders)), policy.pod_deletion)
-    return Leaving(rest.pods, (*rest.blocked, *held), look)
+    return EvictablePods(rest.pods, (*rest.blocked, *held), look)
 
 
 def users_of_driver(pods: Iterable[PodView], look: LastLook, namespace: str) -> list[PodView]:
@@ -81,7 +81,7 @@ def _only_holds(pod: PodView, holders: DeviceHolders) -> bool:
     return not pod.uses_gpu and holders is DeviceHolders.HOLD and not pod.deleting
 
 
-def _sorted_out(pods: Iterable[PodView], rules: PodDeletion | Drain) -> Leaving:
+def _sorted_out(pods: Iterable[PodView], rules: PodDeletionSettings | DrainSettings) -> EvictablePods:
     going, blocked = [], []
     for pod in pods:
         why = _obstacle(pod, rules)
@@ -89,38 +89,38 @@ def _sorted_out(pods: Iterable[PodView], rules: PodDeletion | Drain) -> Leaving:
             going.append(pod)
         elif not _ignored(pod, rules):
             blocked.append(Blocked(pod, why))
-    return Leaving(tuple(going), tuple(blocked))
+    return EvictablePods(tuple(going), tuple(blocked))
 
 
-def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str, *, variable: bool = True) -> Leaving:
+def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str, *, variable: bool = True) -> EvictablePods:
     """Return the pods that a drain takes and, besides, every GPU pod: a drain may pass over one that still holds the driver.
 
     A pod may go if the rules of the drain or those of the pod deletion permit it.
     """
     pods = tuple(pods)
     drained = _sorted_out((pod for pod in pods if not _ours(pod, namespace) and _drained(pod, policy.drain)), policy.drain)
-    users = pods_to_leave(pods, policy, namespace, variable=variable)
+    users = pods_to_evict(pods, policy, namespace, variable=variable)
     going = {pod.ref: pod for pod in (*drained.pods, *users.pods)}
     blocked = {held.pod.ref: held for held in (*users.blocked, *drained.blocked) if held.pod.ref not in going}
-    return Leaving(tuple(going.values()), tuple(blocked.values()))
+    return EvictablePods(tuple(going.values()), tuple(blocked.values()))
 
 
 def _ours(pod: PodView, namespace: str) -> bool:
     return pod.namespace == namespace and (pod.labels.get("app") in OWN_WORKLOADS or has_driver_labels(pod))
 
 
-def _drained(pod: PodView, rules: Drain) -> bool:
+def _drained(pod: PodView, rules: DrainSettings) -> bool:
     selector = f"{rules.pod_selector},{names.DRAIN_SKIP}!=true" if rules.pod_selector else f"{names.DRAIN_SKIP}!=true"
     return matches(selector, pod.labels)
 
 
-def _ignored(pod: PodView, rules: PodDeletion | Drain) -> bool:
+def _ignored(pod: PodView, rules: PodDeletionSettings | DrainSettings) -> bool:
     """Tell whether a drain passes over the pod without a word: DaemonSet pods and static ones."""
-    return isinstance(rules, Drain) and (pod.mirror or pod.of_daemonset)
+    return isinstance(rules, DrainSettings) and (pod.mirror or pod.of_daemonset)
 
 
-def _obstacle(pod: PodView, rules: PodDeletion | Drain) -> Obstacle | None:
-    where: Setting = "drain" if isinstance(rules, Drain) else "podDeletion"
+def _obstacle(pod: PodView, rules: PodDeletionSettings | DrainSettings) -> Obstacle | None:
+    where: Setting = "drain" if isinstance(rules, DrainSettings) else "podDeletion"
     if pod.mirror:
         return StaticPod()
     if pod.owner is not None and pod.of_daemonset:

@@ -13,9 +13,9 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
+from gpuward.upgrade.admission import turn
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.queueing import turn
 from tests import build
 from tests.build import LONG_AGO, NOW, device_plugin, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade.one import ask, facts
@@ -93,7 +93,7 @@ def test_the_same_driver_under_another_template_is_only_restarted() -> None:
     assert answer.record == expected
     assert answer.evicted == []
     (deletion,) = [action for action in answer.others if isinstance(action, DeletePod)]
-    assert deletion.last_look == LastLook(keepers=(device_plugin().uid,))
+    assert deletion.last_look == LastLook(module_holders=(device_plugin().uid,))
 
 
 @pytest.mark.parametrize("plugin", [{"ready": False}, {"deleting": True}, {"template": 0}, {"template": 2}])

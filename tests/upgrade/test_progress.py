@@ -11,8 +11,8 @@ from gpuward.model.actions import DeletePod, EvictPod, PatchNode
 from gpuward.model.record import CordonOwner, Record, decode_record
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
+from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.step import STEPS, Move, Rest, step
-from gpuward.upgrade.walk import Path, begin, take, walk
 from gpuward.upgrade.writing import actions_of
 from tests import build
 from tests.build import ADMITTED, NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
@@ -110,13 +110,13 @@ def test_a_request_does_not_outlive_its_upgrade() -> None:
 
 
 def test_each_state_is_remembered_with_the_time_it_was_entered() -> None:
-    path = take(Path(facts(node(), OLD)), Move(State.UPGRADE_REQUIRED), NOW + 5)
+    path = apply_move(NodeProgress(facts(node(), OLD)), Move(State.UPGRADE_REQUIRED), NOW + 5)
     assert (path.node.record.state, path.node.record.since) == (State.UPGRADE_REQUIRED, NOW + 5)
 
 
 def test_a_cordon_that_somebody_lifted_is_not_ours_any_more() -> None:
     lifted = under_way(State.WAIT_FOR_JOBS_REQUIRED, cordoned=False)
-    path = take(Path(facts(lifted, OLD)), Move(State.POD_DELETION_REQUIRED), NOW)
+    path = apply_move(NodeProgress(facts(lifted, OLD)), Move(State.POD_DELETION_REQUIRED), NOW)
     assert path.node.record.cordon is None
 
 
@@ -174,18 +174,18 @@ def test_annotations_that_come_and_go_within_one_patch_are_not_written() -> None
 
 def test_a_step_outside_the_table_is_an_error() -> None:
     with pytest.raises(IllegalTransition, match="upgrade-done -> drain-required"):
-        take(Path(facts(node(state=State.DONE), OLD)), Move(State.DRAIN_REQUIRED), NOW)
+        apply_move(NodeProgress(facts(node(state=State.DONE), OLD)), Move(State.DRAIN_REQUIRED), NOW)
 
 
 def test_a_walk_in_circles_is_an_error_that_names_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STEPS, State.UNKNOWN, lambda node, policy, now: Move(State.DONE))
     monkeypatch.setitem(STEPS, State.DONE, lambda node, policy, now: Move(State.UNKNOWN))
     with pytest.raises(IllegalTransition, match="node n0 goes round in circles: upgrade-done, , upgrade-done"):
-        walk(Path(facts(node(), OLD)), policy(), NOW)
+        walk(NodeProgress(facts(node(), OLD)), policy(), NOW)
 
 
 def test_a_walk_stops_before_a_state_that_is_not_allowed_now() -> None:
-    path = walk(Path(facts(node(), OLD)), policy(), NOW, within=frozenset({State.DONE}))
+    path = walk(NodeProgress(facts(node(), OLD)), policy(), NOW, within=frozenset({State.DONE}))
     assert (path.entered, path.hold) == ((), None)
 
 

@@ -6,23 +6,23 @@ import pytest
 
 from gpuward import names
 from gpuward.model.explain import obstacle
-from gpuward.model.policy import Drain, PodDeletion, UpgradePolicy
+from gpuward.model.policy import DrainSettings, PodDeletionSettings, UpgradePolicy
 from gpuward.model.views import PodView
-from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
+from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to_evict
 from tests import build
 from tests.build import NAMESPACE, gpu_pod, pod
 
 GOES, STAYS = "goes", "stays"
 
 
-def verdict(leaving: Leaving) -> str:
+def verdict(leaving: EvictablePods) -> str:
     """Say what becomes of the one pod asked about: it goes, it stays in peace, or the word that says why it blocks."""
     if leaving.pods:
         return GOES
     return obstacle(leaving.blocked[0].why) if leaving.blocked else STAYS
 
 
-STRICT, LENIENT = PodDeletion(), PodDeletion(force=True, delete_empty_dir=True)
+STRICT, LENIENT = PodDeletionSettings(), PodDeletionSettings(force=True, delete_empty_dir=True)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ STRICT, LENIENT = PodDeletion(), PodDeletion(force=True, delete_empty_dir=True)
         (gpu_pod(labels={names.DRAIN_SKIP: "true"}), STRICT, GOES),
     ],
 )
-def test_pod_deletion_takes_gpu_pods_that_may_go(who: PodView, rules: PodDeletion, word: str) -> None:
-    assert word in verdict(pods_to_leave([who], UpgradePolicy(pod_deletion=rules), NAMESPACE))
+def test_pod_deletion_takes_gpu_pods_that_may_go(who: PodView, rules: PodDeletionSettings, word: str) -> None:
+    assert word in verdict(pods_to_evict([who], UpgradePolicy(pod_deletion=rules), NAMESPACE))
 
 
-DRAIN, HARD = Drain(enable=True), Drain(enable=True, force=True, delete_empty_dir=True)
-ONLY_WEB = Drain(enable=True, pod_selector="app=web")
+DRAIN, HARD = DrainSettings(enable=True), DrainSettings(enable=True, force=True, delete_empty_dir=True)
+ONLY_WEB = DrainSettings(enable=True, pod_selector="app=web")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ ONLY_WEB = Drain(enable=True, pod_selector="app=web")
         (gpu_pod(owner=None), DRAIN, "drain.force"),
     ],
 )
-def test_a_drain_takes_what_kubectl_would_and_every_gpu_pod(who: PodView, rules: Drain, word: str) -> None:
+def test_a_drain_takes_what_kubectl_would_and_every_gpu_pod(who: PodView, rules: DrainSettings, word: str) -> None:
     assert word in verdict(pods_to_drain([who], build.policy(drain=rules), NAMESPACE))
 
 
@@ -100,8 +100,8 @@ def test_what_either_rule_permits_may_go_in_a_drain() -> None:
 
 
 def test_pods_are_split_one_by_one() -> None:
-    leaving = pods_to_leave([gpu_pod(name="a"), gpu_pod(name="b", owner=None), pod(name="c")], UpgradePolicy(), NAMESPACE)
+    leaving = pods_to_evict([gpu_pod(name="a"), gpu_pod(name="b", owner=None), pod(name="c")], UpgradePolicy(), NAMESPACE)
     assert [going.name for going in leaving.pods] == ["a"]
     assert [held.pod.name for held in leaving.blocked] == ["b"]
     assert not leaving.empty
-    assert Leaving().empty
+    assert EvictablePods().empty

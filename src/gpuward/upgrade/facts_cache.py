@@ -16,15 +16,15 @@ from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import is_withheld, loaded_under, replaces, with_driver
+from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to_evict
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.keeping import keepers_on, keeping
-from gpuward.upgrade.leaving import Leaving, pods_to_drain, pods_to_leave
+from gpuward.upgrade.module_holders import holder_daemonsets, module_holders_on
 from gpuward.upgrade.scope import concerns, drives, is_expected
 from gpuward.upgrade.targets import UNSETTLED, Target, targets_of
 from gpuward.upgrade.unserved import unserved
 
 
-class Common:
+class RolloutContext:
     """Hold what the facts of all nodes depend on."""
 
     def __init__(self, snapshot: Snapshot, policy: UpgradePolicy, doubtful: Set[str], now: float = 0.0) -> None:
@@ -38,28 +38,28 @@ class Common:
         self.driving = driving
         self.digests = {ds.uid: ds.config_digest for ds in driving}
         self.targets = targets_of(snapshot, self.daemonsets, now)
-        self.keeping = keeping(snapshot)
+        self.holder_daemonsets = holder_daemonsets(snapshot)
         self.spared = spares_default_runtime(snapshot)
         self.placements = Placements(snapshot, None if policy.unowned else policy.placing)
 
-    def same_as(self, other: Common) -> bool:
+    def same_as(self, other: RolloutContext) -> bool:
         """Tell whether a node's facts cannot differ for any of this."""
         return (
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
-            and self.spared == other.spared and self.digests == other.digests and self.keeping == other.keeping
-            and self.snapshot.namespace == other.snapshot.namespace
+            and self.spared == other.spared and self.digests == other.digests
+            and self.holder_daemonsets == other.holder_daemonsets and self.snapshot.namespace == other.snapshot.namespace
         )
 
 
-class Gathered:
+class FactsCache:
     """Keep facts from one gathering to the next. It changes nothing about them but the time that they take."""
 
     def __init__(self) -> None:
-        self._common: Common | None = None
+        self._common: RolloutContext | None = None
         self._facts: dict[str, tuple[NodeView, Sequence[PodView], bool, NodeFacts | None]] = {}
 
-    def prepare(self, common: Common) -> None:
+    def prepare(self, common: RolloutContext) -> None:
         """Forget everything if it may be out of date, and nodes that are gone in any case."""
         if self._common is None or not common.same_as(self._common):
             self._facts = {}
@@ -67,7 +67,7 @@ class Gathered:
             self._facts = {name: facts for name, facts in self._facts.items() if name in common.snapshot.nodes}
         self._common = common
 
-    def facts_of(self, node: NodeView, pods: Sequence[PodView], common: Common) -> NodeFacts | None:
+    def facts_of(self, node: NodeView, pods: Sequence[PodView], common: RolloutContext) -> NodeFacts | None:
         """Return a node's facts, those from before if it is the same node with the same pods."""
         known, doubtful = self._facts.get(node.name), node.name in common.doubtful
         same = known is not None and known[0] is node and known[1] is pods and known[2] == doubtful
@@ -79,19 +79,19 @@ class Gathered:
 
 
 def gather(
-    snapshot: Snapshot, policy: UpgradePolicy, memory: Gathered | None = None, doubtful: Set[str] = frozenset()
+    snapshot: Snapshot, policy: UpgradePolicy, memory: FactsCache | None = None, doubtful: Set[str] = frozenset()
 ) -> list[NodeFacts]:
     """Return the facts of every managed node, by name: a node that is to have a driver pod or has one, an upgrade under way or a
     cordon of ours, and the doubtful ones, which a write on its way may start.
     """
-    memory = memory or Gathered()
-    common = Common(snapshot, policy, doubtful)
+    memory = memory or FactsCache()
+    common = RolloutContext(snapshot, policy, doubtful)
     memory.prepare(common)
     found = (memory.facts_of(snapshot.nodes[name], snapshot.pods.get(name, ()), common) for name in sorted(snapshot.nodes))
     return [facts for facts in found if facts is not None]
 
 
-def _same_memories(facts: NodeFacts | None, node: NodeView, pods: Sequence[PodView], common: Common) -> bool:
+def _same_memories(facts: NodeFacts | None, node: NodeView, pods: Sequence[PodView], common: RolloutContext) -> bool:
     """Tell whether what is no part of a node or its pods is the same: what was refused and evicted there."""
     seen = common.snapshot
     if facts is None:
@@ -105,7 +105,7 @@ def _refused(pods: Sequence[PodView], refusals: Mapping[str, Refusal]) -> dict[s
     return {pod.uid: refusals[pod.uid] for pod in pods if pod.uid in refusals}
 
 
-def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> NodeFacts | None:
+def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutContext) -> NodeFacts | None:
     snapshot, policy = common.snapshot, common.policy
     if not concerns(policy, node):
         return None
@@ -144,9 +144,9 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
         wanted=wanted,
         unserved=lacking,
         validators=validators,
-        keepers=keepers_on(node, pods, common.keeping),
-        leaving=pods_to_leave(pods, policy, snapshot.namespace, variable=variable),
-        draining=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else Leaving(),
+        module_holders=module_holders_on(node, pods, common.holder_daemonsets),
+        leaving=pods_to_evict(pods, policy, snapshot.namespace, variable=variable),
+        draining=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else EvictablePods(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),
         refusals=_refused(pods, snapshot.refusals),
         evicted=snapshot.evicted.get(node.name, {}),
@@ -156,7 +156,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: Common) -> N
     )
 
 
-def _would_be_replaced(node: NodeView, pods: Sequence[PodView], common: Common) -> bool:
+def _would_be_replaced(node: NodeView, pods: Sequence[PodView], common: RolloutContext) -> bool:
     """Tell whether pods run on a driver that no driver pod holds, and that of the node's DaemonSet is another one."""
     loaded = loaded_under(node, pods, common.snapshot.namespace)
     return bool(loaded) and replaces(common.driving, node.labels, loaded) is True
@@ -166,7 +166,7 @@ def _app(pod: PodView) -> str:
     return pod.labels.get("app", "")
 
 
-def _drives_for(pod: PodView, node: NodeView, common: Common) -> bool:
+def _drives_for(pod: PodView, node: NodeView, common: RolloutContext) -> bool:
     """Tell whether a driver pod is a matter of the policy: one that nobody owns is not where none comes after it. One of another
     policy's DaemonSet is not, while that lives and selects the node: else it is about to go, and the node is not rid of it until
     then.
@@ -181,7 +181,7 @@ def _drives_for(pod: PodView, node: NodeView, common: Common) -> bool:
     return selector is None or not selector.items() <= node.labels.items()
 
 
-def _as_it_will_be(pod: PodView, node: NodeView, common: Common) -> PodView:
+def _as_it_will_be(pod: PodView, node: NodeView, common: RolloutContext) -> PodView:
     """Return a driver pod as one on its way out where its DaemonSet no longer selects the node: it is about to be deleted."""
     selector = common.placements.selectors.get(pod.owner.uid) if pod.owner is not None else None
     if pod.deleting or selector is None or selector.items() <= node.labels.items():
@@ -194,7 +194,7 @@ def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
     return min(drivers, key=lambda pod: (pod.deleting, pod.orphan, -pod.created, pod.ref), default=None)
 
 
-def _daemonset_of(driver: PodView | None, node: NodeView, common: Common) -> str:
+def _daemonset_of(driver: PodView | None, node: NodeView, common: RolloutContext) -> str:
     """Return the uid of the DaemonSet that a node's driver pod is of or, without one, of the DaemonSet that selects the node.
     There is none while two do: the one that is about to go would make the next pod as well.
     """

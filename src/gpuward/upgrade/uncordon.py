@@ -7,8 +7,8 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, only_remembers
 from gpuward.model.states import State
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.recovery import unvalidated
 from gpuward.upgrade.step import Move, Step, step
-from gpuward.upgrade.vouching import unvouched
 
 
 def turned_back(node: NodeFacts) -> Move | None:
@@ -56,7 +56,7 @@ def is_kept(node: NodeFacts) -> bool:
 
 
 def _is_unvalidated(node: NodeFacts) -> bool:
-    return unvouched(node) and node.state is not State.UNCORDON_REQUIRED
+    return unvalidated(node) and node.state is not State.UNCORDON_REQUIRED
 
 
 def leftovers(node: NodeFacts) -> dict[str, str | None]:

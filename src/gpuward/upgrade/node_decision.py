@@ -20,23 +20,23 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import Plain
+from gpuward.upgrade.admission import Turn, turn
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.facts_cache import FactsCache, RolloutContext
 from gpuward.upgrade.fleet import NOBODY, Coverage, Standing, standing
-from gpuward.upgrade.gathering import Common, Gathered
 from gpuward.upgrade.holding import Holding, undecided_for
 from gpuward.upgrade.node_gates import NODE_GATES
-from gpuward.upgrade.queueing import Turn, turn
-from gpuward.upgrade.walk import Path
+from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.writing import actions_of
 
 NO_TURN: Turn = (False, 0.0, 0, 0, 0, 0.0, "")
 
 
-class Judged(msgspec.Struct, frozen=True):
+class NodeDecision(msgspec.Struct, frozen=True):
     """Hold what was decided about one node alone."""
 
     before: NodeFacts
-    path: Path
+    path: NodeProgress
     standing: Standing
     turn: Turn
     """Its sort key in the queue, if it waits there."""
@@ -57,20 +57,20 @@ class Judged(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(shown, hold=hold, turn=turn)
 
 
-def held_on_error(before: NodeFacts, decision: Callable[[], Path], policy: UpgradePolicy) -> Judged:
+def held_on_error(before: NodeFacts, decision: Callable[[], NodeProgress], policy: UpgradePolicy) -> NodeDecision:
     """Judge a node, and hold one about which anything fails: a bug that one node brings to light must not stop the others."""
     try:
-        return judge(before, decision(), policy)
+        return node_decision(before, decision(), policy)
     except Exception as error:  # whatever it is, it is this node's trouble alone, and its reason says so
-        return judge(before, undecided(before, error), policy)
+        return node_decision(before, undecided(before, error), policy)
 
 
-def undecided(node: NodeFacts, error: Exception) -> Path:
+def undecided(node: NodeFacts, error: Exception) -> NodeProgress:
     """Return the path of a node about which nothing can be decided."""
-    return Path(node, hold=undecided_for(node, error))
+    return NodeProgress(node, hold=undecided_for(node, error))
 
 
-def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
+def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) -> NodeDecision:
     """Return all that follows about a node from its own path."""
     node = path.node
     turned = node.unschedulable != before.unschedulable
@@ -78,7 +78,7 @@ def judge(before: NodeFacts, path: Path, policy: UpgradePolicy) -> Judged:
     waits = node.state is State.UPGRADE_REQUIRED and path.hold is None
     hold = next((held for gate in NODE_GATES if (held := gate(node, NOBODY, policy)) is not None), None) if waits else None
     state = node.state if node.node.state is not None else None
-    return Judged(
+    return NodeDecision(
         before=before,
         path=path,
         standing=standing(before, node, policy),
@@ -102,11 +102,11 @@ class _Kept(NamedTuple):
     pods: Sequence[PodView]
     until: float
     """When time alone may change it."""
-    judged: Judged | None
+    judged: NodeDecision | None
     """None for a node that is not managed."""
 
 
-class Memory(Gathered):
+class DecisionCache(FactsCache):
     """Keep facts, and what they came to, from one pass to the next."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Memory(Gathered):
         self.coverage = Coverage()
         self.holding = Holding()
 
-    def prepare(self, common: Common) -> None:
+    def prepare(self, common: RolloutContext) -> None:
         """Forget everything if it may be out of date, and nodes that are gone in any case."""
         before = self._facts
         super().prepare(common)
@@ -124,16 +124,16 @@ class Memory(Gathered):
             self._kept = {name: kept for name, kept in self._kept.items() if name in self._facts}
 
     def judge_all(
-        self, snapshot: Snapshot, policy: UpgradePolicy, now: float, decision: Callable[[NodeFacts], Path],
+        self, snapshot: Snapshot, policy: UpgradePolicy, now: float, decision: Callable[[NodeFacts], NodeProgress],
         granted: Set[str] = frozenset(),
-    ) -> list[Judged]:
+    ) -> list[NodeDecision]:
         """Return what every managed node comes to, by name: as before where neither node, pods nor time changed anything."""
-        common = Common(snapshot, policy, granted, now)
+        common = RolloutContext(snapshot, policy, granted, now)
         self.prepare(common)
         if now < self._latest:  # the clock was set back, and the times of what is kept are of another one
             self._kept.clear()
         self._latest = now
-        found: list[Judged] = []
+        found: list[NodeDecision] = []
         known, nobody = self._kept.get, tuple[PodView, ...]()
         # What was refused, granted or is not known is no part of a node or its pods.
         remembered = bool(snapshot.refusals or snapshot.refused_writes)
@@ -151,20 +151,21 @@ class Memory(Gathered):
         return found
 
     def _judged(
-        self, node: NodeView, pods: Sequence[PodView], common: Common, now: float, decision: Callable[[NodeFacts], Path]
-    ) -> Judged | None:
+        self, node: NodeView, pods: Sequence[PodView], common: RolloutContext, now: float,
+        decision: Callable[[NodeFacts], NodeProgress],
+    ) -> NodeDecision | None:
         try:
             facts = self.facts_of(node, pods, common)
         except Exception as error:  # as above
             bare = NodeFacts(node, node.state or State.UNKNOWN, node.record or Record())
-            return judge(bare, undecided(bare, error), common.policy)
+            return node_decision(bare, undecided(bare, error), common.policy)
         if facts is None:
             self._kept[node.name] = _Kept(node, pods, inf, None)
             return None
         if node.name in common.snapshot.unsettled:
             begun = common.snapshot.unanswered.get(node.name)
             hold = None if begun is None else Hold(Plain(Reason.WRITE_UNANSWERED), begun)
-            return judge(facts, Path(facts, hold=hold), common.policy)
+            return node_decision(facts, NodeProgress(facts, hold=hold), common.policy)
         kept = self._kept.get(node.name)
         if kept is not None and kept.judged is not None and kept.judged.before is facts and now < kept.until:
             return kept.judged

@@ -14,7 +14,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 
 
-class Keepers(msgspec.Struct, frozen=True):
+class ModuleHolders(msgspec.Struct, frozen=True):
     """Say which pods on a node keep its driver loaded now, by uid, and whether such ones are to be there."""
 
     pods: tuple[str, ...] = ()
@@ -26,10 +26,10 @@ class Keepers(msgspec.Struct, frozen=True):
         return self.expected and not self.pods
 
 
-NOBODY = Keepers()
+NOBODY = ModuleHolders()
 
 
-class Keeping(msgspec.Struct, frozen=True):
+class HolderDaemonSet(msgspec.Struct, frozen=True):
     """Say of a DaemonSet whose pods have the driver open where these are, and of which template."""
 
     node_selector: Mapping[str, str]
@@ -37,23 +37,23 @@ class Keeping(msgspec.Struct, frozen=True):
     """Its number; 0 where pods of any template stay, or it is not known."""
 
 
-def keeping(snapshot: Snapshot) -> dict[str, Keeping]:
+def holder_daemonsets(snapshot: Snapshot) -> dict[str, HolderDaemonSet]:
     """Return the operands' DaemonSets whose pods have the driver open, by uid."""
-    return {ds.uid: Keeping(ds.node_selector, 0 if ds.on_delete else ds.template_generation) for ds in snapshot.daemonsets
+    return {ds.uid: HolderDaemonSet(ds.node_selector, 0 if ds.on_delete else ds.template_generation) for ds in snapshot.daemonsets
             if ds.opens_driver and not ds.deleting and ds.namespace == snapshot.namespace}
 
 
-def keepers_on(node: NodeView, pods: Iterable[PodView], daemonsets: Mapping[str, Keeping]) -> Keepers:
+def module_holders_on(node: NodeView, pods: Iterable[PodView], daemonsets: Mapping[str, HolderDaemonSet]) -> ModuleHolders:
     """Return what keeps a node's driver loaded: pods that are ready, and that their DaemonSet does not replace soon."""
     own = {uid: ds for uid, ds in daemonsets.items() if ds.node_selector.items() <= node.labels.items()}
-    staying = (pod.uid for pod in pods if is_keeper(pod) and pod.owner is not None and _stays(pod, own.get(pod.owner.uid)))
-    return Keepers(tuple(sorted(staying)), bool(own))
+    staying = (pod.uid for pod in pods if holds_modules(pod) and pod.owner is not None and _stays(pod, own.get(pod.owner.uid)))
+    return ModuleHolders(tuple(sorted(staying)), bool(own))
 
 
-def is_keeper(pod: PodView) -> bool:
+def holds_modules(pod: PodView) -> bool:
     """Tell whether a pod that may keep the driver loaded does so now."""
     return pod.ready and not pod.deleting
 
 
-def _stays(pod: PodView, ds: Keeping | None) -> bool:
+def _stays(pod: PodView, ds: HolderDaemonSet | None) -> bool:
     return ds is not None and (not (ds.template and pod.template_generation) or pod.template_generation == ds.template)
