@@ -40,7 +40,7 @@ INSTALLED_WITHIN = 1200.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Case(msgspec.Struct, frozen=True):
+class BenchCase(msgspec.Struct, frozen=True):
     """Hold what is measured."""
 
     nodes: int
@@ -56,7 +56,7 @@ class Case(msgspec.Struct, frozen=True):
         return self.first or self.nodes
 
     @classmethod
-    def parse(cls, text: str) -> Case:
+    def parse(cls, text: str) -> BenchCase:
         """Read a case as the command line has it."""
         try:
             nodes, parallel, driver, validator, *first = text.split(":")
@@ -66,10 +66,10 @@ class Case(msgspec.Struct, frozen=True):
             raise click.BadParameter(f"{text!r}: {fix}") from None
 
 
-class Result(msgspec.Struct, frozen=True):
+class BenchResult(msgspec.Struct, frozen=True):
     """Hold what was measured."""
 
-    case: Case
+    case: BenchCase
     seconds: float
     floor_seconds: float
     requests: dict[str, int]
@@ -108,7 +108,7 @@ class Usage:
         return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1000
 
 
-class Fleet:
+class BenchFleet:
     """Follow the nodes and tell when a rollout has ended."""
 
     def __init__(self, client: Client, nodes: int) -> None:
@@ -146,7 +146,7 @@ class Fleet:
         return asyncio.get_running_loop().time()
 
 
-def measure(case: Case) -> Result:
+def measure(case: BenchCase) -> BenchResult:
     """Start a control plane, roll a driver out with the operator and again with the floor's client, and stop it."""
     with tempfile.TemporaryDirectory(prefix="gpuward-bench-") as folder:
         state = Path(folder) / "run"
@@ -156,7 +156,7 @@ def measure(case: Case) -> Result:
             return _measure(Plane(state), case)
 
 
-def _measure(plane: Plane, case: Case) -> Result:
+def _measure(plane: Plane, case: BenchCase) -> BenchResult:
     plane.furnish(with_workloads=False)
     limits = {"maxParallelUpgrades": case.parallel, "maxUnavailable": "100%"}
     plane.change_policy(upgradePolicy=limits)
@@ -173,7 +173,7 @@ def _measure(plane: Plane, case: Case) -> Result:
     change = {"spec": {"template": {"metadata": {"annotations": {"bench": "floor"}}}}}
     plane.kubectl("patch", "daemonset", names.DRIVER_APP, "-n", names.DEFAULT_NAMESPACE, "--type=merge", "-p", json.dumps(change))
     floor = asyncio.run(_floor(plane, case))
-    return Result(case, seconds, floor, _counted(asked), cpu, peak, cordoned)
+    return BenchResult(case, seconds, floor, _counted(asked), cpu, peak, cordoned)
 
 
 def _client(plane: Plane) -> Client:
@@ -189,9 +189,9 @@ async def _all_done(plane: Plane, nodes: int) -> None:
             await asyncio.sleep(1.0)
 
 
-async def _roll_out(plane: Plane, case: Case) -> tuple[float, int]:
+async def _roll_out(plane: Plane, case: BenchCase) -> tuple[float, int]:
     async with closing(_client(plane)) as client:
-        fleet = Fleet(client, case.measured)
+        fleet = BenchFleet(client, case.measured)
         ready = asyncio.Event()
         ended = asyncio.create_task(fleet.upgraded(ready))
         await ready.wait()
@@ -201,7 +201,7 @@ async def _roll_out(plane: Plane, case: Case) -> tuple[float, int]:
         return await ended - begun, fleet.most_cordoned
 
 
-async def _floor(plane: Plane, case: Case) -> float:
+async def _floor(plane: Plane, case: BenchCase) -> float:
     async with closing(_client(plane)) as client:
         views = [node_view(raw) async for raw in client.list(Selection(resources.NODES))]
         gpu_nodes = sorted(view.name for view in views if view.gpu_present)
@@ -226,7 +226,7 @@ def _counted(asked: list[dict[str, Any]]) -> dict[str, int]:
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Where to write the results as JSON.")
 def main(cases: tuple[str, ...], output: Path | None) -> None:
     """Measure rollouts on a real control plane beside their floor."""
-    results = [measure(Case.parse(text)) for text in cases or CASES]
+    results = [measure(BenchCase.parse(text)) for text in cases or CASES]
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("nodes", "parallel", "driver+validator s", "seconds", "floor", "ratio", "object writes/node", "events/node",
                    "reads/node", "CPU s", "peak MB", "most cordoned"):
@@ -238,7 +238,7 @@ def main(cases: tuple[str, ...], output: Path | None) -> None:
         output.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
 
 
-def _row(result: Result) -> list[str]:
+def _row(result: BenchResult) -> list[str]:
     case = result.case
     writes = result.count(*WRITES) - result.count("create", resource="events") - result.count("update", resource="leases")
     # The requests of a part of a rollout are also about nodes that are only asked to wait.

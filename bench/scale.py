@@ -58,7 +58,7 @@ class Scale(msgspec.Struct, frozen=True):
     requests: int
 
 
-class Rollout(msgspec.Struct, frozen=True):
+class RolloutFigures(msgspec.Struct, frozen=True):
     """Hold how a whole rollout went."""
 
     nodes: int
@@ -201,7 +201,7 @@ async def _pass(client: Client, operator: Operator, node: str) -> float:
 # A whole rollout.
 
 
-def play(nodes: int) -> Rollout:
+def play(nodes: int) -> RolloutFigures:
     """Play a rollout without limits in virtual time."""
     async def main() -> tuple[float, dict[str, float]]:
         story = Story(Options(default_policy(), nodes=nodes, max_parallel=0, max_unavailable="100%"), lambda plan: None)
@@ -216,7 +216,7 @@ def play(nodes: int) -> Rollout:
 
     begun = time.perf_counter()
     seconds, requests = run_virtual(main)
-    return Rollout(nodes, seconds, time.perf_counter() - begun, requests)
+    return RolloutFigures(nodes, seconds, time.perf_counter() - begun, requests)
 
 
 def scale(nodes: int, pods: int) -> Scale:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tools.controlplane import processes
-from tools.controlplane.processes import Failed
+from tools.controlplane.processes import ProcessFailed
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def test_a_process_is_restarted_as_it_was_started(run: Path) -> None:
     second = processes.running(run, "sleeper")
     assert second not in (None, first)
     assert processes.names(run) == ["sleeper", "other"]
-    with pytest.raises(Failed, match="ghost does not run"):
+    with pytest.raises(ProcessFailed, match="ghost does not run"):
         processes.restart(run, "ghost")
 
 
 def test_what_does_not_exist_cannot_be_started(run: Path) -> None:
-    with pytest.raises(Failed, match="ghost cannot be started"):
+    with pytest.raises(ProcessFailed, match="ghost cannot be started"):
         processes.start(run, "ghost", ["/nonexistent/ghost"])
     assert processes.names(run) == []
 

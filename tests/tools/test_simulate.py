@@ -18,7 +18,7 @@ from tools.simulate.policies import policy_in_force
 from tools.simulate.scenario import DUE, Fault, Ranges, Scenario, draw
 from tools.simulate.shrink import shrink
 from tools.simulate.watch import Violation
-from tools.simulate.world import Result, play
+from tools.simulate.world import RunResult, play
 
 from gpuward.kube.ledger import LeaseLedger
 from gpuward.upgrade.fleet_gates import GATES
@@ -133,11 +133,11 @@ def test_a_failed_node_whose_label_a_pause_took_goes_on_to_validation_as_one_tha
     assert found.violation is None
 
 
-def broken(scenario: Scenario, needed: Iterable[str]) -> Result:
+def broken(scenario: Scenario, needed: Iterable[str]) -> RunResult:
     """Play nothing: break a rule if all the needed faults are there, at the time of the last of them."""
     at = {fault.kind: fault.at for fault in scenario.faults}
     violation = Violation("a rule", max(at[kind] for kind in needed), "gpu-1", "") if set(needed) <= set(at) else None
-    return Result(scenario.seed, "", 0.0, 0, violation, {})
+    return RunResult(scenario.seed, "", 0.0, 0, violation, {})
 
 
 def test_a_failing_run_is_shrunk_to_the_faults_that_it_takes() -> None:

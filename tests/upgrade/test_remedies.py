@@ -24,7 +24,7 @@ from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.remedies import Remedy, helps, ordinal, outlook, policy_fixes, remedies
-from gpuward.upgrade.remedies.fixes import Case
+from gpuward.upgrade.remedies.fixes import DecisionFacts
 from tests import build
 from tests.build import NOW, PAUSED, cluster, driver_pod, fleet, gpu_pod, hold_of, node, policy, under_way
 from tests.upgrade.test_properties import examples, fleets, policies
@@ -234,7 +234,7 @@ def test_a_pod_that_would_be_in_the_way_for_another_reason_is_no_remedy() -> Non
 
 
 def test_the_rollout_of_an_nvidia_driver_is_resumed_by_its_name() -> None:
-    case = Case(cluster([QUEUED]), replace(ACTIVE, driver="a"))
+    case = DecisionFacts(cluster([QUEUED]), replace(ACTIVE, driver="a"))
     assert policy_fixes.resume(case, NOW).command == "gpuward resume --driver a"
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from tools.controlplane import processes
-from tools.controlplane.processes import Failed
+from tools.controlplane.processes import ProcessFailed
 from tools.controlplane.programs import PACKAGES, VERSION, Delays, Place, Ports, command_lines, free_ports, write_files
 from tools.controlplane.server import Server, create_nodes, nodes_ready
 
@@ -50,13 +50,13 @@ def build(bin_dir: Path) -> None:
         if (bin_dir / name).exists() and mark.exists() and mark.read_text() == stamp:
             continue
         if not (go := shutil.which("go")):
-            raise Failed("Go is not installed, and the control plane is built with it: https://go.dev/doc/install")
+            raise ProcessFailed("Go is not installed, and the control plane is built with it: https://go.dev/doc/install")
         say(f"building {name} (some minutes, once)")
         began = time.monotonic()
         flags = f"-X k8s.io/component-base/version.gitVersion={VERSION}"
         command = [go, "build", "-o", str(bin_dir / name), "-ldflags", flags, package]
         if subprocess.run(command, cwd=HERE, preexec_fn=_yield_to_others, stdout=sys.stderr, check=False).returncode:
-            raise Failed(f"{name} cannot be built: see above")
+            raise ProcessFailed(f"{name} cannot be built: see above")
         mark.write_text(stamp)
         say(f"built {name} in {time.monotonic() - began:.0f} s")
 
@@ -67,7 +67,7 @@ def up(bin_dir: Path, run: Path, nodes: int, delays: Delays, ports: Callable[[],
     Between the choice of a port and its use somebody else may take it: then others are chosen.
     """
     if alive := [name for name in processes.names(run) if processes.running(run, name)]:
-        raise Failed(f"it runs already ({', '.join(alive)}): stop it first with ./dev controlplane down")
+        raise ProcessFailed(f"it runs already ({', '.join(alive)}): stop it first with ./dev controlplane down")
     for attempt in range(ATTEMPTS):
         place = Place(bin_dir.resolve(), run, ports())
         shutil.rmtree(run, ignore_errors=True)
@@ -75,7 +75,7 @@ def up(bin_dir: Path, run: Path, nodes: int, delays: Delays, ports: Callable[[],
             _start(place, nodes, delays)
             return place
         except BaseException as error:
-            again = isinstance(error, Failed) and TAKEN in str(error) and attempt + 1 < ATTEMPTS
+            again = isinstance(error, ProcessFailed) and TAKEN in str(error) and attempt + 1 < ATTEMPTS
             down(run)
             if not again:
                 raise
@@ -108,9 +108,9 @@ def _wait(run: Path, what: str, done: Callable[[], bool]) -> None:
     while not done():
         for name in processes.names(run):
             if processes.running(run, name) is None:
-                raise Failed(f"{name} has ended; its last words:\n{processes.tail(run, name)}")
+                raise ProcessFailed(f"{name} has ended; its last words:\n{processes.tail(run, name)}")
         if time.monotonic() > until:
-            raise Failed(f"{what} did not get ready within {PATIENCE:.0f} s; the logs are in {run}")
+            raise ProcessFailed(f"{what} did not get ready within {PATIENCE:.0f} s; the logs are in {run}")
         time.sleep(POLL)
 
 
@@ -228,7 +228,7 @@ def main() -> None:
     """Run the command line; every expected failure is told in words and exit code 1."""
     try:
         commands()
-    except Failed as failure:
+    except ProcessFailed as failure:
         say(f"controlplane: {failure}")
         sys.exit(1)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.controlplane.processes import Failed
+from tools.controlplane.processes import ProcessFailed
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ def running(state: Path, *options: str) -> Iterator[None]:
         assert process.stdout is not None
         try:
             if not process.stdout.readline():
-                raise Failed("the control plane has not started: see above")
+                raise ProcessFailed("the control plane has not started: see above")
             yield
         finally:
             process.stdin.close()

@@ -17,7 +17,7 @@ GRACE = 8.0
 POLL = 0.05
 
 
-class Failed(Exception):
+class ProcessFailed(Exception):
     """Say in one line why the control plane is not as wanted."""
 
 
@@ -32,7 +32,7 @@ def start(run: Path, name: str, argv: Sequence[str]) -> None:
     try:
         pid = os.posix_spawn(argv[0], list(argv), environment, file_actions=files, setsid=True)
     except OSError as error:
-        raise Failed(f"{name} cannot be started: {error}") from error
+        raise ProcessFailed(f"{name} cannot be started: {error}") from error
     finally:
         os.close(output)
         os.close(nothing)
@@ -44,10 +44,10 @@ def restart(run: Path, name: str, meanwhile: Callable[[], object] = lambda: None
     """Kill a program that was started here, and start it again as it was started; `meanwhile` is called in between."""
     mark = run / f"{name}.pid"
     if running(run, name) is None:
-        raise Failed(f"{name} does not run")
+        raise ProcessFailed(f"{name} does not run")
     began = mark.stat().st_mtime_ns
     if not _ends(run, name, signal.SIGKILL):
-        raise Failed(f"{name} does not end")
+        raise ProcessFailed(f"{name} does not end")
     meanwhile()
     start(run, name, json.loads((run / f"{name}.argv").read_text()))
     # Others were started when it was there, and end before it does.
@@ -77,7 +77,7 @@ def stop_all(run: Path) -> None:
     """
     left = [name for name in reversed(names(run)) if not (_ends(run, name, signal.SIGTERM) or _ends(run, name, signal.SIGKILL))]
     if left:
-        raise Failed(f"these do not end: {', '.join(left)}")
+        raise ProcessFailed(f"these do not end: {', '.join(left)}")
     for path in run.glob("*.pid"):
         path.unlink()
 

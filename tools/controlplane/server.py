@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from gpuward.sandbox.fleet import fleet
-from tools.controlplane.processes import Failed
+from tools.controlplane.processes import ProcessFailed
 
 GPUS = "8"
 
@@ -46,7 +46,8 @@ class Server:
             answer = connection.getresponse()
             text = answer.read()
             if answer.status not in (201, 409):
-                raise Failed(f"{body['kind']} {body['metadata']['name']} cannot be created: {text.decode(errors='replace')}")
+                why = text.decode(errors="replace")
+                raise ProcessFailed(f"{body['kind']} {body['metadata']['name']} cannot be created: {why}")
 
     def get(self, path: str) -> dict[str, Any] | None:
         """Return an object or a list; None where there is none."""

@@ -17,7 +17,7 @@ from tools.simulate.planted import PLANTS, NotThere, planted
 from tools.simulate.scenario import Ranges, Scenario, draw
 from tools.simulate.shrink import Shrunk, shrink
 from tools.simulate.watch import Violation
-from tools.simulate.world import Result, play
+from tools.simulate.world import RunResult, play
 
 STORY_LINES = 60
 MOST_LACKING = 60
@@ -133,7 +133,7 @@ def _one(seed: int, ranges: Ranges, shrinks: bool) -> int:
     return 1
 
 
-def _tell(scenario: Scenario, result: Result, tries: int) -> None:
+def _tell(scenario: Scenario, result: RunResult, tries: int) -> None:
     """Print the short story: the faults, and what happened to the node concerned."""
     violation = result.violation
     assert violation is not None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tools.simulate.history import Sight
     from tools.simulate.process import Process
     from tools.simulate.rules import NodeChange
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
@@ -55,7 +55,7 @@ class Grant(msgspec.Struct, frozen=True):
     number: int
 
 
-class Ledger:
+class GrantLedger:
     """Follow what the Lease grants."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Ledger:
         self.awaited: list[Callable[[Sequence[str]], None]] = []
         """What the next grant sets off, before its writer hears of it."""
 
-    def changed(self, lease: Object, writer: Process | None, world: World) -> None:
+    def changed(self, lease: Object, writer: Process | None, world: SimulatedWorld) -> None:
         """Take a change of the Lease; what is new in it is granted under what its writer knows now."""
         held = read_grants((lease["metadata"].get("annotations") or {}).get(names.ADMISSIONS, "{}"))
         known = {node: grant for node, grant in self._grants.items() if held.get(node) == grant.stamp}
@@ -89,7 +89,7 @@ def _view(node: str, sight: Sight) -> NodeView:
     return NodeView(name=node, uid=sight.uid, labels={names.UPGRADE_STATE: sight.label}, annotations=annotations)
 
 
-def _terms(granter: Process, world: World) -> Terms:
+def _terms(granter: Process, world: SimulatedWorld) -> Terms:
     history = world.watch.history
     found = [policy for policy in history.policies(granter) if policy is not None]
     modes = {leaves_drivers(policy) for policy in found}
@@ -104,13 +104,13 @@ def _limits(policies: Sequence[UpgradePolicy], total: int) -> tuple[float, int]:
             max((policy.max_unavailable.of(total) for policy in policies), default=0))
 
 
-def _total(group: str, granter: Process, world: World) -> int:
+def _total(group: str, granter: Process, world: SimulatedWorld) -> int:
     history = world.watch.history
     return sum(1 for node in history.nodes() if _may_be_managed(node, granter, world)
                and (not group or group in history.owners(node, granter)))
 
 
-def _may_be_managed(node: str, granter: Process, world: World) -> bool:
+def _may_be_managed(node: str, granter: Process, world: SimulatedWorld) -> bool:
     history = world.watch.history
     view = history.view(node, granter)
     if view is None or not view.exists:
@@ -122,14 +122,14 @@ def _may_be_managed(node: str, granter: Process, world: World) -> bool:
 # The rules.
 
 
-def who_starts_is_in_the_ledger(change: NodeChange, world: World) -> str | None:
+def who_starts_is_in_the_ledger(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Admit no node that the Lease does not grant as it is, whoever leads."""
     if not change.admits or world.watch.ledger.terms(change.node, change.before):
         return None
     return f"{change.writer.name} starts it, and the Lease does not grant it as it is"
 
 
-def parallel_limit_holds(change: NodeChange, world: World) -> str | None:
+def parallel_limit_holds(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Admit nobody beyond maxParallelUpgrades, whoever admitted the others."""
     terms = world.watch.ledger.terms(change.node, change.before)
     if not change.admits or not terms:
@@ -143,7 +143,7 @@ def parallel_limit_holds(change: NodeChange, world: World) -> str | None:
     return f"{len(under_way)} of {limit:g} were under way already: {', '.join(under_way[:5])} (granted by {terms[0].granter})"
 
 
-def unavailable_limit_holds(change: NodeChange, world: World) -> str | None:
+def unavailable_limit_holds(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Admit nobody beyond maxUnavailable who was not out of service already when the node was granted."""
     terms = world.watch.ledger.terms(change.node, change.before)
     if not change.admits or not terms or change.history.was_out(change.node, terms[0].nodes):
@@ -181,7 +181,7 @@ def _others(change: NodeChange, terms: Sequence[Terms], group: str) -> list[tupl
             and terms[0].group(change.history.at(name, terms[0].nodes)) == group]
 
 
-def _is_out(name: str, sight: Sight, terms: Terms, world: World) -> bool:
+def _is_out(name: str, sight: Sight, terms: Terms, world: SimulatedWorld) -> bool:
     managed = world.has_driver_pod(name, terms.pods)
     there = world.sandbox.store.find("nodes", None, name) is not None  # a node that is gone takes nothing away any more
     if there and managed and sight.wanted and world.watch.machines.is_without(name, terms.pods):

@@ -20,7 +20,7 @@ from tools.simulate.policies import BROKEN_LIMIT
 from tools.simulate.rules import digest_of
 
 if TYPE_CHECKING:
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
@@ -35,7 +35,7 @@ CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_L
 """Annotations that belong to an upgrade under way."""
 
 
-async def end(world: World) -> None:
+async def end(world: SimulatedWorld) -> None:
     """Heal the world, wait for its end, and check what is left."""
     world.people_act = True
     heal(world)
@@ -70,7 +70,7 @@ async def end(world: World) -> None:
     await world.rest(FRESH)
 
 
-def incomplete(world: World) -> str | None:
+def incomplete(world: SimulatedWorld) -> str | None:
     """Say what a pod of the stack would lack if it had to be made anew."""
     store, namespace = world.sandbox.store, names.DEFAULT_NAMESPACE
     for daemonset in store.list("daemonsets.apps", namespace):
@@ -88,7 +88,7 @@ def incomplete(world: World) -> str | None:
     return None
 
 
-def heal(world: World) -> None:
+def heal(world: SimulatedWorld) -> None:
     """Stop all that goes wrong. Who was meant to be there stays: skipped nodes, cordons of people, pods that hold nodes."""
     world.end_faults()
     world.troubles.clear()
@@ -113,7 +113,7 @@ def heal(world: World) -> None:
     _heal_policies(world)
 
 
-def _heal_policies(world: World) -> None:
+def _heal_policies(world: SimulatedWorld) -> None:
     """Make policies ones that can be followed and, mostly, ones under which every node can be upgraded."""
     if world.cluster_policy() is not None:
         world.change_policy(lambda spec: spec.setdefault("sandboxWorkloads", {}).update(enabled=False))
@@ -129,7 +129,7 @@ def _sensible(spec: Object) -> None:
     spec["upgradePolicy"] |= {"autoUpgrade": True, "maxUnavailable": "50%", "maxParallelUpgrades": 2}
 
 
-def unfinished(world: World) -> tuple[str, str] | None:
+def unfinished(world: SimulatedWorld) -> tuple[str, str] | None:
     """Return a node that has not come to its end, and why not."""
     plan = world.leader.operator.plan
     if plan.actions:
@@ -140,7 +140,7 @@ def unfinished(world: World) -> tuple[str, str] | None:
     return None
 
 
-def _unfinished(world: World, name: str, hold: Hold | None) -> str | None:
+def _unfinished(world: SimulatedWorld, name: str, hold: Hold | None) -> str | None:
     """Say why a node has not come to its end: by its label, and by what is loaded on its machine."""
     label, paused = world.state_label(name), not _upgrades(world, name)
     state, wanted = parse_state(label), world.watch.machines.wanted(name)
@@ -158,19 +158,19 @@ def _unfinished(world: World, name: str, hold: Hold | None) -> str | None:
 _MAINTENANCE: Final = (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED)
 
 
-def _are_off(world: World) -> bool:
+def _are_off(world: SimulatedWorld) -> bool:
     """Tell whether drivers are switched off: one that somebody took from its DaemonSet may run on, and is nobody's to upgrade."""
     policy = world.policy_in_force()
     return policy is not None and turns_drivers_off(policy)
 
 
-def _upgrades(world: World, node: str) -> bool:
+def _upgrades(world: SimulatedWorld, node: str) -> bool:
     """Tell whether the driver of a node is upgraded without being told to."""
     governor = world.governor_of(node)
     return governor is not None and bool(world.upgrade_of(governor).get("autoUpgrade", governor.resource != POLICIES))
 
 
-def left_behind(world: World, name: str) -> str | None:
+def left_behind(world: SimulatedWorld, name: str) -> str | None:
     """Say what an upgrade left on a node that is done or has nothing to do with drivers, or what it has left undone."""
     node = world.node(name)
     state = parse_state(world.state_label(name))
@@ -198,20 +198,20 @@ def left_behind(world: World, name: str) -> str | None:
     return _out_of_date(world, name) if state is State.DONE and _upgrades(world, name) else None
 
 
-def _is_told_why_there_is_none(world: World, name: str) -> bool:
+def _is_told_why_there_is_none(world: SimulatedWorld, name: str) -> bool:
     """Tell whether a node may get no driver, as while NVIDIADrivers are in a conflict, and gpuward says that it has none."""
     hold = world.leader.operator.plan.holds.get(name)
     return not world.watch.machines.wanted(name) and hold is not None and hold.reason is Reason.DRIVER_POD_MISSING
 
 
-def _called_done_by_people(world: World, name: str) -> bool:
+def _called_done_by_people(world: SimulatedWorld, name: str) -> bool:
     """Tell whether somebody else than the operator wrote that a node is done, of which nothing need be remembered then."""
     sights = world.watch.history.cordons(name, world.sandbox.store.version)
     done = list(takewhile(lambda sight: sight.state is State.DONE, sights))
     return bool(done) and done[-1].writer is None
 
 
-def _out_of_date(world: World, name: str) -> str | None:
+def _out_of_date(world: SimulatedWorld, name: str) -> str | None:
     """Say that a node that is done runs another driver than it should."""
     daemonsets = world.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)
     wanted = {digest_of(ds["spec"]["template"]["spec"]) for ds in daemonsets if is_driver(ds)}

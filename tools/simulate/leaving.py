@@ -13,7 +13,7 @@ from tools.simulate.people import DAEMONSETS, NVIDIA_DRIVERS, POLICIES, POLICY
 
 if TYPE_CHECKING:
     from kubesandbox.store import Event
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
@@ -28,7 +28,7 @@ LATE: Final = 60.0
 class Leaving:
     """Say of each driver pod that goes whose doing it is, and what that does to its machine."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self._labelled: dict[tuple[str, str], str] = {}
         self._selecting: dict[str, str] = {}

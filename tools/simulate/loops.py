@@ -11,7 +11,7 @@ from gpuward.kube.projection import read_head
 if TYPE_CHECKING:
     from kubesandbox.messages import Request
     from tools.simulate.process import Process
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 MINUTE: Final = 60.0
 WRITES: Final = {"nodes": 90, "pods": 40, "leases": 240, "events": 100_000}
@@ -35,7 +35,7 @@ def are_a_loop(revisions: Sequence[str]) -> bool:
 class Loops:
     """Count what is asked for."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self._asked: dict[tuple[str, str], deque[float]] = {}
         self._deleted: dict[tuple[str, str], list[tuple[float, str]]] = {}

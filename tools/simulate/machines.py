@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubesandbox.store import Event
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
@@ -41,7 +41,7 @@ LASTS: Final = {
 class Machines:
     """Follow the machines of a run."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self.leaving = Leaving(world)
         self._loaded: dict[str, list[tuple[int, str]]] = {}

@@ -17,7 +17,7 @@ from tools.simulate.policies import is_broken
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault, Scenario
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -305,7 +305,7 @@ def _template(app: str, *, gpus: int = 1, holds: bool = False, empty_dir: bool =
     return {"metadata": meta, "spec": spec}
 
 
-def tell_change(world: World, event: Event, who: str) -> None:
+def tell_change(world: SimulatedWorld, event: Event, who: str) -> None:
     """Add a change of a node or of a pod on one to the story: what people would want to read of it."""
     meta = event.obj["metadata"]
     if event.resource_key == "nodes":

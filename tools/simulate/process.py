@@ -23,7 +23,7 @@ from kubesandbox.messages import Answer, Request, Stream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 _RECORD = names.UPGRADE_RECORD.replace("/", "~1").encode()
 """What a patch of a node names that writes down what is to be remembered."""
@@ -41,7 +41,7 @@ class Known(dict[str, int]):
 class SkewedClock:
     """Read virtual time as a machine does whose clock is off."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
 
     def now(self) -> float:
@@ -56,7 +56,7 @@ class SkewedClock:
 class Process:
     """Run one operator, and tell the watch of everything that it does."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SimulatedWorld, name: str) -> None:
         self.world = world
         self.name = name
         self.runs = True

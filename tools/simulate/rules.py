@@ -15,7 +15,7 @@ from tools.simulate.known import kept_policies, known_policies, known_settings
 
 if TYPE_CHECKING:
     from tools.simulate.process import Process
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
@@ -34,17 +34,17 @@ class NodeChange(NamedTuple):
         return admits(self.before, self.after)
 
 
-NodeRule = Callable[[NodeChange, "World"], str | None]
+NodeRule = Callable[[NodeChange, "SimulatedWorld"], str | None]
 
 
-def labels_are_nvidias(change: NodeChange, world: World) -> str | None:
+def labels_are_nvidias(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Write no value to the state label that NVIDIA does not know."""
     if change.after.label != change.before.label and parse_state(change.after.label) is None:
         return f"{change.before.label!r} -> {change.after.label!r}"
     return None
 
 
-def moves_are_legal(change: NodeChange, world: World) -> str | None:
+def moves_are_legal(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Go from state to state along the table; a patch may fold several moves. Garbage is left alone."""
     before, after = change.before.state, change.after.state
     if change.after.label == change.before.label or after is None:
@@ -59,7 +59,7 @@ def moves_are_legal(change: NodeChange, world: World) -> str | None:
     return None if after in reached or after is State.UNKNOWN else f"{before or 'unknown'} -> {after}"
 
 
-def the_record_names_the_label(change: NodeChange, world: World) -> str | None:
+def the_record_names_the_label(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Write label and record together, so that each write tells the same story. A label of people's may wait to be followed."""
     same = change.after.label == change.before.label and change.after.record == change.before.record
     if same or not change.after.label or change.after.state is None:
@@ -76,7 +76,7 @@ def the_record_names_the_label(change: NodeChange, world: World) -> str | None:
     return None
 
 
-def foreign_cordons_stay(change: NodeChange, world: World) -> str | None:
+def foreign_cordons_stay(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Lift no cordon that somebody else made, as far as the process could know of it."""
     before = change.before
     if not before.cordoned or change.after.cordoned or not change.after.exists:
@@ -98,7 +98,7 @@ def foreign_cordons_stay(change: NodeChange, world: World) -> str | None:
     return f"somebody else made it at version {at}, known were {change.writer.known['nodes']}"
 
 
-def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
+def nobody_starts_who_must_wait(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Admit no node under a broken or paused policy, none that is skipped, and none that is not Ready."""
     if not change.admits:
         return None
@@ -117,7 +117,7 @@ def nobody_starts_who_must_wait(change: NodeChange, world: World) -> str | None:
     return None
 
 
-def failures_are_not_laundered(change: NodeChange, world: World) -> str | None:
+def failures_are_not_laundered(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Call no node done that failed, or lost its state with a driver of which that was not known yet, and was neither validated
     since, nor sent into the queue, nor relabelled by somebody, nor robbed of the record that alone remembered that.
     """
@@ -160,7 +160,7 @@ def _memory(sight: Sight) -> str:
     return sight.label or sight.record
 
 
-def done_is_what_is_loaded(change: NodeChange, world: World) -> str | None:
+def done_is_what_is_loaded(change: NodeChange, world: SimulatedWorld) -> str | None:
     """Call no node done that was on its way, or waited to be, while its machine has another driver than a DaemonSet asks for."""
     before = change.before.state
     if change.after.state is not State.DONE or before in (None, State.DONE, State.UNKNOWN):
@@ -194,7 +194,7 @@ def digest_of(pod_spec: Object) -> str:
     return ""
 
 
-def forbidden_to_go(pod: Object, process: Process, world: World) -> str | None:
+def forbidden_to_go(pod: Object, process: Process, world: SimulatedWorld) -> str | None:
     """Say why a pod must not have been evicted."""
     name, owner = pod["metadata"]["name"], _controller(pod)
     if owner == "DaemonSet":
@@ -216,7 +216,7 @@ def forbidden_to_go(pod: Object, process: Process, world: World) -> str | None:
     return None
 
 
-def forbidden_to_kill(pod: Object, process: Process, world: World) -> str | None:
+def forbidden_to_kill(pod: Object, process: Process, world: SimulatedWorld) -> str | None:
     """Say why a pod must not have been deleted past the eviction API."""
     return None if world.may_kill else f"{pod['metadata']['name']} was deleted, and killAtDeadline was never set"
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tools.simulate.scenario import Fault, Scenario
 from tools.simulate.watch import Violation
-from tools.simulate.world import Result, play
+from tools.simulate.world import RunResult, play
 
 PATIENCE: Final = 120.0
 """Real seconds that shrinking may take."""
@@ -20,16 +20,18 @@ class Shrunk(msgspec.Struct, frozen=True):
     """Hold the smallest run found and how it ended."""
 
     scenario: Scenario
-    result: Result
+    result: RunResult
     tries: int
 
 
-def shrink(scenario: Scenario, result: Result, patience: float = PATIENCE, run: Callable[[Scenario], Result] = play) -> Shrunk:
+def shrink(
+    scenario: Scenario, result: RunResult, patience: float = PATIENCE, run: Callable[[Scenario], RunResult] = play
+) -> Shrunk:
     """Return a smaller run that breaks the same rule; the run itself if there is none."""
     assert result.violation is not None
     rule, until, tries = result.violation.rule, time.monotonic() + patience, 0
 
-    def fails(candidate: Scenario) -> Result | None:
+    def fails(candidate: Scenario) -> RunResult | None:
         nonlocal tries
         if time.monotonic() > until:
             return None
@@ -49,10 +51,10 @@ def shrink(scenario: Scenario, result: Result, patience: float = PATIENCE, run: 
     return Shrunk(scenario, result, tries)
 
 
-Fails = Callable[[Scenario], Result | None]
+Fails = Callable[[Scenario], RunResult | None]
 
 
-def _without_what_comes_later(scenario: Scenario, result: Result, fails: Fails) -> tuple[Scenario, Result]:
+def _without_what_comes_later(scenario: Scenario, result: RunResult, fails: Fails) -> tuple[Scenario, RunResult]:
     violation: Violation | None = result.violation
     assert violation is not None
     if violation.at >= scenario.seconds:
@@ -63,7 +65,7 @@ def _without_what_comes_later(scenario: Scenario, result: Result, fails: Fails) 
     return (shorter, again) if again is not None else (scenario, result)
 
 
-def _without_some(scenario: Scenario, result: Result, size: int, fails: Fails) -> tuple[Scenario, Result]:
+def _without_some(scenario: Scenario, result: RunResult, size: int, fails: Fails) -> tuple[Scenario, RunResult]:
     """Leave out faults, so many at a time, from the last to the first."""
     faults: tuple[Fault, ...] = scenario.faults
     at = len(faults)

@@ -23,7 +23,7 @@ from gpuward.model.waits import Undecided
 from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.store import Event
 from tools.simulate import coverage, known, rules
-from tools.simulate.admissions import Ledger
+from tools.simulate.admissions import GrantLedger
 from tools.simulate.history import History, sight_of
 from tools.simulate.loops import Loops
 from tools.simulate.machines import Machines
@@ -34,7 +34,7 @@ from tools.simulate.rules import NodeChange
 
 if TYPE_CHECKING:
     from tools.simulate.process import Process
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
@@ -59,10 +59,10 @@ class Violation(msgspec.Struct, frozen=True):
 class Watch:
     """Check every write, and count what was met."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self.world = world
         self.history = History()
-        self.ledger = Ledger()
+        self.ledger = GrantLedger()
         self.violations: list[Violation] = []
         self.met: Counter[str] = Counter()
         self.complete = False

@@ -49,7 +49,7 @@ AFTER: Final = 60.0
 BUGS: Final = ("A pass failed", "Traceback")
 
 
-class Told(msgspec.Struct, frozen=True):
+class ToldPlan(msgspec.Struct, frozen=True):
     """Hold one line of a run's story."""
 
     at: float
@@ -57,7 +57,7 @@ class Told(msgspec.Struct, frozen=True):
     text: str
 
 
-class Result(msgspec.Struct, frozen=True):
+class RunResult(msgspec.Struct, frozen=True):
     """Hold how a run ended."""
 
     seed: int
@@ -66,10 +66,10 @@ class Result(msgspec.Struct, frozen=True):
     writes: int
     violation: Violation | None
     met: dict[str, int]
-    story: tuple[Told, ...] = ()
+    story: tuple[ToldPlan, ...] = ()
 
 
-class World(Drives):
+class SimulatedWorld(Drives):
     """Play one run."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -92,7 +92,7 @@ class World(Drives):
         self.over = asyncio.Event()
         self.sandbox = Sandbox(seed=scenario.seed, watch_delay=self._lag)
         self.watch = Watch(self)
-        self.story: list[Told] = []
+        self.story: list[ToldPlan] = []
         self.may_kill = bool((scenario.rollout or {}).get("killAtDeadline"))
         self._latency = scenario.latency
         self._names = itertools.count(1)
@@ -192,7 +192,7 @@ class World(Drives):
 
     # The run.
 
-    async def play(self) -> Result:
+    async def play(self) -> RunResult:
         """Play the run to its end, or to the first rule that is broken."""
         logs.configure(self._logged, self.now)
         self.sandbox.store.subscribe(self._changed)
@@ -313,10 +313,10 @@ class World(Drives):
         await self.sandbox.stop()
         structlog.reset_defaults()
 
-    def _result(self) -> Result:
+    def _result(self) -> RunResult:
         violation = self.watch.violations[0] if self.watch.violations else None
         writes = sum(process.writes for process in self.processes)
-        return Result(self.scenario.seed, self._hash.hexdigest(), self.now() - self.began, writes, violation,
+        return RunResult(self.scenario.seed, self._hash.hexdigest(), self.now() - self.began, writes, violation,
                       dict(sorted(self.watch.met.items())), tuple(self.story))
 
     def _first_policy(self) -> Object:
@@ -355,7 +355,7 @@ class World(Drives):
 
     def tell(self, about: str, text: str) -> None:
         """Add a line to the story of the run."""
-        self.story.append(Told(round(self.now() - self.began, 3), about, text))
+        self.story.append(ToldPlan(round(self.now() - self.began, 3), about, text))
 
     def gpu_users(self, node: str) -> dict[str, bool]:
         """Return the pods on a node that must go before the driver does, and whether they only hold the driver."""
@@ -386,14 +386,14 @@ def _within(trouble: Trouble, request: Request, proceed: Proceed) -> Proceed:
     return lambda: trouble(request, proceed)
 
 
-def play(scenario: Scenario) -> Result:
+def play(scenario: Scenario) -> RunResult:
     """Play a run in virtual time."""
 
-    async def main() -> Result:
-        return await World(scenario).play()
+    async def main() -> RunResult:
+        return await SimulatedWorld(scenario).play()
 
     with planted(scenario.plant):
         return run_virtual(main)
 
 
-__all__ = ["Fault", "Result", "Told", "World", "play"]
+__all__ = ["Fault", "RunResult", "SimulatedWorld", "ToldPlan", "play"]

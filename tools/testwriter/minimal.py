@@ -21,7 +21,7 @@ T = TypeVar("T")
 replace = msgspec.structs.replace
 
 
-class Case(msgspec.Struct, frozen=True):
+class DecisionCase(msgspec.Struct, frozen=True):
     """Hold all that one decision depends on."""
 
     snapshot: Snapshot
@@ -29,14 +29,14 @@ class Case(msgspec.Struct, frozen=True):
     now: float
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class NodePlans(msgspec.Struct, frozen=True):
     """Hold what a decision says about some nodes."""
 
     actions: tuple[Action, ...]
     nodes: Mapping[str, tuple[State | None, Hold | None]]
 
 
-def verdict(case: Case, names: Sequence[str]) -> Verdict | None:
+def verdict(case: DecisionCase, names: Sequence[str]) -> NodePlans | None:
     """Return what is decided about nodes; None if one of them is not managed, or the decision fails."""
     try:
         plan = decide(case.snapshot, case.policy, case.now)
@@ -45,10 +45,10 @@ def verdict(case: Case, names: Sequence[str]) -> Verdict | None:
     if any(name not in plan.nodes for name in names):
         return None
     actions = tuple(action for action in plan.actions if action.lane in names)
-    return Verdict(actions, {name: (plan.nodes[name].state, plan.nodes[name].hold) for name in names})
+    return NodePlans(actions, {name: (plan.nodes[name].state, plan.nodes[name].hold) for name in names})
 
 
-def minimal(case: Case, names: Sequence[str], wanted: Verdict) -> Case:
+def minimal(case: DecisionCase, names: Sequence[str], wanted: NodePlans) -> DecisionCase:
     """Return the case with fewer facts and the same verdict."""
     attempt = _Attempt(case, names, wanted)
     bare = replace(case.snapshot, policies=(), grants=None)
@@ -62,7 +62,7 @@ def minimal(case: Case, names: Sequence[str], wanted: Verdict) -> Case:
 class _Attempt:
     """Take one fact after another away for as long as the verdict stays."""
 
-    def __init__(self, case: Case, names: Sequence[str], wanted: Verdict) -> None:
+    def __init__(self, case: DecisionCase, names: Sequence[str], wanted: NodePlans) -> None:
         self.case = case
         self.names = names
         self._wanted = wanted

@@ -10,7 +10,7 @@ from gpuward.errors import InputError
 from gpuward.model.record import format_time
 from gpuward.recording.frame import recorded_actions
 from tools.testwriter.literal import Literals, quoted
-from tools.testwriter.minimal import Case, Verdict, minimal, verdict
+from tools.testwriter.minimal import DecisionCase, NodePlans, minimal, verdict
 
 _TEST = '''{about}
 # Taken from a recording. Facts that made no difference were left out. Say here what the incident was.
@@ -39,7 +39,7 @@ def write_test(again: Rerun, node: str | None, path: Path) -> str:
         InputError: there is nothing to assert, or the file cannot be written.
     """
     names = (node,) if node is not None else _acted_on(again, path)
-    case = Case(again.moment.snapshot, picture(again).upgrades(names[0]), again.moment.at)
+    case = DecisionCase(again.moment.snapshot, picture(again).upgrades(names[0]), again.moment.at)
     wanted = verdict(case, names)
     if wanted is None:
         raise InputError("--node", names[0], "nothing was decided about it then: name a node that is managed at that time")
@@ -64,12 +64,12 @@ def _acted_on(again: Rerun, path: Path) -> tuple[str, ...]:
     return same
 
 
-def _nodes(case: Case) -> str:
+def _nodes(case: DecisionCase) -> str:
     count = len(case.snapshot.nodes)
     return "1 node" if count == 1 else f"{count} nodes"
 
 
-def _source(again: Rerun, names: tuple[str, ...], case: Case, wanted: Verdict) -> str:
+def _source(again: Rerun, names: tuple[str, ...], case: DecisionCase, wanted: NodePlans) -> str:
     literals = Literals()
     holds: Mapping[str, object] = wanted.nodes
     parts = {

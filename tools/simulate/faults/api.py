@@ -12,7 +12,7 @@ from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Proceed = Callable[[], Answer | Stream]
 Trouble = Callable[[Request, Proceed], Answer | Stream]
@@ -22,7 +22,7 @@ WATCHED = ("nodes", "pods", "daemonsets.apps", "controllerrevisions.apps", "clus
            "poddisruptionbudgets.policy", "rolloutpolicies.gpuward.io", "resourceclaims.resource.k8s.io")
 
 
-def _disturb(world: World, fault: Fault, trouble: Trouble) -> End:
+def _disturb(world: SimulatedWorld, fault: Fault, trouble: Trouble) -> End:
     """Make trouble for a share of all requests but watches, until the end."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
     share = 0.05 + 0.9 * fault.level ** 2
@@ -39,32 +39,32 @@ def _refuse(error: errors.ApiError) -> Trouble:
 
 
 @kind("api-conflict", weight=2, lasts=SHORT)
-def conflict(world: World, fault: Fault) -> End:
+def conflict(world: SimulatedWorld, fault: Fault) -> End:
     """Answer with 409, whatever is asked."""
     return _disturb(world, fault, _refuse(errors.Conflict("the object has been modified")))
 
 
 @kind("api-too-many", weight=2, lasts=SHORT)
-def too_many(world: World, fault: Fault) -> End:
+def too_many(world: SimulatedWorld, fault: Fault) -> End:
     """Answer with 429 and how long to wait."""
     details = {"retryAfterSeconds": 1 + int(9 * fault.pick)}
     return _disturb(world, fault, _refuse(errors.TooManyRequests("too many requests", details=details)))
 
 
 @kind("api-error", weight=2, lasts=SHORT)
-def server_error(world: World, fault: Fault) -> End:
+def server_error(world: SimulatedWorld, fault: Fault) -> End:
     """Answer with 500 without having done anything."""
     return _disturb(world, fault, _refuse(errors.ServerError("etcd has no leader")))
 
 
 @kind("api-unavailable", weight=2, lasts=SHORT)
-def unavailable(world: World, fault: Fault) -> End:
+def unavailable(world: SimulatedWorld, fault: Fault) -> End:
     """Answer with 503."""
     return _disturb(world, fault, _refuse(errors.ServerError("shutting down", status=503, reason="ServiceUnavailable")))
 
 
 @kind("api-error-after", weight=2, lasts=SHORT)
-def error_after(world: World, fault: Fault) -> End:
+def error_after(world: SimulatedWorld, fault: Fault) -> End:
     """Do what was asked for, and answer with 504 all the same, as a server does whose own deadline is over."""
 
     def trouble(request: Request, proceed: Proceed) -> Answer | Stream:
@@ -75,7 +75,7 @@ def error_after(world: World, fault: Fault) -> End:
 
 
 @kind("api-unreachable", weight=2, lasts=SHORT)
-def unreachable(world: World, fault: Fault) -> End:
+def unreachable(world: SimulatedWorld, fault: Fault) -> End:
     """Refuse connections."""
 
     def trouble(request: Request, proceed: Proceed) -> Answer | Stream:
@@ -85,7 +85,7 @@ def unreachable(world: World, fault: Fault) -> End:
 
 
 @kind("api-answer-lost", weight=4, lasts=SHORT)
-def answer_lost(world: World, fault: Fault) -> End:
+def answer_lost(world: SimulatedWorld, fault: Fault) -> End:
     """Do what was asked for, and lose the answer."""
 
     def trouble(request: Request, proceed: Proceed) -> Answer | Stream:
@@ -96,34 +96,34 @@ def answer_lost(world: World, fault: Fault) -> End:
 
 
 @kind("api-slow", weight=1, lasts=SHORT)
-def slow(world: World, fault: Fault) -> End:
+def slow(world: SimulatedWorld, fault: Fault) -> End:
     """Take seconds for every answer."""
     world.latency = 0.2 + 5.0 * fault.level
     return world.usual_latency
 
 
 @kind("api-timeout", weight=1, lasts=(10.0, 90.0))
-def timeout(world: World, fault: Fault) -> End:
+def timeout(world: SimulatedWorld, fault: Fault) -> End:
     """Take longer for every answer than the operator waits: half the time the server acts before that."""
     world.latency = 40.0 + 40.0 * fault.level
     return world.usual_latency
 
 
 @kind("watch-broken", weight=3)
-def watch_broken(world: World, fault: Fault) -> None:
+def watch_broken(world: SimulatedWorld, fault: Fault) -> None:
     """Cut every open watch."""
     world.break_watches()
 
 
 @kind("watch-gone", weight=2)
-def watch_gone(world: World, fault: Fault) -> None:
+def watch_gone(world: SimulatedWorld, fault: Fault) -> None:
     """Forget the history, so that watches that are cut must list again."""
     world.sandbox.store.compact(world.sandbox.store.version)
     world.break_watches()
 
 
 @kind("watch-late", weight=4, lasts=(5.0, 120.0))
-def watch_late(world: World, fault: Fault) -> End:
+def watch_late(world: SimulatedWorld, fault: Fault) -> End:
     """Let one resource's watch lag behind by seconds: a stale cache, and out of order with the other watches."""
     resource = WATCHED[int(fault.pick * len(WATCHED))]
     world.lags[resource] = 0.5 + 20.0 * fault.level
@@ -131,7 +131,7 @@ def watch_late(world: World, fault: Fault) -> End:
 
 
 @kind("watch-silent", weight=2, lasts=(60.0, 400.0))
-def watch_silent(world: World, fault: Fault) -> End:
+def watch_silent(world: SimulatedWorld, fault: Fault) -> End:
     """Let one resource's watch say nothing at all for longer than a connection may be silent."""
     resource = WATCHED[int(fault.pick * len(WATCHED))]
     world.lags[resource] = 1000.0
@@ -139,7 +139,7 @@ def watch_silent(world: World, fault: Fault) -> End:
 
 
 @kind("watches-out-of-order", weight=2, lasts=(5.0, 120.0))
-def out_of_order(world: World, fault: Fault) -> End:
+def out_of_order(world: SimulatedWorld, fault: Fault) -> End:
     """Give each resource's watch a lag of its own."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
     for resource in WATCHED:

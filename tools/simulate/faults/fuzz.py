@@ -11,7 +11,7 @@ from tools.simulate.people import DAEMONSETS, NVIDIA_DRIVERS, POLICIES, POLICY
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 Place = tuple[str, str | None, str]
@@ -20,7 +20,7 @@ ELSEWHERE: Final = 0.4
 """How often it is not a node, but a driver pod, a DaemonSet of the operator's, an NVIDIADriver or the ClusterPolicy."""
 
 
-def _mark(world: World, fault: Fault, field: str, key: str, value: str) -> None:
+def _mark(world: SimulatedWorld, fault: Fault, field: str, key: str, value: str) -> None:
     """Write a label or an annotation of something that drivers follow from."""
     pods: list[Place] = [("pods", str(pod["metadata"]["namespace"]), str(pod["metadata"]["name"])) for pod in world.driver_pods()]
     sets: list[Place] = [(of, where, name) for of, where, name in sorted(world.made.places()) if of == DAEMONSETS]
@@ -34,7 +34,7 @@ def _mark(world: World, fault: Fault, field: str, key: str, value: str) -> None:
 
 
 @kind("wild-annotation", weight=4)
-def wild_annotation(world: World, fault: Fault) -> None:
+def wild_annotation(world: SimulatedWorld, fault: Fault) -> None:
     """Write something absurd into an annotation of a node, as whoever has its kubelet may, or of what holds drivers."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
     if random.random() < ELSEWHERE:
@@ -49,7 +49,7 @@ def wild_annotation(world: World, fault: Fault) -> None:
 
 
 @kind("wild-time", weight=3)
-def wild_time(world: World, fault: Fault) -> None:
+def wild_time(world: SimulatedWorld, fault: Fault) -> None:
     """Write a time that cannot be where the operator keeps since when something is so."""
     keys = (names.DISCOVERY_LOST, names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, *[names.UPGRADE_RECORD] * 3)
     key, time = keys[int(fault.level * len(keys))], wild.ABSURD_TIMES[int(fault.pick * 6)]
@@ -62,7 +62,7 @@ def wild_time(world: World, fault: Fault) -> None:
 
 
 @kind("wild-label", weight=2, lasts=(5.0, 120.0))
-def wild_label(world: World, fault: Fault) -> End | None:
+def wild_label(world: SimulatedWorld, fault: Fault) -> End | None:
     """Write something absurd into a label of a node, and take it away again; or into one of what holds drivers."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
     if random.random() < ELSEWHERE:
@@ -78,7 +78,7 @@ def wild_label(world: World, fault: Fault) -> End | None:
 
 
 @kind("wild-policy-annotation", weight=2)
-def wild_policy_annotation(world: World, fault: Fault) -> None:
+def wild_policy_annotation(world: SimulatedWorld, fault: Fault) -> None:
     """Write something absurd into an annotation of whatever drivers follow from."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
     key = random.choice(wild.POLICY_NOTES)

@@ -15,7 +15,7 @@ from tools.simulate.modes import POOLS
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
@@ -30,12 +30,12 @@ GARBAGE_RECORDS = ("{", "null", '{"state":"nonsense","since":"yesterday"}', "[]"
                    '{"state":"cordon-required","since":"0001-01-01T00:00:00Z","cordon":"gpuward"}')
 
 
-def _annotate(world: World, node: str, key: str, value: str) -> None:
+def _annotate(world: SimulatedWorld, node: str, key: str, value: str) -> None:
     world.change_node(node, lambda obj: obj["metadata"].setdefault("annotations", {}).update({key: value}))
 
 
 @kind("cordon", weight=3, lasts=(10.0, 900.0))
-def cordon(world: World, fault: Fault) -> End | None:
+def cordon(world: SimulatedWorld, fault: Fault) -> End | None:
     """Cordon a node for a while."""
     node = world.some_node(fault)
     if node is None:
@@ -45,7 +45,7 @@ def cordon(world: World, fault: Fault) -> End | None:
 
 
 @kind("uncordon", weight=2)
-def uncordon(world: World, fault: Fault) -> None:
+def uncordon(world: SimulatedWorld, fault: Fault) -> None:
     """Lift whatever cordon a node carries."""
     cordoned = [node for node in world.gpu_nodes() if world.is_cordoned(node)]
     if node := world.pick(cordoned, fault):
@@ -53,14 +53,14 @@ def uncordon(world: World, fault: Fault) -> None:
 
 
 @kind("relabel", weight=4)
-def relabel(world: World, fault: Fault) -> None:
+def relabel(world: SimulatedWorld, fault: Fault) -> None:
     """Set a node's state by hand."""
     if node := world.some_node(fault):
         world.label(node, names.UPGRADE_STATE, RELABELS[int(fault.level * len(RELABELS))])
 
 
 @kind("relabel-required", weight=2)
-def relabel_required(world: World, fault: Fault) -> None:
+def relabel_required(world: SimulatedWorld, fault: Fault) -> None:
     """Ask for a node's upgrade by its label, as NVIDIA's page tells people to do after a failure."""
     failed = [node for node in world.gpu_nodes() if world.state_label(node) == State.FAILED]
     if node := world.pick(failed or world.gpu_nodes(), fault):
@@ -68,7 +68,7 @@ def relabel_required(world: World, fault: Fault) -> None:
 
 
 @kind("relabel-garbage", weight=1, lasts=(5.0, 600.0))
-def relabel_garbage(world: World, fault: Fault) -> End | None:
+def relabel_garbage(world: SimulatedWorld, fault: Fault) -> End | None:
     """Set a node's state to none of the known ones, and take that back."""
     node = world.some_node(fault)
     if node is None:
@@ -83,14 +83,14 @@ def relabel_garbage(world: World, fault: Fault) -> End | None:
 
 
 @kind("unlabel", weight=1)
-def unlabel(world: World, fault: Fault) -> None:
+def unlabel(world: SimulatedWorld, fault: Fault) -> None:
     """Take a node's state away."""
     if node := world.some_node(fault):
         world.label(node, names.UPGRADE_STATE, None)
 
 
 @kind("skip", weight=2, lasts=(20.0, 900.0))
-def skip(world: World, fault: Fault) -> End | None:
+def skip(world: SimulatedWorld, fault: Fault) -> End | None:
     """Ask that a node be left alone for a while."""
     node = world.some_node(fault)
     if node is None:
@@ -100,21 +100,21 @@ def skip(world: World, fault: Fault) -> End | None:
 
 
 @kind("request-upgrade", weight=2)
-def request(world: World, fault: Fault) -> None:
+def request(world: SimulatedWorld, fault: Fault) -> None:
     """Ask for a node's upgrade by NVIDIA's annotation."""
     if node := world.some_node(fault):
         _annotate(world, node, names.UPGRADE_REQUESTED, "true")
 
 
 @kind("safe-load", weight=1)
-def safe_load(world: World, fault: Fault) -> None:
+def safe_load(world: SimulatedWorld, fault: Fault) -> None:
     """Let a driver pod wait for leave to load."""
     if node := world.some_node(fault):
         _annotate(world, node, names.SAFE_LOAD, "nvidia-driver-daemonset")
 
 
 @kind("garbage-record", weight=1)
-def garbage_record(world: World, fault: Fault) -> None:
+def garbage_record(world: SimulatedWorld, fault: Fault) -> None:
     """Write nonsense where gpuward keeps its memory of a node."""
     if node := world.some_node(fault):
         _annotate(world, node, names.UPGRADE_RECORD, GARBAGE_RECORDS[int(fault.level * len(GARBAGE_RECORDS))])
@@ -122,20 +122,20 @@ def garbage_record(world: World, fault: Fault) -> None:
 
 
 @kind("delete-driver-pod", weight=4)
-def delete_driver_pod(world: World, fault: Fault) -> None:
+def delete_driver_pod(world: SimulatedWorld, fault: Fault) -> None:
     """Delete a driver pod by hand, in whatever state the pod and its node are: rare ones are as likely as common ones."""
     if pod := world.pick_pod(_of_some_state(world, world.driver_pods(), fault), fault):
         world.delete_pod(pod)
 
 
 @kind("delete-validator-pod", weight=2)
-def delete_validator_pod(world: World, fault: Fault) -> None:
+def delete_validator_pod(world: SimulatedWorld, fault: Fault) -> None:
     """Delete a validator pod by hand, in whatever state."""
     if pod := world.pick_pod(_of_some_state(world, world.pods(names.VALIDATOR_APP), fault), fault):
         world.delete_pod(pod)
 
 
-def _of_some_state(world: World, pods: list[Object], fault: Fault) -> list[Object]:
+def _of_some_state(world: SimulatedWorld, pods: list[Object], fault: Fault) -> list[Object]:
     """Return the pods that are in one of the states that there are: of the node, of the pod, and whether it is ready."""
     groups: dict[tuple[str, str, bool], list[Object]] = {}
     for pod in pods:
@@ -146,20 +146,20 @@ def _of_some_state(world: World, pods: list[Object], fault: Fault) -> list[Objec
 
 
 @kind("delete-workload-pod", weight=2)
-def delete_workload_pod(world: World, fault: Fault) -> None:
+def delete_workload_pod(world: SimulatedWorld, fault: Fault) -> None:
     """Delete a pod of a workload by hand."""
     if pod := world.pick_pod(world.workload_pods(), fault):
         world.delete_pod(pod)
 
 
 @kind("resume", weight=1)
-def resume(world: World, fault: Fault) -> None:
+def resume(world: SimulatedWorld, fault: Fault) -> None:
     """Let a rollout go on that its failure budget has paused."""
     world.annotate_policy(names.RESUMED_AT, format_time(world.now()) if fault.level < 0.9 else "now, please")
 
 
 @kind("operands-off", weight=2, lasts=(20.0, 400.0))
-def operands_off(world: World, fault: Fault) -> End | None:
+def operands_off(world: SimulatedWorld, fault: Fault) -> End | None:
     """Take the operands off a node for a while, best one that failed or waits for jobs, and meddle with its label meanwhile."""
     rare = world.nodes_in(State.FAILED, State.WAIT_FOR_JOBS_REQUIRED)
     node = world.pick(rare or world.gpu_nodes(), fault)
@@ -172,7 +172,7 @@ def operands_off(world: World, fault: Fault) -> End | None:
 
 
 @kind("taint", weight=2, lasts=(20.0, 300.0))
-def taint(world: World, fault: Fault) -> End | None:
+def taint(world: SimulatedWorld, fault: Fault) -> End | None:
     """Taint a node, best one that failed, so that its driver pod goes and none comes; send it into the queue meanwhile."""
     node = world.pick(world.nodes_in(State.FAILED, State.VALIDATION_REQUIRED) or world.gpu_nodes(), fault)
     if node is None:
@@ -189,7 +189,7 @@ def taint(world: World, fault: Fault) -> End | None:
     return lambda: world.change_node(node, end)
 
 
-def meddle(world: World, fault: Fault, nodes: Sequence[str], states: Sequence[str], times: int = 6) -> None:
+def meddle(world: SimulatedWorld, fault: Fault, nodes: Sequence[str], states: Sequence[str], times: int = 6) -> None:
     """Set the state of one of some nodes by hand, some times while a fault lasts."""
     random = world.scenario.random(f"{fault.at}/{fault.kind}/meddle")
     drawn = [(random.choice(nodes), random.choice(states)) for _ in range(times)]
@@ -198,7 +198,7 @@ def meddle(world: World, fault: Fault, nodes: Sequence[str], states: Sequence[st
 
 
 @kind("nvidia-takes-over", weight=5, lasts=(10.0, 600.0))
-def nvidia_takes_over(world: World, fault: Fault) -> End | None:
+def nvidia_takes_over(world: SimulatedWorld, fault: Fault) -> End | None:
     """Leave some nodes as NVIDIA's operator does in mid-upgrade: no memory of ours, its own of a cordon that was there before."""
     nodes, first = world.gpu_nodes(), int(fault.pick * len(world.gpu_nodes()))
     random = world.scenario.random(f"{fault.at}/{fault.kind}")
@@ -211,7 +211,7 @@ def nvidia_takes_over(world: World, fault: Fault) -> End | None:
     return end
 
 
-def _take_over(world: World, node: str, random: Random) -> bool:
+def _take_over(world: SimulatedWorld, node: str, random: Random) -> bool:
     """Leave one node so; return whether it was cordoned by that."""
     state, cordoned, foreign = random.choice(UNDER_WAY), random.random() < 0.8, random.random() < 0.6
 
@@ -231,7 +231,7 @@ def _take_over(world: World, node: str, random: Random) -> bool:
 
 
 @kind("garbage-clocks", weight=1)
-def garbage_clocks(world: World, fault: Fault) -> None:
+def garbage_clocks(world: SimulatedWorld, fault: Fault) -> None:
     """Write nonsense where the start times of a node's waits are, and of its loss of discovery."""
     keys = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.DISCOVERY_LOST)
     if node := world.some_node(fault):
@@ -239,7 +239,7 @@ def garbage_clocks(world: World, fault: Fault) -> None:
 
 
 @kind("claim-driver", weight=1, lasts=(20.0, 200.0))
-def claim_driver(world: World, fault: Fault) -> End | None:
+def claim_driver(world: SimulatedWorld, fault: Fault) -> End | None:
     """Write a name of one's own where the operator notes whose driver a node has."""
     node = world.some_node(fault)
     if node is None:

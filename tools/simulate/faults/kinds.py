@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 End = Callable[[], None]
-Play = Callable[["World", "Fault"], End | None]
+Play = Callable[["SimulatedWorld", "Fault"], End | None]
 
 
 class Kind(NamedTuple):

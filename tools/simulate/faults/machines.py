@@ -13,7 +13,7 @@ from tools.simulate.modes import KERNELS
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
@@ -22,7 +22,7 @@ FINALIZER = "cloud.example.com/volumes"
 
 
 @kind("node-not-ready", weight=2, lasts=(5.0, 400.0))
-def not_ready(world: World, fault: Fault) -> End | None:
+def not_ready(world: SimulatedWorld, fault: Fault) -> End | None:
     """Let a kubelet report trouble."""
     node = world.some_node(fault)
     if node is None:
@@ -32,7 +32,7 @@ def not_ready(world: World, fault: Fault) -> End | None:
 
 
 @kind("node-silent", weight=2, lasts=(20.0, 600.0))
-def silent(world: World, fault: Fault) -> End | None:
+def silent(world: SimulatedWorld, fault: Fault) -> End | None:
     """Stop a kubelet: its pods hang as they are."""
     node = world.some_node(fault)
     if node is None:
@@ -42,7 +42,7 @@ def silent(world: World, fault: Fault) -> End | None:
 
 
 @kind("node-removed", weight=1)
-def removed(world: World, fault: Fault) -> None:
+def removed(world: SimulatedWorld, fault: Fault) -> None:
     """Take a node away, as an autoscaler or a failing machine does."""
     node = world.some_node(fault)
     if node is not None and len(world.gpu_nodes()) > 2:
@@ -50,7 +50,7 @@ def removed(world: World, fault: Fault) -> None:
 
 
 @kind("node-deleting", weight=2, lasts=(10.0, 300.0))
-def deleting(world: World, fault: Fault) -> End | None:
+def deleting(world: SimulatedWorld, fault: Fault) -> End | None:
     """Delete a node that a finalizer still holds, best one that waits; an empty one of the same name may come after it."""
     node = world.pick(world.nodes_in(State.UPGRADE_REQUIRED) or world.gpu_nodes(), fault)
     if node is None or len(world.gpu_nodes()) <= 2:
@@ -67,14 +67,14 @@ def deleting(world: World, fault: Fault) -> End | None:
 
 
 @kind("node-added", weight=1)
-def added(world: World, fault: Fault) -> None:
+def added(world: SimulatedWorld, fault: Fault) -> None:
     """Let an autoscaler add a node."""
     if len(world.gpu_nodes()) < 2 * world.scenario.nodes:
         world.add_gpu_node(f"gpu-new-{fault.at:.0f}")
 
 
 @kind("node-replaced", weight=1, lasts=(0.0, 30.0))
-def replaced(world: World, fault: Fault) -> End | None:
+def replaced(world: SimulatedWorld, fault: Fault) -> End | None:
     """Take a node away, and bring an empty one of the same name."""
     node = world.some_node(fault)
     if node is None:
@@ -84,7 +84,7 @@ def replaced(world: World, fault: Fault) -> End | None:
 
 
 @kind("second-driver-pod", weight=2, lasts=(20.0, 400.0))
-def second_driver_pod(world: World, fault: Fault) -> End | None:
+def second_driver_pod(world: SimulatedWorld, fault: Fault) -> End | None:
     """Let a driver pod that nobody owns run on a node beside its own, best on one that waits."""
     node = world.pick(world.nodes_in(State.UPGRADE_REQUIRED) or world.gpu_nodes(), fault)
     if node is None:
@@ -104,7 +104,7 @@ def _gpu_unseen(node: Object) -> None:
 
 
 @kind("discovery-node", weight=1, lasts=(5.0, 900.0))
-def discovery_of_a_node(world: World, fault: Fault) -> End | None:
+def discovery_of_a_node(world: SimulatedWorld, fault: Fault) -> End | None:
     """Let discovery take a node's GPU labels away, and bring them back."""
     node = world.some_node(fault)
     if node is None:
@@ -114,7 +114,7 @@ def discovery_of_a_node(world: World, fault: Fault) -> End | None:
 
 
 @kind("discovery-outage", weight=0.5, lasts=(5.0, 900.0))
-def discovery_outage(world: World, fault: Fault) -> End:
+def discovery_outage(world: SimulatedWorld, fault: Fault) -> End:
     """Let discovery take the labels of all nodes away."""
     nodes = world.gpu_nodes()
     for node in nodes:
@@ -134,7 +134,7 @@ EDITS: tuple[tuple[str, str | None], ...] = (
 
 
 @kind("discovery-edited", weight=3, lasts=(5.0, 400.0))
-def discovery_edited(world: World, fault: Fault) -> End:
+def discovery_edited(world: SimulatedWorld, fault: Fault) -> End:
     """Let discovery say something else about the system of one node or of all of them, for a while."""
     key, value = EDITS[int(fault.level * len(EDITS))]
     nodes = world.gpu_nodes() if fault.pick > 0.7 else [node for node in [world.some_node(fault)] if node]
@@ -149,13 +149,13 @@ def discovery_edited(world: World, fault: Fault) -> End:
 
 
 @kind("kernel-changed", weight=2)
-def kernel_changed(world: World, fault: Fault) -> None:
+def kernel_changed(world: SimulatedWorld, fault: Fault) -> None:
     """Let a machine start anew with another kernel, as after an update of its system."""
     if node := world.some_node(fault):
         world.reboot(node, KERNELS[int(fault.level * len(KERNELS))])
 
 
-def _pods(world: World, fault: Fault, kind_of_fault: FaultKind, pod: str = "*") -> End:
+def _pods(world: SimulatedWorld, fault: Fault, kind_of_fault: FaultKind, pod: str = "*") -> End:
     """Break pods of one kind on one node, or on all of them."""
     node = "*" if fault.level > 0.85 else world.some_node(fault) or "*"
     broken = PodFault(kind_of_fault, node=node, pod=pod)
@@ -164,36 +164,36 @@ def _pods(world: World, fault: Fault, kind_of_fault: FaultKind, pod: str = "*") 
 
 
 @kind("driver-crash", weight=2, lasts=(30.0, 1200.0))
-def driver_crash(world: World, fault: Fault) -> End:
+def driver_crash(world: SimulatedWorld, fault: Fault) -> End:
     """Let driver containers crash while they install."""
     return _pods(world, fault, FaultKind.DRIVER_CRASH)
 
 
 @kind("driver-never-ready", weight=1, lasts=(30.0, 1200.0))
-def driver_never_ready(world: World, fault: Fault) -> End:
+def driver_never_ready(world: SimulatedWorld, fault: Fault) -> End:
     """Let driver containers never get ready."""
     return _pods(world, fault, FaultKind.DRIVER_NEVER_READY)
 
 
 @kind("validator-never-ready", weight=1, lasts=(30.0, 1200.0))
-def validator_never_ready(world: World, fault: Fault) -> End:
+def validator_never_ready(world: SimulatedWorld, fault: Fault) -> End:
     """Let validators hang."""
     return _pods(world, fault, FaultKind.VALIDATOR_NEVER_READY)
 
 
 @kind("driver-overdue", weight=3, lasts=(150.0, 300.0))
-def driver_overdue(world: World, fault: Fault) -> End | None:
+def driver_overdue(world: SimulatedWorld, fault: Fault) -> End | None:
     """Ask for another driver that does not get ready on some nodes in the time that it is given; one failure holds the others."""
     return _overdue(world, fault, FaultKind.DRIVER_NEVER_READY, State.POD_RESTART_REQUIRED)
 
 
 @kind("validator-overdue", weight=4, lasts=(150.0, 300.0))
-def validator_overdue(world: World, fault: Fault) -> End | None:
+def validator_overdue(world: SimulatedWorld, fault: Fault) -> End | None:
     """Ask for another driver that is not validated on some nodes in the time that it is given; one failure holds the others."""
     return _overdue(world, fault, FaultKind.VALIDATOR_NEVER_READY, State.VALIDATION_REQUIRED)
 
 
-def _overdue(world: World, fault: Fault, kind_of_fault: FaultKind, step: State) -> End | None:
+def _overdue(world: SimulatedWorld, fault: Fault, kind_of_fault: FaultKind, step: State) -> End | None:
     governor = world.governor(fault)
     if governor is None:
         return None
@@ -212,12 +212,12 @@ def _overdue(world: World, fault: Fault, kind_of_fault: FaultKind, step: State) 
 
 
 @kind("image-pull", weight=1, lasts=(10.0, 600.0))
-def image_pull(world: World, fault: Fault) -> End:
+def image_pull(world: SimulatedWorld, fault: Fault) -> End:
     """Let images not be there."""
     return _pods(world, fault, FaultKind.IMAGE_PULL)
 
 
 @kind("stuck-terminating", weight=2, lasts=(10.0, 900.0))
-def stuck(world: World, fault: Fault) -> End:
+def stuck(world: SimulatedWorld, fault: Fault) -> End:
     """Let pods not end."""
     return _pods(world, fault, FaultKind.STUCK_TERMINATING)

@@ -15,18 +15,18 @@ from tools.simulate.wild import changed_somewhere
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
 PROPAGATIONS = ("Background", "Background", "Foreground", "Orphan")
 
 
-def _random(world: World, fault: Fault) -> Random:
+def _random(world: SimulatedWorld, fault: Fault) -> Random:
     return world.scenario.random(f"{fault.at}/{fault.kind}")
 
 
-def _some_object(world: World, fault: Fault) -> tuple[str, str, str] | None:
+def _some_object(world: SimulatedWorld, fault: Fault) -> tuple[str, str, str] | None:
     """Choose an object that the operator made, or that was made for one: first a kind, so that rare ones are hit too."""
     kinds: dict[str, list[tuple[str, str, str]]] = {}
     for resource, namespace, name in sorted(world.made.places()):
@@ -38,7 +38,7 @@ def _some_object(world: World, fault: Fault) -> tuple[str, str, str] | None:
 
 
 @kind("delete-object", weight=6)
-def delete_object(world: World, fault: Fault) -> None:
+def delete_object(world: SimulatedWorld, fault: Fault) -> None:
     """Delete an object of the operator's by hand, with what belongs to it or without."""
     if place := _some_object(world, fault):
         propagation = _random(world, fault).choice(PROPAGATIONS)
@@ -47,7 +47,7 @@ def delete_object(world: World, fault: Fault) -> None:
 
 
 @kind("edit-object", weight=4)
-def edit_object(world: World, fault: Fault) -> None:
+def edit_object(world: SimulatedWorld, fault: Fault) -> None:
     """Edit an object of the operator's by hand, somewhere; the API server may refuse what comes of it."""
     if place := _some_object(world, fault):
         obj = copy(world.sandbox.store.get(*place))
@@ -56,7 +56,7 @@ def edit_object(world: World, fault: Fault) -> None:
         world.sandbox.store.update(place[0], obj)
 
 
-def _again(world: World, resource: str, name: str) -> End:
+def _again(world: SimulatedWorld, resource: str, name: str) -> End:
     """Return what writes an object as it is now, if there is none of that name by then."""
     body = copy(world.sandbox.store.get(resource, None, name))
     body = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": {"name": name}, "spec": body["spec"]}
@@ -76,7 +76,7 @@ def _again(world: World, resource: str, name: str) -> End:
 
 
 @kind("recreate-policy", weight=3, lasts=(0.0, 120.0))
-def recreate_policy(world: World, fault: Fault) -> End:
+def recreate_policy(world: SimulatedWorld, fault: Fault) -> End:
     """Delete the ClusterPolicy, and write it again: everything that it made goes and comes back."""
     end = _again(world, POLICIES, POLICY)
     if world.sandbox.store.find(POLICIES, None, "second") is not None:
@@ -88,7 +88,7 @@ def recreate_policy(world: World, fault: Fault) -> End:
 
 
 @kind("recreate-nvidiadriver", weight=3, lasts=(0.0, 120.0), modes=modes_with())
-def recreate_driver(world: World, fault: Fault) -> End | None:
+def recreate_driver(world: SimulatedWorld, fault: Fault) -> End | None:
     """Delete an NVIDIADriver, and write it again: its drivers go at once, as is documented."""
     name = world.pick(world.driver_names(), fault)
     if name is None:

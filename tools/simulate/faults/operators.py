@@ -10,25 +10,25 @@ from tools.simulate.faults.kinds import End, kind
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 
 @kind("operator-restart", weight=4)
-def restart(world: World, fault: Fault) -> None:
+def restart(world: SimulatedWorld, fault: Fault) -> None:
     """Kill the operator where it is and start one that knows nothing but what the API says."""
     world.kill_all()
     world.begin_operator()
 
 
 @kind("operator-away", weight=1, lasts=(5.0, 240.0))
-def away(world: World, fault: Fault) -> End:
+def away(world: SimulatedWorld, fault: Fault) -> End:
     """Kill the operator, and start another one only later."""
     world.kill_all()
     return world.begin_operator_if_none
 
 
 @kind("two-operators", weight=3, lasts=(1.0, 15.0))
-def two_operators(world: World, fault: Fault) -> End:
+def two_operators(world: SimulatedWorld, fault: Fault) -> End:
     """Start another operator, which is elected, while the old one still believes that it leads; its writes may come late."""
     old = world.leader
     world.slow_down(old, 5.0 * fault.level)
@@ -37,7 +37,7 @@ def two_operators(world: World, fault: Fault) -> End:
 
 
 @kind("handover", weight=2, lasts=(1.0, 60.0))
-def handover(world: World, fault: Fault) -> End:
+def handover(world: SimulatedWorld, fault: Fault) -> End:
     """Let another operator look on, and be elected later; the old one goes on for a while in the belief that it leads."""
     new = world.begin_standby()
 
@@ -52,7 +52,7 @@ def handover(world: World, fault: Fault) -> End:
 
 
 @kind("relieved-at-grant", weight=4, lasts=(30.0, 400.0))
-def relieved_at_grant(world: World, fault: Fault) -> End:
+def relieved_at_grant(world: SimulatedWorld, fault: Fault) -> End:
     """Let another operator be elected in the moment in which the old one's grant is in the ledger and its patch is still to come.
 
     Half the time somebody asks at once that a granted node be left alone, so that the new leader would choose another one.
@@ -75,7 +75,7 @@ def relieved_at_grant(world: World, fault: Fault) -> End:
 
 
 @kind("clock-jump", weight=1)
-def clock_jump(world: World, fault: Fault) -> None:
+def clock_jump(world: SimulatedWorld, fault: Fault) -> None:
     """Let the clock of the operator's machine jump by up to five minutes, either way."""
     world.offset += 600.0 * (fault.level - 0.5)
     for process in world.processes:

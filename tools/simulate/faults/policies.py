@@ -16,26 +16,26 @@ from tools.simulate.policies import BROKEN_LIMIT, BROKEN_SETTINGS, VERSIONS, is_
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 
 BEING_EMPTIED = (State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED)
 
 
-def _random(world: World, fault: Fault) -> Random:
+def _random(world: SimulatedWorld, fault: Fault) -> Random:
     return world.scenario.random(f"{fault.at}/{fault.kind}")
 
 
 @kind("change-driver", weight=1)
-def change_driver(world: World, fault: Fault) -> None:
+def change_driver(world: SimulatedWorld, fault: Fault) -> None:
     """Ask for another driver version, newer or older."""
     if governor := world.governor(fault):
         world.ask_for_another(governor, fault.level)
 
 
 @kind("bad-driver", weight=3, lasts=(120.0, 300.0))
-def bad_driver(world: World, fault: Fault) -> End | None:
+def bad_driver(world: SimulatedWorld, fault: Fault) -> End | None:
     """Ask for a driver version that crashes on every node."""
     governor = world.governor(fault)
     if governor is None:
@@ -49,7 +49,7 @@ def bad_driver(world: World, fault: Fault) -> End | None:
 
 
 @kind("roll-back", weight=2)
-def roll_back(world: World, fault: Fault) -> None:
+def roll_back(world: SimulatedWorld, fault: Fault) -> None:
     """Ask for the driver version before, while nodes are on their way to the new one if there are any."""
     governors = [each for each in world.governors() if each in world.former_versions]
     if governor := world.pick(governors, fault):
@@ -57,7 +57,7 @@ def roll_back(world: World, fault: Fault) -> None:
 
 
 @kind("keep-cordon-and-roll-back", weight=4, lasts=(20.0, 300.0))
-def keep_cordon_and_roll_back(world: World, fault: Fault) -> End:
+def keep_cordon_and_roll_back(world: SimulatedWorld, fault: Fault) -> End:
     """Claim the cordon of a node that is being emptied, as NVIDIA's operator notes one that was there before, and roll back."""
     claimed: list[str] = []
 
@@ -80,14 +80,14 @@ def keep_cordon_and_roll_back(world: World, fault: Fault) -> End:
 
 
 @kind("driver-off", weight=0.5, lasts=(5.0, 120.0))
-def driver_off(world: World, fault: Fault) -> End:
+def driver_off(world: SimulatedWorld, fault: Fault) -> End:
     """Turn the driver off for a while, which removes it from all nodes."""
     world.change_policy(lambda spec: spec["driver"].update(enabled=False))
     return lambda: world.change_policy(lambda spec: spec["driver"].update(enabled=True))
 
 
 @kind("delete-driver-daemonset", weight=1)
-def delete_driver_daemonset(world: World, fault: Fault) -> None:
+def delete_driver_daemonset(world: SimulatedWorld, fault: Fault) -> None:
     """Delete a driver DaemonSet by hand, with its pods or without."""
     found = [ds for ds in world.sandbox.store.list(DAEMONSETS, names.DEFAULT_NAMESPACE) if is_driver(ds)]
     if ds := world.pick(found, fault):
@@ -96,7 +96,7 @@ def delete_driver_daemonset(world: World, fault: Fault) -> None:
 
 
 @kind("change-template", weight=1)
-def change_template(world: World, fault: Fault) -> None:
+def change_template(world: SimulatedWorld, fault: Fault) -> None:
     """Change the driver's template in a way that leaves the driver what it is."""
     value = {"limits": {"memory": f"{1 + int(fault.level * 8)}Gi"}}
     if governor := world.governor(fault):
@@ -104,7 +104,7 @@ def change_template(world: World, fault: Fault) -> None:
 
 
 @kind("change-labels", weight=1)
-def change_labels(world: World, fault: Fault) -> None:
+def change_labels(world: SimulatedWorld, fault: Fault) -> None:
     """Change a label that all operands carry, or the drivers of an NVIDIADriver."""
     label = {"team": f"team-{int(fault.level * 5)}"}
     governor = world.governor(fault)
@@ -115,7 +115,7 @@ def change_labels(world: World, fault: Fault) -> None:
 
 
 @kind("change-limits", weight=3)
-def change_limits(world: World, fault: Fault) -> None:
+def change_limits(world: SimulatedWorld, fault: Fault) -> None:
     """Draw another upgrade policy."""
     policy = upgrade_policy(_random(world, fault))
 
@@ -128,7 +128,7 @@ def change_limits(world: World, fault: Fault) -> None:
 
 
 @kind("break-policy", weight=2, lasts=(5.0, 300.0))
-def break_policy(world: World, fault: Fault) -> End | None:
+def break_policy(world: SimulatedWorld, fault: Fault) -> End | None:
     """Write a limit that cannot be followed, and correct it later."""
     governor = CLUSTER_POLICY if fault.level < 0.3 else world.governor(fault)
     if governor is None:
@@ -145,7 +145,7 @@ def break_policy(world: World, fault: Fault) -> End | None:
 
 
 @kind("pause", weight=2, lasts=(5.0, 600.0))
-def pause(world: World, fault: Fault) -> End | None:
+def pause(world: SimulatedWorld, fault: Fault) -> End | None:
     """Turn automatic upgrades off for a while."""
     governor = world.governor(fault)
     if governor is None:
@@ -155,7 +155,7 @@ def pause(world: World, fault: Fault) -> End | None:
 
 
 @kind("refused-sandbox", weight=1, lasts=(5.0, 200.0))
-def refused_sandbox(world: World, fault: Fault) -> End:
+def refused_sandbox(world: SimulatedWorld, fault: Fault) -> End:
     """Ask for virtual machines, which this operator refuses, and take that back: nothing may come of it."""
     world.change_policy(lambda spec: spec.setdefault("sandboxWorkloads", {}).update(
         enabled=True, defaultWorkload="container" if fault.level < 0.3 else "vm-passthrough"))
@@ -163,13 +163,13 @@ def refused_sandbox(world: World, fault: Fault) -> End:
 
 
 @kind("change-rollout-policy", weight=2)
-def change_rollout_policy(world: World, fault: Fault) -> None:
+def change_rollout_policy(world: SimulatedWorld, fault: Fault) -> None:
     """Write gpuward's own settings anew."""
     world.set_rollout_policy(rollout_policy(_random(world, fault)))
 
 
 @kind("break-rollout-policy", weight=2, lasts=(5.0, 300.0))
-def break_rollout_policy(world: World, fault: Fault) -> End:
+def break_rollout_policy(world: SimulatedWorld, fault: Fault) -> End:
     """Write settings that cannot be followed, and correct them later."""
     before = world.rollout_spec() or {}
     world.set_rollout_policy(before | BROKEN_SETTINGS[int(fault.pick * len(BROKEN_SETTINGS))])
@@ -182,13 +182,13 @@ def break_rollout_policy(world: World, fault: Fault) -> End:
 
 
 @kind("garbage-kept-policy", weight=1)
-def garbage_kept_policy(world: World, fault: Fault) -> None:
+def garbage_kept_policy(world: SimulatedWorld, fault: Fault) -> None:
     """Write nonsense where gpuward keeps the last upgrade policy that could be followed."""
     world.annotate_policy(names.VALID_UPGRADE_POLICY, "{" if fault.level < 0.5 else '{"max_unavailable":"abc"}')
 
 
 @kind("second-policy", weight=1, lasts=(5.0, 300.0))
-def second_policy(world: World, fault: Fault) -> End:
+def second_policy(world: SimulatedWorld, fault: Fault) -> End:
     """Write another ClusterPolicy, with other wishes, beside the one in force: it is to be ignored."""
     spec = world.policy_spec()
     other = {**spec, "driver": {**spec["driver"], "version": VERSIONS[0], "upgradePolicy": upgrade_policy(_random(world, fault))}}
@@ -202,6 +202,6 @@ def second_policy(world: World, fault: Fault) -> End:
 
 
 @kind("remove-rollout-policy", weight=1)
-def remove_rollout_policy(world: World, fault: Fault) -> None:
+def remove_rollout_policy(world: SimulatedWorld, fault: Fault) -> None:
     """Take gpuward's own settings away."""
     world.remove_rollout_policy()

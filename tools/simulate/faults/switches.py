@@ -26,18 +26,18 @@ from tools.simulate.policies import VERSIONS
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
-    from tools.simulate.world import World
+    from tools.simulate.world import SimulatedWorld
 
 Object = dict[str, Any]
 WITH_OBJECTS = modes_with(OBJECTS)
 
 
-def _random(world: World, fault: Fault) -> Random:
+def _random(world: SimulatedWorld, fault: Fault) -> Random:
     return world.scenario.random(f"{fault.at}/{fault.kind}")
 
 
 @kind("switch-owner", weight=5, lasts=(20.0, 300.0), modes=modes_with(CRD))
-def switch_owner(world: World, fault: Fault) -> End | None:
+def switch_owner(world: SimulatedWorld, fault: Fault) -> End | None:
     """Leave drivers to NVIDIADrivers, or take them back; half the time for a while."""
     if world.cluster_policy() is None:
         return None
@@ -48,26 +48,26 @@ def switch_owner(world: World, fault: Fault) -> End | None:
     return (lambda: _leave_drivers(world, now)) if fault.level < 0.5 else None
 
 
-def _leave_drivers(world: World, wanted: bool) -> None:
+def _leave_drivers(world: SimulatedWorld, wanted: bool) -> None:
     world.change_driver(CLUSTER_POLICY, lambda spec: spec.update(useNvidiaDriverCRD=wanted))
 
 
 @kind("switch-compilation", weight=5, lasts=(20.0, 300.0), modes=modes_with(PRECOMPILED))
-def switch_compilation(world: World, fault: Fault) -> End | None:
+def switch_compilation(world: SimulatedWorld, fault: Fault) -> End | None:
     """Use precompiled drivers, or drivers that are compiled on the node; half the time for a while."""
     now = world.is_precompiled(CLUSTER_POLICY)
     _precompile(world, not now)
     return (lambda: _precompile(world, now)) if fault.level < 0.5 else None
 
 
-def _precompile(world: World, wanted: bool) -> None:
+def _precompile(world: SimulatedWorld, wanted: bool) -> None:
     world.change_driver(CLUSTER_POLICY, lambda spec: spec.update(
         usePrecompiled=wanted, version=BRANCHES[0] if wanted else FIRST_VERSION))
     world.former_versions.pop(CLUSTER_POLICY, None)
 
 
 @kind("add-nvidiadriver", weight=3, lasts=(60.0, 600.0), modes=WITH_OBJECTS)
-def add_driver(world: World, fault: Fault) -> End | None:
+def add_driver(world: SimulatedWorld, fault: Fault) -> End | None:
     """Write one more NVIDIADriver, for a pool or for all that are left; what is there may select the same nodes."""
     name = _random(world, fault).choice((*POOLS, *POOLS, "default", "default-too"))
     if name in world.driver_names():
@@ -77,7 +77,7 @@ def add_driver(world: World, fault: Fault) -> End | None:
 
 
 @kind("delete-nvidiadriver", weight=1, modes=WITH_OBJECTS)
-def delete_driver(world: World, fault: Fault) -> None:
+def delete_driver(world: SimulatedWorld, fault: Fault) -> None:
     """Delete an NVIDIADriver for good, unless it is the last one."""
     found = world.driver_names()
     if len(found) > 1 and (name := world.pick(found, fault)):
@@ -85,7 +85,7 @@ def delete_driver(world: World, fault: Fault) -> None:
 
 
 @kind("edit-selector", weight=3, lasts=(30.0, 300.0), modes=WITH_OBJECTS)
-def edit_selector(world: World, fault: Fault) -> End | None:
+def edit_selector(world: SimulatedWorld, fault: Fault) -> End | None:
     """Let an NVIDIADriver choose other nodes for a while: another pool, all, or those that no other one selects."""
     name = world.pick(world.driver_names(), fault)
     if name is None:
@@ -106,7 +106,7 @@ def edit_selector(world: World, fault: Fault) -> End | None:
 
 
 @kind("change-pool", weight=3, lasts=(30.0, 300.0), modes=modes_with())
-def change_pool(world: World, fault: Fault) -> End | None:
+def change_pool(world: SimulatedWorld, fault: Fault) -> End | None:
     """Put a node, or all of them, into another pool for a while, or for good."""
     pool = POOLS[int(2 * fault.pick)] if fault.level < 0.9 else "none"
     nodes = world.gpu_nodes() if fault.level > 0.7 else [node for node in [world.some_node(fault)] if node]
@@ -122,7 +122,7 @@ def change_pool(world: World, fault: Fault) -> End | None:
 
 
 @kind("move-in-pause", weight=5, lasts=(40.0, 300.0), modes=modes_with_moves())
-def move_in_pause(world: World, fault: Fault) -> End:
+def move_in_pause(world: SimulatedWorld, fault: Fault) -> End:
     """Turn upgrades off, and let nodes be for another NVIDIADriver, or for another kernel, meanwhile."""
     governors, nodes = world.governors(), world.gpu_nodes()
     labels = {node: dict(world.node(node)["metadata"]["labels"]) for node in nodes}
@@ -146,14 +146,14 @@ def move_in_pause(world: World, fault: Fault) -> End:
     return end
 
 
-def _upgrade_by_itself(world: World, governors: list[Governor], wanted: bool) -> None:
+def _upgrade_by_itself(world: SimulatedWorld, governors: list[Governor], wanted: bool) -> None:
     for governor in governors:
         if world.sandbox.store.find(governor.resource, None, governor.name) is not None:
             world.change_driver(governor, lambda spec: spec["upgradePolicy"].update(autoUpgrade=wanted))
 
 
 @kind("delete-policy-in-rollout", weight=1, lasts=(60.0, 240.0), modes=modes_with())
-def delete_policy(world: World, fault: Fault) -> End | None:
+def delete_policy(world: SimulatedWorld, fault: Fault) -> End | None:
     """Ask for another driver, and delete the ClusterPolicy while nodes are on their way to it; it comes back later."""
     governor = world.governor(fault)
     if governor is None or governor.resource != DRIVERS:

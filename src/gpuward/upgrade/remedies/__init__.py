@@ -21,7 +21,7 @@ from gpuward.model.waits import OnBudget, OnPod
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies.candidates import candidates
-from gpuward.upgrade.remedies.fixes import Case, Dial, Fix
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Dial, Fix
 from gpuward.upgrade.remedies.question import Question
 
 MOST_REMEDIES = 6
@@ -43,7 +43,7 @@ class Remedy(msgspec.Struct, frozen=True):
     do: str
     then: str
     commands: tuple[str, ...]
-    after: Case
+    after: DecisionFacts
     """The facts once it is done."""
 
 
@@ -54,7 +54,7 @@ def remedies(snapshot: Snapshot, policy: UpgradePolicy, now: float, name: str) -
     if status is None or status.hold is None:
         return ()
     node = next(facts for facts in gather(snapshot, policy) if facts.node.name == name)
-    trial = _Trial(name, plan, Case(snapshot, policy), now)
+    trial = _Trial(name, plan, DecisionFacts(snapshot, policy), now)
     return tuple(islice(_found(trial, Question(node, status.hold, trial.case, plan, now)), MOST_REMEDIES))
 
 
@@ -80,7 +80,7 @@ def _found(trial: _Trial, question: Question) -> Iterator[Remedy]:
 class _Trial:
     """Decide again with fixes applied."""
 
-    def __init__(self, name: str, before: Plan, case: Case, now: float) -> None:
+    def __init__(self, name: str, before: Plan, case: DecisionFacts, now: float) -> None:
         self.name = name
         self.before = before
         self.case = case

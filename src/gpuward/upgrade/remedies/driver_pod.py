@@ -13,7 +13,7 @@ from gpuward import names
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import DaemonSetView, Owner, PodView
-from gpuward.upgrade.remedies.fixes import Case, Fix, request_upgrade
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, request_upgrade
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 from gpuward.upgrade.scope import drives
 
@@ -67,7 +67,7 @@ def _mended(pod: PodView, do: str) -> Fix:
     return Fix(shown, partial(_with_ready, pod=pod))
 
 
-def _with_ready(case: Case, pod: PodView) -> Case:
+def _with_ready(case: DecisionFacts, pod: PodView) -> DecisionFacts:
     on_node = case.snapshot.pods.get(pod.node, ())
     ready = tuple(replace(each, ready=True, waiting="", restarts=0) if each.ref == pod.ref else each for each in on_node)
     return replace(case, snapshot=replace(case.snapshot, pods={**case.snapshot.pods, pod.node: ready}))
@@ -80,6 +80,6 @@ def _made(ds: DaemonSetView, question: Question) -> PodView:
                    owner=Owner("DaemonSet", ds.name, ds.uid), ready=True, created=question.now)
 
 
-def _with(case: Case, pod: PodView) -> Case:
+def _with(case: DecisionFacts, pod: PodView) -> DecisionFacts:
     pods = {**case.snapshot.pods, pod.node: (*case.snapshot.pods.get(pod.node, ()), pod)}
     return replace(case, snapshot=replace(case.snapshot, pods=pods))

@@ -18,7 +18,7 @@ from gpuward.model.views import NodeView, PodView
 replace = msgspec.structs.replace
 
 
-class Case(msgspec.Struct, frozen=True):
+class DecisionFacts(msgspec.Struct, frozen=True):
     """Hold what a decision is made on."""
 
     snapshot: Snapshot
@@ -29,7 +29,7 @@ class Fix(msgspec.Struct, frozen=True):
     """Hold one thing that a person could do."""
 
     do: str
-    change: Callable[[Case], Case]
+    change: Callable[[DecisionFacts], DecisionFacts]
     """Return the facts as they would be."""
     command: str = ""
 
@@ -89,8 +89,9 @@ def repair(node: NodeView) -> Fix:
 
 
 def _edit(
-    case: Case, name: str, labels: Mapping[str, str | None] = {}, annotations: Mapping[str, str | None] = {}, **fields: bool
-) -> Case:
+    case: DecisionFacts, name: str, labels: Mapping[str, str | None] = {}, annotations: Mapping[str, str | None] = {},
+    **fields: bool,
+) -> DecisionFacts:
     node = case.snapshot.nodes[name]
     edited = replace(node, labels=_patched(node.labels, labels), annotations=_patched(node.annotations, annotations), **fields)
     return replace(case, snapshot=replace(case.snapshot, nodes={**case.snapshot.nodes, name: edited}))
@@ -138,7 +139,7 @@ def places(pods: Collection[PodView]) -> frozenset[tuple[str, str, str]]:
     return frozenset((pod.node, pod.namespace, pod.name) for pod in pods)
 
 
-def without(case: Case, gone: frozenset[tuple[str, str, str]]) -> Case:
+def without(case: DecisionFacts, gone: frozenset[tuple[str, str, str]]) -> DecisionFacts:
     """Return the facts without some pods."""
     pods = dict(case.snapshot.pods)
     for node in {place[0] for place in gone}:
@@ -157,7 +158,7 @@ def raise_budget(budget: BudgetView, first: Collection[PodView], allowed: int) -
     return Fix(do, change, f"kubectl edit pdb {quote(budget.name)} -n {quote(budget.namespace)}")
 
 
-def _roomier(case: Case, budget: BudgetView, first: Collection[PodView], allowed: int) -> Case:
+def _roomier(case: DecisionFacts, budget: BudgetView, first: Collection[PodView], allowed: int) -> DecisionFacts:
     budgets = tuple(replace(one, allowed=allowed) if one.ref == budget.ref else one for one in case.snapshot.budgets)
     free = [pod.uid for pod in first if budget.covers(pod)][:allowed]
     refusals = {uid: refusal for uid, refusal in case.snapshot.refusals.items() if uid not in free}
@@ -170,6 +171,6 @@ def delete_budget(budget: BudgetView) -> Fix:
     return Fix(f"delete disruption budget {budget.ref}", partial(_unbound, budget=budget), command)
 
 
-def _unbound(case: Case, budget: BudgetView) -> Case:
+def _unbound(case: DecisionFacts, budget: BudgetView) -> DecisionFacts:
     budgets = tuple(one for one in case.snapshot.budgets if one.ref != budget.ref)
     return replace(case, snapshot=replace(case.snapshot, budgets=budgets))

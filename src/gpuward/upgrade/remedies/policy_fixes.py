@@ -11,14 +11,14 @@ import msgspec
 from gpuward import names
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
-from gpuward.upgrade.remedies.fixes import Case, Fix
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 
 DEFAULT_POLICY = "cluster-policy"
 ROLLOUT_POLICY = "default"
 replace = msgspec.structs.replace
 
 
-def change_policy(case: Case, do: str, fields: Mapping[str, object], policy: UpgradePolicy) -> Fix:
+def change_policy(case: DecisionFacts, do: str, fields: Mapping[str, object], policy: UpgradePolicy) -> Fix:
     """Return the fix that sets fields of `upgradePolicy`, as they are spelt there."""
     part = {"upgradePolicy": fields}
     body = {"spec": part if case.policy.driver else {"driver": part}}
@@ -26,7 +26,7 @@ def change_policy(case: Case, do: str, fields: Mapping[str, object], policy: Upg
     return Fix(do, partial(_under, before=case.policy, after=policy), command)
 
 
-def driver_source(case: Case) -> str:
+def driver_source(case: DecisionFacts) -> str:
     """Return the object that says which driver the nodes have, as kubectl takes it."""
     if case.policy.driver:
         return f"nvidiadriver {quote(case.policy.driver)}"
@@ -34,26 +34,26 @@ def driver_source(case: Case) -> str:
     return f"clusterpolicy {quote(active)}"
 
 
-def set_max_unavailable(case: Case, count: int) -> Fix:
+def set_max_unavailable(case: DecisionFacts, count: int) -> Fix:
     """Return the fix that lets so many nodes be out of service."""
     policy = replace(case.policy, max_unavailable=MaxUnavailable(count=count))
     return change_policy(case, f"raise maxUnavailable to {count}", {"maxUnavailable": count}, policy)
 
 
-def set_max_parallel(case: Case, count: int) -> Fix:
+def set_max_parallel(case: DecisionFacts, count: int) -> Fix:
     """Return the fix that lets so many upgrades be under way."""
     policy = replace(case.policy, max_parallel_upgrades=count)
     return change_policy(case, f"raise maxParallelUpgrades to {count}", {"maxParallelUpgrades": count}, policy)
 
 
-def raise_both(case: Case, unavailable: int, parallel: int) -> Fix:
+def raise_both(case: DecisionFacts, unavailable: int, parallel: int) -> Fix:
     """Return the fix that raises both limits of the fleet, where each alone would leave the other in the way."""
     policy = replace(case.policy, max_unavailable=MaxUnavailable(count=unavailable), max_parallel_upgrades=parallel)
     do = f"raise maxParallelUpgrades to {parallel}, and maxUnavailable to {unavailable}"
     return change_policy(case, do, {"maxParallelUpgrades": parallel, "maxUnavailable": unavailable}, policy)
 
 
-def change_rollout(case: Case, do: str, fields: Mapping[str, object], rollout: RolloutSettings) -> Fix:
+def change_rollout(case: DecisionFacts, do: str, fields: Mapping[str, object], rollout: RolloutSettings) -> Fix:
     """Return the fix that sets fields of the RolloutPolicy in force, or makes one if there is none.
 
     One of another name beside it would be ignored, and to apply these fields alone would take away those applied before.
@@ -66,7 +66,7 @@ def change_rollout(case: Case, do: str, fields: Mapping[str, object], rollout: R
     return Fix(do, change, f"echo '{as_json({**body, 'spec': fields})}' | kubectl apply --server-side -f -")
 
 
-def resume(case: Case, now: float) -> Fix:
+def resume(case: DecisionFacts, now: float) -> Fix:
     """Return the fix that forgives the failures so far."""
     rollout = replace(case.policy.rollout, resumed_at=now)
     change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
@@ -74,7 +74,7 @@ def resume(case: Case, now: float) -> Fix:
     return Fix("forgive the failures so far, once their cause is mended", change, command)
 
 
-def _under(case: Case, before: UpgradePolicy, after: UpgradePolicy) -> Case:
+def _under(case: DecisionFacts, before: UpgradePolicy, after: UpgradePolicy) -> DecisionFacts:
     """Change what the two policies differ in, and keep what an earlier fix changed."""
     return replace(case, policy=_merged(case.policy, before, after))
 

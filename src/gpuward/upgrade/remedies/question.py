@@ -8,7 +8,7 @@ from gpuward.model.plan import Hold, Plan
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import OnPod
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.remedies.fixes import Case, Dial, Fix
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Dial, Fix
 
 Candidate = Fix | Dial
 SOON = 60.0
@@ -20,7 +20,7 @@ class Question(msgspec.Struct, frozen=True):
 
     node: NodeFacts
     hold: Hold
-    case: Case
+    case: DecisionFacts
     plan: Plan
     now: float
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gpuward.model.driver import owner_uid, revisions_of
 from gpuward.model.views import RevisionView
-from gpuward.upgrade.remedies.fixes import Case, Fix
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.policy_fixes import driver_source
 from gpuward.upgrade.remedies.question import Question
 
@@ -31,7 +31,7 @@ def take_back(question: Question) -> Iterator[Fix]:
     yield Fix(do, partial(_reverted, before=before, number=newest.revision + 1), f"kubectl edit {source}")
 
 
-def _reverted(case: Case, before: RevisionView, number: int) -> Case:
+def _reverted(case: DecisionFacts, before: RevisionView, number: int) -> DecisionFacts:
     """Return the facts once the DaemonSet has the template of a revision again: that one gets the next number."""
     snapshot = case.snapshot
     revisions = tuple(replace(each, revision=number) if each == before else each for each in snapshot.revisions)
