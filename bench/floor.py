@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuward import errors, names
 from gpuward.kube import resources
-from gpuward.kube.client import Client, Selection
+from gpuward.kube.http.client import Client, Selection
 from gpuward.model.states import State
 
 ROUTE = (State.UPGRADE_REQUIRED, State.CORDON_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED,

@@ -28,10 +28,10 @@ from tools.controlplane import lent
 from bench.floor import Floor, closing
 from gpuward import errors, names
 from gpuward.kube import resources
-from gpuward.kube.aiohttp_transport import AiohttpTransport
-from gpuward.kube.client import Client, Selection
-from gpuward.kube.config import find_access
-from gpuward.kube.projection import read_head
+from gpuward.kube.cache.projection import read_head
+from gpuward.kube.config.loading import find_access
+from gpuward.kube.http.aiohttp_transport import AiohttpTransport
+from gpuward.kube.http.client import Client, Selection
 from gpuward.wire.nodes import node_view
 
 CASES = ("50:0:0:0", "50:10:0:0", "50:5:0:0", "50:1:0:0", "1:1:0:0", "50:10:20:5", "500:0:0:0")

@@ -31,7 +31,7 @@ from gpuward.cli.policyfile import default_policy
 from gpuward.cli.story import IMAGES, Options, Story
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube import resources
-from gpuward.kube.client import Client
+from gpuward.kube.http.client import Client
 from gpuward.model.plan import Plan
 from gpuward.model.record import Record, encode_record
 from gpuward.model.states import State

@@ -20,9 +20,9 @@ from gpuward.cli.explain import unknown_node
 from gpuward.cli.explanation import prospects
 from gpuward.cli.leader import Leader, find_leader, judge
 from gpuward.errors import Forbidden, InputError
-from gpuward.kube.client import Client
-from gpuward.kube.lease import micro_time
-from gpuward.kube.transport import Response
+from gpuward.kube.http.client import Client
+from gpuward.kube.http.transport import Response
+from gpuward.kube.lease.rules import micro_time
 from gpuward.model.plan import NodeStatus
 from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason

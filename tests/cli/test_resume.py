@@ -10,7 +10,7 @@ from gpuward import names
 from gpuward.cli.resume import Resumed, forgiven, resume_rollout
 from gpuward.crd.generate import all_crds
 from gpuward.errors import GpuwardError, InputError
-from gpuward.kube.client import Client
+from gpuward.kube.http.client import Client
 from gpuward.model.record import Failure, Record, encode_record
 from gpuward.model.states import State
 from gpuward.sandbox.cluster import Sandbox

@@ -22,9 +22,9 @@ from urllib.parse import urlencode, urlsplit
 import yaml
 
 from gpuward import errors
-from gpuward.kube.aiohttp_transport import AiohttpTransport
-from gpuward.kube.client import JSON_PATCH, MERGE_PATCH, Client
-from gpuward.kube.config import from_files
+from gpuward.kube.config.loading import from_files
+from gpuward.kube.http.aiohttp_transport import AiohttpTransport
+from gpuward.kube.http.client import JSON_PATCH, MERGE_PATCH, Client
 from gpuward.kube.resources import NAMESPACES, NODES, SERVICE_ACCOUNTS
 
 PATIENCE = 30.0

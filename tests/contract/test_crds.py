@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuward.crd.generate import all_crds
-from gpuward.kube.client import JSON_PATCH
+from gpuward.kube.http.client import JSON_PATCH
 from gpuward.kube.resources import CLUSTER_POLICIES, CUSTOM_RESOURCE_DEFINITIONS, NVIDIA_DRIVERS, ROLLOUT_POLICIES
 from tests.contract.api import STRATEGIC_PATCH, Api, Object, Server
 from tests.contract.crd_helpers import until_served

@@ -10,8 +10,8 @@ import pytest
 
 from gpuward import names
 from gpuward.controllers.holds import HoldEvents
-from gpuward.kube.client import Client
 from gpuward.kube.events import EventRecorder
+from gpuward.kube.http.client import Client
 from gpuward.model.passes import Pass
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.reasons import Reason

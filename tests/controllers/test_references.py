@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from gpuward.controllers.references import LOOK_AGAIN, ReferencedNames, ReferencedObjects
-from gpuward.kube.client import Client
-from gpuward.kube.transport import Response
+from gpuward.kube.http.client import Client
+from gpuward.kube.http.transport import Response
 from gpuward.model.snapshot import References, Snapshot
 from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.ports import Clock

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuward.kube.aiohttp_transport import AiohttpTransport
-from gpuward.kube.client import Client
-from gpuward.kube.config import find_access
+from gpuward.kube.config.loading import find_access
+from gpuward.kube.http.aiohttp_transport import AiohttpTransport
+from gpuward.kube.http.client import Client
 from gpuward.kube.resources import GVR
 from tests.controlplane.plane import Plane
 from tests.kube.forwarding import forwarding

@@ -9,8 +9,8 @@ from random import Random
 from gpuward.crd.generate import all_crds
 from gpuward.execute.executor import ApiExecutor
 from gpuward.execute.world import World
-from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
+from gpuward.kube.http.client import Client
 from gpuward.model.actions import Action
 from gpuward.model.passes import Outcome
 from gpuward.model.views import NodeView, PodView, Ref

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuward.kube.stats import RequestKey
+from gpuward.kube.http.stats import RequestKey
 from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.views import Ref
 from kubesandbox.store import Object

@@ -13,7 +13,7 @@ from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.status import _headline, as_json
 from gpuward.kube import resources
-from gpuward.kube.client import Client
+from gpuward.kube.http.client import Client
 from gpuward.model.explain import sentence
 from tests.journeys.stage import Stage
 

@@ -22,7 +22,7 @@ from gpuward.controllers.operator import Operator, Settings
 from gpuward.crd.generate import all_crds
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
-from gpuward.kube.client import Client
+from gpuward.kube.http.client import Client
 from gpuward.model.explain import arguments
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox

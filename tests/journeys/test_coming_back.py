@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward import errors, names
-from gpuward.kube.stats import RequestKey
+from gpuward.kube.http.stats import RequestKey
 from gpuward.model.explain import arguments
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE

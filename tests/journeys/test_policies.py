@@ -6,7 +6,7 @@ import pytest
 
 from gpuward import names
 from gpuward.kube import resources
-from gpuward.kube.stats import RequestKey
+from gpuward.kube.http.stats import RequestKey
 from gpuward.model.record import decode_record
 from gpuward.model.states import State
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, blind_to_budgets, on_stage, policy

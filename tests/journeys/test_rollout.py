@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuward import names
-from gpuward.kube.stats import RequestKey
+from gpuward.kube.http.stats import RequestKey
 from gpuward.model.states import State
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 

@@ -9,9 +9,9 @@ import pytest
 from gpuward import errors, names
 from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
-from gpuward.kube.client import Client
-from gpuward.kube.election import Candidate
-from gpuward.kube.lease import new_lease
+from gpuward.kube.http.client import Client
+from gpuward.kube.lease.election import Candidate
+from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import LEASES
 from gpuward.model.states import State
 from gpuward.sandbox.transport import InProcessTransport

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from gpuward import errors
-from gpuward.kube.cache import Cache, Change
-from gpuward.kube.projection import BY_NAME, Identity, Projection
+from gpuward.kube.cache.cache import Cache, Change
+from gpuward.kube.cache.projection import BY_NAME, Identity, Projection
 from tests.kube.scripted import thing
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gpuward.kube.access import Access
+from gpuward.kube.config.access import Access
 from tests.kube.serving import DATA
 
 CA_DATA = base64.b64encode((DATA / "ca.pem").read_bytes()).decode()

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from gpuward import errors
-from gpuward.kube.transport import Response
+from gpuward.kube.http.transport import Response
 from tests.kube.scripted import Asked, ok, refused
 
 

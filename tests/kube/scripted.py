@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gpuward import errors
-from gpuward.kube.transport import Response
+from gpuward.kube.http.transport import Response
 
 
 @dataclass

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from gpuward.kube.access import Access
-from gpuward.kube.aiohttp_transport import AiohttpTransport
-from gpuward.kube.credentials import Credentials, KeptCredentials
-from gpuward.kube.proxy import Proxy
-from gpuward.kube.tls import Trust
+from gpuward.kube.config.access import Access
+from gpuward.kube.config.credentials import Credentials, KeptCredentials
+from gpuward.kube.config.proxy import Proxy
+from gpuward.kube.config.tls import Trust
+from gpuward.kube.http.aiohttp_transport import AiohttpTransport
 
 DATA = Path(__file__).parent / "data"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -11,8 +11,8 @@ import pytest
 
 from gpuward import errors
 from gpuward.crd.generate import all_crds
-from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
+from gpuward.kube.http.client import Client
 from gpuward.kube.resources import GVR
 from gpuward.model.views import Ref
 from gpuward.sandbox.cluster import Sandbox

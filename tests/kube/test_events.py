@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gpuward import errors
-from gpuward.kube.client import Client
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder, RecordedEvent, event_object
-from gpuward.kube.transport import Response
+from gpuward.kube.http.client import Client
+from gpuward.kube.http.transport import Response
 from kubesandbox.timeloop import EPOCH, run_virtual
 from tests.kube.scripted import Answerer, Asked, ScriptedTransport, ok, refused
 

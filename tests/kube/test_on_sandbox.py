@@ -13,14 +13,14 @@ import msgspec
 import pytest
 
 from gpuward import errors
-from gpuward.kube.aiohttp_transport import AiohttpTransport
-from gpuward.kube.cache import Cache
-from gpuward.kube.client import Client, Selection
-from gpuward.kube.config import find_access
-from gpuward.kube.election import Candidate, Elector
+from gpuward.kube.cache.cache import Cache
+from gpuward.kube.cache.projection import BY_NAME, Identity, Projection
+from gpuward.kube.cache.reflector import Reflector, WatchTiming
+from gpuward.kube.config.loading import find_access
 from gpuward.kube.events import NORMAL, About, EventRecorder
-from gpuward.kube.projection import BY_NAME, Identity, Projection
-from gpuward.kube.reflector import Reflector, WatchTiming
+from gpuward.kube.http.aiohttp_transport import AiohttpTransport
+from gpuward.kube.http.client import Client, Selection
+from gpuward.kube.lease.election import Candidate, Elector
 from gpuward.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS
 from gpuward.sandbox.transport import InProcessTransport
 from kubesandbox.api import ApiServer

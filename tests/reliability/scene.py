@@ -20,9 +20,9 @@ from gpuward import names
 from gpuward.cli import logs
 from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
-from gpuward.kube.client import Client
-from gpuward.kube.election import Candidate
-from gpuward.kube.lease import new_lease
+from gpuward.kube.http.client import Client
+from gpuward.kube.lease.election import Candidate
+from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import CLUSTER_POLICIES, LEASES, NVIDIA_DRIVERS
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.faults import FaultKind

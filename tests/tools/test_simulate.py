@@ -20,7 +20,7 @@ from tools.simulate.shrink import shrink
 from tools.simulate.watch import Violation
 from tools.simulate.world import RunResult, play
 
-from gpuward.kube.ledger import LeaseLedger
+from gpuward.kube.lease.ledger import LeaseLedger
 from gpuward.upgrade.fleet_gates import GATES
 
 SMALL = Ranges((3, 4), (5, 6))

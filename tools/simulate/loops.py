@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from gpuward.kube.projection import read_head
+from gpuward.kube.cache.projection import read_head
 
 if TYPE_CHECKING:
     from kubesandbox.messages import Request

@@ -11,8 +11,8 @@ import msgspec
 from gpuward import names
 from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
-from gpuward.kube.client import Client
-from gpuward.kube.election import Candidate
+from gpuward.kube.http.client import Client
+from gpuward.kube.lease.election import Candidate
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot

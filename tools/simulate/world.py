@@ -15,7 +15,7 @@ import structlog
 
 from gpuward import names
 from gpuward.cli import logs
-from gpuward.kube.lease import new_lease
+from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import LEASES
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, cpu_node, fleet, operator_place

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 from gpuward import errors
 from gpuward.kube import resources
-from gpuward.kube.access import Access
-from gpuward.kube.aiohttp_transport import AiohttpTransport
-from gpuward.kube.client import Client, Selection
-from gpuward.kube.config import find_access
+from gpuward.kube.config.access import Access
+from gpuward.kube.config.loading import find_access
+from gpuward.kube.http.aiohttp_transport import AiohttpTransport
+from gpuward.kube.http.client import Client, Selection
 
 
 class WallClock:

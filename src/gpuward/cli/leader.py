@@ -13,7 +13,7 @@ import msgspec
 from gpuward import errors, names
 from gpuward.cli.view import age
 from gpuward.kube import resources
-from gpuward.kube.client import Client
+from gpuward.kube.http.client import Client
 from gpuward.model.record import format_time
 from gpuward.ports import Clock
 

@@ -14,8 +14,8 @@ from gpuward.cli.leader import Leader, find_leader
 from gpuward.controllers.planning import Planner
 from gpuward.controllers.podfilter import PodFilter
 from gpuward.errors import NotFound
-from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
+from gpuward.kube.http.client import Client
 from gpuward.kube.watcher import Watcher
 from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy

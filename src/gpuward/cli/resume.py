@@ -12,7 +12,7 @@ from gpuward.cli.connect import WallClock, connected
 from gpuward.cli.terminal import say
 from gpuward.errors import GpuwardError, InputError, NotFound, PolicyError
 from gpuward.kube import resources
-from gpuward.kube.client import Client, Selection
+from gpuward.kube.http.client import Client, Selection
 from gpuward.kube.resources import GVR
 from gpuward.model.record import format_time
 from gpuward.model.rollout import CLOCKS_DIFFER

@@ -25,13 +25,13 @@ from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.durations import parse_duration
 from gpuward.errors import GpuwardError, InputError
-from gpuward.kube.access import Access
-from gpuward.kube.aiohttp_transport import AiohttpTransport
-from gpuward.kube.client import Client
-from gpuward.kube.election import Candidate
-from gpuward.kube.election_thread import ElectionThread
+from gpuward.kube.config.access import Access
 from gpuward.kube.endless import endless
-from gpuward.kube.lease import LeaseTiming
+from gpuward.kube.http.aiohttp_transport import AiohttpTransport
+from gpuward.kube.http.client import Client
+from gpuward.kube.lease.election import Candidate
+from gpuward.kube.lease.election_thread import ElectionThread
+from gpuward.kube.lease.rules import LeaseTiming
 from gpuward.recorder.recorder import Recorder
 
 

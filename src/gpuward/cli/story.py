@@ -16,8 +16,8 @@ from gpuward.controllers.operator import Operator, Settings
 from gpuward.crd.generate import all_crds
 from gpuward.errors import DemoFailed
 from gpuward.kube import resources
-from gpuward.kube.client import Client
-from gpuward.kube.stats import RequestKey
+from gpuward.kube.http.client import Client
+from gpuward.kube.http.stats import RequestKey
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import State

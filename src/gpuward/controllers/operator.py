@@ -25,14 +25,14 @@ from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
 from gpuward.errors import GpuwardError, NotFound
 from gpuward.execute.executor import ApiExecutor
 from gpuward.execute.world import World
-from gpuward.kube.client import Client
 from gpuward.kube.cluster import Cluster
-from gpuward.kube.election import Candidate
 from gpuward.kube.endless import endless
 from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder
-from gpuward.kube.ledger import LeaseLedger
+from gpuward.kube.http.client import Client
+from gpuward.kube.http.servertime import ServerClock
+from gpuward.kube.lease.election import Candidate
+from gpuward.kube.lease.ledger import LeaseLedger
 from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
-from gpuward.kube.servertime import ServerClock
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.views import NodeView, Ref

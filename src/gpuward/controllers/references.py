@@ -12,7 +12,7 @@ import structlog
 from gpuward import errors
 from gpuward.controllers.failures import retry_after
 from gpuward.kube import resources
-from gpuward.kube.client import Client
+from gpuward.kube.http.client import Client
 from gpuward.model.snapshot import References
 from gpuward.operands.facts import referenced_config_maps, referenced_secrets
 from gpuward.operands.nvidiadriver import referenced

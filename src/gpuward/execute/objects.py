@@ -10,8 +10,8 @@ from gpuward.execute.contains import contains
 from gpuward.execute.pods import look_for_pods
 from gpuward.execute.world import CalledOff, World, settle_after
 from gpuward.kube import resources
-from gpuward.kube.cache import Cache
-from gpuward.kube.client import Answer
+from gpuward.kube.cache.cache import Cache
+from gpuward.kube.http.client import Answer
 from gpuward.kube.resources import GVR
 from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.edits import TemplateEdited, is_news

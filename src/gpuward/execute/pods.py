@@ -10,7 +10,7 @@ import msgspec
 from gpuward import errors, names
 from gpuward.execute.world import CalledOff, World, is_refusal, settle_after, to_its_end
 from gpuward.kube import resources
-from gpuward.kube.client import Selection
+from gpuward.kube.http.client import Selection
 from gpuward.kube.memory import Going
 from gpuward.model.actions import DeletePod, EvictPod, LastLook, ReleasePod
 from gpuward.model.driver import concerns_driver, owner_uid

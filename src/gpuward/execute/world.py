@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from gpuward import errors
-from gpuward.kube.cache import Cache
+from gpuward.kube.cache.cache import Cache
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.resources import GVR
 from gpuward.model.views import Ref

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from gpuward import errors
 from gpuward.kube import followed, resources
-from gpuward.kube.cache import Cache, Change
-from gpuward.kube.client import Client
+from gpuward.kube.cache.cache import Cache, Change
+from gpuward.kube.cache.owned import owned_views
+from gpuward.kube.cache.reflector import DENIED, Reflector
 from gpuward.kube.endless import endless
 from gpuward.kube.followed import Followed, K, Place, V
+from gpuward.kube.http.client import Client
 from gpuward.kube.installation import installation_wait
 from gpuward.kube.memory import Going, Memory
-from gpuward.kube.owned import owned_views
-from gpuward.kube.reflector import DENIED, Reflector
 from gpuward.kube.resources import GVR
 from gpuward.kube.watcher import Sleepers, Watcher, only_counts
 from gpuward.model.budgets import BudgetView

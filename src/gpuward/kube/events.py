@@ -16,15 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpuward import errors, names
-from gpuward.kube.backoff import Backoff
 from gpuward.kube.endless import endless
+from gpuward.kube.http.backoff import Backoff
 from gpuward.kube.resources import EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from gpuward.kube.client import Client
+    from gpuward.kube.http.client import Client
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"

@@ -11,10 +11,10 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from gpuward.kube import resources
-from gpuward.kube.cache import Cache
-from gpuward.kube.client import Selection
-from gpuward.kube.owned import owned_by_operator
-from gpuward.kube.projection import BY_NAME, BY_PLACE, Identity, Keys, Projection
+from gpuward.kube.cache.cache import Cache
+from gpuward.kube.cache.owned import owned_by_operator
+from gpuward.kube.cache.projection import BY_NAME, BY_PLACE, Identity, Keys, Projection
+from gpuward.kube.http.client import Selection
 from gpuward.kube.resources import GVR
 from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView

@@ -12,9 +12,9 @@ from random import Random
 from typing import Final
 
 from gpuward import errors
-from gpuward.kube.client import Client, Selection
-from gpuward.kube.projection import read_head
-from gpuward.kube.reflector import DENIED, Reflector
+from gpuward.kube.cache.projection import read_head
+from gpuward.kube.cache.reflector import DENIED, Reflector
+from gpuward.kube.http.client import Client, Selection
 from gpuward.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GVR, RESOURCE_CLAIMS
 
 UPGRADE_POLL: Final = 600.0

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpuward.kube.cache import Cache
+from gpuward.kube.cache.cache import Cache
 from gpuward.model.edits import CALM
 from gpuward.model.snapshot import Edit, Evicted, Refusal
 from gpuward.model.states import IN_PROGRESS

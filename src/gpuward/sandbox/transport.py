@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from gpuward import errors
-from gpuward.kube.refusals import refusal
-from gpuward.kube.transport import Response
+from gpuward.kube.http.refusals import refusal
+from gpuward.kube.http.transport import Response
 from kubesandbox.messages import JSON, Answer, Request, Stream
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Find the API server, and how to be let in: kubeconfig files, service accounts, certificates, proxies."""

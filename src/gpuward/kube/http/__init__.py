@@ -1,0 +1,1 @@
+"""Carry requests to an API server, and tell what its answers mean."""
