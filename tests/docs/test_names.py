@@ -105,7 +105,7 @@ def test_what_comments_docstrings_and_pages_name_is_there() -> None:
 
 
 @pytest.mark.parametrize(("text", "absent"), [
-    ("`find_access` and `asyncio.run()`, `nvidia.com/`, `kubectl get x`, `docs/`, `kube/cache.py`", []),
+    ("`find_access` and `asyncio.run()`, `nvidia.com/`, `kubectl get x`, `docs/`, `kube/cluster.py`", []),
     ("see `walk_backwards`, `kube/nothing.py` or `steps/`", ["walk_backwards", "kube/nothing.py", "steps/"]),
     ("Raises errors.NotFound or errors.Nonsense.", ["Nonsense"]), ("gpuward.kube.http.client.Client", []),
     ("gpuward.kube.customer.Client", ["gpuward.kube.customer.Client"]),

@@ -44,7 +44,9 @@ TRIALS: Final = {
             Fault(100.0, "budget-closes", 200.0, 0.5, 0.5), Fault(101.0, "change-driver", 0.0, 0.0, 0.5),
             Fault(103.0, "delete-driver-pod", 0.0, 0.0, 0.99)),
         {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": "100%"}),
-    "owners-change-at-once": Trial(UNDER_PODS, "two-nvidiadrivers", (Fault(130.0, "change-pool", 0.0, 0.99, 0.8),)),
+    "owners-change-at-once": Trial(
+        "no driver is taken off a node whose turn has not come", "two-nvidiadrivers", (
+            Fault(130.0, "change-pool", 0.0, 0.99, 0.8),)),
     "drivers-follow-discovery": Trial(UNDER_PODS, "precompiled", (Fault(100.0, "discovery-edited", 60.0, 0.8, 0.01),)),
     "kernels-share-a-selector": Trial(
         UNDER_PODS, "precompiled-two-kernels", (Fault(100.0, "delete-driver-daemonset", 0.0, 0.0, 0.1),)),

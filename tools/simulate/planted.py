@@ -67,7 +67,7 @@ def _unguarded(original: Any) -> Any:
 
 def _selector_of_before(original: Any) -> Any:
     """Return the property under its other name, so that nodes are selected as they are by the mended code."""
-    from gpuward.operands.driver_kernels import Variant
+    from gpuward.operands.driver.kernels import Variant
 
     if "selector" not in Variant.__dict__:
         raise NotThere("Variant has no selector")
@@ -84,12 +84,12 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
     "owners-change-at-once": (
         (("gpuward.model.placement:Placements", "_tears"), _always(False)),),
     "drivers-follow-discovery": (
-        (("gpuward.operands.driver_kernels:Variant", "selector"), lambda original: original),
-        (("gpuward.operands.driver_kernels:Variant", "node_selector"), _by_discovery),),
+        (("gpuward.operands.driver.kernels:Variant", "selector"), lambda original: original),
+        (("gpuward.operands.driver.kernels:Variant", "node_selector"), _by_discovery),),
     "kernels-share-a-selector": (
-        (("gpuward.operands.driver_kernels:Variant", "node_selector"), _selector_of_before),
-        (("gpuward.operands.driver_kernels:Variant", "selector"), _empty),
-        (("gpuward.operands.driver_kernels", "_is_taken"), _always(False)),),
+        (("gpuward.operands.driver.kernels:Variant", "node_selector"), _selector_of_before),
+        (("gpuward.operands.driver.kernels:Variant", "selector"), _empty),
+        (("gpuward.operands.driver.kernels", "_is_taken"), _always(False)),),
     "rollouts-go-on-without-a-policy": (
         (("gpuward.policy.clusterpolicy", "_absent"), _always("")),),
     "failures-are-laundered": (

@@ -9,8 +9,8 @@ import structlog
 from gpuward.controllers.clusterpolicy import log_writes
 from gpuward.model.passes import Pass
 from gpuward.model.snapshot import Snapshot
-from gpuward.operands.nvidiadriver_decide import KIND, DriverMemory, Driving, decide_drivers
-from gpuward.operands.nvidiadriver_status import DISABLED
+from gpuward.operands.nvidiadriver.decide import KIND, DriverMemory, Driving, decide_drivers
+from gpuward.operands.nvidiadriver.status import DISABLED
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 

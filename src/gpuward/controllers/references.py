@@ -15,7 +15,7 @@ from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.snapshot import References
 from gpuward.operands.facts import referenced_config_maps, referenced_secrets
-from gpuward.operands.nvidiadriver import referenced
+from gpuward.operands.nvidiadriver.render import referenced
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.ports import Clock, Observer
 

@@ -1,8 +1,8 @@
 """Which objects make each operand: pure functions from the policy and a few facts of the cluster."""
 
 from gpuward.operands.cluster import cluster_facts
-from gpuward.operands.digest import driver_config_digest
-from gpuward.operands.driver_kernels import stale_driver_daemon_sets
+from gpuward.operands.driver.digest import driver_config_digest
+from gpuward.operands.driver.kernels import stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts, NodeKernel, referenced_config_maps, referenced_secrets
 from gpuward.operands.readiness import daemonset_ready, waits_for
 from gpuward.operands.render import render

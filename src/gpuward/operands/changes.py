@@ -10,10 +10,10 @@ from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.owned import OwnedView
 from gpuward.model.snapshot import Applied, Snapshot
 from gpuward.model.views import DaemonSetView, Ref
-from gpuward.operands.adoption import Adoption, adoption
+from gpuward.operands.driver.adoption import Adoption, adoption
+from gpuward.operands.driver.withholding import Withholding, withholding
 from gpuward.operands.objects import Json
 from gpuward.operands.state import ObjectRef, OperandState, OwnerKind, applied_hash, ref_of, with_applied_hash, with_owner
-from gpuward.operands.withholding import Withholding, withholding
 
 Key = tuple[str, str, str]
 """An object's kind, namespace and name."""

@@ -19,9 +19,9 @@ from gpuward.model.states import AT_REST
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.changes import Prepared, changes, is_applied, prepare
 from gpuward.operands.cluster import cluster_facts
-from gpuward.operands.driver_kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
+from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.nvidiadriver_status import NOT_FOLLOWED
+from gpuward.operands.nvidiadriver.status import NOT_FOLLOWED
 from gpuward.operands.render import render
 from gpuward.operands.rollout import Rollout, held_up
 from gpuward.operands.state import OperandState

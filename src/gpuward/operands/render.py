@@ -16,7 +16,6 @@ from gpuward.operands import (
     dcgm,
     dcgm_exporter,
     device_plugin,
-    driver,
     gfd,
     mig_manager,
     monitors,
@@ -27,6 +26,7 @@ from gpuward.operands import (
     toolkit,
     validator,
 )
+from gpuward.operands.driver import operand as driver
 from gpuward.operands.facts import ClusterFacts, Context
 from gpuward.operands.objects import Json
 from gpuward.operands.sandbox import SANDBOX_STATES

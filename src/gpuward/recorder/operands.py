@@ -15,7 +15,7 @@ from gpuward.model.passes import Outcome, Pass
 from gpuward.model.snapshot import Snapshot
 from gpuward.operands.changes import Prepared
 from gpuward.operands.decide import OperandMemory, Reconciliation, decide
-from gpuward.operands.nvidiadriver_decide import DriverMemory, Driving, decide_drivers
+from gpuward.operands.nvidiadriver.decide import DriverMemory, Driving, decide_drivers
 from gpuward.operands.status import Verdict
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.recording.frame import Done

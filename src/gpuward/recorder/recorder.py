@@ -14,7 +14,7 @@ import structlog
 from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.operands.decide import Reconciliation
-from gpuward.operands.nvidiadriver_decide import Driving
+from gpuward.operands.nvidiadriver.decide import Driving
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
 from gpuward.recorder.operands import pass_of_drivers, pass_of_policies, told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuward.operands import driver_config_digest
-from gpuward.operands.digest import Value, digest
+from gpuward.operands.driver.digest import Value, digest
 from tests.operands.build import container, facts, pod
 
 DRIVER = "nvidia-driver-daemonset"

@@ -17,14 +17,14 @@ from gpuward.crd.decode import nvidia_driver
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.model.views import NodeView
 from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.nvidiadriver import render_driver, startup_probe
-from gpuward.operands.nvidiadriver_pools import Pool, app_name, pools_of
+from gpuward.operands.nvidiadriver.pools import Pool, app_name, pools_of
+from gpuward.operands.nvidiadriver.render import render_driver, startup_probe
 from gpuward.operands.objects import Json
 from gpuward.operands.state import OperandState
 from tests.operands.build import DEFAULT_FACTS, EXAMPLES, IMAGES, as_yaml, container, env, facts, is_golden
 from tests.operands.build import names as names_of
 
-GOLDEN = Path(__file__).parent / "golden_nvidiadriver"
+GOLDEN = Path(__file__).parents[1] / "golden_nvidiadriver"
 UID = "f00bed27-64ec-47b7-97a3-5fdbdaa0b18e"
 DAEMON_SET = "nvidia-gpu-driver-ubuntu22.04-58b66fb858"
 MAJOR = names.NFD_OS_VERSION + ".major"

@@ -12,7 +12,7 @@ from gpuward.model.placement import Placement, placement_of
 from gpuward.model.systems import kernel_of, name_of
 from gpuward.model.views import NodeView
 from gpuward.operands.cluster import os_tag
-from gpuward.operands.digest import fnv1a, name_part
+from gpuward.operands.driver.digest import fnv1a, name_part
 
 _LONGEST_APP = 63
 _LONGEST_NAME = 253

@@ -8,9 +8,9 @@ import msgspec
 
 from gpuward.crd.nvidiadriver import NVIDIADriver, NVIDIADriverSpec
 from gpuward.errors import PolicyError
-from gpuward.operands.driver_options import LICENCE, LICENCE_TOKEN, MODULES_DIR, PACKAGE_DIRS, SUBSCRIPTIONS, TOPOLOGY
+from gpuward.operands.driver.options import LICENCE, LICENCE_TOKEN, MODULES_DIR, PACKAGE_DIRS, SUBSCRIPTIONS, TOPOLOGY
 from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.nvidiadriver_pools import Pool
+from gpuward.operands.nvidiadriver.pools import Pool
 from gpuward.operands.objects import Json, config_map_volume, host_path, mount, secret_volume, volume_name
 
 

@@ -14,7 +14,7 @@ from gpuward.model.driver import is_driver_pod
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands import images
-from gpuward.operands.digest import fnv1a, name_part
+from gpuward.operands.driver.digest import fnv1a, name_part
 from gpuward.operands.facts import Context, NodeKernel
 from gpuward.operands.objects import Json
 from gpuward.operands.state import OperandState

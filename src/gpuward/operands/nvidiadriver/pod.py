@@ -8,10 +8,12 @@ from gpuward import names
 from gpuward.crd.nvidiadriver import NVIDIADriverSpec
 from gpuward.crd.shapes import EnvVar, Image, Probe, Sidecar
 from gpuward.errors import PolicyError
-from gpuward.operands import driver_pod, driver_sidecars, images
+from gpuward.operands import images
 from gpuward.operands.common import add_pull_secrets, set_host_network, set_resources
-from gpuward.operands.digest import Value, digest, mounts_value, volumes_value
-from gpuward.operands.nvidiadriver_configs import Configs, DriverContext, configs
+from gpuward.operands.driver import pod as driver_pod
+from gpuward.operands.driver import sidecars as driver_sidecars
+from gpuward.operands.driver.digest import Value, digest, mounts_value, volumes_value
+from gpuward.operands.nvidiadriver.configs import Configs, DriverContext, configs
 from gpuward.operands.objects import Json, env, find
 
 _ALONE = {"key": names.COMPONENT_LABEL, "operator": "In", "values": [names.DRIVER_COMPONENT, "nvidia-vgpu-manager"]}

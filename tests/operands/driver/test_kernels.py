@@ -8,7 +8,7 @@ import pytest
 
 from gpuward.model.views import DaemonSetView
 from gpuward.operands import NodeKernel, OperandState, stale_driver_daemon_sets
-from gpuward.operands.driver_kernels import sanitized
+from gpuward.operands.driver.kernels import sanitized
 from tests.operands.build import TWO_KERNELS, facts, states
 
 FIRST = "nvidia-driver-daemonset-5.15.0-101-generic-ubuntu22.04"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gpuward.crd.shapes import Sidecar
-from gpuward.operands import driver_options, images
+from gpuward.operands import images
 from gpuward.operands.common import add_pull_secrets, set_env, set_envs
+from gpuward.operands.driver import options as driver_options
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, exec_action, mount, privileged
 

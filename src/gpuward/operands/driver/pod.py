@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuward import names
-from gpuward.operands import driver_sidecars
 from gpuward.operands.common_validation import STATUS_FILES
+from gpuward.operands.driver import sidecars as driver_sidecars
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import (
     EXECUTABLE_BY_ALL,

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpuward import names
 from gpuward.crd.nvidiadriver import NVIDIADriver, NVIDIADriverSpec
 from gpuward.errors import PolicyError
-from gpuward.operands import driver, rbac, scripts
-from gpuward.operands.driver_kernels import sanitized
-from gpuward.operands.driver_pod import CONTAINER, STARTUP_PROBE
+from gpuward.operands import rbac, scripts
+from gpuward.operands.driver import operand as driver
+from gpuward.operands.driver.kernels import sanitized
+from gpuward.operands.driver.pod import CONTAINER, STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.nvidiadriver_configs import DriverContext
-from gpuward.operands.nvidiadriver_pod import pod_spec
-from gpuward.operands.nvidiadriver_pools import Pool, access_name, app_name
+from gpuward.operands.nvidiadriver.configs import DriverContext
+from gpuward.operands.nvidiadriver.pod import pod_spec
+from gpuward.operands.nvidiadriver.pools import Pool, access_name, app_name
 from gpuward.operands.objects import Json, config_map, metadata
 from gpuward.operands.state import OperandState, ref_of
 

@@ -6,12 +6,16 @@ from functools import partial
 
 from gpuward import names
 from gpuward.errors import PolicyError
-from gpuward.operands import driver_kernels, driver_options, driver_pod, driver_sidecars, images, rbac, scripts
+from gpuward.operands import images, rbac, scripts
 from gpuward.operands.common import add_pull_secrets, set_container, set_env, set_envs, set_host_network, set_resources
 from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
-from gpuward.operands.digest import driver_config_digest
-from gpuward.operands.driver_kernels import Variant
-from gpuward.operands.driver_pod import CONTAINER, MANAGER, STARTUP_PROBE
+from gpuward.operands.driver import kernels as driver_kernels
+from gpuward.operands.driver import options as driver_options
+from gpuward.operands.driver import pod as driver_pod
+from gpuward.operands.driver import sidecars as driver_sidecars
+from gpuward.operands.driver.digest import driver_config_digest
+from gpuward.operands.driver.kernels import Variant
+from gpuward.operands.driver.pod import CONTAINER, MANAGER, STARTUP_PROBE
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, config_map, find
 from gpuward.operands.state import ObjectRef

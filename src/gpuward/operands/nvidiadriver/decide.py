@@ -16,14 +16,14 @@ from gpuward.model.driver import is_ownerless
 from gpuward.model.placement import placed_nodes
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, Ref
-from gpuward.operands import nvidiadriver_status as verdicts
 from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.decide import awaits_labels
-from gpuward.operands.driver_pod import STARTUP_PROBE
+from gpuward.operands.driver.pod import STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.nvidiadriver import NAME, render_driver, startup_probe
-from gpuward.operands.nvidiadriver_pools import Pool, is_unknown, owns, pools_of
+from gpuward.operands.nvidiadriver import status as verdicts
+from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
+from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, status_of
 from gpuward.operands.statuses import Worded, lacking, status_write, waiting_states

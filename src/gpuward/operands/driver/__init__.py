@@ -1,0 +1,1 @@
+"""The ClusterPolicy's drivers, and what all driver DaemonSets have in common."""
