@@ -117,7 +117,8 @@ async def test_a_policy_deleted_in_mid_rollout_ends_it_without_a_crash(stage: St
     assert stage.cordons() == []
     kept = decode_record(stage.node("gpu-1")["metadata"]["annotations"][names.UPGRADE_RECORD])
     assert (kept.state, kept.forced, kept.cordon) == (State.UNKNOWN, True, None), "but that its driver was not validated"
-    assert names.UPGRADE_RECORD not in stage.node("gpu-2")["metadata"]["annotations"]
+    other = decode_record(stage.node("gpu-2")["metadata"]["annotations"][names.UPGRADE_RECORD])
+    assert (other.state, other.forced, other.cordon, bool(other.loaded)) == (State.UNKNOWN, False, None, True), "which it had"
     await stage.user.create(resources.CLUSTER_POLICIES, policy(upgrade=ONE))
     await stage.upgraded(OLD)
     assert stage.cordons() == []
