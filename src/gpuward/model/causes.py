@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuward.model.explain import arguments, obstacle
+from gpuward.model.explain import arguments, obstacle, sentence
 from gpuward.model.obstacles import Obstacle
+from gpuward.model.plan import Hold
 from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.views import Ref
 from gpuward.model.waits import ComesBack, OnPod
@@ -33,6 +34,21 @@ def come_back(pod: Ref, lifted: int) -> str:
     """Return the cause of a failure: pods that came to the node whenever it had been emptied."""
     why = f", as somebody has lifted its cordon {lifted} times" if lifted else ""
     return f"pods that use its GPUs come back to the cordoned node again and again{why}: {pod}"
+
+
+def overdue(hold: Hold, seconds: float) -> str:
+    """Return the cause of a failure: what was waited for did not come in time."""
+    return f"still {sentence(hold)}, after {int(seconds)} s"
+
+
+def restarted(pod: str, times: int) -> str:
+    """Return the cause of a failure: a driver pod that ends again and again."""
+    return f"driver pod {pod} restarted {times} times"
+
+
+def unchangeable(message: str) -> str:
+    """Return the cause of a failure: the node may not be changed."""
+    return f"the API server refuses to change the node: {message}"
 
 
 def _still_there(pod: StillThere) -> str:

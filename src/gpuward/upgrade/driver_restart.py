@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from gpuward import names
+from gpuward.model import causes
 from gpuward.model.actions import DeletePod, PatchNode
-from gpuward.model.causes import come_back
 from gpuward.model.denials import ReplacementRefused
-from gpuward.model.explain import destination, sentence
+from gpuward.model.explain import destination
 from gpuward.model.placement import Placement, placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
@@ -36,16 +36,16 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
             since = {names.VALIDATION_SINCE: str(int(now))}
             return Move(State.VALIDATION_REQUIRED, annotations=since | _without_safe_load(node))
         if node.in_step and node.driver.restarts > RESTARTS_TOLERATED and not _wants_fresh_pod(node):
-            return fail(node, f"driver pod {node.driver.name} restarted {node.driver.restarts} times", now)
-        replacement_refusal = node.only_restarted if node.in_step else node.restart_only or _holder_comes(node)
-        if not node.leaving.empty and not replacement_refusal:
+            return fail(node, causes.restarted(node.driver.name, node.driver.restarts), now)
+        kept = node.only_restarted if node.in_step else node.restart_only or _holder_comes(node)
+        if not node.leaving.empty and not kept:
             return _empty_again(node, now)
     if node.withheld and not node.leaving.empty:
         return _empty_again(node, now)
     hold = _awaited(node)
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
-        return fail(node, f"still {sentence(hold)}, after {int(until - node.record.since)} s", now)
+        return fail(node, causes.overdue(hold, until - node.record.since), now)
     again = min((at for at in (hold.until, until) if at is not None), default=None)
     hold = msgspec.structs.replace(hold, until=until)
     if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING):
@@ -117,7 +117,7 @@ def _empty_again(node: NodeFacts, now: float) -> Move:
     if node.record.returns < RETURNS_TOLERATED:
         return Move(State.POD_DELETION_REQUIRED, returned=True)
     pods = [*node.leaving.pods, *(blocked.pod for blocked in node.leaving.blocked)]
-    return fail(node, come_back(pods[0].ref, node.record.lifted), now, pods=pods)
+    return fail(node, causes.come_back(pods[0].ref, node.record.lifted), now, pods=pods)
 
 
 def _wants_fresh_pod(node: NodeFacts) -> bool:
@@ -147,6 +147,6 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     hold = unconfirmed(node, stale, node.record.since)
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
-        return fail(node, f"still {sentence(hold)}, after {int(until - node.record.since)} s", now)
+        return fail(node, causes.overdue(hold, until - node.record.since), now)
     deletions = tuple(DeletePod(pod.ref, node.node.name, why="it validated an earlier driver") for pod in stale)
     return Wait(msgspec.structs.replace(hold, until=until), actions=deletions, annotations=safe_load, retry_at=until)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpuward.model.backoff import backoff
+from gpuward.model.causes import unchangeable
 from gpuward.model.denials import LedgerRefused, WriteRefused
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
@@ -49,7 +50,7 @@ def overdue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:
     seconds = _timeout(node.state, policy)
     if node.refused is None or not seconds or not node.is_overdue(node.record.since + seconds, now):
         return None
-    return fail(node, f"the API server refuses to change the node: {node.refused.message}", now)
+    return fail(node, unchangeable(node.refused.message), now)
 
 
 def _timeout(state: State, policy: UpgradePolicy) -> float:
