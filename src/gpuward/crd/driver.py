@@ -79,6 +79,11 @@ class Driver(Operand, frozen=True, kw_only=True):
         return self.is_enabled and self.is_precompiled and not self.is_left_to_nvidia_drivers
 
     @property
+    def is_upgraded(self) -> bool:
+        """Return whether the drivers that this section makes are upgraded automatically."""
+        return self.is_enabled and self.upgrade_policy.auto_upgrade
+
+    @property
     def is_off(self) -> bool:
         """Return whether drivers are switched off: those of NVIDIADrivers are not switched here."""
         return not self.is_enabled and not self.is_left_to_nvidia_drivers

@@ -12,7 +12,7 @@ from gpuward.model.placement import Placements, after
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
-from gpuward.model.withheld import is_withheld, loaded_under, replaces
+from gpuward.model.withheld import is_withheld, living_daemonsets, loaded_alone, replaces, selecting
 
 
 class DriverLabels:
@@ -22,7 +22,7 @@ class DriverLabels:
         self._policy = policy
         self._namespace = snapshot.namespace
         self._placements = Placements(snapshot, policy.placing)
-        self._drivers = driver_daemonsets(snapshot)
+        self._drivers, self._living = driver_daemonsets(snapshot), living_daemonsets(snapshot)
         self._daemonsets = [ds for ds in snapshot.daemonsets if is_policys(ds) and not ds.deleting]
 
     def of(self, node: NodeView, labels: Mapping[str, str | None], pods: Iterable[PodView]) -> dict[str, str | None]:
@@ -49,15 +49,22 @@ class DriverLabels:
         """Tell whether a node that is about to get a driver pod has to be emptied first; where upgrades are not automatic, the
         driver manager does that.
         """
-        if placed.get(names.DEPLOY_DRIVER) != "true" or not self._is_automatic(placed):
+        if placed.get(names.DEPLOY_DRIVER) != "true" or not self._empties(node, placed):
             return False
-        loaded = loaded_under(node, pods, self._namespace)
-        if not loaded or replaces(self._drivers, node.labels, loaded) is not None:  # a pod comes already
+        loaded = loaded_alone(node, pods, self._namespace, self._living)
+        if loaded is None:
             return False
-        replaced = replaces(self._drivers, placed, loaded)
-        if replaced is None:
+        before, coming = selecting(self._drivers, node.labels), selecting(self._drivers, placed)
+        if not coming:
             return is_withheld(node) and (self._policy.claims is None or names.DRIVER_OWNER in placed)
-        return replaced
+        return replaces(coming, loaded) and (loaded.used or before != coming)
+
+    def _empties(self, node: NodeView, placed: Mapping[str, str]) -> bool:
+        """Tell whether the upgrade empties a node: as it was told last, where no NVIDIADriver is for the node."""
+        claims = self._policy.claims
+        if claims is not None and claim_of(claims, placed.get(names.DRIVER_OWNER)) is None:
+            return node.annotations.get(names.UPGRADE_ENABLED) == "true"
+        return self._is_automatic(placed)
 
     def _is_automatic(self, labels: Mapping[str, str]) -> bool:
         if self._policy.claims is None:

@@ -196,10 +196,10 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     pod_digest: str = ""
     """As of its revisions: a digest of its template without labels and annotations; empty where that is not known."""
     image: str = ""
-    """The image of the first container."""
     node_selector: Mapping[str, str] = {}
-    """The template's node selector."""
     deleting: bool = False
+    leaves_pods: bool = False
+    """Whether its pods stay when it goes."""
     spares_default_runtime: bool = False
     """Of the container toolkit's: whether it leaves the nodes' default container runtime as it is."""
     opens_driver: bool = False
@@ -229,7 +229,6 @@ class RevisionView(msgspec.Struct, frozen=True, gc=False):
     revision: int = 0
     hash: str = ""
     config_digest: str = ""
-    """The DRIVER_CONFIG_DIGEST of the template that the revision keeps."""
     pod_digest: str = ""
     """A digest of that template without its labels and annotations: equal for revisions that run the same pods."""
     created: float = 0.0

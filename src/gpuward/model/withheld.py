@@ -1,25 +1,34 @@
-"""Drivers that are withheld from a node: pods run there on one that has no driver pod any more, and another one would come.
+"""Drivers that are withheld from a node: one is loaded there that has no driver pod any more, and another one would come.
 
-Its driver manager would unload the one that is loaded, or crash until these pods are gone. So such a node lacks the label by
-which driver DaemonSets select it, until the upgrade has emptied it, or nothing uses its GPUs.
+Its driver manager would unload the one that is loaded under the pods that use it, or crash until these are gone. So such a node
+lacks the label by which driver DaemonSets select it, until the upgrade has emptied it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
 from gpuward import names
 from gpuward.model.driver import is_driver_pod
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Tell of a driver that may be loaded on a node that has no driver pod."""
+
+    digest: str
+    used: bool
+    """Whether pods run on it."""
 
 
 def is_withheld(node: NodeView) -> bool:
     """Tell whether a node lacks the label by which it gets a driver, though it had one; whoever wants none sets it to `false`."""
-    known = node.record is not None and bool(node.record.loaded)
-    return known and node.gpu_present and not node.labels.get(names.DEPLOY_DRIVER) and node.labels.get(
-        names.DEPLOY_OPERANDS) != "false"
+    lacks = not node.labels.get(names.DEPLOY_DRIVER) and node.labels.get(names.DEPLOY_OPERANDS) != "false"
+    return lacks and node.gpu_present and bool(_digest(node))
 
 
 def with_driver(node: NodeView) -> NodeView:
@@ -27,23 +36,38 @@ def with_driver(node: NodeView) -> NodeView:
     return msgspec.structs.replace(node, labels={**node.labels, names.DEPLOY_DRIVER: "true"})
 
 
-def loaded_under(node: NodeView, pods: Iterable[PodView], namespace: str) -> str:
-    """Return the configuration digest of the driver on which pods with GPUs run though it has no driver pod; empty if there is
-    none, or nobody knows which it is.
+def living_daemonsets(snapshot: Snapshot) -> frozenset[str]:
+    """Return the uids of the DaemonSets that stay, or leave their pods behind."""
+    return frozenset(ds.uid for ds in snapshot.daemonsets if not ds.deleting or ds.leaves_pods)
+
+
+def loaded_alone(node: NodeView, pods: Iterable[PodView], namespace: str, living: Set[str]) -> Loaded | None:
+    """Return the driver that may be loaded on a node without a driver pod, or with one that goes with its DaemonSet; None where
+    there is none, and where the upgrade has emptied the node for another one.
     """
-    if node.record is None or not node.record.loaded:
-        return ""
-    used = False
+    digest, used = _digest(node), False
+    if not digest:
+        return None
     for pod in pods:
         if is_driver_pod(pod, namespace):
-            if not (pod.deleting or pod.finished):
-                return ""
+            if not (pod.deleting or pod.finished) and (pod.owner is None or pod.owner.uid in living):
+                return None
         elif pod.uses_gpu and pod.phase == "Running" and not pod.idle_claim and not pod.was_left_by(node):
             used = True
-    return node.record.loaded if used else ""
+    emptied = node.state is State.POD_RESTART_REQUIRED and node.unschedulable and not used
+    return None if emptied else Loaded(digest, used)
 
 
-def replaces(daemonsets: Iterable[DaemonSetView], labels: Mapping[str, str], loaded: str) -> bool | None:
-    """Tell whether the driver DaemonSets that select these labels have another driver than is loaded; None where none selects."""
-    coming = [ds.config_digest for ds in daemonsets if not ds.deleting and ds.node_selector.items() <= labels.items()]
-    return any(digest != loaded for digest in coming) if coming else None
+def _digest(node: NodeView) -> str:
+    """Return the digest of the driver that was loaded last, as far as that is remembered."""
+    return node.record.loaded if node.record is not None else ""
+
+
+def selecting(daemonsets: Iterable[DaemonSetView], labels: Mapping[str, str]) -> list[DaemonSetView]:
+    """Return the DaemonSets that stay and select a node with these labels."""
+    return [ds for ds in daemonsets if not ds.deleting and ds.node_selector.items() <= labels.items()]
+
+
+def replaces(daemonsets: Iterable[DaemonSetView], loaded: Loaded) -> bool:
+    """Tell whether any of these DaemonSets has another driver than is loaded."""
+    return any(ds.config_digest != loaded.digest for ds in daemonsets)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
@@ -60,12 +60,13 @@ def _wanted(obj: Json, owner: Ref, kind: OwnerKind) -> WantedObject:
     return WantedObject(Ref(ref.namespace, ref.name), stored, digest, tuple(_needs(obj)), owner.uid)
 
 
-def changes(states: Iterable[Prepared], snapshot: Snapshot) -> tuple[Action, ...]:
+def changes(states: Iterable[Prepared], snapshot: Snapshot, empties: Set[str] = frozenset()) -> tuple[Action, ...]:
     """Return what to apply and to delete, in the order of the states.
 
     An object is left alone while it is the version that came of applying the same thing. What is there but of unknown origin,
     as after a restart, is read and replaced only if it differs. An object that is not there is not deleted. One that is on its
-    way out is made again once it is gone. One that needs another which is about to be made comes in a later pass.
+    way out is made again once it is gone. One that needs another which is about to be made comes in a later pass. A driver
+    DaemonSet of an owner (uid) whose upgrades `empties` names waits until it replaces no driver under pods.
     """
     states = tuple(states)
     to_come = {obj.key for state in states for obj in state.objects if is_missing(obj.key, snapshot)}
@@ -78,7 +79,8 @@ def changes(states: Iterable[Prepared], snapshot: Snapshot) -> tuple[Action, ...
                 continue
             if (action := _apply(obj, snapshot, state.state)) is None:
                 continue
-            held = withholding(obj.body, snapshot) if obj.key[0] == "DaemonSet" else Withholding()
+            is_driver = obj.owner in empties and obj.key[0] == "DaemonSet"
+            held = withholding(obj.body, snapshot, is_new=obj.key in to_come) if is_driver else Withholding()
             actions += held.actions if held.nodes else [action]
         for ref in state.absent:
             have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))

@@ -87,8 +87,9 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     waiting = waiting_states(states, snapshot)
     verdict = _judge(active.valid, states, waiting, snapshot, facts)
     unapplied = _not_applied(active.valid, states, prepared, snapshot)
-    writes = [*_remember(active), *changes(prepared, snapshot), *_stale(active.valid, states, view, snapshot),
-              *homeless(snapshot),
+    emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
+    writes = [*_remember(active), *changes(prepared, snapshot, emptying),
+              *_stale(active.valid, states, view, snapshot), *homeless(snapshot),
               *(_taken_back(active.valid, snapshot) if not unapplied else ())]
     return told(verdict, _held_up(rollout, "DriverNotApplied", unapplied), writes, waiting)
 

@@ -15,11 +15,11 @@ from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView
-from gpuward.model.withheld import is_withheld, loaded_under, replaces, with_driver
+from gpuward.model.withheld import is_withheld, living_daemonsets, loaded_alone, replaces, selecting, with_driver
 from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to_evict
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.module_holders import holder_daemonsets, module_holders_on
-from gpuward.upgrade.scope import concerns, drives, is_expected
+from gpuward.upgrade.scope import concerns, drives, is_expected, is_to_have_policys
 from gpuward.upgrade.targets import UNSETTLED, Target, targets_of
 from gpuward.upgrade.unserved import unserved
 
@@ -37,6 +37,7 @@ class RolloutContext:
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.driving = driving
         self.digests = {ds.uid: ds.config_digest for ds in driving}
+        self.living = living_daemonsets(snapshot)
         self.targets = targets_of(snapshot, self.daemonsets, now)
         self.holder_daemonsets = holder_daemonsets(snapshot)
         self.spared = spares_default_runtime(snapshot)
@@ -47,7 +48,7 @@ class RolloutContext:
         return (
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
-            and self.spared == other.spared and self.digests == other.digests
+            and self.spared == other.spared and self.digests == other.digests and self.living == other.living
             and self.holder_daemonsets == other.holder_daemonsets and self.snapshot.namespace == other.snapshot.namespace
         )
 
@@ -120,7 +121,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     withheld = served is not node and policy.auto_upgrade and _would_be_replaced(served, pods, common)
     selected = any(selector.items() <= served.labels.items() for selector in common.selectors)
     lacking = unserved(served, policy, driver, record, validators, selected=selected)
-    wanted = selected or is_expected(served, policy)
+    wanted = selected or is_expected(served, policy) or (_is_under_way(state) and is_to_have_policys(served, policy))
     known = node.record is not None and not only_remembers(record)
     leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or known)
     busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful
@@ -156,10 +157,14 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     )
 
 
+def _is_under_way(state: State) -> bool:
+    return state in IN_PROGRESS or state is State.FAILED
+
+
 def _would_be_replaced(node: NodeView, pods: Sequence[PodView], common: RolloutContext) -> bool:
     """Tell whether pods run on a driver that no driver pod holds, and that of the node's DaemonSet is another one."""
-    loaded = loaded_under(node, pods, common.snapshot.namespace)
-    return bool(loaded) and replaces(common.driving, node.labels, loaded) is True
+    loaded = loaded_alone(node, pods, common.snapshot.namespace, common.living)
+    return loaded is not None and replaces(selecting(common.driving, node.labels), loaded)
 
 
 def _app(pod: PodView) -> str:

@@ -12,15 +12,17 @@ from gpuward.model.placement import placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
+from gpuward.model.record import CordonOwner
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import AT_REST, IN_PROGRESS, State
+from gpuward.model.states import AT_REST, IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import MovePaused, Plain
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
-from gpuward.upgrade.progress import NodeProgress, begin, pause, remember, walk
+from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, walk
 from gpuward.upgrade.resting import is_outdated, remembered_failure, unfinished
 from gpuward.upgrade.scope import concerns
+from gpuward.upgrade.step import Move
 from gpuward.upgrade.uncordon import is_kept, leftovers
 from gpuward.upgrade.waits import driver_starting
 
@@ -37,6 +39,8 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         return msgspec.structs.replace(path, hold=path.hold or hold)
     if state not in IN_PROGRESS:
         return _at_rest(node, paused, now)
+    if policy.unowned and node.state in UNDISTURBED and node.untouched and node.loaded:
+        return _sent_back(node, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
         return pause(node, unfinished(node) or paused, now)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
@@ -45,6 +49,14 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
             return msgspec.structs.replace(path, hold=Hold(Plain(Reason.PAUSED), path.node.record.since))
         return path
     return pause(node, _stands_still(node), now)
+
+
+def _sent_back(node: NodeFacts, now: float) -> NodeProgress:
+    """Put a node back into service that no NVIDIADriver is for any more, with the driver that nobody has touched."""
+    ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
+    clocks = {key: None for key in (names.WAIT_FOR_JOBS_SINCE,) if key in node.node.annotations}
+    path = apply_move(begin(node, now), Move(State.UPGRADE_REQUIRED, uncordon=ours, annotations=clocks), now)
+    return msgspec.structs.replace(path, hold=unfinished(path.node))
 
 
 def at_rest(node: NodeFacts, now: float) -> NodeProgress:
@@ -56,8 +68,18 @@ def at_rest(node: NodeFacts, now: float) -> NodeProgress:
     if remembered_failure(path.node) is not None and path.node.record.failure is not None and not path.node.record.paused:
         record = msgspec.structs.replace(path.node.record, paused=now)
         path = msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
+    path = _known_driver(path)
     left = {} if node.node.state is None else leftovers(path.node)
     return msgspec.structs.replace(path, annotations={**left, **path.annotations})
+
+
+def _known_driver(path: NodeProgress) -> NodeProgress:
+    """Remember the driver that a node at rest came to have while upgrades are off."""
+    node = path.node
+    if node.node.record is None or node.loaded_digest == node.record.loaded:
+        return path
+    record = msgspec.structs.replace(node.record, loaded=node.loaded_digest)
+    return msgspec.structs.replace(path, node=msgspec.structs.replace(node, record=record), adopted=True)
 
 
 def _at_rest(node: NodeFacts, paused: Hold, now: float) -> NodeProgress:

@@ -31,6 +31,12 @@ def is_expected(node: NodeView, policy: UpgradePolicy) -> bool:
     return (bool(policy.driver) or by_kernel or _is_about_to_be_owned(node, policy)) and is_to_have_driver(node)
 
 
+def is_to_have_policys(node: NodeView, policy: UpgradePolicy) -> bool:
+    """Tell whether a node is to have the ClusterPolicy's driver, whose DaemonSet somebody may have deleted: it is made again."""
+    makes = not (policy.driver or policy.unowned or policy.absent or policy.off)
+    return makes and is_to_have_driver(node)
+
+
 def is_to_have_driver(node: NodeView) -> bool:
     """Tell whether a node's labels ask for a driver: one that is installed on the host has another value there."""
     return node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"

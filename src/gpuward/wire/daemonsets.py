@@ -111,6 +111,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         spares_default_runtime=ds.spec.template.spec.spares_default_runtime,
         opens_driver=ds.spec.template.spec.opens_driver,
         deleting=meta.deletion_timestamp is not None,
+        leaves_pods="orphan" in (meta.finalizers or ()),
     )
 
 

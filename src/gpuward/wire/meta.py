@@ -39,6 +39,7 @@ class WireMeta(msgspec.Struct, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[WireOwner] | None = None
+    finalizers: list[str] | None = None
 
     @property
     def created(self) -> float:

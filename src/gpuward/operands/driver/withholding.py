@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,10 @@ from gpuward.model.driver import is_driver_pod, owner_uid
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView
-from gpuward.model.withheld import loaded_under
+from gpuward.model.withheld import living_daemonsets, loaded_alone
+
+GIVEN_UP: Final = 8
+"""Refusals of a node's changes, which take some minutes, after which a DaemonSet is written all the same."""
 
 
 class Withholding(msgspec.Struct, frozen=True):
@@ -24,21 +27,22 @@ class Withholding(msgspec.Struct, frozen=True):
     """Take the label from these nodes by which the DaemonSet would select them; the upgrade empties them first."""
 
 
-def withholding(body: Mapping[str, Any], snapshot: Snapshot) -> Withholding:
+def withholding(body: Mapping[str, Any], snapshot: Snapshot, *, is_new: bool) -> Withholding:
     """Return the nodes on which a DaemonSet, once it is written, would replace the driver under the pods that use it: those
     without a driver pod, and those whose driver pod is about to be restarted only, and would come back as another one.
 
-    Where upgrades are not automatic, the driver manager empties the node. A node that nobody may change holds up no other.
+    It is for upgrades that are automatic: else the driver manager empties the node. A node that nobody may change holds up others
+    for some refusals only. Where the DaemonSet is there already, a node that nobody uses gets its pod in any case.
     """
     template: Mapping[str, Any] = body.get("spec", {}).get("template", {}).get("spec", {})
     selector, digest = template.get("nodeSelector", {}), _digest_of(template)
     if not digest or names.DEPLOY_DRIVER not in selector:
         return Withholding()
-    selected = [
-        node for node in snapshot.nodes.values() if selector.items() <= node.labels.items()
-        and node.annotations.get(names.UPGRADE_ENABLED) == "true" and node.uid not in snapshot.refused_writes
-    ]
-    taken = [node for node in selected if _loaded(node, snapshot) not in ("", digest)]
+    living = living_daemonsets(snapshot)
+    selected = [node for node in snapshot.nodes.values() if selector.items() <= node.labels.items()
+                and not _is_given_up(node, snapshot)]
+    found = ((node, loaded_alone(node, snapshot.pods.get(node.name, ()), snapshot.namespace, living)) for node in selected)
+    taken = [node for node, loaded in found if loaded and loaded.digest != digest and (is_new or loaded.used)]
     restarting = [node for node in selected if _restarted(node, snapshot) not in ("", digest)]
     why = f"DaemonSet {body['metadata']['name']} would replace the driver under its pods"
     return Withholding(tuple(sorted({node.name for node in (*taken, *restarting)})),
@@ -50,8 +54,10 @@ def _digest_of(template: Mapping[str, Any]) -> str:
     return next((str(one.get("value", "")) for one in variables if one.get("name") == names.DRIVER_CONFIG_DIGEST), "")
 
 
-def _loaded(node: NodeView, snapshot: Snapshot) -> str:
-    return loaded_under(node, snapshot.pods.get(node.name, ()), snapshot.namespace)
+def _is_given_up(node: NodeView, snapshot: Snapshot) -> bool:
+    """Tell whether a node has refused to be changed so often that no others wait for it."""
+    refusal = snapshot.refused_writes.get(node.uid)
+    return refusal is not None and refusal.count >= GIVEN_UP
 
 
 def _restarted(node: NodeView, snapshot: Snapshot) -> str:

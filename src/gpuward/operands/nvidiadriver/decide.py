@@ -139,7 +139,7 @@ def _changes(policies: PoliciesInForce, rendered: Mapping[str, Rendered], snapsh
     probe = _probe(policies, rendered, snapshot)
     prepared = [*probe, *(one for made in rendered.values() for one in made.prepared)]
     actions = [action for each in policies.active for action in _remember(each)]
-    actions += changes(prepared, snapshot)
+    actions += changes(prepared, snapshot, frozenset(each.view.uid for each in policies.active if each.claim.auto_upgrade))
     actions += _ownerless(snapshot)
     for each in policies.active:
         if each.view.name in rendered and rendered[each.view.name].state.error is None:
