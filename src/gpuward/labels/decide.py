@@ -128,7 +128,8 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers
         wanted |= _mig_config(node, policy)
         wanted |= drivers.of(node, {**node.labels, **wanted}, pods)
     changed = {key: value for key, value in wanted.items() if node.labels.get(key) != value}
-    annotations = _annotations(node, policy, present, wanted.get(names.DRIVER_OWNER, node.labels.get(names.DRIVER_OWNER)))
+    annotations = _annotations(node, policy, present, wanted.get(names.DRIVER_OWNER, node.labels.get(names.DRIVER_OWNER)),
+                               starting=drivers.is_starting(pods))
     if names.DISCOVERY_LOST in node.annotations:
         annotations[names.DISCOVERY_LOST] = None
     if not changed and not annotations:
@@ -190,8 +191,12 @@ def _mig_config(node: NodeView, policy: LabelPolicy) -> dict[str, str | None]:
     return {}
 
 
-def _annotations(node: NodeView, policy: LabelPolicy, present: bool, owner: str | None) -> dict[str, str | None]:
-    """Return the change of the annotation by which the driver manager knows that the node is emptied for it."""
+def _annotations(
+    node: NodeView, policy: LabelPolicy, present: bool, owner: str | None, *, starting: bool
+) -> dict[str, str | None]:
+    """Return the change of the annotation by which the driver manager knows that the node is emptied for it. One that is about
+    to start has to do that itself: upgrades were not automatic when its pod came.
+    """
     current = node.annotations.get(names.UPGRADE_ENABLED)
     wanted = policy.driver_upgrades
     if policy.claims is not None and not policy.sandbox_workloads:
@@ -200,4 +205,4 @@ def _annotations(node: NodeView, policy: LabelPolicy, present: bool, owner: str 
             return {}
         wanted = claim.auto_upgrade
     enabled = "true" if wanted and present else None
-    return {} if current == enabled else {names.UPGRADE_ENABLED: enabled}
+    return {} if current == enabled or (enabled and starting) else {names.UPGRADE_ENABLED: enabled}

@@ -84,7 +84,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         states, prepared = _render(active, facts, images, memory)
     except PolicyError as problem:
         return told(invalid([problem]), rollout)
-    waiting = waiting_states(states, snapshot)
+    waiting = waiting_states(states, snapshot, prepared)
     verdict = _judge(active.valid, states, waiting, snapshot, facts)
     unapplied = _not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())

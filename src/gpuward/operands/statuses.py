@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
-from gpuward.operands.changes import is_missing
+from gpuward.operands.changes import Prepared, is_applied, is_missing
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.state import OperandState, ref_of
 from gpuward.operands.status import Verdict, differs_in_words_only
@@ -48,9 +48,9 @@ def status_write(view: PolicyView, kind: str, verdict: Verdict, wanted: Mapping[
     return StatusWrite((PatchStatus(kind, view.ref, wanted, why=verdict.reason),))
 
 
-def waiting_states(states: Iterable[OperandState], snapshot: Snapshot) -> dict[str, str]:
+def waiting_states(states: Iterable[OperandState], snapshot: Snapshot, prepared: Iterable[Prepared] = ()) -> dict[str, str]:
     """Return what the states that are not ready wait for: the first of their objects that is missing, or of their DaemonSets that
-    is not ready.
+    is not ready, or is there and not as it was `prepared`: it may not be written, or waits for nodes.
     """
     daemonsets = {ds.name: ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace}
     waiting: dict[str, str] = {}
@@ -65,6 +65,10 @@ def waiting_states(states: Iterable[OperandState], snapshot: Snapshot) -> dict[s
             pods = (pod for pods in snapshot.pods.values() for pod in pods if pod.namespace == snapshot.namespace)
             if why := waits_for(daemonsets.get(name), pods, snapshot.revisions):
                 waiting[state.name] = f"{name}: {why}"
+    for one in prepared:
+        behind = next((obj.ref.name for obj in one.objects if obj.key[0] == "DaemonSet" and not is_applied(obj, snapshot)), "")
+        if behind:
+            waiting.setdefault(one.state, f"{behind} is not applied yet")
     return waiting
 
 

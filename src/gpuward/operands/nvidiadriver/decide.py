@@ -86,7 +86,7 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
     rendered = {each.view.name: _render(each, policies, snapshot, nodes, images, memory) for each in able}
     waiting: dict[str, str] = {}
     for name, made in rendered.items():
-        waits = waiting_states([made.state], snapshot)
+        waits = waiting_states([made.state], snapshot, made.prepared)
         if waits:
             waiting[name] = "; ".join(waits.values())
         error = made.state.error
