@@ -76,7 +76,7 @@ def at_rest(node: NodeFacts, now: float) -> NodeProgress:
 def _known_driver(path: NodeProgress) -> NodeProgress:
     """Remember the driver that a node at rest came to have while upgrades are off."""
     node = path.node
-    if node.node.record is None or node.loaded_digest == node.record.loaded:
+    if node.state not in AT_REST or node.loaded_digest == node.record.loaded:
         return path
     record = msgspec.structs.replace(node.record, loaded=node.loaded_digest)
     return msgspec.structs.replace(path, node=msgspec.structs.replace(node, record=record), adopted=True)
