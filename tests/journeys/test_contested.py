@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 
-from gpuward import names
-from kubesandbox.messages import Answer, Request
+from gpuward import errors, names
+from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.store import Event
 from kubesandbox.writing import APPLY_PATCH
-from tests.journeys.stage import OLD, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.journeys.test_driver_truth import ONE, rollout
 
 THEIRS, BY = "599.00.01", "kustomize-controller"
@@ -101,3 +102,34 @@ def test_who_writes_a_state_label_again_and_again_is_answered_by_few_events(labe
         assert all(told.count(message) < 12 for message in told)
 
     story()
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_an_older_manifest_of_ours_that_somebody_applies_is_not_followed(stage: Stage) -> None:
+    """As a GitOps tool does with what it once exported, hash and all, while our own writes of it are refused."""
+    await stage.installed()
+    older = stage.get("daemonsets.apps", names.DRIVER_APP)
+    await stage.upgrade_to(NEW)
+    await stage.upgraded()
+    await stage.deploy("train", 3)
+    pods = {pod["metadata"]["uid"] for pod in (*stage.pods(names.DRIVER_APP), *stage.workload_pods("train"))}
+
+    def refuse(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        ours = request.method in ("PUT", "PATCH") and request.path.endswith(f"/daemonsets/{names.DRIVER_APP}")
+        return refusal(errors.Forbidden("webhook denied the request")) if ours else proceed()
+
+    stage.transport.interfere = refuse
+
+    def apply_older(ds: Object) -> None:
+        ds["spec"] = older["spec"]
+        ds["metadata"]["annotations"].update(older["metadata"]["annotations"])
+
+    stage.sandbox.store.modify("daemonsets.apps", names.DEFAULT_NAMESPACE, names.DRIVER_APP, apply_older)
+    await stage.rest(600)
+    assert {pod["metadata"]["uid"] for pod in (*stage.pods(names.DRIVER_APP), *stage.workload_pods("train"))} == pods
+    assert (stage.drivers(), stage.cordons(), stage.hold("gpu-1")) == ([NEW], [], "TemplateEdited")
+    assert stage.condition()["type"] != "Ready"
+    stage.transport.interfere = lambda request, proceed: proceed()
+    await stage.until(lambda: stage.get("daemonsets.apps", names.DRIVER_APP)["spec"]["template"]["spec"]["containers"][0][
+        "image"].count(NEW) and not stage.hold("gpu-1"), within=3600)
+    assert {pod["metadata"]["uid"] for pod in (*stage.pods(names.DRIVER_APP), *stage.workload_pods("train"))} == pods

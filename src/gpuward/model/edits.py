@@ -47,11 +47,13 @@ def until(edit: Edit) -> float | None:
 def edited(
     daemonsets: Iterable[DaemonSetView], applied: Mapping[tuple[str, str, str], Applied], known: Mapping[str, Edit]
 ) -> dict[str, Edit]:
-    """Return the edits of DaemonSets, by uid. Whoever edits a template by hand leaves our hash on it."""
+    """Return the edits of DaemonSets, by uid. Whoever edits one by hand leaves our hash on it; whoever applies a manifest of ours
+    that he has kept brings another one.
+    """
     found = {}
     for ds in daemonsets:
         last, before = applied.get(("DaemonSet", ds.namespace, ds.name)), known.get(ds.uid)
-        stands = last is not None and last.hash == ds.applied_hash and last.generation < ds.generation
+        stands = last is not None and last.generation < ds.generation
         if stands or before is not None:
             found[ds.uid] = msgspec.structs.replace(before or Edit(), stands=stands)
     return found
