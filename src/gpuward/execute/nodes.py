@@ -19,6 +19,7 @@ async def patch_node(world: World, action: PatchNode) -> None:
 
     Raises:
         errors.Conflict: something that the decision was made on has changed.
+        errors.Invalid: the API server has not kept what was written.
         CalledOff: a pod is on the node that must leave first, or that the decision did not know.
     """
     try:
@@ -44,10 +45,21 @@ async def _patch(world: World, action: PatchNode) -> None:
             world.cluster.wrote(action.node, world.clock.now(), str(error))
         raise
     cache.apply_response(answer.body)
+    lost = _lost(action, answer.object()["metadata"])
     if is_upgrade:
-        world.cluster.wrote(action.node, world.clock.now(), "")
+        world.cluster.wrote(action.node, world.clock.now(), lost)
+    if lost:
+        raise errors.Invalid(lost)
     for event in action.events:
         world.events.event("Node", action.node, event.message, warning=event.warning)
+
+
+def _lost(action: PatchNode, meta: Mapping[str, Any]) -> str:
+    """Say what the API server took and did not keep, as an admission webhook may have it; nothing if all is there."""
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    wanted = ((action.labels, labels), (action.annotations, annotations))
+    lost = sorted(key for change, found in wanted for key, value in change.items() if found.get(key) != value)
+    return f"{', '.join(lost)} is not as it was written: an admission webhook seems to change it" if lost else ""
 
 
 def operations(action: PatchNode) -> list[Operation]:
