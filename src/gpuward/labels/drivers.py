@@ -52,12 +52,12 @@ class DriverLabels:
         if placed.get(names.DEPLOY_DRIVER) != "true" or not self._empties(node, placed):
             return False
         loaded = loaded_alone(node, pods, self._namespace, self._living)
-        if loaded is None:
+        if loaded is None or (not loaded.used and node.labels.get(names.UPGRADE_SKIP) == "true"):  # nobody empties it
             return False
         before, coming = selecting(self._drivers, node.labels), selecting(self._drivers, placed)
         if not coming:
             return is_withheld(node) and (self._policy.claims is None or names.DRIVER_OWNER in placed)
-        return replaces(coming, loaded) and (loaded.used or before != coming)
+        return replaces(coming, loaded) and (before != coming or (loaded.used and not loaded.going))
 
     def _empties(self, node: NodeView, placed: Mapping[str, str]) -> bool:
         """Tell whether the upgrade empties a node: as it was told last, where no NVIDIADriver is for the node."""

@@ -23,6 +23,8 @@ class Loaded(msgspec.Struct, frozen=True):
     digest: str
     used: bool
     """Whether pods run on it."""
+    going: bool = False
+    """Whether its driver pod is still on its way out: the next one comes at once where a DaemonSet selects the node."""
 
 
 def is_withheld(node: NodeView) -> bool:
@@ -45,17 +47,18 @@ def loaded_alone(node: NodeView, pods: Iterable[PodView], namespace: str, living
     """Return the driver that may be loaded on a node without a driver pod, or with one that goes with its DaemonSet; None where
     there is none, and where the upgrade has emptied the node for another one.
     """
-    digest, used = _digest(node), False
+    digest, used, going = _digest(node), False, False
     if not digest:
         return None
     for pod in pods:
         if is_driver_pod(pod, namespace):
             if not (pod.deleting or pod.finished) and (pod.owner is None or pod.owner.uid in living):
                 return None
+            going = True
         elif pod.uses_gpu and pod.phase == "Running" and not pod.idle_claim and not pod.was_left_by(node):
             used = True
     emptied = node.state is State.POD_RESTART_REQUIRED and node.unschedulable and not used
-    return None if emptied else Loaded(digest, used)
+    return None if emptied else Loaded(digest, used, going)
 
 
 def _digest(node: NodeView) -> str:

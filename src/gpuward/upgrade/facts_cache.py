@@ -114,7 +114,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     drivers = [_as_it_will_be(pod, node, common) for pod in pods if _drives_for(pod, node, common)]
     state = node.state if node.state is not None else State.UNKNOWN
     record = node.record or Record(state=state)
-    stranded = node.unschedulable and record.cordon is CordonOwner.GPUWARD
+    cordon_left_behind = node.unschedulable and record.cordon is CordonOwner.GPUWARD
     validators = tuple(pod for pod in pods if pod.namespace == snapshot.namespace and _app(pod) == names.VALIDATOR_APP)
     driver = _the_driver(drivers)
     served = with_driver(node) if is_withheld(node) else node
@@ -124,7 +124,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     wanted = selected or is_expected(served, policy) or (_is_under_way(state) and is_to_have_policys(served, policy))
     known = node.record is not None and not only_remembers(record)
     leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or known)
-    busy = stranded or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful
+    busy = cordon_left_behind or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful
     if not drivers and not busy and not wanted and lacking is None:
         return None
     variable = heeds_variable(node, common.spared)
