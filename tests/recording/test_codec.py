@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
+
+import msgspec
 import pytest
 
 from gpuward.recording.changes import NOTHING, changes_between
@@ -40,6 +44,20 @@ def test_a_record_that_was_changed_is_not_read(back: int) -> None:
     decoder = Decoder(bytes(data))
     assert list(decoder) == [Header("1.2.3"), *FRAMES[:-1]]
     assert (decoder.torn, decoder.damage) == (len(pieces()[-1]), "was changed since it was written")
+
+
+def test_a_record_that_is_nested_too_deeply_is_not_read() -> None:
+    head, _ = Encoder().begin(Header("1.2.3")).split(b"\n", 1)
+    record = msgspec.msgpack.encode({"at": 1.0, "changes": {}, "more": msgspec.Raw(b"\x91" * 100_000 + b"\xc0")})
+    packed = _flushed(record)
+    decoder = Decoder(head + b"\n" + struct.pack(">cII", b"F", len(packed), zlib.crc32(packed)) + packed)
+    assert list(decoder) == []
+    assert decoder.damage.startswith("cannot be read: maximum recursion depth exceeded")
+
+
+def _flushed(data: bytes) -> bytes:
+    stream = zlib.compressobj()
+    return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
 
 
 @pytest.mark.parametrize(("data", "problem"), [

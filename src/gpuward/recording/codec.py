@@ -86,7 +86,7 @@ class Decoder:
                 return self._stop(at, "was changed since it was written")
             try:
                 record = msgspec.msgpack.decode(stream.decompress(packed, _LARGEST), type=_TYPES[kind])
-            except (zlib.error, msgspec.MsgspecError) as error:
+            except (zlib.error, msgspec.MsgspecError, RecursionError) as error:
                 return self._stop(at, f"cannot be read: {error}")
             yield record
             at += _HEAD.size + size
