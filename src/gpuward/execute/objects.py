@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gpuward import errors, names
 from gpuward.execute.contains import contains
 from gpuward.execute.pods import look_for_pods
@@ -39,6 +41,7 @@ async def apply_object(world: World, action: ApplyObject) -> bool:
     try:
         answer, wrote, instead = await (_replace(world, gvr, action) if action.version else _create(world, gvr, action))
     except errors.GpuwardError as error:
+        _note_try(world, action)
         if cache is not None:
             await settle_after(error, world, gvr, cache, key)
         raise
@@ -51,6 +54,13 @@ async def apply_object(world: World, action: ApplyObject) -> bool:
     applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0), digest)
     world.cluster.applied(action.kind, action.ref, applied)
     return wrote
+
+
+def _note_try(world: World, action: ApplyObject) -> None:
+    """Note what may have been written although no answer tells of it: who finds it there must not take it for somebody else's."""
+    last = world.cluster.last_applied(action.kind, action.ref)
+    if last is not None and action.hash != last.hash and action.hash not in last.tried:
+        world.cluster.applied(action.kind, action.ref, msgspec.structs.replace(last, tried=last.tried | {action.hash}))
 
 
 def _put_right(world: World, action: ApplyObject, found: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ def edited(
     found = {}
     for ds in daemonsets:
         last, before = applied.get(("DaemonSet", ds.namespace, ds.name)), known.get(ds.uid)
-        stands = last is not None and last.generation < ds.generation
+        stands = last is not None and last.generation < ds.generation and ds.applied_hash not in last.tried
         if stands or before is not None:
             found[ds.uid] = msgspec.structs.replace(before or Edit(), stands=stands)
     return found

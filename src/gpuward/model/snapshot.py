@@ -51,6 +51,8 @@ class Applied(msgspec.Struct, frozen=True):
     generation: int
     metadata_digest: str = ""
     """Of a DaemonSet: its generation counts changes of its spec alone, and its version those of its status too."""
+    tried: frozenset[str] = frozenset()
+    """Hashes of what was to be applied since, and may have been though no answer tells of it."""
 
 
 class References(msgspec.Struct, frozen=True):
