@@ -89,6 +89,8 @@ OWNER_KINDS: Final = ("ClusterPolicy", "NVIDIADriver")
 """Kinds of custom resources that own objects."""
 APPLIED_HASH: Final = "nvidia.com/last-applied-hash"
 DRIVER_APP: Final = "nvidia-driver-daemonset"
+NVIDIA_DRIVER_APP_PREFIX: Final = "nvidia-gpu-driver-"
+"""What the label `app` of an NVIDIADriver's DaemonSets and pods begins with."""
 LEFT_DRIVER_APP: Final = "nvidia-driver-left"
 """On driver pods that must not be adopted by a DaemonSet that selects the pods of others: their label `app` from then on."""
 VALIDATOR_APP: Final = "nvidia-operator-validator"

@@ -16,8 +16,8 @@ from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from tests.journeys.stage import NEW, Stage, on_stage
-from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
-from tests.journeys.test_withheld import restarting, set_driver, torn, with_notebooks
+from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver
+from tests.journeys.test_withheld import at_rest, restarting, set_driver, torn, with_notebooks
 
 NONE_MAY_START = {"maxUnavailable": 0}
 
@@ -204,3 +204,19 @@ def test_a_node_that_is_emptied_for_an_nvidiadriver_that_goes_is_back_in_service
         assert (stage.cordons(), torn(stage), len(driver_pods(stage))) == ([], [], 2)
 
     story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_driver_pod_whose_component_label_somebody_edits_is_a_driver_pod_still(stage: Stage) -> None:
+    await label_pools(stage, a="gpu-1 gpu-2")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a", ALL_AT_ONCE))
+    await stage.installed()
+    await with_notebooks(stage)
+    pod = driver_pods(stage, "gpu-1")[0]["metadata"]
+    await stage.user.patch_merge(resources.PODS, pod["name"], {"metadata": {"labels": {names.COMPONENT_LABEL: "TRUE"}}},
+                                 namespace=pod["namespace"])
+    await stage.rest(60)
+    assert stage.hold("gpu-1") == "", "it has its driver pod"
+    await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": {"version": NEW}})
+    await at_rest(stage, NEW)

@@ -31,6 +31,7 @@ OF_A = {names.DRIVER_OWNER: "a"}
     ({"labels": COMPONENT, "owner": DS}, True),
     ({"labels": COMPONENT, "orphan": True}, True),
     ({"labels": {"app": names.LEFT_DRIVER_APP}, "orphan": True}, True),
+    ({"labels": {"app": "nvidia-gpu-driver-ubuntu22.04-1a", names.COMPONENT_LABEL: "edited"}, "owner": DS}, True),
     ({"labels": APP, "owner": REPLICA_SET}, False),
     ({"labels": {"app": "nvidia-dcgm"}, "owner": DS}, False),
 ])

@@ -282,7 +282,9 @@ class People:
 def is_driver(obj: Object) -> bool:
     """Tell whether a pod or a DaemonSet holds drivers, also one that no ClusterPolicy's DaemonSet made."""
     labels = obj["metadata"].get("labels") or {}
-    return labels.get("app") == names.DRIVER_APP or labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
+    app = labels.get("app", "")
+    return (app == names.DRIVER_APP or app.startswith(names.NVIDIA_DRIVER_APP_PREFIX)
+            or labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT)
 
 
 def _template(app: str, *, gpus: int = 1, holds: bool = False, empty_dir: bool = False, priority: str = "",

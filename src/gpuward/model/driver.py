@@ -15,7 +15,7 @@ _POD_APPS = frozenset({names.DRIVER_APP, names.LEFT_DRIVER_APP})
 
 def has_driver_labels(pod: PodView) -> bool:
     """Tell whether a pod is labelled as one of the driver's, also after it was taken from its DaemonSet."""
-    return pod.labels.get("app") in _POD_APPS or _is_component(pod.labels)
+    return pod.labels.get("app") in _POD_APPS or _is_nvidia_drivers(pod.labels)
 
 
 def is_driver_pod(pod: PodView, namespace: str) -> bool:
@@ -25,7 +25,7 @@ def is_driver_pod(pod: PodView, namespace: str) -> bool:
 
 def is_driver_daemonset(ds: DaemonSetView, namespace: str) -> bool:
     """Tell whether a DaemonSet holds drivers, a ClusterPolicy's or an NVIDIADriver's."""
-    return ds.namespace == namespace and (is_policys(ds) or _is_component(ds.labels))
+    return ds.namespace == namespace and (is_policys(ds) or _is_nvidia_drivers(ds.labels))
 
 
 def driver_daemonsets(snapshot: Snapshot) -> list[DaemonSetView]:
@@ -43,8 +43,10 @@ def is_ownerless(ds: DaemonSetView, namespace: str) -> bool:
     return ds.owner is None and names.DRIVER_OWNER in ds.node_selector and is_driver_daemonset(ds, namespace)
 
 
-def _is_component(labels: Mapping[str, str]) -> bool:
-    return labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT
+def _is_nvidia_drivers(labels: Mapping[str, str]) -> bool:
+    """Tell so by either of two labels: people may edit the one that no DaemonSet selects its pods by."""
+    return labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT or (
+        labels.get("app", "").startswith(names.NVIDIA_DRIVER_APP_PREFIX))
 
 
 class Revisions(msgspec.Struct, frozen=True):

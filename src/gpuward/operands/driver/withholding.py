@@ -9,10 +9,10 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import PatchNode
-from gpuward.model.driver import is_driver_pod, owner_uid
+from gpuward.model.driver import is_driver_pod, owner_uid, revisions_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
-from gpuward.model.views import NodeView
+from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import living_daemonsets, loaded_alone
 
 GIVEN_UP: Final = 8
@@ -65,8 +65,14 @@ def _restarted(node: NodeView, snapshot: Snapshot) -> str:
     record = node.record
     if record is None or node.state is not State.POD_RESTART_REQUIRED or not record.restart:
         return ""
-    pods = [pod for pod in snapshot.pods.get(node.name, ()) if is_driver_pod(pod, snapshot.namespace) and not pod.deleting]
-    return record.restart if any(pod.uid in (record.pods or ()) for pod in pods) else ""
+    pods = (pod for pod in snapshot.pods.get(node.name, ()) if is_driver_pod(pod, snapshot.namespace) and not pod.deleting)
+    going = any(pod.uid in (record.pods or ()) and (record.forced or not _in_step(pod, snapshot)) for pod in pods)
+    return record.restart if going else ""
+
+
+def _in_step(pod: PodView, snapshot: Snapshot) -> bool:
+    """Tell whether a pod is of its DaemonSet's newest template: its restart is over, or was taken back."""
+    return pod.revision in revisions_of(owner_uid(pod), snapshot.revisions).same
 
 
 def _taken_from(node: NodeView, snapshot: Snapshot, why: str) -> PatchNode:
