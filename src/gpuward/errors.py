@@ -23,6 +23,8 @@
     │   ├── EndedByItself                      something ended that runs for as long as the operator does
     │   ├── IllegalTransition                  the upgrade decision took a step that the transition table does not have
     │   ├── NotInstalled                       a command needs what only an extra of gpuward's brings
+    │   ├── RolloutNotDone                     the time to wait for the end of a rollout was up
+    │   ├── RolloutStopped                     a rollout that was waited for does not go on by itself
     │   ├── DemoFailed                         the demo did not reach its goal; the message is the reason
     │   └── execute.world.CalledOff            an action that its last look at the cluster made unwanted
     └── ValueError
@@ -32,7 +34,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 LONGEST_WAIT: Final = 30.0
 """Most seconds that any refusal makes us wait: a load balancer's Retry-After is for people with a page open."""
@@ -40,6 +42,9 @@ LONGEST_WAIT: Final = 30.0
 
 class GpuwardError(Exception):
     """Be the root of everything that gpuward raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+    """What a command ends with that it ended."""
 
 
 class InputError(GpuwardError):
@@ -175,6 +180,18 @@ class IllegalTransition(GpuwardError):
 
 class NotInstalled(GpuwardError):
     """Say which extra of gpuward's a command needs."""
+
+
+class RolloutNotDone(GpuwardError):
+    """Say that the time to wait for the end of a rollout was up, and how far it is."""
+
+    exit_code = 3
+
+
+class RolloutStopped(GpuwardError):
+    """Say why a rollout that was waited for does not go on by itself."""
+
+    exit_code = 4
 
 
 class DemoFailed(GpuwardError):

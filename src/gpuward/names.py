@@ -52,6 +52,7 @@ GFD_PREFIXES: Final = ("nvidia.com/gpu.", "nvidia.com/mig.", "nvidia.com/mig-", 
 """GPU feature discovery's labels begin so; it takes them away while it does not run, as while a driver is replaced."""
 DRIVER_VERSION_PREFIX: Final = "nvidia.com/cuda."
 """Its labels that tell which driver is loaded, and which CUDA that brings."""
+DRIVER_VERSION: Final = "nvidia.com/cuda.driver-version.full"
 VGPU_HOST_DRIVER: Final = "nvidia.com/vgpu.host-driver-version"
 DRIVER_OWNER: Final = "nvidia.com/gpu-operator.driver.owner"
 

@@ -29,6 +29,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.recording.frame import Done, Entry
 from gpuward.recording.journal import Journal
+from gpuward.report.nodes import node_reports
 from gpuward.upgrade.decide import decide
 from tests import build
 
@@ -140,7 +141,7 @@ def test_the_table_and_the_demo_show_hostile_texts(is_terminal: bool, capsys: py
     screen = Screen(shown, 3, 1.0)
     screen._quiet = False
     screen.planned(plan)
-    shown.print(node_table(node_rows(plan, build.NOW)))
+    shown.print(node_table(node_rows(node_reports(plan), build.NOW)))
     text = capsys.readouterr().out
     harmless(text)
     assert "\\x1b[2J" in text

@@ -11,7 +11,8 @@ from typing import Any
 from gpuward import names
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.look import Look, Picture
-from gpuward.cli.status import _headline, as_json
+from gpuward.cli.overview import headline
+from gpuward.cli.status import as_json
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.explain import sentence
@@ -32,7 +33,7 @@ async def looking(stage: Stage, namespace: str = names.DEFAULT_NAMESPACE) -> Asy
 async def headline_of(stage: Stage) -> str:
     """Return the first line of `gpuward status`."""
     async with looking(stage) as picture:
-        return _headline(picture)
+        return headline(picture)
 
 
 async def status_of(stage: Stage) -> dict[str, Any]:

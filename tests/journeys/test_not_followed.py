@@ -6,7 +6,8 @@ import pytest
 
 from gpuward.cli.explanation import explained
 from gpuward.cli.leader import Leader
-from gpuward.cli.status import _headline, as_json
+from gpuward.cli.overview import headline
+from gpuward.cli.status import as_json
 from tests.journeys.looking import explanation_of, headline_of, looking, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_driver_truth import rollout
@@ -65,7 +66,7 @@ def test_an_nvidia_driver_that_cannot_be_followed_is_said_so_first(spec: dict[st
         told = f"NVIDIADriver b cannot be followed: {why}"
         headline = await headline_of(stage)
         assert headline.startswith(told)
-        assert "; apart from that ClusterPolicy cluster-policy: 3 of 3 nodes up to date, 0 in progress" in headline
+        assert "; apart from that ClusterPolicy cluster-policy: 3 of 3 nodes up to date" in headline
         assert (await explanation_of(stage, "gpu-1")).policy.startswith(told)
         assert (await explanation_of(stage, "gpu-2")).policy == "NVIDIADriver default"
         (problem,) = (await status_of(stage))["problems"]
@@ -89,7 +90,7 @@ async def test_whoever_looks_in_another_namespace_than_the_operators_is_told_the
     told = ("ClusterPolicy cluster-policy is followed in namespace gpu-operator, "
             "and this is about namespace default: add -n gpu-operator")
     async with looking(stage, "default") as picture:
-        assert _headline(picture) == told
+        assert headline(picture) == told
         assert explained(picture, "gpu-1").policy == told
         assert as_json(picture, Leader("", 0.0))["problems"] == [told]
     assert (await headline_of(stage)).startswith("ClusterPolicy cluster-policy: 2 of 2")

@@ -9,6 +9,7 @@ from gpuward.cli.view import node_rows
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
+from gpuward.report.nodes import node_reports
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.journeys.stage import NEW, POLICY, Stage, on_stage, policy
@@ -23,7 +24,7 @@ OFF, ON = {"autoUpgrade": False}, {"autoUpgrade": True}
 
 def row(stage: Stage, node: str) -> tuple[str, str]:
     """Return the state and the reason that `gpuward status` shows of a node."""
-    (found,) = [row for row in node_rows(shown(stage.operator.plan), stage.clock.now()) if row.node == node]
+    (found,) = [row for row in node_rows(node_reports(shown(stage.operator.plan)), stage.clock.now()) if row.node == node]
     return found.state, found.reason
 
 

@@ -14,6 +14,7 @@ import click
 
 from gpuward import names
 from gpuward.cli.extra import sandbox_for
+from gpuward.cli.values import Duration, OutputForm
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -87,18 +88,31 @@ def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
 
 
 @commands.command()
+@click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @connection_options
 @namespace_option
+@click.option("--selector", "-l", default="", help="Only nodes with these labels, such as pool=a.")
+@click.option("--failed", is_flag=True, help="Only nodes whose upgrade failed.")
+@click.option("--held", is_flag=True, help="Only nodes that something holds, or whose driver is not ready.")
 @click.option("--watch", "-w", is_flag=True, help="Keep showing it as it changes, until Ctrl-C.")
-@output_option("table")
-def status(kubeconfig: str | None, context: str | None, namespace: str, watch: bool, output: str) -> None:
-    """Show every managed node: its upgrade state, the reason why it waits, and since when.
+@click.option("--wait", is_flag=True, help="Wait until every node is up to date, then show it.")
+@click.option("--timeout", type=Duration(), default="0s", help="With --wait: at most so long, such as 30m; 0s is without end.")
+@click.option("--output", "-o", type=OutputForm(), default="table", show_default=True, help="The form.")
+def status(kubeconfig: str | None, context: str | None, namespace: str, watch: bool, wait: bool, timeout: float,
+           **choice: Any) -> None:
+    """Show how far the fleet is, how the operands stand, and what each node waits for.
 
     It works out the same plan as the operator, from the cluster's state alone, and changes nothing.
-    """
-    from gpuward.cli.status import show_status
 
-    show_status(kubeconfig, context, namespace, watch, output)
+    With --wait it exits with 0 when all is up to date, with 3 when the time is up, and with 4 when the rollout has stopped
+    and does not go on by itself.
+    """
+    from gpuward.cli.status import Choice, show_status
+    from gpuward.cli.waiting import Waiting
+
+    if watch and wait:
+        raise click.UsageError("--watch and --wait exclude each other")
+    show_status(kubeconfig, context, namespace, Choice(**choice), watch=watch, wait=Waiting(timeout) if wait else None)
 
 
 @commands.command()

@@ -12,7 +12,7 @@ from gpuward.errors import ApiError, GpuwardError, Unreachable
 
 
 def main() -> None:
-    """Run the command line; every expected failure is one line and exit code 1."""
+    """Run the command line; every expected failure is one line and an exit code of its own, 1 for most."""
     sys.excepthook = say_bug
     try:
         commands(standalone_mode=False)
@@ -44,4 +44,4 @@ def _fail(error: BaseException) -> None:
     elif isinstance(error, Unreachable):
         text = f"the API server cannot be reached: {text}"
     say(f"gpuward: {text}", err=True)
-    sys.exit(1)
+    sys.exit(error.exit_code if isinstance(error, GpuwardError) else 1)

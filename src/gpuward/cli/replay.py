@@ -22,6 +22,7 @@ from gpuward.errors import InputError
 from gpuward.model.record import format_time
 from gpuward.recorder.reading import Moment, OperandMoment, all_moments
 from gpuward.recording.frame import Shown
+from gpuward.report.nodes import node_reports
 
 MOST_HISTORY = 20
 """Steps of a node that are shown; the newest tell most."""
@@ -149,7 +150,8 @@ def _explain(again: Rerun, stop: Stop, node: str | None, output: str) -> None:
     if node is None:
         say(f"{format_time(moment.at)}  decided by gpuward {moment.gpuward}")
         say("")
-        console().print(node_table(node_rows(picture(again).plan, moment.at)))
+        seen = picture(again)
+        console().print(node_table(node_rows(node_reports(seen.plan, seen.snapshot, seen.drivers), moment.at)))
     else:
         show(explained(picture(again), node), leader)
     for title, lines in (("WHAT WAS DONE", list(_actions(moment, node))), ("HISTORY", _history(stop))):

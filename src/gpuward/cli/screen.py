@@ -18,6 +18,7 @@ from gpuward.cli.view import age, node_rows, node_table
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
+from gpuward.report.nodes import node_reports
 
 if TYPE_CHECKING:
     from gpuward.cli.story import Story
@@ -73,9 +74,9 @@ class Screen:
 
         def picture() -> RenderableType:
             progress.update(task, completed=self.story.tally.done, clock=self._clock())
-            rows = node_rows(self.story.plan, self.story.clock.now())
+            rows = node_rows(node_reports(self.story.plan), self.story.clock.now())
             most = max(3, self.console.height - LINES_AROUND_TABLE)
-            return Group(node_table(rows, most), progress)
+            return Group(node_table(rows, most, self.console.width), progress)
 
         async with self._live(picture):
             yield

@@ -1,54 +1,115 @@
-"""`gpuward status`: every node with its upgrade state, why it waits and since when."""
+"""`gpuward status`: how far the fleet is, how the operands stand, and every node with its state and what it waits for."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import structlog
-from rich.console import Group
+from rich.console import ConsoleDimensions
+from rich.console import Group as Lines
 from rich.live import Live
 
 from gpuward.cli.connect import connected
+from gpuward.cli.explain import unknown_node
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
-from gpuward.cli.terminal import console, say_json, styled
+from gpuward.cli.overview import operand_table, overview
+from gpuward.cli.terminal import console, say, say_json, styled
+from gpuward.cli.values import values_at
 from gpuward.cli.view import node_rows, node_table
-from gpuward.model.explain import sentence
+from gpuward.cli.waiting import Waiting
+from gpuward.errors import InputError
 from gpuward.model.record import format_time
-from gpuward.operands.rollout import progress
-from gpuward.policy.refused import refusal, refusals
+from gpuward.model.selectors import is_selector, matches
+from gpuward.policy.refused import refusals
 from gpuward.ports import Observer
+from gpuward.report.nodes import Group, NodeReport, group_reports, node_reports
+from gpuward.report.operands import OperandReport, operand_reports
 
 LEASE_EVERY = 5.0
 """Seconds between two looks at the operator's Lease while nodes are watched."""
+LEAST_ROWS = 3
+TABLE_LINES = 3
+"""Lines of the table beside its rows, and the one of the prompt."""
 
 
-def show_status(kubeconfig: str | None, context: str | None, namespace: str, watch: bool, output: str) -> None:
-    """Print the plan, once or whenever it changes."""
+class Choice(msgspec.Struct, frozen=True):
+    """Hold which nodes are asked for, and how they are shown."""
+
+    output: str = "table"
+    nodes: tuple[str, ...] = ()
+    selector: str = ""
+    failed: bool = False
+    held: bool = False
+
+    @property
+    def is_structured(self) -> bool:
+        """Tell whether a program is to read what is printed."""
+        return self.output not in ("table", "wide")
+
+    def takes(self, report: NodeReport, picture: Picture) -> bool:
+        """Tell whether a node is asked for."""
+        node = picture.snapshot.nodes.get(report.node)
+        if self.nodes and report.node not in self.nodes:
+            return False
+        if self.selector and not matches(self.selector, node.labels if node is not None else {}):
+            return False
+        groups = [Group.FAILED] * self.failed + [Group.HELD, Group.NOT_READY, Group.STOPPED] * self.held
+        return not groups or report.group in groups
+
+    def of(self, picture: Picture) -> list[NodeReport]:
+        """Return the nodes that are asked for. Raises InputError for a name that no node has."""
+        for name in self.nodes:
+            if name not in picture.snapshot.nodes:
+                raise unknown_node(name, list(picture.snapshot.nodes))
+        reports = node_reports(picture.plan, picture.snapshot, picture.drivers)
+        return [report for report in reports if self.takes(report, picture)]
+
+    def check(self) -> None:
+        """Refuse a selector that cannot be read. Raises InputError."""
+        if self.selector and not is_selector(self.selector):
+            raise InputError("--selector", self.selector, "write one as for kubectl, such as pool=a or 'zone in (x,y)'")
+
+
+def show_status(kubeconfig: str | None, context: str | None, namespace: str, choice: Choice, *, watch: bool = False,
+                wait: Waiting | None = None) -> None:
+    """Print how the fleet stands: once, whenever it changes, or when it is done."""
+    choice.check()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    asyncio.run(_status(kubeconfig, context, namespace, watch, output))
+    asyncio.run(_status(kubeconfig, context, namespace, choice, watch, wait))
 
 
-async def _status(kubeconfig: str | None, context: str | None, namespace: str, watch: bool, output: str) -> None:
+async def _status(kubeconfig: str | None, context: str | None, namespace: str, choice: Choice, watch: bool,
+                  wait: Waiting | None) -> None:
     async with connected(kubeconfig, context) as (client, _):
         look = Look(client, namespace)
         async with look.following() as observer:
-            await _Status(look, output).show(observer, watch)
+            status = _Status(look, choice)
+            if wait is None:
+                await status.show(observer, watch)
+                return
+            try:
+                await wait.over(look, observer)
+            finally:
+                await status.show(observer, watch=False)
 
 
 class _Status:
-    def __init__(self, look: Look, output: str) -> None:
+    def __init__(self, look: Look, choice: Choice) -> None:
         self.look = look
-        self.output = output
+        self.choice = choice
         self.console = console()
         self.leader = Leader("", 0.0)
         self._asked = float("-inf")
 
     async def show(self, observer: Observer, watch: bool) -> None:
         """Print the plan, once or whenever it changes."""
-        if watch and self.output == "table":
+        if watch and not self.choice.is_structured and self.console.is_terminal:
             await self._live(observer)
         await self._print()
         while watch:
@@ -57,24 +118,35 @@ class _Status:
             await self._print()
 
     async def _live(self, observer: Observer) -> None:
-        with Live(console=self.console, auto_refresh=False) as live:
+        with Live(console=self.console, auto_refresh=False, vertical_overflow="crop") as live:
             while True:
                 observer.observe()
                 await self._ask()
-                live.update(Group(*self._table()), refresh=True)
+                live.update(Lines(*self._screen()), refresh=True)
                 await observer.changed(1.0)
 
     async def _print(self) -> None:
         await self._ask()
-        if self.output == "json":
-            say_json(as_json(self.look.picture(self.leader), self.leader))
+        picture = self.look.picture(self.leader)
+        if not self.choice.is_structured:
+            self.console.print(Lines(*self._screen()))
+            return
+        reports = self.choice.of(picture)
+        if self.choice.output == "name":
+            for report in reports:
+                say(f"node/{report.node}")
+            return
+        document = as_json(picture, self.leader, reports)
+        if self.choice.output == "json":
+            say_json(document)
         else:
-            self.console.print(*self._table(), sep="\n")
+            say(values_at(self.choice.output, document))
 
-    def _table(self) -> tuple[Any, ...]:
+    def _screen(self) -> list[Any]:
         picture = self.look.picture(self.leader)
         now = max(self.leader.now + time.monotonic() - self._asked, picture.now)
-        return styled(_headline(picture)), styled(self.leader.message), node_table(node_rows(picture.plan, now))
+        bounded = self.console.is_terminal and self.choice.output != "wide"
+        return screen(picture, self.leader, self.choice, now, self.console.size if bounded else None)
 
     async def _ask(self) -> None:
         if time.monotonic() >= self._asked + LEASE_EVERY:
@@ -82,35 +154,39 @@ class _Status:
             self._asked = time.monotonic()
 
 
-def _headline(picture: Picture) -> str:
+def screen(picture: Picture, leader: Leader, choice: Choice, now: float, size: ConsoleDimensions | None = None) -> list[Any]:
+    """Return what is shown, of the size of a terminal: one line for each node, those first that need somebody. Without a size all
+    of it.
+    """
+    operands = operand_reports(picture.snapshot, picture.drivers)
+    every = node_reports(picture.plan, picture.snapshot, picture.drivers)
+    width = size.width if size is not None else None
+    lines: list[Any] = list(overview(picture, leader, group_reports(every), operands, width))
+    if choice.output == "wide" and operands:
+        lines += ["", operand_table(operands)]
+    chosen = choice.of(picture)
+    if not chosen:
+        return [*lines, *([styled("no node is like that")] if every else [])]
+    most = max(LEAST_ROWS, size.height - len(lines) - TABLE_LINES - 1) if size is not None else None
+    return [*lines, "", node_table(node_rows(chosen, now), most, width, _caption(chosen, most))]
+
+
+def _caption(reports: Sequence[NodeReport], most: int | None) -> str:
+    """Say which nodes are not shown."""
+    hidden = Counter(report.group for report in reports[most:]) if most is not None else Counter[Group]()
+    if not hidden:
+        return ""
+    told = ", ".join(f"{hidden[group]} {group}" for group in Group if group in hidden)
+    return f"and {sum(hidden.values())} more: {told}; -o wide shows all"
+
+
+def as_json(picture: Picture, leader: Leader, reports: Sequence[NodeReport] | None = None) -> dict[str, Any]:
+    """Return the plan for programs: the counts, the operands, and for each node state, since, reason code and sentence; of the
+    nodes in `reports` alone, if they are given.
+    """
     active, plan = picture.active, picture.plan
-    counts = plan.counts
-    if picture.elsewhere:
-        return picture.elsewhere
-    if active.view is None and not plan.nodes:
-        return f"{_none(picture)}: nothing is managed"
-    if active.view is None:
-        return f"{_none(picture)}: no driver is upgraded until one is in force; {progress(counts)}"
-    if refused := refusal(picture.drivers):
-        return refused
-    if active.switched_off and not plan.nodes:
-        return f"ClusterPolicy {active.view.name}: driver.enabled is false, so no driver is managed"
-    mode = "" if plan.auto_upgrade else " (automatic upgrades are off)"
-    told = f"ClusterPolicy {active.view.name}: {progress(counts)}{mode}"
-    of_drivers = refusals(picture.drivers)
-    if not of_drivers:
-        return told
-    more = f" (and {len(of_drivers) - 1} more)" if of_drivers[1:] else ""
-    return f"{of_drivers[0]}{more}; apart from that {told}"
-
-
-def _none(picture: Picture) -> str:
-    return "no ClusterPolicy" if not picture.snapshot.policies else picture.active.upgrades.absent
-
-
-def as_json(picture: Picture, leader: Leader) -> dict[str, Any]:
-    """Return the plan for programs: the counts, and for each node state, since, reason code and sentence."""
-    active, plan = picture.active, picture.plan
+    every = node_reports(plan, picture.snapshot, picture.drivers)
+    reports = every if reports is None else reports
     return {
         "clusterPolicy": active.view.name if active.view else None,
         "problems": _problems(picture),
@@ -121,18 +197,33 @@ def as_json(picture: Picture, leader: Leader) -> dict[str, Any]:
             "failed": plan.counts.failed, "pending": plan.counts.pending, "available": plan.counts.available,
             "unavailable": plan.counts.unavailable, "upToDate": plan.counts.up_to_date, "outdated": plan.counts.outdated,
         },
-        "nodes": [
-            {
-                "name": name,
-                "state": status.label or None,
-                "upToDate": status.up_to_date,
-                "since": format_time(status.since) if status.since else None,
-                "reason": str(status.hold.reason) if status.hold else None,
-                "message": sentence(status.hold) if status.hold else None,
-                "until": format_time(status.hold.until) if status.hold and status.hold.until else None,
-            }
-            for name, status in sorted(plan.nodes.items())
-        ],
+        "groups": [{"group": str(one.group), "nodes": one.nodes, "reasons": dict(one.reasons)} for one in group_reports(every)],
+        "operands": [_operand(one) for one in operand_reports(picture.snapshot, picture.drivers)],
+        "nodes": [_node(report) | {"upToDate": plan.nodes[report.node].up_to_date}
+                  for report in sorted(reports, key=lambda report: report.node)],
+    }
+
+
+def _operand(report: OperandReport) -> dict[str, Any]:
+    stuck = report.stuck
+    return {
+        "name": report.name, "daemonSets": list(report.daemonsets), "ready": report.ready, "desired": report.desired,
+        "waitsFor": report.waits or None,
+        "stuck": {"pod": stuck.pod, "node": stuck.node, "container": stuck.container, "reason": stuck.why} if stuck else None,
+    }
+
+
+def _node(report: NodeReport) -> dict[str, Any]:
+    return {
+        "name": report.node,
+        "state": report.state or None,
+        "group": str(report.group),
+        "driver": {"loaded": report.loaded or None, "wanted": report.wanted or None},
+        "since": format_time(report.since) if report.since else None,
+        "reason": report.reason or None,
+        "message": report.message or None,
+        "until": format_time(report.until) if report.until else None,
+        "turn": report.turn or None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Show a plan on a terminal: a table of nodes with their state and what each waits for."""
+"""Show nodes on a terminal: a table, one line each, of their state, their driver and what each waits for."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from typing import NamedTuple
 from rich.table import Table
 
 from gpuward.cli.terminal import styled
-from gpuward.model.explain import sentence
-from gpuward.model.plan import NodeStatus, Plan
-from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.states import State
+from gpuward.report.nodes import Group, NodeReport
 
-COLOURS: dict[State | None, str] = {
-    State.DONE: "green",
-    State.FAILED: "bold red",
-    State.UPGRADE_REQUIRED: "yellow",
-    None: "red",
+COLOURS: dict[Group, str] = {
+    Group.FAILED: "bold red",
+    Group.HELD: "red",
+    Group.NOT_READY: "red",
+    Group.UNDER_WAY: "cyan",
+    Group.STOPPED: "yellow",
+    Group.WAITING: "yellow",
+    Group.OLDER: "yellow",
+    Group.UP_TO_DATE: "green",
 }
+NARROW = 32
+"""Columns that the last one should have: others go where there are fewer."""
+GAP = 2
 
 
 class Row(NamedTuple):
@@ -25,44 +31,78 @@ class Row(NamedTuple):
 
     node: str
     state: str
+    driver: str
     since: str
     reason: str
     colour: str
-    urgency: int
 
 
-def node_rows(plan: Plan, now: float) -> list[Row]:
-    """Return a row for each node, those under way first, then those that failed or wait, then the others."""
-    rows = [_row(name, status, now) for name, status in plan.nodes.items()]
-    return sorted(rows, key=lambda row: (row.urgency, row.node))
+TITLES = ("NODE", "STATE", "DRIVER", "FOR", "WAITS FOR")
+DROPPED = ("DRIVER", "FOR")
+"""Columns that are left out on a narrow terminal, in this order."""
 
 
-def _row(name: str, status: NodeStatus, now: float) -> Row:
-    state = status.state
-    if state in IN_PROGRESS:
-        urgency = 0
-    elif status.failed or state is None:
-        urgency = 1
-    else:
-        urgency = 2 if status.hold is not None else 3
-    reason = sentence(status.hold) if status.hold else ""
-    colour = "cyan" if state in IN_PROGRESS else COLOURS.get(State.FAILED if status.failed else state, "default")
-    label = str(State.FAILED) if status.failed else str(state) if state else (status.label or "unknown")
-    return Row(name, label, age(now - status.since) if status.since else "", reason, colour, urgency)
+def node_rows(reports: Sequence[NodeReport], now: float) -> list[Row]:
+    """Return a row for each node, in their order."""
+    return [
+        Row(one.node, state_of(one), one.driver, age(now - one.since) if one.since else "", one.message,
+            COLOURS.get(one.group, "default"))
+        for one in reports
+    ]
 
 
-def node_table(rows: Sequence[Row], most: int | None = None) -> Table:
-    """Return the table; beyond `most` rows the rest is counted in the caption."""
+def state_of(report: NodeReport) -> str:
+    """Return the state label, or what stands in its place: a pause takes it, and `done` says nothing of what came after."""
+    if report.group is Group.FAILED:
+        return str(State.FAILED)
+    if report.state == State.DONE and report.group not in (Group.UP_TO_DATE, Group.OLDER, Group.SKIPPED):
+        return str(report.group) if report.group in (Group.NOT_READY, Group.HELD) else report.state
+    return report.state or str(report.group)
+
+
+def node_table(rows: Sequence[Row], most: int | None = None, width: int | None = None, caption: str = "") -> Table:
+    """Return the table, each row on one line of `width` columns; without a width nothing is cut. Beyond `most` rows the rest is
+    counted in the caption.
+    """
     shown = rows if most is None or len(rows) <= most else rows[:most]
     left = len(rows) - len(shown)
-    caption = f"and {left} more nodes" if left else None
-    table = Table(caption=caption, caption_justify="left", box=None, padding=(0, 2, 0, 0))
-    for column in ("NODE", "STATE", "SINCE"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("WAITS FOR", overflow="fold")
+    if left and not caption:
+        caption = f"and {left} more node{'s' if left > 1 else ''}"
+    table = Table(caption=styled(caption) if caption else None, caption_justify="left", box=None, padding=(0, GAP, 0, 0))
+    titles, last = _columns(shown, width)
+    for title in titles[:-1]:
+        table.add_column(title, no_wrap=True)
+    table.add_column(titles[-1], overflow="fold" if width is None else "ellipsis", no_wrap=width is not None)
     for row in shown:
-        table.add_row(styled(row.node), styled(row.state, row.colour), styled(row.since), styled(row.reason))
+        cells = dict(zip(TITLES, row, strict=False))
+        cells["WAITS FOR"] = row.reason if last is None else cut(row.reason, last)
+        table.add_row(*(styled(cells[title], row.colour if title == "STATE" else "") for title in titles))
     return table
+
+
+def _columns(rows: Sequence[Row], width: int | None) -> tuple[list[str], int | None]:
+    """Return the columns that fit, and how wide the last one is."""
+    titles = [title for title in TITLES if title != "DRIVER" or any(row.driver for row in rows)]
+    if width is None:
+        return titles, None
+
+    def left() -> int:
+        used = (max([len(title), *(len(row[TITLES.index(title)]) for row in rows)]) + GAP for title in titles[:-1])
+        return width - sum(used) - GAP
+
+    for dropped in DROPPED:
+        if left() < NARROW and dropped in titles:
+            titles.remove(dropped)
+    return titles, max(left(), 12)
+
+
+def cut(text: str, width: int) -> str:
+    """Return text in at most `width` characters, cut between two words."""
+    if len(text) <= width:
+        return text
+    head = text[: width - 1]
+    at = head.rfind(" ")
+    return (head[:at] if at > width // 2 else head).rstrip(" ,;:") + "…"
 
 
 def age(seconds: float) -> str:

@@ -13,14 +13,14 @@ from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 _POD_APPS = frozenset({names.DRIVER_APP, names.LEFT_DRIVER_APP})
 
 
-def has_driver_labels(pod: PodView) -> bool:
-    """Tell whether a pod is labelled as one of the driver's, also after it was taken from its DaemonSet."""
-    return pod.labels.get("app") in _POD_APPS or _is_nvidia_drivers(pod.labels)
+def has_driver_labels(labels: Mapping[str, str]) -> bool:
+    """Tell whether a pod's labels are those of a driver pod, also of one that was taken from its DaemonSet."""
+    return labels.get("app") in _POD_APPS or _is_nvidia_drivers(labels)
 
 
 def is_driver_pod(pod: PodView, namespace: str) -> bool:
     """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
-    return pod.namespace == namespace and has_driver_labels(pod) and (pod.orphan or pod.of_daemonset)
+    return pod.namespace == namespace and has_driver_labels(pod.labels) and (pod.orphan or pod.of_daemonset)
 
 
 def is_driver_daemonset(ds: DaemonSetView, namespace: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gpuward import names
+from gpuward.model.containers import ContainerProgress
 from gpuward.model.reading import read_count
 from gpuward.model.record import Record
 from gpuward.model.states import State, parse_state
@@ -50,7 +51,6 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     runtime: str = ""
     """`containerd`, `docker`, `cri-o`, ... as the kubelet reports it."""
     kernel: str = ""
-    """The kernel that the machine runs, as the kubelet reports it."""
     record: Record | None = None
     record_error: str = ""
     """Why our annotation could not be read; empty when it could, or is absent."""
@@ -114,11 +114,13 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     empty_dir: bool = False
     mirror: bool = False
     tolerates_cordon: bool = False
-    """Whether the scheduler would put it on a node that is cordoned."""
     priority: int = 0
     grace: float = 30.0
     """Seconds that it may take to end once it is asked to, or that it was given when it was."""
     config_digest: str = ""
+    driver_image: str = ""
+    progress: ContainerProgress | None = None
+    """Of a DaemonSet's pod that is not ready: how far it is, where its kubelet says."""
     placed_by: Mapping[str, str] = {}
     """What its node selector says of where a driver comes from: the DaemonSet that it was made by selects nodes by the same."""
 
@@ -145,7 +147,6 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def revision(self) -> str:
-        """Return the controller-revision-hash label, empty when absent."""
         return self.labels.get(names.REVISION_HASH, "")
 
     @property
@@ -199,7 +200,6 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     node_selector: Mapping[str, str] = {}
     deleting: bool = False
     leaves_pods: bool = False
-    """Whether its pods stay when it goes."""
     spares_default_runtime: bool = False
     """Of the container toolkit's: whether it leaves the nodes' default container runtime as it is."""
     opens_driver: bool = False

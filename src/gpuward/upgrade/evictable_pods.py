@@ -106,7 +106,7 @@ def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str
 
 
 def _ours(pod: PodView, namespace: str) -> bool:
-    return pod.namespace == namespace and (pod.labels.get("app") in OWN_WORKLOADS or has_driver_labels(pod))
+    return pod.namespace == namespace and (pod.labels.get("app") in OWN_WORKLOADS or has_driver_labels(pod.labels))
 
 
 def _drained(pod: PodView, rules: DrainSettings) -> bool:

@@ -9,6 +9,7 @@ from sys import intern
 import msgspec
 
 from gpuward import names
+from gpuward.model.containers import ContainerProgress
 from gpuward.model.driver import has_driver_labels
 from gpuward.model.views import PodView
 from gpuward.wire.meta import WireMeta, shared
@@ -26,9 +27,14 @@ class _Running(msgspec.Struct, rename="camel"):
     started_at: datetime | None = None
 
 
+class _Terminated(msgspec.Struct, rename="camel"):
+    exit_code: int = 0
+
+
 class _ContainerState(msgspec.Struct):
     waiting: _Waiting | None = None
     running: _Running | None = None
+    terminated: _Terminated | None = None
 
 
 class _ContainerStatus(msgspec.Struct, rename="camel"):
@@ -36,6 +42,7 @@ class _ContainerStatus(msgspec.Struct, rename="camel"):
     ready: bool = False
     restart_count: int = 0
     state: _ContainerState = msgspec.field(default_factory=_ContainerState)
+    last_state: _ContainerState = msgspec.field(default_factory=_ContainerState)
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -107,6 +114,8 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         priority=spec.priority,
         grace=min(max(_grace(meta, spec), 0.0), LONGEST_GRACE),
         config_digest=spec.env(names.DRIVER_CONFIG_DIGEST),
+        driver_image=_driver_image(meta, spec),
+        progress=None if started or not _of_daemonset(meta) else _progress(status),
         placed_by=_placed_by(spec),
     )
 
@@ -114,6 +123,29 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
 def _grace(meta: WireMeta, spec: WirePodSpec) -> float:
     given = meta.deletion_grace_period_seconds
     return spec.termination_grace_period_seconds if given is None else given
+
+
+def _of_daemonset(meta: WireMeta) -> bool:
+    return meta.controller is not None and meta.controller.kind == "DaemonSet"
+
+
+def _driver_image(meta: WireMeta, spec: WirePodSpec) -> str:
+    """Return the image of a driver pod: all of its containers have it, and a node's pods are few."""
+    return intern(spec.containers[0].image) if spec.containers and has_driver_labels(meta.labels or {}) else ""
+
+
+def _progress(status: _Status) -> ContainerProgress | None:
+    inits = status.init_container_statuses or []
+    for number, one in enumerate([*inits, *(status.container_statuses or ())], 1):
+        if not one.ready:
+            return ContainerProgress(one.name, one.state.waiting.reason if one.state.waiting else "", one.restart_count,
+                                     number if number <= len(inits) else 0, len(inits), _exit_code(one))
+    return None
+
+
+def _exit_code(container: _ContainerStatus) -> int | None:
+    ended = container.state.terminated or container.last_state.terminated
+    return ended.exit_code if ended is not None else None
 
 
 def _placed_by(spec: WirePodSpec) -> dict[str, str]:
@@ -146,7 +178,7 @@ def _is_paused(meta: WireMeta, spec: WirePodSpec) -> bool:
     """Tell whether the driver manager makes the pod go before it unloads the driver: it takes the labels of operands away."""
     if not any(key.startswith(names.DEPLOY_PREFIX) for key in spec.node_selector or ()):
         return False
-    return meta.controller is not None and meta.controller.kind == "DaemonSet"
+    return _of_daemonset(meta)
 
 
 def _ended(status: _Status) -> list[str]:
@@ -191,4 +223,4 @@ def keep_pods(
 
 
 def _ours(pod: PodView) -> bool:
-    return pod.of_daemonset or (pod.orphan and has_driver_labels(pod))
+    return pod.of_daemonset or (pod.orphan and has_driver_labels(pod.labels))

@@ -1,0 +1,133 @@
+"""What `gpuward status` shows above the nodes: the policy, the operator, how far the fleet is, and the operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from gpuward.cli.leader import Leader
+from gpuward.cli.look import Picture
+from gpuward.cli.terminal import styled
+from gpuward.cli.view import COLOURS, cut
+from gpuward.labels.discovery import has_gpu
+from gpuward.model.reasons import Reason
+from gpuward.model.states import IN_PROGRESS
+from gpuward.operands.decide import has_nfd_labels
+from gpuward.operands.rollout import CONDITION, rollout_of
+from gpuward.policy.refused import refusal, refusals
+from gpuward.report.nodes import GroupReport
+from gpuward.report.operands import OperandReport
+
+BAR = 30
+"""Characters of the progress bar."""
+INDENT = "  "
+REMEMBERED = (Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.REPLACEMENT_REFUSED, Reason.REFUSED_ELSEWHERE,
+              Reason.LEDGER_REFUSED, Reason.TEMPLATE_EDITED)
+"""Reasons that only the operator's memory knows."""
+
+
+def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], operands: Sequence[OperandReport],
+             width: int | None) -> list[Text]:
+    """Return the lines, none wider than `width`."""
+    lines = [(headline(picture), ""), (leader.message, "")]
+    lines += [(f"the operator says: {told}", "red") for told in said_by_operator(picture)]
+    if picture.plan.nodes:
+        lines.append((_bar(picture), ""))
+        lines += [(f"{INDENT}{group}", COLOURS.get(group.group, "")) for group in groups]
+    lines += _operands(operands, picture)
+    return [styled(cut(text, width) if width is not None else text, style) for text, style in lines]
+
+
+def headline(picture: Picture) -> str:
+    """Say what is managed, and whether all is well with the policies."""
+    active, plan = picture.active, picture.plan
+    if picture.elsewhere:
+        return picture.elsewhere
+    if active.view is None and not plan.nodes:
+        return f"{_none(picture)}: nothing is managed"
+    if active.view is None:
+        return f"{_none(picture)}: no driver is upgraded until one is in force"
+    if refused := refusal(picture.drivers):
+        return refused
+    if active.switched_off and not plan.nodes:
+        return f"ClusterPolicy {active.view.name}: driver.enabled is false, so no driver is managed"
+    if not plan.nodes:
+        return f"ClusterPolicy {active.view.name}: {why_no_nodes(picture)}"
+    mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
+    told = f"ClusterPolicy {active.view.name}: {plan.counts.up_to_date} of {plan.counts.total} nodes up to date{mode}"
+    of_drivers = refusals(picture.drivers)
+    if not of_drivers:
+        return told
+    more = f" (and {len(of_drivers) - 1} more)" if of_drivers[1:] else ""
+    return f"{of_drivers[0]}{more}; apart from that {told}"
+
+
+def why_no_nodes(picture: Picture) -> str:
+    """Say what is missing where no node is managed."""
+    snapshot = picture.snapshot
+    if not has_nfd_labels(snapshot):
+        return ("no node is managed: no node has labels of node feature discovery. Install it, "
+                "or label nodes with GPUs: kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true")
+    if not any(map(has_gpu, snapshot.nodes.values())):
+        return "no node is managed: node feature discovery has found no NVIDIA GPU on any node"
+    return "no node has a driver that is managed here yet"
+
+
+def said_by_operator(picture: Picture) -> list[str]:
+    """Return what the operator says in the ClusterPolicy's status and nobody can work out from the cluster alone: writes that are
+    refused are in its memory.
+    """
+    view = picture.active.view
+    status: dict[str, Any] = (view.body.get("status") or {}) if view is not None else {}
+    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    error, upgrade = conditions.get("Error", {}), conditions.get(CONDITION, {})
+    told, message = [], str(error.get("message") or "")
+    if error.get("status") == "True" and (error.get("reason") != "OperandNotReady" or "missing:" in message):
+        told.append(message)
+    of_upgrade = str(upgrade.get("message") or "")
+    differs = upgrade.get("reason") != rollout_of(picture.plan).reason
+    if of_upgrade and (differs or any(each in of_upgrade for each in REMEMBERED)):
+        told.append(f"{upgrade.get('reason')}: {of_upgrade}")
+    return [each for each in told if not any(str(problem) in each for problem in picture.active.problems)]
+
+
+def _none(picture: Picture) -> str:
+    return "no ClusterPolicy" if not picture.snapshot.policies else picture.active.upgrades.absent
+
+
+def _bar(picture: Picture) -> str:
+    counts = picture.plan.counts
+    full = BAR * counts.up_to_date // max(counts.total, 1)
+    return f"drivers   [{'#' * full}{'-' * (BAR - full)}] {counts.up_to_date} of {counts.total} up to date"
+
+
+def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple[str, str]]:
+    """Name the operands that are not as they should be; the others are counted. Drivers that wait for their turn are told of
+    with their nodes.
+    """
+    if not operands:
+        return []
+    waiting = [one for one in operands if one.waits and not (one.older and one.ready >= one.desired)]
+    under_way = {name for name, status in picture.plan.nodes.items() if status.state in IN_PROGRESS}
+    explained = [one for one in waiting if one.is_explained_by(under_way)]
+    waiting = [one for one in waiting if one not in explained]
+    but = " but on nodes that are upgraded now" if explained else ""
+    if not waiting:
+        return [(f"operands  all {len(operands)} ready{but}", "")]
+    return [(f"operands  {len(operands) - len(waiting)} of {len(operands)} ready{but}", ""),
+            *((f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.stuck or one.waits}", "red") for one in waiting)]
+
+
+def operand_table(operands: Sequence[OperandReport]) -> Table:
+    """Return all operands, one line each."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("OPERAND", "READY", "DAEMONSET"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("WAITS FOR", overflow="fold")
+    for one in operands:
+        told = f"{one.waits}; {one.stuck}" if one.stuck and one.waits else one.waits
+        table.add_row(*map(styled, (one.name, f"{one.ready}/{one.desired}", ", ".join(one.daemonsets), told)))
+    return table

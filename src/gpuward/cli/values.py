@@ -1,0 +1,71 @@
+"""Types of option values, and `-o jsonpath=...`: single values of what `-o json` prints, as kubectl's templates select them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from gpuward.errors import InputError
+
+PREFIX = "jsonpath="
+FORMS = ("table", "wide", "name", "json")
+
+
+class OutputForm(click.ParamType[str]):
+    """Take `table`, `wide`, `name`, `json` or `jsonpath=PATH`."""
+
+    name = "form"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Return what help shows."""
+        return "|".join((*FORMS, f"{PREFIX}PATH"))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the form. Fails with a usage error."""
+        text = str(value)
+        if text not in FORMS and not text.startswith(PREFIX):
+            self.fail(f"{text!r} is none of {', '.join(FORMS)}, {PREFIX}PATH", param, ctx)
+        if text.startswith(PREFIX):
+            try:
+                _path(text)
+            except InputError as error:
+                self.fail(str(error), param, ctx)
+        return text
+
+
+class Duration(click.ParamType[float]):
+    """Take a duration as Go writes it, such as `1h30m`; return seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds. Fails with a usage error."""
+        from gpuward.crd.durations import parse_duration  # here, as help and the version do without it
+
+        if isinstance(value, float):
+            return value
+        try:
+            return parse_duration(param.opts[-1] if param is not None else "duration", str(value))
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+
+
+def values_at(form: str, document: Any) -> str:
+    """Return the values at a path such as `{.nodes[*].name}`, separated by blanks as kubectl does."""
+    return " ".join(value if isinstance(value, str) else json.dumps(value) for value in _path(form).findall(document))
+
+
+def _path(form: str) -> Any:
+    import jsonpath  # here, as few calls need it
+
+    text = form.removeprefix(PREFIX).strip()
+    if text.startswith("{") and text.endswith("}"):
+        text = text[1:-1].strip()
+    path = text if text.startswith("$") else "$" + (text if text.startswith((".", "[")) else f".{text}")
+    try:
+        return jsonpath.compile(path)
+    except jsonpath.JSONPathError as error:
+        why = str(error).partition("\n")[0]
+        raise InputError("-o", form, f"write a path such as {PREFIX}'{{.nodes[*].name}}' ({why})") from None

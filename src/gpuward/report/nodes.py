@@ -1,0 +1,181 @@
+"""How each managed node stands, and the groups that a fleet falls into: every node is in one, so their counts add up."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.driver import driver_daemonsets, is_driver_pod
+from gpuward.model.explain import sentence
+from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.reasons import Reason
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import NodeView
+from gpuward.model.withheld import is_withheld, selecting, with_driver
+from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.upgrade.facts_cache import gather
+
+_SYSTEM: Final = re.compile(r"-[a-z]+[\d.]*$")
+"""How the tag of a driver's image ends: `-ubuntu22.04`, `-rhel9`."""
+
+
+class Group(StrEnum):
+    """Name what a node has in common with others, in the order in which people look at them."""
+
+    FAILED = "failed"
+    HELD = "held"
+    NOT_READY = "not ready"
+    UNDER_WAY = "under way"
+    STOPPED = "stopped"
+    WAITING = "waiting"
+    OLDER = "on another driver"
+    SKIPPED = "skipped"
+    UP_TO_DATE = "up to date"
+
+    @property
+    def is_exception(self) -> bool:
+        """Tell whether somebody may have to do something about its nodes, or watches them."""
+        return self in (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNDER_WAY)
+
+
+_WORDS: Final = {
+    Group.FAILED: "failed",
+    Group.HELD: "held: each needs somebody to look at it",
+    Group.NOT_READY: "not ready: the driver that they should have is not loaded and validated",
+    Group.UNDER_WAY: "under way",
+    Group.STOPPED: "stopped, all for one reason",
+    Group.WAITING: "waiting: they go on by themselves",
+    Group.OLDER: "on another driver than the newest",
+    Group.SKIPPED: "skipped",
+    Group.UP_TO_DATE: "up to date",
+}
+
+
+class NodeReport(msgspec.Struct, frozen=True):
+    """Hold how one managed node stands."""
+
+    node: str
+    group: Group
+    state: str
+    """The value of its state label; empty where it has none."""
+    since: float = 0.0
+    reason: str = ""
+    message: str = ""
+    until: float | None = None
+    turn: int = 0
+    loaded: str = ""
+    """The version of the driver that is loaded, as far as that is known."""
+    wanted: str = ""
+    """The version that its driver DaemonSet has."""
+
+    @property
+    def driver(self) -> str:
+        """Return the driver that it has and, where that is another one, the driver that it should have."""
+        if not self.wanted or self.loaded == self.wanted:
+            return self.loaded
+        return f"{self.loaded or 'none'} -> {self.wanted}"
+
+
+class GroupReport(msgspec.Struct, frozen=True):
+    """Count the nodes of a group, and the reasons why they are in it, the most frequent first."""
+
+    group: Group
+    nodes: int
+    reasons: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        """Return the words for it."""
+        named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
+        return f"{self.nodes} {_WORDS[self.group]}" + (f" ({named})" if named else "")
+
+
+def node_reports(plan: Plan, snapshot: Snapshot | None = None, policies: PoliciesInForce | None = None) -> list[NodeReport]:
+    """Return a report for each managed node, those first that need somebody, then by name.
+
+    Without a snapshot nothing is said about the versions of drivers.
+    """
+    wanted = _wanted(snapshot, policies) if snapshot is not None and policies is not None else {}
+    found = [_report(name, status, snapshot, wanted.get(name, "")) for name, status in plan.nodes.items()]
+    order = {group: number for number, group in enumerate(Group)}
+    return sorted(found, key=lambda one: (order[one.group], one.node))
+
+
+def group_reports(reports: Iterable[NodeReport]) -> list[GroupReport]:
+    """Return the groups that have nodes, in their order."""
+    reasons: dict[Group, Counter[str]] = {}
+    for one in reports:
+        reasons.setdefault(one.group, Counter())[one.reason] += 1
+    return [
+        GroupReport(group, sum(reasons[group].values()), tuple(
+            (reason, count) for reason, count in reasons[group].most_common() if reason and group is not Group.UP_TO_DATE))
+        for group in Group if group in reasons
+    ]
+
+
+def group_of(status: NodeStatus) -> Group:
+    """Return the group of a node."""
+    reason = status.hold.reason if status.hold is not None else None
+    if status.failed:
+        return Group.FAILED
+    if status.state in IN_PROGRESS:
+        return Group.UNDER_WAY
+    if status.up_to_date:
+        return Group.UP_TO_DATE
+    if reason is Reason.SKIPPED:
+        return Group.SKIPPED
+    if reason is not None and reason.needs_person:
+        return Group.HELD
+    if reason is not None and reason.concerns_fleet and not reason.is_turn and reason is not Reason.TEMPLATE_SETTLING:
+        return Group.OLDER if reason is Reason.PAUSED and status.outdated else Group.STOPPED
+    if status.state is State.UPGRADE_REQUIRED or (reason is not None and reason.is_turn):
+        return Group.WAITING
+    return Group.OLDER if status.outdated else Group.NOT_READY
+
+
+def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: str) -> NodeReport:
+    hold = status.hold
+    return NodeReport(
+        name, group_of(status), status.label, status.since,
+        reason=str(hold.reason) if hold is not None else "",
+        message=sentence(hold) if hold is not None else "",
+        until=hold.until if hold is not None else None,
+        turn=status.turn,
+        loaded=loaded_version(snapshot.nodes[name], snapshot) if snapshot is not None and name in snapshot.nodes else "",
+        wanted=wanted,
+    )
+
+
+def loaded_version(node: NodeView, snapshot: Snapshot) -> str:
+    """Return the version of the driver that a node has loaded: that of its driver pod if it is ready, else what GPU feature
+    discovery found last.
+    """
+    pods = snapshot.pods.get(node.name, ())
+    ready = (pod for pod in pods if is_driver_pod(pod, snapshot.namespace) and pod.ready and not pod.deleting)
+    image = next((pod.driver_image for pod in ready), "")
+    return version_of(image) or node.labels.get(names.DRIVER_VERSION, "")
+
+
+def version_of(image: str) -> str:
+    """Return the driver version that an image's tag names, or the beginning of its digest."""
+    name, _, digest = image.partition("@")
+    _, colon, tag = name.rpartition("/")[2].partition(":")
+    return _SYSTEM.sub("", tag) if colon else digest[:19]
+
+
+def _wanted(snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:
+    daemonsets = driver_daemonsets(snapshot)
+    images: dict[str, str] = {}
+    for policy in policies.upgrades:
+        for facts in gather(snapshot, policy):
+            node = with_driver(facts.node) if is_withheld(facts.node) else facts.node
+            moved = facts.moving.labels if facts.moving is not None else {}
+            labels = {key: value for key, value in {**node.labels, **moved}.items() if value is not None}
+            images[node.name] = next((ds.image for ds in selecting(daemonsets, labels)), "")
+    return {name: version_of(image) for name, image in images.items()}

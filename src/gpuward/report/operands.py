@@ -1,0 +1,153 @@
+"""How each operand of the GPU stack stands: how many of its pods are ready, and which one is stuck, where, and in what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+
+import msgspec
+
+from gpuward.model.driver import driver_daemonsets, revisions_of
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.troubles import trouble_of
+from gpuward.model.views import DaemonSetView, PodView
+from gpuward.operands.facts import ClusterFacts, Context
+from gpuward.operands.readiness import waits_for
+from gpuward.operands.render import OPERANDS, OperandModule
+from gpuward.policy.nvidiadrivers import PoliciesInForce
+
+DRIVER = "driver"
+_STATE_PREFIX = "state-"
+
+
+class StuckPod(msgspec.Struct, frozen=True):
+    """Name the pod to look at first of an operand that is not ready."""
+
+    pod: str
+    node: str
+    container: str = ""
+    """Such as `init container toolkit-validation (1 of 4)`; empty where its kubelet has not said."""
+    why: str = ""
+    """Such as `CrashLoopBackOff, 5 restarts`."""
+    in_trouble: bool = False
+    """Whether it may be more than a start that takes its time."""
+
+    def __str__(self) -> str:
+        """Return the words for it."""
+        return f"{self.node or 'no node'}: {', '.join(filter(None, (self.container, self.why))) or 'not started yet'}"
+
+
+class OperandReport(msgspec.Struct, frozen=True):
+    """Hold how one operand stands."""
+
+    name: str
+    """As its state of the ClusterPolicy, without the prefix: `device-plugin`."""
+    daemonsets: tuple[str, ...] = ()
+    ready: int = 0
+    desired: int = 0
+    waits: str = ""
+    """What it waits for; empty where it is as it should be."""
+    stuck: StuckPod | None = None
+    older: int = 0
+    """Pods that have an older template, and run on until their node has its turn."""
+    unready: tuple[str, ...] = ()
+    """The nodes of pods that are not ready."""
+    missing: int = 0
+    """Pods that are not there."""
+
+    def is_explained_by(self, under_way: Set[str]) -> bool:
+        """Tell whether nothing is wrong but on nodes that are upgraded now, which takes pods away for a while."""
+        troubled = self.stuck is not None and self.stuck.in_trouble
+        there = self.ready + len(self.unready) + self.missing >= self.desired > 0
+        return there and not troubled and under_way >= set(self.unready) and self.missing <= len(under_way)
+
+
+def operand_reports(snapshot: Snapshot, policies: PoliciesInForce) -> list[OperandReport]:
+    """Return a report for each operand that the ClusterPolicy in force wants, drivers of NVIDIADrivers among them."""
+    policy = policies.policy.policy
+    if policies.policy.view is None or policy is None:
+        return []
+    ctx = Context(policy, ClusterFacts(namespace=snapshot.namespace), {})
+    wanted = [operand for operand in OPERANDS if _name(operand) != DRIVER and operand.enabled(ctx)]
+    pods = [pod for on_node in snapshot.pods.values() for pod in on_node if pod.namespace == snapshot.namespace]
+    found = [_report(_name(operand), _named(operand, ctx), snapshot, pods) for operand in wanted]
+    return [*_drivers(snapshot, policies, pods), *(one for one in found if one is not None)]
+
+
+def _name(operand: OperandModule) -> str:
+    return operand.NAME.removeprefix(_STATE_PREFIX)
+
+
+def _named(operand: OperandModule, ctx: Context) -> frozenset[str]:
+    return frozenset(ref.name for ref in operand.refs(ctx) if ref.kind == "DaemonSet")
+
+
+def _report(name: str, named: frozenset[str], snapshot: Snapshot, pods: Sequence[PodView]) -> OperandReport | None:
+    """Return the report of an operand, None for one that has no DaemonSet under any policy."""
+    if not named:
+        return None
+    there = [ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and ds.name in named]
+    if not there and not any(node.gpu_present for node in snapshot.nodes.values()):
+        return OperandReport(name, tuple(sorted(named)), waits="no node with GPUs is known")
+    return _sum(name, there, snapshot, pods) if there else OperandReport(
+        name, tuple(sorted(named)), waits="its DaemonSet does not exist")
+
+
+def _drivers(snapshot: Snapshot, policies: PoliciesInForce, pods: Sequence[PodView]) -> list[OperandReport]:
+    """Return a report for each that drivers come from, whether or not it is to have any now."""
+    found: dict[str, list[DaemonSetView]] = {}
+    if policies.in_force:
+        found = {f"{DRIVER} of NVIDIADriver {each.view.name}": [] for each in policies.active}
+    elif not policies.policy.upgrades.off:
+        found = {DRIVER: []}
+    for ds in driver_daemonsets(snapshot):
+        nvidia_driver = ds.owner is not None and ds.owner.kind == "NVIDIADriver"
+        found.setdefault(f"{DRIVER} of NVIDIADriver {ds.owner.name}" if nvidia_driver and ds.owner else DRIVER, []).append(ds)
+    none = "no node is its own" if policies.in_force else "its DaemonSet does not exist"
+    if not any(node.gpu_present for node in snapshot.nodes.values()):
+        none = "no node with GPUs is known"
+    return [_sum(name, there, snapshot, pods) if there else OperandReport(name, waits=none) for name, there in found.items()]
+
+
+def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pods: Sequence[PodView]) -> OperandReport:
+    uids = {ds.uid for ds in daemonsets}
+    own = [pod for pod in pods if pod.owner is not None and pod.owner.uid in uids]
+    desired = sum(ds.desired for ds in daemonsets)
+    ready = sum(pod.ready and not pod.deleting for pod in own)
+    told = (waits_for(ds, own, snapshot.revisions) for ds in daemonsets)
+    waits = next(filter(None, told), "")
+    older = sum(older_pods(ds, own, snapshot) for ds in daemonsets if ds.on_delete)
+    if older and ready >= desired:
+        waits = f"{older} of {desired} pods have an older template"
+    unready = {pod.node for pod in own if not pod.ready or pod.deleting}
+    return OperandReport(
+        name, tuple(ds.name for ds in daemonsets), ready, desired, waits,
+        stuck_pod(own) if ready < desired else None, older, tuple(sorted(unready)), max(0, desired - len(own)),
+    )
+
+
+def older_pods(ds: DaemonSetView, pods: Iterable[PodView], snapshot: Snapshot) -> int:
+    """Count the pods of a DaemonSet that run another template than its newest."""
+    same = revisions_of(ds.uid, snapshot.revisions).same
+    return sum(pod.is_owned_by(ds.uid) and pod.revision not in same for pod in pods) if same else 0
+
+
+def stuck_pod(pods: Iterable[PodView]) -> StuckPod | None:
+    """Return the pod to look at first: one that is in trouble before one that may just be starting, the oldest of them."""
+    unready = [pod for pod in pods if not pod.ready and not pod.deleting]
+    pod = min(unready, key=lambda pod: (trouble_of(pod) is None, pod.created, pod.name), default=None)
+    if pod is None:
+        return None
+    if pod.unheard:
+        return StuckPod(pod.name, pod.node, "", "its node is not heard from", in_trouble=True)
+    troubled = trouble_of(pod) is not None
+    if pod.progress is None:
+        return StuckPod(pod.name, pod.node, "", pod.waiting, troubled)
+    return StuckPod(pod.name, pod.node, str(pod.progress), _why(pod), troubled)
+
+
+def _why(pod: PodView) -> str:
+    assert pod.progress is not None
+    progress = pod.progress
+    restarts = f"{progress.restarts} restart{'s' if progress.restarts > 1 else ''}" if progress.restarts else ""
+    ended = f"it ended with exit code {progress.exit_code} before" if progress.exit_code else ""
+    return ", ".join(filter(None, (progress.reason or "runs and is not ready", restarts, ended)))

@@ -1,0 +1,157 @@
+"""What `gpuward status` shows: no more than is true, nothing that matters left out, and no line that does not fit."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console, ConsoleDimensions, Group
+
+from gpuward import names
+from gpuward.cli.leader import Leader
+from gpuward.cli.status import Choice, as_json, screen
+from gpuward.errors import InputError
+from gpuward.kube import resources
+from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
+from tests.journeys.looking import looking, status_of
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
+
+SMALL, LARGE = ConsoleDimensions(80, 24), ConsoleDimensions(120, 40)
+
+
+async def delete_pods(stage: Stage, app: str, node: str) -> None:
+    for pod in stage.pods(app, node):
+        await stage.user.delete(resources.PODS, pod["metadata"]["name"], names.DEFAULT_NAMESPACE)
+
+
+async def shown(stage: Stage, size: ConsoleDimensions | None = None, **choice: object) -> list[str]:
+    """Return the lines that a person sees on a terminal of a size, or in a file."""
+    async with looking(stage) as picture:
+        out = io.StringIO()
+        told = Choice(**choice)  # type: ignore[arg-type]
+        Console(file=out, width=size.width if size else 250, height=size.height if size else 100, highlight=False).print(
+            Group(*screen(picture, Leader("operator here", picture.now), told, picture.now, size)))
+        return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_quiet_fleet_is_told_of_in_a_few_lines(stage: Stage) -> None:
+    await stage.installed()
+    lines = await shown(stage)
+    assert lines[0] == "ClusterPolicy cluster-policy: 3 of 3 nodes up to date"
+    assert "  3 up to date" in lines
+    assert any(line.startswith("operands  all ") for line in lines)
+    assert [line.split()[:3] for line in lines if line.startswith("gpu-")] == [
+        [f"gpu-{number}", "upgrade-done", OLD] for number in (1, 2, 3)]
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_driver_that_crashes_is_the_first_thing_that_is_seen(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-2"))
+    await delete_pods(stage, names.DRIVER_APP, "gpu-2")
+    await stage.until(lambda: stage.hold("gpu-2") == "DriverFailing")
+    lines = await shown(stage)
+    assert lines[0] == "ClusterPolicy cluster-policy: 2 of 3 nodes up to date"
+    assert any("1 held" in line and "1 DriverFailing" in line for line in lines)
+    (driver,) = [line for line in lines if line.startswith("  driver 2/3")]
+    assert "gpu-2: container nvidia-driver-ctr" in driver
+    assert "restart" in driver
+    assert "exit code 1" in driver
+    (first, *_) = [line for line in lines if line.startswith("gpu-")]
+    assert first.startswith("gpu-2")
+    assert [line.split() for line in await shown(stage, held=True) if line.startswith("gpu-")] == [first.split()]
+    assert [line for line in await shown(stage, failed=True) if line.startswith("gpu-")] == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_operand_that_is_stuck_is_named_with_its_node_and_container(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1"))
+    await delete_pods(stage, names.VALIDATOR_APP, "gpu-1")
+    await stage.rest(60)
+    assert any(line.startswith("  operator-validation 1/2  gpu-1: ") for line in await shown(stage))
+    (told,) = [one for one in (await status_of(stage))["operands"] if one["waitsFor"]]
+    assert (told["name"], told["ready"], told["desired"], told["stuck"]["node"]) == ("operator-validation", 1, 2, "gpu-1")
+
+
+@on_stage(gpu_nodes=4, upgrade={"maxParallelUpgrades": 1})
+async def test_a_pause_erases_nothing_of_what_is_known(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.until(lambda: list(stage.states().values()).count(State.DONE) == 2 and stage.drivers() == sorted([OLD, NEW]))
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY,
+                                 {"spec": {"driver": {"upgradePolicy": {"autoUpgrade": False}}}})
+    await stage.rest(300)
+    nodes = {node["name"]: node for node in (await status_of(stage))["nodes"]}
+    for name, node in nodes.items():
+        loaded = stage.driver(name)
+        assert (node["driver"]["loaded"], node["driver"]["wanted"]) == (loaded, NEW)
+        assert node["group"] == ("up to date" if loaded == NEW else "on another driver"), name
+    lines = await shown(stage)
+    assert lines[0].endswith("; automatic upgrades are off")
+    assert not [line for line in lines if line.startswith("gpu-") and " unknown " in line]
+
+
+@on_stage(gpu_nodes=3)
+async def test_the_counts_of_groups_add_up_with_skipped_and_held_nodes(stage: Stage) -> None:
+    await stage.installed()
+    await stage.label("gpu-2", names.UPGRADE_SKIP, "true")
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.drivers() == sorted([OLD, NEW]) and stage.hold("gpu-2") == "Skipped")
+    told = await status_of(stage)
+    assert sum(group["nodes"] for group in told["groups"]) == told["counts"]["total"] == len(told["nodes"]) == 3
+    assert {"group": "skipped", "nodes": 1, "reasons": {"Skipped": 1}} in told["groups"]
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=["80x24", "120x40"])
+def test_a_large_fleet_fits_on_a_screen(size: ConsoleDimensions) -> None:
+    @on_stage(gpu_nodes=60, upgrade={"maxParallelUpgrades": 3, "maxUnavailable": "25%"})
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-7"))
+        await stage.upgrade_to()
+        await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values())
+        lines = await shown(stage, size)
+        assert len(lines) < size.height
+        assert max(map(len, lines)) <= size.width
+        assert any(line.startswith("drivers   [") and "of 60 up to date" in line for line in lines)
+        (last,) = [line for line in lines if line.startswith("and ")]
+        rows = [line for line in lines if line.startswith("gpu-")]
+        assert int(last.split()[1]) + len(rows) == 60
+        assert len([line for line in await shown(stage) if line.startswith("gpu-")]) == 60, "a file has them all"
+
+    story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_without_discovery_it_is_said_what_is_missing(stage: Stage) -> None:
+    def bare(node: dict[str, dict[str, dict[str, str]]]) -> None:
+        labels = node["metadata"]["labels"]
+        for key in [key for key in labels if key.startswith(names.NFD_PREFIX)]:
+            del labels[key]
+
+    for name in [node["metadata"]["name"] for node in stage.sandbox.store.list("nodes")]:
+        stage.sandbox.store.modify("nodes", None, name, bare)
+    await stage.rest(60)
+    (first, *_) = await shown(stage)
+    assert "no node has labels of node feature discovery" in first
+    assert "kubectl label node" in first
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_node_that_is_not_there_is_refused_with_the_nearest_name(stage: Stage) -> None:
+    await stage.installed()
+    async with looking(stage) as picture:
+        with pytest.raises(InputError, match="such as gpu-1"):
+            Choice(nodes=("gpu-11",)).of(picture)
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_programs_read_has_an_operand_for_each_state(stage: Stage) -> None:
+    await stage.installed()
+    async with looking(stage) as picture:
+        document = as_json(picture, Leader("", 0.0))
+    assert {one["name"] for one in document["operands"]} >= {"driver", "container-toolkit", "device-plugin", "operator-validation"}
