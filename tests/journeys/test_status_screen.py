@@ -154,4 +154,5 @@ async def test_what_programs_read_has_an_operand_for_each_state(stage: Stage) ->
     await stage.installed()
     async with looking(stage) as picture:
         document = as_json(picture, Leader("", 0.0))
-    assert {one["name"] for one in document["operands"]} >= {"driver", "container-toolkit", "device-plugin", "operator-validation"}
+    operands = {one["name"] for one in document["operands"]}
+    assert operands >= {"driver", "container-toolkit", "device-plugin", "operator-validation"}
