@@ -7,9 +7,11 @@ from typing import Any
 
 from gpuward import errors, names
 from gpuward.execute.pods import last_look, look_for_others
-from gpuward.execute.world import World, is_refusal, settle_after
+from gpuward.execute.world import CalledOff, World, is_refusal, settle_after
 from gpuward.kube import resources
 from gpuward.model.actions import PatchNode
+from gpuward.model.placement import after
+from gpuward.model.withheld import digests_of, selecting
 
 Operation = dict[str, Any]
 
@@ -31,10 +33,33 @@ async def patch_node(world: World, action: PatchNode) -> None:
 
 
 async def _patch(world: World, action: PatchNode) -> None:
+    if action.drivers is None:
+        await _looked_at(world, action)
+        return
+    async with world.gate.opening():
+        await _looked_at(world, action)
+
+
+def _check_drivers(world: World, action: PatchNode) -> None:
+    """Look whether the drivers are still those that the patch lets come, directly before it is sent.
+
+    Raises:
+        CalledOff: a DaemonSet has another driver by now, or another one is there.
+    """
+    node = world.cluster.nodes.get(action.node.name)
+    if node is None or action.drivers is None:
+        return
+    coming = selecting(world.cluster.daemonsets.values(), after(node.labels, action.labels))
+    if digests_of(coming, world.cluster.namespace) != action.drivers:
+        raise CalledOff(f"other drivers would come to node {action.node.name} by now: its labels are decided anew")
+
+
+async def _looked_at(world: World, action: PatchNode) -> None:
     if action.last_look is not None:
         await last_look(world, action.node.name, action.last_look)
     if action.known_pods is not None:
         await look_for_others(world, action.node.name, action.known_pods)
+    _check_drivers(world, action)
     cache = world.cluster.nodes
     is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations or names.DEPLOY_DRIVER in action.labels
     try:
@@ -45,6 +70,8 @@ async def _patch(world: World, action: PatchNode) -> None:
             world.cluster.wrote(action.node, world.clock.now(), str(error))
         raise
     cache.apply_response(answer.body)
+    if action.labels.get(names.DEPLOY_DRIVER, "") is None:
+        world.cluster.withheld(action.node, world.clock.now())
     lost = _lost(action, answer.object()["metadata"])
     if is_upgrade:
         world.cluster.wrote(action.node, world.clock.now(), lost)

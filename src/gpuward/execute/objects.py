@@ -21,6 +21,7 @@ from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold
 from gpuward.model.snapshot import Applied
 from gpuward.model.views import Ref
+from gpuward.operands.driver.withholding import withholding
 from gpuward.wire.daemonsets import daemonset_view
 
 IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
@@ -34,7 +35,22 @@ class _Applied(NamedTuple):
 
 
 async def apply_object(world: World, action: ApplyObject) -> bool:
-    """Create an object, or replace it; leave it alone, and return False, where a look shows that it is as wanted."""
+    """Create an object, or replace it; leave it alone, and return False, where a look shows that it is as wanted.
+
+    Raises:
+        CalledOff: it is a driver DaemonSet, and its driver would come under pods that use another one.
+    """
+    if not action.withholds:
+        return await _apply(world, action)
+    async with world.gate.change():
+        snapshot = world.cluster.observe()
+        is_new = not any((ds.namespace, ds.name) == (action.ref.namespace, action.ref.name) for ds in snapshot.daemonsets)
+        if nodes := withholding(action.body, snapshot, is_new=is_new).nodes:
+            raise CalledOff(f"its driver would come under the pods of node {nodes[0]}, which has come into question since")
+        return await _apply(world, action)
+
+
+async def _apply(world: World, action: ApplyObject) -> bool:
     gvr = resources.KINDS[action.body["apiVersion"], action.kind]
     cache = _cache(world, action.kind)
     key = (action.ref.namespace, action.ref.name)

@@ -61,7 +61,11 @@ async def delete_pod(world: World, action: DeletePod) -> None:
             next decision knows.
     """
     try:
-        await _delete(world, action)
+        if action.same_driver:
+            async with world.gate.opening():
+                await _delete(world, action)
+        else:
+            await _delete(world, action)
     except errors.GpuwardError as error:
         if is_refusal(error):
             world.cluster.refused(action.pod, world.clock.now(), str(error))
@@ -74,6 +78,7 @@ async def _delete(world: World, action: DeletePod) -> None:
     if action.last_look is not None:
         await last_look(world, action.node, action.last_look)
     version, going = "" if action.node else await _unplaced(world, ref), cluster.going(ref)
+    _check_same_driver(world, action)
     try:
         answer = await cluster.client.delete_pod(
             ref.name, ref.namespace, uid=ref.uid, version=version, grace_seconds=action.grace)
@@ -86,6 +91,20 @@ async def _delete(world: World, action: DeletePod) -> None:
     else:
         cluster.accepted(ref, going, world.clock.now())
         cluster.pods.deleted(key, ref.uid, answer.body)
+
+
+def _check_same_driver(world: World, action: DeletePod) -> None:
+    """Look whether the driver pod is still followed by one with the same driver, directly before it is deleted.
+
+    Raises:
+        CalledOff: it is not.
+    """
+    pod = world.cluster.pods.get((action.pod.namespace, action.pod.name))
+    if not action.same_driver or pod is None:
+        return
+    found = (ds for ds in world.cluster.daemonsets.values() if pod.is_owned_by(ds.uid))
+    if any(ds.config_digest != action.same_driver for ds in found):
+        raise CalledOff(f"another driver would follow pod {action.pod}: node {action.node} has to be emptied first")
 
 
 async def _unplaced(world: World, ref: Ref) -> str:

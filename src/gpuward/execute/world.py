@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from gpuward import errors
+from gpuward.execute.gate import DriverGate
 from gpuward.kube.cache.cache import Cache
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.resources import GVR
@@ -48,6 +49,7 @@ class World:
     clock: Clock
     ledger: Ledger | None = None
     """Where admissions are written down first; None where nobody else can lead."""
+    gate: DriverGate = field(default_factory=DriverGate)
 
 
 async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:

@@ -222,6 +222,7 @@ class Cluster:
             refusals=dict(memory.refusals),
             evicted=memory.evicted,
             refused_writes=dict(memory.refused_writes),
+            withheld=dict(memory.withheld),
             edits=edited(self.daemonsets.values(), self._applied, memory.edits),
             grants=self.grants,
             unanswered=self._late_nodes(),
@@ -275,6 +276,11 @@ class Cluster:
         """Take it how an upgrade's write to a node ended: with what it was refused, if it was."""
         if self._memory.wrote(node.uid, at, refusal):
             self.touch()
+
+    def withheld(self, node: Ref, at: float) -> None:
+        """Take it that a node has lost the label by which it gets a driver."""
+        self._memory.withheld[node.uid] = at
+        self.touch()
 
     def put_right(self, ref: Ref, at: float, by: str) -> Edit:
         """Take it that an edit of somebody else was put right, and wake everybody; return what is known of such edits."""

@@ -33,6 +33,7 @@ class Memory:
         self.evicted: dict[str, dict[str, Evicted]] = {}
         """What is in it is replaced, never changed: snapshots hold it too."""
         self.refused_writes: dict[str, Refusal] = {}
+        self.withheld: dict[str, float] = {}
         self.edits: dict[str, Edit] = {}
         self.ledger_refused: Refusal | None = None
 
@@ -42,6 +43,8 @@ class Memory:
         """
         self.refusals = _alive(self.refusals, pods.values())
         self.refused_writes = _alive(self.refused_writes, nodes.values())
+        if self.withheld:
+            self.withheld = {view.uid: self.withheld[view.uid] for view in nodes.values() if view.uid in self.withheld}
         if any(_serves(nodes.get(node)) for node in self.evicted):
             self.evicted = {node: owners for node, owners in self.evicted.items() if not _serves(nodes.get(node))}
 

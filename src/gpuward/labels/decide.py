@@ -44,7 +44,7 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
     settled.prepare(snapshot, policy)
     nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
     outage = cache(lambda: is_outage(snapshot.nodes.values()))
-    rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy), spares_default_runtime(snapshot))
+    rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy, now), spares_default_runtime(snapshot))
     found: list[_Found] = []
     troubles: dict[str, str] = {}
     for node in nodes:
@@ -61,7 +61,8 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
     losses = {one.node: one.loss for one in found if one.loss is not None}
     return Labelling(
         patches=tuple(one.patch for one in found if one.patch is not None),
-        wake_at=min((loss.until for loss in losses.values() if loss.until is not None), default=None),
+        wake_at=min((until for until in (*(loss.until for loss in losses.values()), *(one.until for one in found))
+                     if until is not None), default=None),
         kept={name: loss.kept for name, loss in losses.items() if loss.kept},
         troubles=troubles,
     )
@@ -75,6 +76,8 @@ class _Found(NamedTuple):
     loss: Loss | None = None
     settled: bool = False
     """Whether its labels are right, whatever time it is."""
+    until: float | None = None
+    """When time alone changes the decision, unless its loss says so."""
 
 
 class _Rules(NamedTuple):
@@ -99,7 +102,8 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
         return _Found(node.name, _keep(node, loss) if loss.kept else _patch(node, policy, pods, drivers), loss)
     if has_gpu(node) or not busy(node, used=rules.used(node, pods)):
         patch = _patch(node, policy, pods, drivers)
-        return _Found(node.name, patch, settled=patch is None and not drivers.is_open(node, pods))
+        settled = patch is None and not drivers.is_open(node, pods)
+        return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node))
     return _Found(node.name)
 
 
@@ -134,13 +138,15 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers
         annotations[names.DISCOVERY_LOST] = None
     if not changed and not annotations:
         return None
+    concerns = _concerns_driver(node, changed)
     return PatchNode(
         node.ref,
         labels=changed,
         annotations=annotations,
         expect_labels={key: node.labels.get(key) for key in sorted({*changed, *policy.read})},
         has_annotations=node.has_annotations,
-        known_pods={pod.uid: owner_uid(pod) for pod in pods} if _concerns_driver(node, changed) else None,
+        known_pods={pod.uid: owner_uid(pod) for pod in pods} if concerns else None,
+        drivers=drivers.coming(node, changed) if concerns else None,
         why="the node has GPUs" if present else "the node has no GPUs",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from gpuward import names
 from gpuward.labels.policy import LabelPolicy
@@ -12,18 +13,30 @@ from gpuward.model.placement import Placements, after
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
-from gpuward.model.withheld import is_withheld, living_daemonsets, loaded_alone, replaces, selecting
+from gpuward.model.withheld import digests_of, is_withheld, living_daemonsets, loaded_alone, replaces, selecting
+
+REST: Final = 3.0
+"""Seconds."""
 
 
 class DriverLabels:
     """Decide about the drivers of nodes."""
 
-    def __init__(self, snapshot: Snapshot, policy: LabelPolicy) -> None:
+    def __init__(self, snapshot: Snapshot, policy: LabelPolicy, now: float) -> None:
         self._policy = policy
+        self._now = now
+        self._withheld = snapshot.withheld
         self._namespace = snapshot.namespace
         self._placements = Placements(snapshot, policy.placing)
         self._drivers, self._living = driver_daemonsets(snapshot), living_daemonsets(snapshot)
         self._daemonsets = [ds for ds in snapshot.daemonsets if is_policys(ds) and not ds.deleting]
+
+    def rests_until(self, node: NodeView) -> float | None:
+        """Return when a node at the earliest gets back the label by which it gets a driver that pods run on already: who took
+        it is about to give a DaemonSet another driver, and would have to take it again.
+        """
+        at = self._withheld.get(node.uid)
+        return at + REST if at is not None and at <= self._now < at + REST and is_withheld(node) else None
 
     def of(self, node: NodeView, labels: Mapping[str, str | None], pods: Iterable[PodView]) -> dict[str, str | None]:
         """Return the changes for a node with GPUs, whose other labels are about to be these."""
@@ -35,6 +48,10 @@ class DriverLabels:
         if node.state in AT_REST and self._is_automatic(placed) and any(self._is_left(pod, placed) for pod in pods):
             wanted[names.UPGRADE_STATE] = str(State.UPGRADE_REQUIRED)
         return wanted
+
+    def coming(self, node: NodeView, changed: Mapping[str, str | None]) -> frozenset[str]:
+        """Return the drivers, by their digests, of the DaemonSets that select a node once its labels are changed."""
+        return digests_of(selecting(self._drivers, after(node.labels, changed)), self._namespace)
 
     def is_open(self, node: NodeView, pods: Iterable[PodView]) -> bool:
         """Tell whether something else than the node and its pods may change what is decided about it."""
@@ -57,6 +74,8 @@ class DriverLabels:
         before, coming = selecting(self._drivers, node.labels), selecting(self._drivers, placed)
         if not coming:
             return is_withheld(node) and (self._policy.claims is None or names.DRIVER_OWNER in placed)
+        if loaded.used and self.rests_until(node) is not None:
+            return True
         return replaces(coming, loaded) and (before != coming or (loaded.used and not loaded.going))
 
     def _empties(self, node: NodeView, placed: Mapping[str, str]) -> bool:

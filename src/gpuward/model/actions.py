@@ -57,6 +57,10 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True):
     """
     driver: Ref | None = None
     """The driver pod that is to go by this patch."""
+    drivers: frozenset[str] | None = None
+    """By their digests, the drivers of the DaemonSets that select the node once it is patched: others call the patch off. None
+    where no driver pod may come by it on a node whose driver matters.
+    """
     events: tuple[EventText, ...] = ()
     why: str = ""
 
@@ -88,6 +92,8 @@ class DeletePod(msgspec.Struct, frozen=True, tag=True):
     """Which pods on the node call the deletion off; None for no look."""
     grace: int | None = None
     """Seconds that it may take to end; None for its own."""
+    same_driver: str = ""
+    """The digest of the driver that has to come back, as pods run on it: a DaemonSet with another one calls the deletion off."""
     why: str = ""
 
     @property
@@ -133,6 +139,8 @@ class ApplyObject(_OnObject, frozen=True, tag=True):
     """Whether the object may be as wanted already: it is read first, and replaced only if it differs."""
     again: bool = False
     """Whether it was made before and has gone: its owner is read first, as Kubernetes deletes what has an owner that is gone."""
+    withholds: bool = False
+    """Whether it is a driver DaemonSet that nodes call off on which its driver would come under pods that use another one."""
     why: str = ""
 
 

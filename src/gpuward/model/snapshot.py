@@ -99,6 +99,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Owners of which pods were evicted lately: by node, and then by the owner's uid."""
     refused_writes: Mapping[str, Refusal] = {}
     """Nodes that the API server refuses to change, by uid, with how often it has refused an upgrade's write in a row."""
+    withheld: Mapping[str, float] = {}
+    """When the driver was withheld from nodes, by uid, where this process did so: only node labels follow from it."""
     edits: Mapping[str, Edit] = {}
     """DaemonSets that others edit, by uid."""
     unsettled: frozenset[str] = frozenset()

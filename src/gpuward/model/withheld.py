@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 import msgspec
 
 from gpuward import names
-from gpuward.model.driver import is_driver_pod
+from gpuward.model.driver import is_driver_daemonset, is_driver_pod
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
@@ -69,6 +69,11 @@ def _digest(node: NodeView) -> str:
 def selecting(daemonsets: Iterable[DaemonSetView], labels: Mapping[str, str]) -> list[DaemonSetView]:
     """Return the DaemonSets that stay and select a node with these labels."""
     return [ds for ds in daemonsets if not ds.deleting and ds.node_selector.items() <= labels.items()]
+
+
+def digests_of(daemonsets: Iterable[DaemonSetView], namespace: str) -> frozenset[str]:
+    """Return the drivers of the driver DaemonSets among some, by their digests."""
+    return frozenset(ds.config_digest for ds in daemonsets if is_driver_daemonset(ds, namespace))
 
 
 def replaces(daemonsets: Iterable[DaemonSetView], loaded: Loaded) -> bool:

@@ -81,7 +81,7 @@ def changes(states: Iterable[Prepared], snapshot: Snapshot, empties: Set[str] = 
                 continue
             is_driver = obj.owner in empties and obj.key[0] == "DaemonSet"
             held = withholding(obj.body, snapshot, is_new=obj.key in to_come) if is_driver else Withholding()
-            actions += held.actions if held.nodes else [action]
+            actions += held.actions if held.nodes else [msgspec.structs.replace(action, withholds=is_driver)]
         for ref in state.absent:
             have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))
             if have is not None and have.owner_uid and not have.deleting:

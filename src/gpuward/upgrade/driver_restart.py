@@ -86,10 +86,10 @@ def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
         return ()
     if node.moving is not None:
         return (_placement(node, node.moving),)
-    look = node.leaving.look
+    look, same = node.leaving.look, ""
     if node.restart_only:
-        look = msgspec.structs.replace(look, module_holders=node.module_holders.pods)
-    return (DeletePod(node.driver.ref, node.node.name, last_look=look, why="its template is out of date"),)
+        look, same = msgspec.structs.replace(look, module_holders=node.module_holders.pods), node.target_digest
+    return (DeletePod(node.driver.ref, node.node.name, look, same_driver=same, why="its template is out of date"),)
 
 
 def _holder_comes(node: NodeFacts) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
 import msgspec
@@ -41,12 +41,25 @@ def withholding(body: Mapping[str, Any], snapshot: Snapshot, *, is_new: bool) ->
     living = living_daemonsets(snapshot)
     selected = [node for node in snapshot.nodes.values() if selector.items() <= node.labels.items()
                 and not _is_given_up(node, snapshot)]
+    unknown = [node for node in snapshot.nodes.values() if node.name in snapshot.unsettled and _may_be_selected(node, selector)]
     found = ((node, loaded_alone(node, snapshot.pods.get(node.name, ()), snapshot.namespace, living)) for node in selected)
     taken = [node for node, loaded in found if loaded and loaded.digest != digest and (is_new or loaded.used)]
     restarting = [node for node in selected if _restarted(node, snapshot) not in ("", digest)]
     why = f"DaemonSet {body['metadata']['name']} would replace the driver under its pods"
-    return Withholding(tuple(sorted({node.name for node in (*taken, *restarting)})),
-                       tuple(_taken_from(node, snapshot, why) for node in taken))
+    unsure = [node for node in unknown if _replaces(node, snapshot, digest, living)]
+    return Withholding(tuple(sorted({node.name for node in (*taken, *restarting, *unsure)})),
+                       tuple(_taken_from(node, snapshot, why) for node in taken if node.name not in snapshot.unsettled))
+
+
+def _may_be_selected(node: NodeView, selector: Mapping[str, str]) -> bool:
+    """Tell whether a node may be selected whose labels are not known, as a change of them has no answer."""
+    ours = (*names.PLACED_BY, names.DEPLOY_DRIVER)
+    return all(node.labels.get(key) == value for key, value in selector.items() if key not in ours)
+
+
+def _replaces(node: NodeView, snapshot: Snapshot, digest: str, living: Set[str]) -> bool:
+    loaded = loaded_alone(node, snapshot.pods.get(node.name, ()), snapshot.namespace, living)
+    return loaded is not None and loaded.used and loaded.digest != digest
 
 
 def _digest_of(template: Mapping[str, Any]) -> str:

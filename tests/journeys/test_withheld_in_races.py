@@ -1,0 +1,158 @@
+"""Writes that are each right on their own and meet: a node's labels, its driver pod's restart, and its DaemonSet's next driver.
+
+Nothing may depend on which of them the API server takes first, and each may take its time. As in `test_withheld`, the pods that
+count have GPUs and none of them open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from gpuward import errors
+from gpuward.model.states import State
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
+from tests.journeys.test_withheld import restarting, set_driver, torn, with_notebooks
+from tests.journeys.test_withheld_further import NONE_MAY_START, switched_off
+
+PRECOMPILED: Mapping[str, object] = {"usePrecompiled": True, "version": "580"}
+FEWER_CPUS = {"limits": {"cpu": "1"}}
+"""What changes driver pods and not their driver."""
+
+
+def slow(stage: Stage, seconds: float) -> None:
+    """Let changes of a node take their time, as behind a webhook."""
+    stage.transport.delay = lambda request: seconds if (request.method, request.path) == ("PATCH", "/api/v1/nodes/gpu-1") else 0.0
+
+
+async def drivers_come(stage: Stage, how: str) -> None:
+    """Have drivers of another version made on nodes that have one loaded and no driver pod; none may start."""
+    if how == "nvidiadriver":
+        await make(stage, nvidia_driver("default", NONE_MAY_START, version=NEW, default=True))
+    else:
+        await set_driver(stage, {"enabled": True, "upgradePolicy": NONE_MAY_START, **(
+            PRECOMPILED if how == "precompiled" else {"version": NEW})})
+
+
+@pytest.mark.parametrize("change", [{"version": NEW}, PRECOMPILED, {"useNvidiaDriverCRD": True}],
+                         ids=["version", "precompiled", "nvidiadrivers"])
+@pytest.mark.parametrize("late", [0.0, 0.5, 2.1])
+def test_no_other_driver_comes_while_a_driver_pod_is_only_restarted_and_its_pods_may_not_go(
+        change: Mapping[str, object], late: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await with_notebooks(stage)
+        if "useNvidiaDriverCRD" in change:
+            await make(stage, nvidia_driver("default", default=True, version=NEW))
+        await stage.patch_policy("driver/resources", FEWER_CPUS)
+        await stage.until(lambda: restarting(stage))
+        for node in stage.states():
+            stage.set_budget(f"notebook-{node}", 0)
+        await stage.rest(late)
+        await set_driver(stage, change)
+        await stage.rest(600)
+        assert torn(stage) == []
+
+    story()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("early", [0.0, 0.5, 1.0])
+def test_a_version_that_is_edited_as_a_node_s_restart_begins_waits_for_it(seconds: float, early: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await with_notebooks(stage)
+        await stage.patch_policy("driver/resources", FEWER_CPUS)
+        await stage.until(lambda: stage.state("gpu-1") == State.VALIDATION_REQUIRED)
+        await stage.rest(11.5 - early)
+        stage.transport.delay = lambda request: seconds if request.method == "PUT" and "/daemonsets/" in request.path else 0.0
+        await set_driver(stage, {"version": NEW})
+        await stage.until(lambda: stage.state("gpu-2") == State.POD_RESTART_REQUIRED)
+        stage.set_budget("notebook-gpu-2", 0)
+        await stage.rest(600)
+        assert torn(stage) == []
+
+    story()
+
+
+@pytest.mark.parametrize("how", ["precompiled", "nvidiadriver", "plain"])
+@pytest.mark.parametrize("seconds", [0.3, 8.0])
+def test_a_change_of_a_node_that_takes_long_lets_no_driver_come_that_was_made_meanwhile(how: str, seconds: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await switched_off(stage)
+        if how == "nvidiadriver":
+            await set_driver(stage, {"enabled": True, "useNvidiaDriverCRD": True})
+            await stage.rest(60)
+        slow(stage, seconds)
+        await drivers_come(stage, how)
+        await stage.rest(300)
+        assert torn(stage) == []
+
+    story()
+
+
+@pytest.mark.parametrize("seconds", [0.3, 8.0])
+def test_a_node_without_a_pool_that_is_labelled_slowly_is_emptied_first(seconds: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await label_pools(stage, a="gpu-1 gpu-2")
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver("a"))
+        await stage.installed()
+        await with_notebooks(stage)
+        await stage.label("gpu-1", "pool", None)
+        await stage.until(lambda: stage.hold("gpu-1") == "NotSelected" and not driver_pods(stage, "gpu-1"))
+        await stage.rest(60)
+        slow(stage, seconds)
+        await make(stage, nvidia_driver("z", NONE_MAY_START, default=True, version=NEW))
+        await stage.rest(300)
+        assert torn(stage) == []
+
+    story()
+
+
+@pytest.mark.parametrize("how", ["precompiled", "nvidiadriver"])
+def test_a_burst_of_refusals_for_load_tears_no_driver(how: str) -> None:
+    @on_stage(gpu_nodes=8)
+    async def story(stage: Stage) -> None:
+        await switched_off(stage)
+        if how == "nvidiadriver":
+            await set_driver(stage, {"enabled": True, "useNvidiaDriverCRD": True})
+            await stage.rest(60)
+        refused: list[str] = []
+
+        def interfere(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            if request.method == "PATCH" and "/nodes/gpu-" in request.path and len(refused) < 8:
+                refused.append(request.path)
+                return refusal(errors.TooManyRequests("too many requests"))
+            return proceed()
+
+        stage.transport.interfere, stage.transport.latency = interfere, 0.02
+        await drivers_come(stage, how)
+        await stage.rest(300)
+        assert refused
+        assert torn(stage) == []
+
+    story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_version_that_is_taken_back_and_asked_for_again_tears_no_driver(stage: Stage) -> None:
+    await switched_off(stage)
+    await drivers_come(stage, "plain")
+    await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+    for version in ("595.91.07", NEW, "595.91.07", NEW):
+        await set_driver(stage, {"version": version})
+        await stage.rest(0.12)
+    await stage.rest(300)
+    assert torn(stage) == []
+    await set_driver(stage, {"version": "595.91.07"})
+    await stage.until(lambda: len(driver_pods(stage)) == 2)
+    await stage.until(lambda: stage.all_are(State.DONE))
+    assert torn(stage) == [], "the same driver comes back under its pods"
