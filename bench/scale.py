@@ -17,6 +17,7 @@ import resource
 import statistics
 import time
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,18 +25,20 @@ from typing import Any
 
 import click
 import msgspec
+from tests.journeys.stage import NEW, Stage
 
 from gpuward import names
 from gpuward.cli.connect import WallClock, connected
-from gpuward.cli.policyfile import default_policy
-from gpuward.cli.story import IMAGES, Options, Story
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.plan import Plan
 from gpuward.model.record import Record, encode_record
 from gpuward.model.states import State
+from gpuward.sandbox.fleet import workloads
+from gpuward.sandbox.samples import IMAGES
 from kubesandbox.builders import namespace
+from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_at_speed, run_virtual
 
 Object = dict[str, Any]
@@ -76,24 +79,40 @@ def serve(nodes: int, pods: int, kubeconfig: Path, ready: Connection) -> None:
 
 
 async def _serve(nodes: int, pods: int, kubeconfig: Path, ready: Connection) -> None:
-    story = Story(Options(default_policy(), nodes=1), lambda plan: None)
-    await story.start()
-    await story.install()
-    await story.stop()
-    _copy_node(story, nodes, pods)
-    _ask_for_new_driver(story)
-    kubeconfig.write_text(await story.sandbox.serve(), encoding="utf-8")
+    stage = await _installed(1)
+    await stage.stop()
+    _copy_node(stage, nodes, pods)
+    _ask_for_new_driver(stage)
+    kubeconfig.write_text(await stage.sandbox.serve(), encoding="utf-8")
     ready.send("ready")
     await asyncio.to_thread(ready.recv)
 
 
-def _copy_node(story: Story, nodes: int, pods: int) -> None:
-    store = story.sandbox.store
+async def _installed(nodes: int, **upgrade: int | str) -> Stage:
+    """Return a fleet with the whole stack, and workloads that run."""
+    stage = Stage(nodes, upgrade=upgrade)
+    await stage.start()
+    await _until(lambda: stage.policy_status().get("state") == "ready" and stage.all_are(State.DONE))
+    pods = max(4, nodes // 2)
+    for obj in workloads(inference=pods, training=2, max_unavailable=max(1, pods // 4)):
+        stage.sandbox.apply(obj)
+    await _until(lambda: all(map(is_ready, found := stage.workload_pods())) and found)
+    return stage
+
+
+async def _until(holds: Callable[[], object]) -> None:
+    """Look once a second: after each change, as tests do, is too much to do with a large fleet."""
+    while not holds():
+        await asyncio.sleep(1.0)
+
+
+def _copy_node(stage: Stage, nodes: int, pods: int) -> None:
+    store = stage.sandbox.store
     node = store.update("nodes", _waiting(store.get("nodes", None, "gpu-1")))
     operands = [copy.deepcopy(pod) for pod in store.list("pods") if pod["spec"].get("nodeName") == "gpu-1"]
     worker = next(pod for pod in operands if pod["metadata"]["namespace"] != names.DEFAULT_NAMESPACE)
     operands = [pod for pod in operands if pod["metadata"]["namespace"] == names.DEFAULT_NAMESPACE]
-    story.sandbox.apply(namespace(WORK))
+    stage.sandbox.apply(namespace(WORK))
     for number in range(2, nodes + 1):
         name = f"gpu-{number}"
         store.create("nodes", _renamed(node, name, name))
@@ -133,9 +152,9 @@ def _worker(like: Object, name: str, node: str, *, asks: bool) -> Object:
     return new
 
 
-def _ask_for_new_driver(story: Story) -> None:
+def _ask_for_new_driver(stage: Stage) -> None:
     """Let the driver's DaemonSet have another template, and its controller have seen it."""
-    store = story.sandbox.store
+    store = stage.sandbox.store
     ds = copy.deepcopy(store.get("daemonsets.apps", names.DEFAULT_NAMESPACE, names.DRIVER_APP))
     revisions = store.list("controllerrevisions.apps", names.DEFAULT_NAMESPACE)
     owned = (one for one in revisions if one["metadata"]["ownerReferences"][0]["uid"] == ds["metadata"]["uid"])
@@ -204,13 +223,13 @@ async def _pass(client: Client, operator: Operator, node: str) -> float:
 def play(nodes: int) -> RolloutFigures:
     """Play a rollout without limits in virtual time."""
     async def main() -> tuple[float, dict[str, float]]:
-        story = Story(Options(default_policy(), nodes=nodes, max_parallel=0, max_unavailable="100%"), lambda plan: None)
-        await story.start()
-        await story.install()
-        before = Counter(story.client.stats.requests)
-        seconds = await story.upgrade()
-        made = Counter(story.client.stats.requests) - before
-        await story.stop()
+        stage = await _installed(nodes, maxParallelUpgrades=0, maxUnavailable="100%")
+        before, begun = Counter(stage.client.stats.requests), stage.clock.now()
+        await stage.upgrade_to(NEW)
+        await _until(lambda: stage.finished(NEW))
+        seconds = stage.clock.now() - begun
+        made = Counter(stage.client.stats.requests) - before
+        await stage.stop()
         return seconds, {f"{key.verb} {key.resource} {key.status}": count / nodes
                          for key, count in made.most_common() if count >= nodes / 100}
 

@@ -9,11 +9,12 @@ import pytest
 import structlog
 
 from gpuward.cli import logs
-from gpuward.cli.policyfile import default_policy, read_policy
+from gpuward.cli.policyfile import read_policy
 from gpuward.cli.story import Options, adjusted, named_driver, next_version
 from gpuward.cli.view import age
 from gpuward.controllers.serving import parse_address
 from gpuward.errors import InputError
+from gpuward.sandbox.samples import sample_policy
 
 
 @pytest.mark.parametrize(("text", "place"), [
@@ -39,7 +40,7 @@ def test_ages() -> None:
 
 
 def test_options_change_a_copy_of_the_policy() -> None:
-    policy = default_policy()
+    policy = sample_policy()
     changed = adjusted(Options(policy, max_parallel=0, max_unavailable="100%"))
     upgrades = changed["spec"]["driver"]["upgradePolicy"]
     assert (upgrades["maxParallelUpgrades"], upgrades["maxUnavailable"]) == (0, "100%")
@@ -80,6 +81,6 @@ def test_unknown_log_settings_are_named(level: str, times: str) -> None:
 
 
 def test_a_policy_that_names_no_driver_gets_one_with_its_new_version() -> None:
-    assert named_driver(default_policy()) == {}
+    assert named_driver(sample_policy()) == {}
     bare = {"kind": "ClusterPolicy", "metadata": {"name": "x"}, "spec": {"driver": {}}}
     assert named_driver(bare) == {"repository": "nvcr.io/nvidia", "image": "driver"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from gpuward.cli.story import IMAGES
+from gpuward.sandbox.samples import IMAGES
 from tests.recorder.test_process import COMMAND, PORTS, process, until
 
 ONCE = """

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuward import names
-from gpuward.cli.policyfile import default_policy
 from gpuward.controllers.planning import Planner
 from gpuward.labels.decide import decide_labels
 from gpuward.labels.policy import label_policy
@@ -23,6 +22,7 @@ from gpuward.model.record import _Stored
 from gpuward.model.states import State
 from gpuward.model.views import PolicyView
 from gpuward.policy.nvidiadrivers import PolicyReader
+from gpuward.sandbox.samples import sample_policy
 from gpuward.upgrade.ledger import read_grants, stamp
 from gpuward.wire.nodes import node_view
 from gpuward.wire.pods import pod_view
@@ -89,7 +89,7 @@ def raw_pod(labels: dict[str, str], annotations: dict[str, str], grace: int) -> 
 
 
 def policy_of(annotations: dict[str, str], broken: bool) -> PolicyView:
-    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(default_policy()))
+    body: dict[str, Any] = sample_policy()
     if broken:
         body["spec"]["driver"]["upgradePolicy"]["maxUnavailable"] = "nonsense"
     return policy_view(msgspec.json.encode(body | {"metadata": {"name": "p", "uid": "p", "annotations": annotations}}))

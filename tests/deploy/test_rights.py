@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from gpuward import names
-from gpuward.cli.policyfile import default_policy
-from gpuward.cli.story import Options, Story
 from gpuward.crd import decode
 from gpuward.kube import resources
 from gpuward.operands import ClusterFacts, render
+from gpuward.sandbox.samples import sample_policy
 from kubesandbox.timeloop import run_virtual
+from tests.journeys.stage import NEW, Stage
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "operator.yaml"
 IMAGES = {"DRIVER_MANAGER_IMAGE": "a/b:c", "VALIDATOR_IMAGE": "a/b:c"}
@@ -47,7 +47,7 @@ def objects(kind: str) -> list[dict[str, Any]]:
 
 def operands() -> list[dict[str, Any]]:
     """Return the objects of the operands, with everything switched on."""
-    policy = yaml.safe_load(yaml.safe_dump(default_policy()))
+    policy = sample_policy()
     policy["spec"]["dcgm"]["enabled"] = policy["spec"]["nodeStatusExporter"]["enabled"] = True
     policy["spec"]["dcgmExporter"]["enablePodLabels"] = True
     facts = ClusterFacts(namespace="gpu-operator", os_tag="ubuntu22.04", has_gpu_nodes=True, has_service_monitor_crd=True)
@@ -99,12 +99,14 @@ def used() -> frozenset[Right]:
     """Play an installation and an upgrade, and return every verb on every resource that the operator asked for."""
 
     async def play() -> frozenset[Right]:
-        story = Story(Options(default_policy(), nodes=3), lambda plan: None)
-        await story.start()
-        await story.install()
-        await story.upgrade()
-        await story.stop()
-        return frozenset((key.verb, key.resource) for key in story.client.stats.requests)
+        stage = Stage(3)
+        await stage.start()
+        await stage.installed()
+        await stage.deploy("inference", 4, max_unavailable=1)
+        await stage.upgrade_to(NEW)
+        await stage.upgraded(NEW)
+        await stage.stop()
+        return frozenset((key.verb, key.resource) for key in stage.client.stats.requests)
 
     return run_virtual(play)
 

@@ -11,13 +11,10 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
 import structlog
 
 from gpuward import names
 from gpuward.cli import logs
-from gpuward.cli.policyfile import default_policy
-from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.crd.generate import all_crds
 from gpuward.errors import Forbidden
@@ -27,6 +24,7 @@ from gpuward.model.explain import arguments
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place
+from gpuward.sandbox.samples import IMAGES, sample_policy
 from kubesandbox.builders import deployment, namespace
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.objects import is_ready
@@ -325,7 +323,7 @@ class Stage:
 
 def policy(name: str = POLICY, upgrade: Mapping[str, Any] | None = None) -> Object:
     """Return the example policy with fields of its upgrade policy changed."""
-    body: Object = msgspec.json.decode(msgspec.json.encode(default_policy()))
+    body: Object = sample_policy()
     body["metadata"]["name"] = name
     body["spec"]["driver"]["upgradePolicy"] |= upgrade or {}
     return body

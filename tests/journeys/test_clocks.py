@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from gpuward import names
-from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.sandbox.samples import IMAGES
 from kubesandbox.timeloop import LoopClock
 from tests.journeys.stage import NEW, Stage, blind_to_budgets, on_stage
 

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from gpuward import errors, names
-from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import LEASES
 from gpuward.model.states import State
+from gpuward.sandbox.samples import IMAGES
 from gpuward.sandbox.transport import InProcessTransport
 from tests.journeys.stage import NEW, Stage, on_stage
 

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 
 from gpuward import names
-from gpuward.cli.policyfile import default_policy
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.policy.clusterpolicy import ClusterPolicyReader
 from gpuward.policy.kept import remember
+from gpuward.sandbox.samples import sample_policy
 
 
 def view(name: str = "p", generation: int = 1, annotations: dict[str, str] | None = None, **upgrade: Any) -> PolicyView:
-    body: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(default_policy()))
+    body: dict[str, Any] = sample_policy()
     body["metadata"] = {"name": name, "annotations": annotations or {}}
     body["spec"]["driver"]["upgradePolicy"] |= upgrade
     return PolicyView(name, f"uid-{name}", "1", generation, body=body)

@@ -7,7 +7,6 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from gpuward.cli.story import IMAGES
 from gpuward.controllers.planning import Planner
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
@@ -17,6 +16,7 @@ from gpuward.recorder.recorder import Recorder, entry_of
 from gpuward.recorder.ring import Limits
 from gpuward.recording.digest import digest
 from gpuward.recording.frame import Entry
+from gpuward.sandbox.samples import IMAGES
 from tests.journeys.stage import Stage
 
 PLENTY = 100_000

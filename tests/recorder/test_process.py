@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuward.cli.connect import connected
-from gpuward.cli.policyfile import default_policy
-from gpuward.cli.story import IMAGES
 from gpuward.crd.generate import all_crds
 from gpuward.kube import resources
 from gpuward.recorder.reading import moments
 from gpuward.recorder.ring import PATTERN
+from gpuward.sandbox.samples import IMAGES, sample_policy
 
 COMMAND = [sys.executable, "-c", "from gpuward.cli.main import main; main()"]
 PORTS = ["--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0"]
@@ -49,7 +48,7 @@ async def install(kubeconfig: Path) -> None:
     async with connected(str(kubeconfig), None) as (client, _):
         for crd in all_crds():
             await client.create(resources.CUSTOM_RESOURCE_DEFINITIONS, crd)
-        await client.create(resources.CLUSTER_POLICIES, default_policy())
+        await client.create(resources.CLUSTER_POLICIES, sample_policy())
 
 
 def states(path: Path) -> set[str]:

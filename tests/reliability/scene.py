@@ -18,7 +18,6 @@ from typing import Any
 
 from gpuward import names
 from gpuward.cli import logs
-from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.election import Candidate
@@ -26,6 +25,7 @@ from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import CLUSTER_POLICIES, LEASES, NVIDIA_DRIVERS
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.faults import FaultKind
+from gpuward.sandbox.samples import IMAGES
 from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from gpuward.cli.policyfile import default_policy
+from gpuward.sandbox.samples import sample_policy
 from kubesandbox.builders import SYSTEMS
 from tools.simulate.policies import upgrade_policy
 
@@ -77,4 +77,4 @@ def nvidia_driver(name: str, random: Random, *, precompiled: bool) -> Object:
     return {"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "metadata": {"name": name}, "spec": {
         **chosen, "driverType": "gpu", "repository": "nvcr.io/nvidia", "image": "driver",
         "version": BRANCHES[0] if precompiled else FIRST_VERSION, "usePrecompiled": precompiled,
-        "manager": dict(default_policy()["spec"]["driver"]["manager"]), "upgradePolicy": upgrade_policy(random)}}
+        "manager": sample_policy()["spec"]["driver"]["manager"], "upgradePolicy": upgrade_policy(random)}}

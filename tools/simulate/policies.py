@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuward.cli.policyfile import default_policy
 from gpuward.crd.generate import all_crds
+from gpuward.sandbox.samples import sample_policy
 
 Object = dict[str, Any]
 
@@ -74,7 +74,7 @@ def rollout_policy(random: Random) -> Object:
 @cache
 def first_policy() -> bytes:
     """Return the ClusterPolicy that runs begin with, as JSON."""
-    return msgspec.json.encode(default_policy())
+    return msgspec.json.encode(sample_policy())
 
 
 @cache

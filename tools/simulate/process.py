@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gpuward import names
-from gpuward.cli.story import IMAGES
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.election import Candidate
@@ -18,6 +17,7 @@ from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.ports import Observer
+from gpuward.sandbox.samples import IMAGES
 from kubesandbox.messages import Answer, Request, Stream
 
 if TYPE_CHECKING:

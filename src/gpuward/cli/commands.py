@@ -59,12 +59,13 @@ def commands() -> None:
 @click.option("--keep", is_flag=True, help="Leave the sandbox and the operator serving until Ctrl-C.")
 def demo(file: str | None, speed: float, keep: bool, **options: Any) -> None:
     """Watch gpuward install the GPU stack on a simulated fleet, and then upgrade its driver under running workloads."""
-    from gpuward.cli.policyfile import default_policy, read_policy
+    from gpuward.cli.policyfile import read_policy
 
     with sandbox_for("gpuward demo"):
         from gpuward.cli.demo import play
         from gpuward.cli.story import Options
-    play(Options(read_policy(file) if file else default_policy(), **options), speed, keep=keep)
+        from gpuward.sandbox.samples import sample_policy
+    play(Options(read_policy(file) if file else sample_policy(), **options), speed, keep=keep)
 
 
 @commands.command()

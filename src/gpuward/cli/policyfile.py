@@ -1,4 +1,4 @@
-"""Read the ClusterPolicy that a command is given, or the one that comes with gpuward."""
+"""Read the ClusterPolicy that a command is given."""
 
 from __future__ import annotations
 
@@ -9,14 +9,6 @@ from typing import Any
 import yaml
 
 from gpuward.errors import InputError
-
-EXAMPLE = "clusterpolicy.yaml"
-
-
-def default_policy() -> Mapping[str, Any]:
-    """Return the example that has the values of NVIDIA's chart."""
-    packaged = Path(__file__).with_name(EXAMPLE)
-    return read_policy(str(packaged if packaged.exists() else Path(__file__).parents[3] / "examples" / EXAMPLE))
 
 
 def read_policy(file: str) -> Mapping[str, Any]:

@@ -24,21 +24,9 @@ from gpuward.model.states import State
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place, workloads
+from gpuward.sandbox.samples import IMAGES
 from kubesandbox.store import Event
 from kubesandbox.timeloop import LoopClock
-
-IMAGES = {
-    "DRIVER_IMAGE": "nvcr.io/nvidia/driver:595.91.07",
-    "DRIVER_MANAGER_IMAGE": "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0",
-    "CONTAINER_TOOLKIT_IMAGE": "nvcr.io/nvidia/k8s/container-toolkit:v1.20.0",
-    "DEVICE_PLUGIN_IMAGE": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
-    "GFD_IMAGE": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
-    "DCGM_IMAGE": "nvcr.io/nvidia/cloud-native/dcgm:4.6.0-1-ubuntu24.04",
-    "DCGM_EXPORTER_IMAGE": "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
-    "MIG_MANAGER_IMAGE": "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0",
-    "VALIDATOR_IMAGE": "nvcr.io/nvidia/gpu-operator:v26.7.0",
-}
-"""What the operator's environment has for policies that name no images, such as NVIDIA's sample."""
 
 STALL_LIMIT = 900.0
 """Seconds of the sandbox's time without any progress after which the demo gives up."""
