@@ -34,7 +34,7 @@ from kubesandbox.server import HttpServer
 from kubesandbox.store import Store
 from kubesandbox.timeloop import LoopClock, run_virtual
 from tests.build import policy
-from tests.journeys.stage import Stage
+from tests.journeys.stage import Stage, playing
 from tests.kube.scripted import ScriptedTransport
 from tests.waits import held_by
 
@@ -56,27 +56,22 @@ class Watched(ApiServer):
 
 def left() -> Store:
     """Play until gpu-1 is held by a bare pod and gpu-2 is done; the operator renews its Lease once more, and ends."""
-    stage: list[Stage] = []
 
-    async def play() -> None:
-        stage.append(Stage(gpu_nodes=2))
-        (here,) = stage
-        await here.start()
-        await here.installed()
-        here.run_pod("notebook", "gpu-1")
-        await here.upgrade_to()
-        await here.until(lambda: here.hold("gpu-1") == "ProtectedPods" and here.state("gpu-2") == "upgrade-done")
-        now = int(here.clock.now())  # HTTP tells times in whole seconds
-        here.sandbox.apply({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": names.LEADER_LEASE, "namespace": names.DEFAULT_NAMESPACE},
-            "spec": {"holderIdentity": "gpuward-abc_1f2e", "leaseDurationSeconds": 15, "renewTime": micro_time(now - 3)},
-        })
-        await here.stop()
+    async def play() -> Store:
+        async with playing(Stage(gpu_nodes=2)) as here:
+            await here.installed()
+            here.run_pod("notebook", "gpu-1")
+            await here.upgrade_to()
+            await here.until(lambda: here.hold("gpu-1") == "ProtectedPods" and here.state("gpu-2") == "upgrade-done")
+            now = int(here.clock.now())  # HTTP tells times in whole seconds
+            here.sandbox.apply({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": names.LEADER_LEASE, "namespace": names.DEFAULT_NAMESPACE},
+                "spec": {"holderIdentity": "gpuward-abc_1f2e", "leaseDurationSeconds": 15, "renewTime": micro_time(now - 3)},
+            })
+        return here.sandbox.store
 
-    run_virtual(play)
-    structlog.reset_defaults()
-    return stage[0].sandbox.store
+    return run_virtual(play)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from gpuward.kube import resources
 from gpuward.operands import ClusterFacts, render
 from gpuward.sandbox.samples import sample_policy
 from kubesandbox.timeloop import run_virtual
-from tests.journeys.stage import NEW, Stage
+from tests.journeys.stage import NEW, Stage, playing
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "operator.yaml"
 IMAGES = {"DRIVER_MANAGER_IMAGE": "a/b:c", "VALIDATOR_IMAGE": "a/b:c"}
@@ -99,13 +99,11 @@ def used() -> frozenset[Right]:
     """Play an installation and an upgrade, and return every verb on every resource that the operator asked for."""
 
     async def play() -> frozenset[Right]:
-        stage = Stage(3)
-        await stage.start()
-        await stage.installed()
-        await stage.deploy("inference", 4, max_unavailable=1)
-        await stage.upgrade_to(NEW)
-        await stage.upgraded(NEW)
-        await stage.stop()
+        async with playing(Stage(3)) as stage:
+            await stage.installed()
+            await stage.deploy("inference", 4, max_unavailable=1)
+            await stage.upgrade_to(NEW)
+            await stage.upgraded(NEW)
         return frozenset((key.verb, key.resource) for key in stage.client.stats.requests)
 
     return run_virtual(play)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from random import Random
 
 from gpuward.crd.generate import all_crds
 from gpuward.execute.executor import ApiExecutor
 from gpuward.execute.world import World
-from gpuward.kube.cluster import Cluster
-from gpuward.kube.http.client import Client
 from gpuward.model.actions import Action
 from gpuward.model.passes import Outcome
 from gpuward.model.views import NodeView, PodView, Ref
-from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import fleet, operator_place, workloads
 from kubesandbox.timeloop import LoopClock, run_virtual
+from tests.kube.following import Following
 
 
 class NoEvents:
@@ -26,14 +22,11 @@ class NoEvents:
         """Forget an event."""
 
 
-class Bench:
+class Bench(Following):
     """Hold a sandbox with three nodes and workloads, a cluster that follows it, and an executor."""
 
     def __init__(self, *, leads: bool = True) -> None:
-        self.sandbox = Sandbox()
-        self.transport = self.sandbox.transport()
-        self.client = Client(self.transport)
-        self.cluster = Cluster(self.client, "gpu-operator", random=Random(0))
+        super().__init__()
         world = World(self.cluster, NoEvents(), LoopClock())
         self.executor = ApiExecutor(world, lambda: leads)
 
@@ -61,11 +54,7 @@ def on_a_bench(play: Callable[[Bench], Awaitable[None]], *, leads: bool = True) 
             bench.sandbox.add_node(node)
         for obj in (*operator_place(), *all_crds(), *workloads(inference=0, training=0, web=3)):
             bench.sandbox.apply(obj)
-        async with asyncio.TaskGroup() as group:
-            bench.cluster.start(group)
-            await asyncio.sleep(30)
+        async with bench.followed(30):
             await play(bench)
-            bench.cluster.stop()
-        await bench.sandbox.stop()
 
     run_virtual(main)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -20,6 +21,7 @@ from gpuward.crd.generate import all_crds
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
+from gpuward.kube.lease.election import Candidate
 from gpuward.model.explain import arguments
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.sandbox.cluster import Sandbox
@@ -37,6 +39,9 @@ Test = Callable[["Stage"], Coroutine[Any, Any, None]]
 
 POLICY = "cluster-policy"
 OLD, NEW = "595.91.07", "595.91.08"
+
+
+S = TypeVar("S", bound="Stage")
 
 
 class Moment(NamedTuple):
@@ -73,7 +78,14 @@ class Stage:
         self._marked = 0
 
     def _operator(self) -> Operator:
-        return Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock)
+        return self.new_operator()
+
+    def new_operator(self, client: Client | None = None, clock: LoopClock | None = None, *,
+                     leads: Callable[[], bool] = lambda: True, identity: str = "") -> Operator:
+        """Return an operator; one with an identity keeps the ledger of admissions, as with --leader-elect."""
+        candidate = Candidate(identity, names.DEFAULT_NAMESPACE) if identity else None
+        settings = Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0)
+        return Operator(client or self.client, settings, clock or self.clock, leads, candidate)
 
     # Beginning and end.
 
@@ -114,10 +126,10 @@ class Stage:
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
 
-    async def restart_operator(self) -> None:
+    async def restart_operator(self, another: Operator | None = None) -> None:
         """Kill the operator and start another one that knows nothing of it."""
         await self.kill_operator()
-        self.operator = self._operator()
+        self.operator = another or self._operator()
         self.begin_operator()
 
     # What is there.
@@ -343,21 +355,27 @@ def blind_to_budgets(request: Request, proceed: Callable[[], Answer | Stream]) -
     return proceed()
 
 
+@asynccontextmanager
+async def playing(stage: S) -> AsyncIterator[S]:
+    """Start a stage, and stop it in the end. No decision may have failed then."""
+    try:
+        await stage.start()
+        yield stage
+    finally:
+        try:
+            await stage.stop()
+        finally:
+            structlog.reset_defaults()
+    assert not stage.warnings("A pass failed")
+
+
 def on_stage(gpu_nodes: int = 3, *, kind: type[Stage] = Stage, **options: Any) -> Callable[[Test], Callable[[], None]]:
-    """Play a test on a stage of its own, in virtual time. No decision may have failed when it ends."""
+    """Play a test on a stage of its own, in virtual time."""
     def decorate(test: Test) -> Callable[[], None]:
         def run() -> None:
             async def main() -> None:
-                stage = kind(gpu_nodes, **options)
-                try:
-                    await stage.start()
+                async with playing(kind(gpu_nodes, **options)) as stage:
                     await test(stage)
-                finally:
-                    try:
-                        await stage.stop()
-                    finally:
-                        structlog.reset_defaults()
-                assert not stage.warnings("A pass failed")
 
             run_virtual(main)
 

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from gpuward import names
-from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube import resources
 from gpuward.model.states import State
-from gpuward.sandbox.samples import IMAGES
 from kubesandbox.timeloop import LoopClock
 from tests.journeys.stage import NEW, Stage, blind_to_budgets, on_stage
 
@@ -32,9 +30,7 @@ class Skewed(LoopClock):
 
 async def operate(stage: Stage, ahead: float) -> None:
     """Put an operator in the place of the stage's whose machine's clock is off."""
-    await stage.kill_operator()
-    stage.operator = Operator(stage.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), Skewed(ahead))
-    stage.begin_operator()
+    await stage.restart_operator(stage.new_operator(clock=Skewed(ahead)))
 
 
 def since(stage: Stage, state: State) -> float:
@@ -64,9 +60,7 @@ async def test_a_clock_that_is_set_while_the_operator_runs_changes_nothing(stage
     await stage.installed()
     await stage.deploy("inference", node="gpu-1", max_unavailable=0)
     clock = Skewed(0)
-    await stage.kill_operator()
-    stage.operator = Operator(stage.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), clock)
-    stage.begin_operator()
+    await stage.restart_operator(stage.new_operator(clock=clock))
     await stage.upgrade_to(NEW)
     await stage.until(lambda: stage.state("gpu-1") == State.POD_DELETION_REQUIRED)
     clock._ahead = 3600

@@ -7,13 +7,11 @@ import asyncio
 import pytest
 
 from gpuward import errors, names
-from gpuward.controllers.operator import Operator, Settings
+from gpuward.controllers.operator import Operator
 from gpuward.kube.http.client import Client
-from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import LEASES
 from gpuward.model.states import State
-from gpuward.sandbox.samples import IMAGES
 from gpuward.sandbox.transport import InProcessTransport
 from tests.journeys.stage import NEW, Stage, on_stage
 
@@ -22,9 +20,7 @@ TWO_AT_ONCE = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
 
 def operator(stage: Stage, identity: str, transport: InProcessTransport | None = None) -> Operator:
     """Return an operator that never doubts that it leads."""
-    settings = Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0)
-    candidate = Candidate(identity, names.DEFAULT_NAMESPACE)
-    return Operator(Client(transport or stage.sandbox.transport()), settings, stage.clock, candidate=candidate)
+    return stage.new_operator(Client(transport or stage.sandbox.transport()), identity=identity)
 
 
 async def take_lease(stage: Stage, identity: str) -> None:
@@ -94,11 +90,9 @@ def fleet_metrics(operator: Operator) -> dict[str, float]:
 async def test_only_who_leads_tells_of_the_fleet(stage: Stage) -> None:
     """A former leader's last figures would be scraped for ever, beside those of the one that leads."""
     leads = {"first": True, "second": False}
-    settings = Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0)
-    await stage.kill_operator()
-    stage.operator = first = Operator(stage.client, settings, stage.clock, lambda: leads["first"])
-    second = Operator(Client(stage.sandbox.transport()), settings, stage.clock, lambda: leads["second"])
-    stage.begin_operator()
+    first = stage.new_operator(leads=lambda: leads["first"])
+    second = stage.new_operator(Client(stage.sandbox.transport()), leads=lambda: leads["second"])
+    await stage.restart_operator(first)
     work = asyncio.create_task(second.run())
     await stage.installed()
     await stage.upgrade_to(NEW)

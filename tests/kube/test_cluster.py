@@ -3,60 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from random import Random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gpuward import errors
 from gpuward.crd.generate import all_crds
-from gpuward.kube.cluster import Cluster
-from gpuward.kube.http.client import Client
-from gpuward.kube.resources import GVR
 from gpuward.model.views import Ref
-from gpuward.sandbox.cluster import Sandbox
-from gpuward.sandbox.fleet import cpu_node, operator_place
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Stream
-from kubesandbox.timeloop import run_virtual
-
-NAMESPACE = "gpu-operator"
-
-
-class Following:
-    """Hold a sandbox that has no life of its own, and a cluster that follows it."""
-
-    def __init__(self) -> None:
-        self.sandbox = Sandbox()
-        self.transport = self.sandbox.transport()
-        self.reports: list[tuple[str, str]] = []
-        self.cluster = Cluster(Client(self.transport), NAMESPACE, random=Random(0), report=self._report)
-
-    def _report(self, resource: GVR, error: errors.GpuwardError | None) -> None:
-        self.reports.append((str(resource), str(error)))
-
-    @property
-    def store(self) -> Any:
-        return self.sandbox.store
-
-
-def follow(play: Callable[[Following], Awaitable[None]], prepare: Callable[[Following], None] = lambda _: None) -> None:
-    """Play in virtual time while the cluster is followed."""
-
-    async def main() -> None:
-        scene = Following()
-        for obj in (operator_place()[0], cpu_node("n1")):
-            scene.sandbox.apply(obj)
-        prepare(scene)
-        async with asyncio.TaskGroup() as group:
-            scene.cluster.start(group)
-            await asyncio.sleep(1)
-            await play(scene)
-            scene.cluster.stop()
-        await scene.sandbox.stop()
-
-    run_virtual(main)
+from tests.kube.following import NAMESPACE, Following, follow
 
 
 def pod(name: str, node: str = "", app: str = "x") -> dict[str, Any]:

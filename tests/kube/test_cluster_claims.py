@@ -9,7 +9,8 @@ from typing import Any
 from gpuward import errors
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
-from tests.kube.test_cluster import Following, follow, pod
+from tests.kube.following import Following, follow
+from tests.kube.test_cluster import pod
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from functools import partial
 from random import Random
 from typing import Any
@@ -15,6 +14,7 @@ from gpuward.kube.events import NORMAL, WARNING, About, EventRecorder, RecordedE
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.transport import Response
 from kubesandbox.timeloop import EPOCH, run_virtual
+from sandbox_helpers.virtual import virtual
 from tests.kube.scripted import Answerer, Asked, ScriptedTransport, ok, refused
 
 NODE = About("v1", "Node", "gpu-1", "uid-1")
@@ -49,15 +49,6 @@ class Scene:
         return [
             (asked.method, str(asked.body.get("message", asked.body.get("count")))) for asked in self.transport.asked
         ]
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test in virtual time."""
-    def run() -> None:
-        run_virtual(test)
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
 
 
 def test_an_event_looks_as_client_go_writes_it() -> None:

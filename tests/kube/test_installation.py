@@ -10,7 +10,8 @@ import pytest
 from gpuward.errors import ApiError, Forbidden, NotFound
 from gpuward.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GVR, PROMETHEUS_RULES, RESOURCE_CLAIMS, ROLES, ROLLOUT_POLICIES
 from kubesandbox.messages import Answer, Request, Stream, refusal
-from tests.kube.test_cluster import Following, follow, install, rollout_policies, rollout_policy
+from tests.kube.following import Following, follow
+from tests.kube.test_cluster import install, rollout_policies, rollout_policy
 
 OTHERS = "clusterpolicies", "nvidiadrivers"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,6 +29,7 @@ from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.server import HttpServer
 from kubesandbox.store import Store
 from kubesandbox.timeloop import run_virtual
+from sandbox_helpers.virtual import virtual_with
 
 
 class Scene:
@@ -41,16 +43,7 @@ class Scene:
         self.client = Client(self.transport)
 
 
-def virtual(test: Callable[[Scene], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test in virtual time with a sandbox."""
-    def run() -> None:
-        async def main() -> None:
-            await test(Scene())
-
-        run_virtual(main)
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
+with_scene = virtual_with(lambda: nullcontext(Scene()))
 
 
 def config_map(name: str, value: str = "") -> dict[str, Any]:
@@ -70,7 +63,7 @@ def node(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
 
 
-@virtual
+@with_scene
 async def test_objects_go_in_and_come_out(scene: Scene) -> None:
     client = scene.client
     created = (await client.create(CONFIG_MAPS, config_map("m", "1"))).object()
@@ -90,7 +83,7 @@ async def test_objects_go_in_and_come_out(scene: Scene) -> None:
         await client.get(CONFIG_MAPS, "m", "default")
 
 
-@virtual
+@with_scene
 async def test_a_json_patch_whose_test_fails_is_a_conflict_and_a_bad_object_is_invalid(scene: Scene) -> None:
     await scene.client.create(NODES, node("n1"))
     test = {"op": "test", "path": "/spec/unschedulable", "value": True}
@@ -108,7 +101,7 @@ async def test_a_json_patch_whose_test_fails_is_a_conflict_and_a_bad_object_is_i
     assert caught.value.details["causes"]
 
 
-@virtual
+@with_scene
 async def test_lists_come_in_pages_of_one_version(scene: Scene) -> None:
     for number in range(7):
         await scene.client.create(CONFIG_MAPS, config_map(f"m{number}"))
@@ -117,7 +110,7 @@ async def test_lists_come_in_pages_of_one_version(scene: Scene) -> None:
     assert len({page.version for page in pages}) == 1
 
 
-@virtual
+@with_scene
 async def test_deleting_and_evicting_pods(scene: Scene) -> None:
     client = scene.client
     first = (await client.create(PODS, pod("a"))).object()["metadata"]["uid"]
@@ -265,7 +258,7 @@ def test_whatever_happens_the_cache_ends_as_the_store(seed: int) -> None:
     run_virtual(run)
 
 
-@virtual
+@with_scene
 async def test_the_lease_is_shared_with_a_second_candidate(scene: Scene) -> None:
     heard: dict[str, list[bool]] = {"first": [], "second": []}
     tasks = {}
@@ -285,7 +278,7 @@ async def test_the_lease_is_shared_with_a_second_candidate(scene: Scene) -> None
     await asyncio.wait(tasks.values())
 
 
-@virtual
+@with_scene
 async def test_events_are_stored_and_counted(scene: Scene) -> None:
     recorder = EventRecorder(scene.client, now=scene.now, random=Random(1))
     task = asyncio.create_task(recorder.run())
@@ -299,7 +292,7 @@ async def test_events_are_stored_and_counted(scene: Scene) -> None:
     await asyncio.wait([task])
 
 
-@virtual
+@with_scene
 async def test_a_lost_answer_raises_although_the_write_happened(scene: Scene) -> None:
     def lose(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
         proceed()

@@ -18,14 +18,12 @@ from typing import Any
 
 from gpuward import names
 from gpuward.cli import logs
-from gpuward.controllers.operator import Operator, Settings
+from gpuward.controllers.operator import Operator
 from gpuward.kube.http.client import Client
-from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import CLUSTER_POLICIES, LEASES, NVIDIA_DRIVERS
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.faults import FaultKind
-from gpuward.sandbox.samples import IMAGES
 from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
@@ -114,8 +112,7 @@ class Scene(Stage):
 
     def _operator(self) -> Operator:
         """Return an operator that leads and keeps the ledger of admissions, as one does with --leader-elect."""
-        candidate = Candidate(f"process-{self._process}", names.DEFAULT_NAMESPACE)
-        return Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock, candidate=candidate)
+        return self.new_operator(identity=f"process-{self._process}")
 
     def _elect(self) -> None:
         lease = self.sandbox.store.find(str(LEASES), names.DEFAULT_NAMESPACE, names.LEADER_LEASE)

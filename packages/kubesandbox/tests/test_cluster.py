@@ -12,11 +12,15 @@ from kubesandbox.cluster import Sandbox
 from kubesandbox.errors import InputError, NotFound
 from kubesandbox.sim.objects import is_ready, is_true
 from kubesandbox.timeloop import run_at_speed, run_virtual
+from sandbox_helpers.virtual import started, virtual_with
 
 
 def web(replicas: int) -> list[dict[str, Any]]:
     small = {"requests": {"cpu": "250m", "memory": "256Mi"}}
     return [namespace("web"), deployment("web", "web", replicas, template("web", "registry.example/web:2", small))]
+
+
+with_sandbox = virtual_with(lambda: started(Sandbox()))
 
 
 def ready_pods(sandbox: Sandbox) -> int:
@@ -77,54 +81,39 @@ def test_an_operating_system_that_nobody_knows_is_refused_by_name() -> None:
         linux_node("node-1", "windows")
 
 
-def test_a_node_goes_and_comes_with_its_kubelet() -> None:
-    async def main() -> None:
-        sandbox = Sandbox()
-        await sandbox.start()
-        sandbox.add_node(linux_node("node-1"))
-        sandbox.disconnect("node-1")
-        await sandbox.until(lambda: not is_true(sandbox.store.get("nodes", None, "node-1"), "Ready"), timeout=60)
-        sandbox.reconnect("node-1")
-        await sandbox.until(lambda: is_true(sandbox.store.get("nodes", None, "node-1"), "Ready"), timeout=5)
-        sandbox.set_node_ready("node-1", False)
-        await sandbox.until(lambda: sandbox.store.get("nodes", None, "node-1")["spec"].get("taints"), timeout=5)
-        sandbox.remove_node("node-1")
-        assert not sandbox.store.list("nodes")
-        with pytest.raises(NotFound):
-            sandbox.machine("node-1")
-        await sandbox.stop()
-
-    run_virtual(main)
+@with_sandbox
+async def test_a_node_goes_and_comes_with_its_kubelet(sandbox: Sandbox) -> None:
+    sandbox.add_node(linux_node("node-1"))
+    sandbox.disconnect("node-1")
+    await sandbox.until(lambda: not is_true(sandbox.store.get("nodes", None, "node-1"), "Ready"), timeout=60)
+    sandbox.reconnect("node-1")
+    await sandbox.until(lambda: is_true(sandbox.store.get("nodes", None, "node-1"), "Ready"), timeout=5)
+    sandbox.set_node_ready("node-1", False)
+    await sandbox.until(lambda: sandbox.store.get("nodes", None, "node-1")["spec"].get("taints"), timeout=5)
+    sandbox.remove_node("node-1")
+    assert not sandbox.store.list("nodes")
+    with pytest.raises(NotFound):
+        sandbox.machine("node-1")
 
 
-def test_a_machine_outlives_its_node_and_registers_anew() -> None:
-    async def main() -> None:
-        sandbox = Sandbox()
-        await sandbox.start()
-        old = sandbox.add_node(linux_node("node-1"))
-        sandbox.store.delete("nodes", None, "node-1")
-        made = sandbox.register_node("node-1")
-        assert made["metadata"]["uid"] != old["metadata"]["uid"]
-        kernel = "feature.node.kubernetes.io/kernel-version.full"
-        assert kernel not in made["metadata"]["labels"]
-        await sandbox.until(lambda: kernel in sandbox.store.get("nodes", None, "node-1")["metadata"]["labels"], timeout=61)
-        await sandbox.stop()
-
-    run_virtual(main)
+@with_sandbox
+async def test_a_machine_outlives_its_node_and_registers_anew(sandbox: Sandbox) -> None:
+    old = sandbox.add_node(linux_node("node-1"))
+    sandbox.store.delete("nodes", None, "node-1")
+    made = sandbox.register_node("node-1")
+    assert made["metadata"]["uid"] != old["metadata"]["uid"]
+    kernel = "feature.node.kubernetes.io/kernel-version.full"
+    assert kernel not in made["metadata"]["labels"]
+    await sandbox.until(lambda: kernel in sandbox.store.get("nodes", None, "node-1")["metadata"]["labels"], timeout=61)
 
 
-def test_a_rebooted_machine_starts_its_pods_again() -> None:
-    async def main() -> None:
-        sandbox = Sandbox()
-        await sandbox.start()
-        sandbox.add_node(linux_node("node-1"))
-        for obj in web(2):
-            sandbox.apply(obj)
-        await sandbox.until(lambda: ready_pods(sandbox) == 2)
-        sandbox.reboot("node-1", kernel="6.8.0-99-generic")
-        await sandbox.until(lambda: ready_pods(sandbox) == 0, timeout=5)
-        await sandbox.until(lambda: ready_pods(sandbox) == 2, timeout=10)
-        assert sandbox.store.get("nodes", None, "node-1")["status"]["nodeInfo"]["kernelVersion"] == "6.8.0-99-generic"
-        await sandbox.stop()
-
-    run_virtual(main)
+@with_sandbox
+async def test_a_rebooted_machine_starts_its_pods_again(sandbox: Sandbox) -> None:
+    sandbox.add_node(linux_node("node-1"))
+    for obj in web(2):
+        sandbox.apply(obj)
+    await sandbox.until(lambda: ready_pods(sandbox) == 2)
+    sandbox.reboot("node-1", kernel="6.8.0-99-generic")
+    await sandbox.until(lambda: ready_pods(sandbox) == 0, timeout=5)
+    await sandbox.until(lambda: ready_pods(sandbox) == 2, timeout=10)
+    assert sandbox.store.get("nodes", None, "node-1")["status"]["nodeInfo"]["kernelVersion"] == "6.8.0-99-generic"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -18,6 +18,7 @@ from gpuward.kube.http.refusals import refusal
 from gpuward.kube.http.transport import Response
 from gpuward.kube.resources import PODS
 from kubesandbox.timeloop import run_virtual
+from sandbox_helpers.virtual import virtual
 from tests.kube.scripted import Asked, ScriptedTransport, Watch, listed, refused, thing
 
 
@@ -89,15 +90,6 @@ class Scene:
         """Return the seconds between requests of lists."""
         times = [asked.at for asked in self.transport.asked]
         return [round(later - earlier, 3) for earlier, later in pairwise(times)]
-
-
-def virtual(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test in virtual time."""
-    def run() -> None:
-        run_virtual(test)
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
 
 
 @virtual

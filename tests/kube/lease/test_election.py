@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.election import Candidate, Elector
 from gpuward.kube.lease.rules import LeaseTiming
-from kubesandbox.timeloop import run_virtual
+from sandbox_helpers.virtual import virtual_with
 from tests.kube.leases import LeaseServer
 from tests.kube.scripted import ScriptedTransport
 
@@ -47,21 +48,27 @@ class Member:
         self.transport.answer = nobody
 
 
-def virtual(test: Callable[[LeaseServer], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test in virtual time with a server."""
-    def run() -> None:
-        async def main() -> None:
-            await test(LeaseServer())
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                task.cancel()
-
-        run_virtual(main)
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
+async def two_members(server: LeaseServer) -> tuple[Member, Member]:
+    """Return a candidate that has led for some seconds, and another one."""
+    first = Member(server, "first")
+    await asyncio.sleep(1)
+    second = Member(server, "second")
+    await asyncio.sleep(10)
+    return first, second
 
 
-@virtual
+@asynccontextmanager
+async def lease_server() -> AsyncIterator[LeaseServer]:
+    """Yield a server; end the candidates that are left."""
+    yield LeaseServer()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+
+with_server = virtual_with(lease_server)
+
+
+@with_server
 async def test_one_of_two_leads_and_renews(server: LeaseServer) -> None:
     first = Member(server, "first")
     await asyncio.sleep(1)
@@ -77,12 +84,9 @@ async def test_one_of_two_leads_and_renews(server: LeaseServer) -> None:
     assert server.requests.count("first GET") == 1
 
 
-@virtual
+@with_server
 async def test_a_clean_end_hands_over_at_once(server: LeaseServer) -> None:
-    first = Member(server, "first")
-    await asyncio.sleep(1)
-    second = Member(server, "second")
-    await asyncio.sleep(10)
+    first, second = await two_members(server)
     await first.stop()
     assert first.heard == [True, False]
     assert server.holder == ""
@@ -91,12 +95,9 @@ async def test_a_clean_end_hands_over_at_once(server: LeaseServer) -> None:
     assert server.spec["leaseTransitions"] == 1
 
 
-@virtual
+@with_server
 async def test_after_a_sudden_end_the_next_waits_for_the_leases_time(server: LeaseServer) -> None:
-    first = Member(server, "first")
-    await asyncio.sleep(1)
-    second = Member(server, "second")
-    await asyncio.sleep(10)
+    first, second = await two_members(server)
     first.kill()
     begun = asyncio.get_running_loop().time()
     while not second.heard:
@@ -106,7 +107,7 @@ async def test_after_a_sudden_end_the_next_waits_for_the_leases_time(server: Lea
     assert first.heard == [True, False]
 
 
-@virtual
+@with_server
 async def test_whenever_the_leader_ends_the_next_leads_within_little_more_than_the_leases_time(server: LeaseServer) -> None:
     leader, other = Member(server, "first"), Member(server, "second")
     loop = asyncio.get_running_loop()
@@ -123,7 +124,7 @@ async def test_whenever_the_leader_ends_the_next_leads_within_little_more_than_t
         leader = Member(server, f"next {round}")
 
 
-@virtual
+@with_server
 async def test_of_two_that_take_over_together_one_leads(server: LeaseServer) -> None:
     first = Member(server, "first")
     await asyncio.sleep(1)
@@ -136,18 +137,15 @@ async def test_of_two_that_take_over_together_one_leads(server: LeaseServer) -> 
     assert server.spec["leaseTransitions"] == 1
 
 
-@virtual
+@with_server
 async def test_a_server_that_takes_seconds_for_each_answer_costs_nothing(server: LeaseServer) -> None:
-    first = Member(server, "first")
-    await asyncio.sleep(1)
-    second = Member(server, "second")
-    await asyncio.sleep(10)
+    first, second = await two_members(server)
     server.delay = 3.5
     await asyncio.sleep(120)
     assert (first.heard, second.heard) == ([True], [])
 
 
-@virtual
+@with_server
 async def test_one_connection_that_dies_silently_costs_nothing_and_is_told(server: LeaseServer) -> None:
     begun = asyncio.get_running_loop().time()
     only = Member(server, "only")
@@ -161,7 +159,7 @@ async def test_one_connection_that_dies_silently_costs_nothing_and_is_told(serve
     assert only.elector.failure is None
 
 
-@virtual
+@with_server
 async def test_who_is_cut_off_stops_leading_before_another_begins(server: LeaseServer) -> None:
     first = Member(server, "first")
     await asyncio.sleep(1)
@@ -181,7 +179,7 @@ async def test_who_is_cut_off_stops_leading_before_another_begins(server: LeaseS
     assert server.spec["leaseTransitions"] == 5
 
 
-@virtual
+@with_server
 async def test_a_short_outage_costs_nothing(server: LeaseServer) -> None:
     only = Member(server, "only")
     await asyncio.sleep(10)
@@ -193,7 +191,7 @@ async def test_a_short_outage_costs_nothing(server: LeaseServer) -> None:
     assert only.elector.failure is None
 
 
-@virtual
+@with_server
 async def test_a_server_that_does_not_answer_ends_leading_at_the_deadline(server: LeaseServer) -> None:
     only = Member(server, "only")
     await asyncio.sleep(10)
@@ -207,7 +205,7 @@ async def test_a_server_that_does_not_answer_ends_leading_at_the_deadline(server
     assert len(only.silences) == 1
 
 
-@virtual
+@with_server
 async def test_somebody_elses_note_on_the_lease_is_kept(server: LeaseServer) -> None:
     only = Member(server, "only")
     await asyncio.sleep(10)
@@ -219,7 +217,7 @@ async def test_somebody_elses_note_on_the_lease_is_kept(server: LeaseServer) -> 
     assert server.lease["metadata"]["annotations"] == {"ledger": "n1"}
 
 
-@virtual
+@with_server
 async def test_a_lease_that_moves_all_the_time_is_still_renewed(server: LeaseServer) -> None:
     only = Member(server, "only")
     for _ in range(100):
@@ -228,7 +226,7 @@ async def test_a_lease_that_moves_all_the_time_is_still_renewed(server: LeaseSer
     assert only.heard == [True]
 
 
-@virtual
+@with_server
 async def test_a_lost_answer_is_read_again(server: LeaseServer) -> None:
     server.lose_answers = True
     only = Member(server, "only")
@@ -240,7 +238,7 @@ async def test_a_lost_answer_is_read_again(server: LeaseServer) -> None:
     assert only.heard == [True]
 
 
-@virtual
+@with_server
 async def test_a_lease_taken_by_force_ends_leading(server: LeaseServer) -> None:
     only = Member(server, "only")
     await asyncio.sleep(10)
@@ -251,7 +249,7 @@ async def test_a_lease_taken_by_force_ends_leading(server: LeaseServer) -> None:
     assert only.elector.holder == "nvidia"
 
 
-@virtual
+@with_server
 async def test_a_deleted_lease_is_made_anew(server: LeaseServer) -> None:
     only = Member(server, "only")
     await asyncio.sleep(10)
@@ -261,7 +259,7 @@ async def test_a_deleted_lease_is_made_anew(server: LeaseServer) -> None:
     assert only.heard == [True, False, True]  # somebody else may have led meanwhile
 
 
-@virtual
+@with_server
 async def test_who_slept_while_another_led_and_left_begins_anew(server: LeaseServer) -> None:
     sleeper = Member(server, "sleeper")
     await asyncio.sleep(10)
@@ -273,7 +271,7 @@ async def test_who_slept_while_another_led_and_left_begins_anew(server: LeaseSer
     assert sleeper.heard == [True, False, True]
 
 
-@virtual
+@with_server
 async def test_a_candidate_that_never_led_releases_nothing(server: LeaseServer) -> None:
     first = Member(server, "first")
     await asyncio.sleep(1)
@@ -285,7 +283,7 @@ async def test_a_candidate_that_never_led_releases_nothing(server: LeaseServer) 
     assert first.heard == [True]
 
 
-@virtual
+@with_server
 async def test_a_release_that_finds_no_answer_does_not_hold_up_the_end(server: LeaseServer) -> None:
     only = Member(server, "only")
     await asyncio.sleep(10)

@@ -13,7 +13,7 @@ from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.ledger import LeaseLedger
 from gpuward.kube.lease.rules import new_lease
 from gpuward.kube.resources import LEASES
-from tests.kube.test_on_sandbox import Scene, virtual
+from tests.kube.test_on_sandbox import Scene, with_scene
 
 
 async def leader(scene: Scene, identity: str) -> tuple[Cluster, LeaseLedger]:
@@ -32,7 +32,7 @@ async def leader(scene: Scene, identity: str) -> tuple[Cluster, LeaseLedger]:
     return cluster, ledger
 
 
-@virtual
+@with_scene
 async def test_the_next_leader_knows_what_the_last_one_was_granted(scene: Scene) -> None:
     _, first = await leader(scene, "a")
     await first.change({"gpu-1": "s1", "gpu-2": "s2"}, ())
@@ -43,7 +43,7 @@ async def test_the_next_leader_knows_what_the_last_one_was_granted(scene: Scene)
     assert cluster.observe().grants == {}
 
 
-@virtual
+@with_scene
 async def test_who_does_not_lead_any_more_grants_nothing(scene: Scene) -> None:
     _, old = await leader(scene, "a")
     cluster, _ = await leader(scene, "b")
@@ -53,7 +53,7 @@ async def test_who_does_not_lead_any_more_grants_nothing(scene: Scene) -> None:
     assert cluster.observe().grants == {}
 
 
-@virtual
+@with_scene
 async def test_a_renewal_and_a_grant_do_not_get_in_each_others_way(scene: Scene) -> None:
     cluster, ledger = await leader(scene, "a")
     await ledger.change({"gpu-1": "s1"}, ())
@@ -63,7 +63,7 @@ async def test_a_renewal_and_a_grant_do_not_get_in_each_others_way(scene: Scene)
     assert cluster.observe().grants == {"gpu-1": "s1", "gpu-2": "s2"}
 
 
-@virtual
+@with_scene
 async def test_who_waits_for_the_lease_reads_nothing(scene: Scene) -> None:
     await leader(scene, "a")
     cluster = Cluster(scene.client, "default", random=Random(1))
@@ -75,7 +75,7 @@ async def test_who_waits_for_the_lease_reads_nothing(scene: Scene) -> None:
     assert cluster.observe().grants is None
 
 
-@virtual
+@with_scene
 async def test_garbage_in_the_annotation_grants_nothing_and_is_written_over(scene: Scene) -> None:
     lease = new_lease("default")
     await scene.client.create(LEASES, {**lease, "metadata": {**lease["metadata"], "annotations": {names.ADMISSIONS: "{"}}})
@@ -85,7 +85,7 @@ async def test_garbage_in_the_annotation_grants_nothing_and_is_written_over(scen
     assert cluster.observe().grants == {"gpu-1": "s1"}
 
 
-@virtual
+@with_scene
 async def test_a_stop_in_the_moment_in_which_leading_ends_is_not_lost(scene: Scene) -> None:
     for turns in range(5):
         ledger = LeaseLedger(scene.client, Cluster(scene.client, "default", random=Random(1)), Candidate("a", "default"))
