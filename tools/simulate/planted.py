@@ -94,7 +94,7 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.policy.clusterpolicy", "_absent"), _always("")),),
     "failures-are-laundered": (
         (("gpuward.model.record", "left_unvalidated"), _always(False)),
-        (("gpuward.upgrade.resting", "left_unvalidated"), _always(False)),),
+        (("gpuward.upgrade.done_or_failed", "left_unvalidated"), _always(False)),),
     "what-is-refused-is-followed": (
         (("gpuward.crd.validate", "_sandbox_workloads"), lambda original: original),
         (("gpuward.crd.validate", "_CLUSTER_POLICY_RULES"), _without("_sandbox_workloads")),),

@@ -70,7 +70,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         failure=facts.record.failure,
         cordon=_owner(facts),
         pods=_pods(facts, upgrades, snapshot),
-        notes=(*prospects(plan.nodes[name], upgrades, facts.leaving.pods), *_notes(facts, picture, knows_budgets)),
+        notes=(*prospects(plan.nodes[name], upgrades, facts.to_evict.pods), *_notes(facts, picture, knows_budgets)),
         remedies=remedies(snapshot, upgrades, picture.now, name),
     )
 
@@ -111,10 +111,10 @@ def _owner(node: NodeFacts) -> CordonOwner | None:
 def _pods(node: NodeFacts, policy: UpgradePolicy, snapshot: Snapshot) -> tuple[LeavingPod, ...]:
     if node.state not in _EMPTYING or node.restart_only:
         return ()
-    draining = policy.drain.enable and (node.state is State.DRAIN_REQUIRED or bool(node.leaving.blocked))
-    leaving: EvictablePods = node.draining if draining else node.leaving
-    blocked = [_leaving(held.pod, obstacle(held.why)) for held in leaving.blocked]
-    return (*blocked, *(_leaving(pod, _obstacle(pod, snapshot)) for pod in leaving.pods))
+    drains = policy.drain.enable and (node.state is State.DRAIN_REQUIRED or bool(node.to_evict.blocked))
+    evictable: EvictablePods = node.to_drain if drains else node.to_evict
+    blocked = [_leaving(held.pod, obstacle(held.why)) for held in evictable.blocked]
+    return (*blocked, *(_leaving(pod, _obstacle(pod, snapshot)) for pod in evictable.pods))
 
 
 def _leaving(pod: PodView, why: str) -> LeavingPod:

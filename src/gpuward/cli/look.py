@@ -149,7 +149,7 @@ def foreseen(snapshot: Snapshot, policy: UpgradePolicy, now: float) -> Snapshot:
     tight = [budget for budget in snapshot.budgets if budget.allowed <= 0]
     refusals, evicted = dict(snapshot.refusals), {name: dict(owners) for name, owners in snapshot.evicted.items()}
     for node in gather(snapshot, policy):
-        staying = [pod for pod in (*node.leaving.pods, *node.draining.pods) if not pod.deleting]
+        staying = [pod for pod in (*node.to_evict.pods, *node.to_drain.pods) if not pod.deleting]
         for pod in staying if node.state in _EMPTIED else ():
             if held := next((budget.ref for budget in tight if budget.covers(pod) and not budget.lets_go(pod)), None):
                 refusals[pod.uid] = Refusal(now, 1, f"disruption budget {held} lets none go now")

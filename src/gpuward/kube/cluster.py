@@ -23,7 +23,7 @@ from gpuward.kube.http.client import Client
 from gpuward.kube.installation import installation_wait
 from gpuward.kube.memory import Going, Memory
 from gpuward.kube.resources import GVR
-from gpuward.kube.watcher import Sleepers, Watcher, only_counts
+from gpuward.kube.watcher import Subscribers, Watcher, only_counts
 from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView
 from gpuward.model.edits import edited
@@ -76,7 +76,7 @@ class Cluster:
         """The last one, while nothing has changed since."""
         self._random = random
         self._report = report
-        self._sleepers = Sleepers()
+        self._subscribers = Subscribers()
         self._answered = asyncio.Event()
         self._tasks: dict[GVR, asyncio.Task[None]] = {}
         self._firsts: list[asyncio.Task[None]] = []
@@ -352,19 +352,19 @@ class Cluster:
 
     def watcher(self, *, counts: bool = True) -> Watcher:
         """Return an Observer for one loop; without `counts` it sleeps on when a DaemonSet only counts other numbers of pods."""
-        return Watcher(self.observe, self._sleepers.bed(counts=counts))
+        return Watcher(self.observe, self._subscribers.subscribe(counts=counts))
 
     def touch(self) -> None:
         """Wake everybody: something changed that no watch shows, such as a refused eviction."""
         self._snapshot = None
-        self._sleepers.wake()
+        self._subscribers.notify()
 
     def _wake(self, changes: list[Change[Any, Any]]) -> None:
         self.touch()
 
     def _wake_for_daemonsets(self, changes: list[Change[Place, DaemonSetView]]) -> None:
         self._snapshot = None
-        self._sleepers.wake(counts_only=all(only_counts(change.old, change.new) for change in changes))
+        self._subscribers.notify(counts_only=all(only_counts(change.old, change.new) for change in changes))
 
     # Settling.
 

@@ -37,22 +37,22 @@ class Watcher:
         return True
 
 
-class Sleepers:
-    """Know what wakes each loop."""
+class Subscribers:
+    """Hold the events that wake the loops."""
 
     def __init__(self) -> None:
         self._all: list[asyncio.Event] = []
         self._counting: list[asyncio.Event] = []
 
-    def bed(self, *, counts: bool) -> asyncio.Event:
-        """Return what wakes one more loop; without `counts` no change does that is one of a DaemonSet's counts alone."""
+    def subscribe(self, *, counts: bool) -> asyncio.Event:
+        """Return an event for one more loop; without `counts` no change sets it that is one of a DaemonSet's counts alone."""
         wake = asyncio.Event()
         self._all.append(wake)
         if counts:
             self._counting.append(wake)
         return wake
 
-    def wake(self, *, counts_only: bool = False) -> None:
+    def notify(self, *, counts_only: bool = False) -> None:
         """Wake all loops that a change concerns."""
         for wake in self._counting if counts_only else self._all:
             wake.set()

@@ -8,11 +8,11 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.waits import Plain
+from gpuward.upgrade.done_or_failed import unfinished
 from gpuward.upgrade.drain import cordon_annotations, cordon_owner
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.recovery import needs_recovery
-from gpuward.upgrade.resting import unfinished
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.uncordon import leftovers
 
@@ -87,7 +87,7 @@ def turn(node: NodeFacts) -> Turn:
     name.
     """
     failure = node.record.failure
-    pods = () if node.restart_only else node.leaving.pods
+    pods = () if node.restart_only else node.to_evict.pods
     again = node.driver_ready and node.needed and not node.unschedulable
     return (
         again,

@@ -21,7 +21,7 @@ from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import Plain, UnknownState
-from gpuward.upgrade import admission, drain, driver_restart, resting, uncordon  # noqa: F401  importing the steps registers them
+from gpuward.upgrade import admission, done_or_failed, drain, driver_restart, uncordon  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.admission import Turn, admit
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.facts import NodeFacts
@@ -30,10 +30,10 @@ from gpuward.upgrade.holding import Holding
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
+from gpuward.upgrade.pending_driver_pods import delete_outdated
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.refused import not_entered, overdue, refused, rests
-from gpuward.upgrade.standing_down import stand_down
-from gpuward.upgrade.unstarted import make_room
+from gpuward.upgrade.without_policy import advance_without_policy
 from gpuward.upgrade.writing import patch_of
 
 _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
@@ -64,7 +64,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
 def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: DecisionCache | None = None) -> Survey:
     """Decide about each node of a policy by itself, and count them."""
     memory, policy = memory or DecisionCache(), _believed(policy, now)
-    step = _advance if policy.auto_upgrade else stand_down if policy.absent else finish_only
+    step = _advance if policy.auto_upgrade else advance_without_policy if policy.absent else finish_only
     granted = open_grants(snapshot, now)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: _if_ready(step(node, policy, now), node), granted)
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
@@ -89,11 +89,11 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
         admitted = _admit(found, fleets, snapshot, now)
         goes_on = bool(admitted.started or admitted.held or found.fleet.in_progress)
         waiting = (node.path.node for node in nodes if node.before.node.name in admitted.held)
-        more = (*grant(snapshot, admitted.wanted, goes_on, now), *make_room(waiting, policy))
+        more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(waiting, policy))
         return _plan(nodes, admitted, policy, more)
     admitted = _Admission(found.fleet, _withdrawn(nodes, snapshot, granted, now))
     still = (node.before for node in nodes if node.before.node.name not in snapshot.unsettled)
-    return _plan(nodes, admitted, policy, (*labels_to_drop(snapshot, policy, nodes), *make_room(still, policy)))
+    return _plan(nodes, admitted, policy, (*labels_to_drop(snapshot, policy, nodes), *delete_outdated(still, policy)))
 
 
 def _withdrawn(

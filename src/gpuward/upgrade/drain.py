@@ -84,9 +84,9 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict the GPU pods; when one may not go, or time is up, drain the node if the policy allows it, else fail."""
     if (back := turned_back(node)) is not None:
         return back
-    if node.leaving.empty:
+    if node.to_evict.empty:
         return Move(State.POD_RESTART_REQUIRED, events=() if node.just_entered else (EventText(PODS_DELETED),))
-    going = Eviction(node, node.leaving, policy, policy.pod_deletion.timeout_seconds)
+    going = Eviction(node, node.to_evict, policy, policy.pod_deletion.timeout_seconds)
     cause = going.obstacle(now)
     if cause is None:
         return going.go_on(now)
@@ -103,9 +103,9 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return back
     if not policy.drain.enable:
         return Move(State.POD_RESTART_REQUIRED)
-    if node.draining.empty:
+    if node.to_drain.empty:
         return Move(State.POD_RESTART_REQUIRED, events=(EventText(DRAINED),))
-    going = Eviction(node, node.draining, policy, policy.drain.timeout_seconds)
+    going = Eviction(node, node.to_drain, policy, policy.drain.timeout_seconds)
     cause = going.obstacle(now)
     if cause is None:
         return going.go_on(now)

@@ -38,9 +38,9 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         if node.in_step and node.driver.restarts > RESTARTS_TOLERATED and not _wants_fresh_pod(node):
             return fail(node, causes.restarted(node.driver.name, node.driver.restarts), now)
         kept = node.only_restarted if node.in_step else node.restart_only or _holder_comes(node)
-        if not node.leaving.empty and not kept:
+        if not node.to_evict.empty and not kept:
             return _empty_again(node, now)
-    if node.withheld and not node.leaving.empty:
+    if node.withheld and not node.to_evict.empty:
         return _empty_again(node, now)
     hold = _awaited(node)
     until = _deadline(node, policy)
@@ -86,7 +86,7 @@ def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
         return ()
     if node.moving is not None:
         return (_placement(node, node.moving),)
-    look, same = node.leaving.look, ""
+    look, same = node.to_evict.look, ""
     if node.restart_only:
         look, same = msgspec.structs.replace(look, module_holders=node.module_holders.pods), node.target_digest
     return (DeletePod(node.driver.ref, node.node.name, look, same_driver=same, why="its template is out of date"),)
@@ -94,7 +94,7 @@ def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
 
 def _holder_comes(node: NodeFacts) -> bool:
     """Tell whether the driver pod is only to be restarted once an operand keeps the driver loaded under the GPU pods again."""
-    return node.same_driver and node.only_restarted and node.module_holders.awaited and not (node.in_step or node.leaving.empty)
+    return node.same_driver and node.only_restarted and node.module_holders.awaited and not (node.in_step or node.to_evict.empty)
 
 
 def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:
@@ -106,7 +106,7 @@ def _placement(node: NodeFacts, wanted: Placement) -> PatchNode:
         expect_labels={names.UPGRADE_STATE: str(node.state), **{key: labels.get(key) for key in wanted.labels}},
         expect_unschedulable=True,
         has_annotations=node.node.has_annotations,
-        last_look=node.leaving.look,
+        last_look=node.to_evict.look,
         driver=node.driver.ref if node.driver else None,
         why=f"it is moved to {destination(wanted, placement_of(labels))}",
     )
@@ -116,7 +116,7 @@ def _empty_again(node: NodeFacts, now: float) -> Move:
     """Go back and evict the pods that took the node's GPUs before the driver was replaced; not for ever."""
     if node.record.returns < RETURNS_TOLERATED:
         return Move(State.POD_DELETION_REQUIRED, returned=True)
-    pods = [*node.leaving.pods, *(blocked.pod for blocked in node.leaving.blocked)]
+    pods = [*node.to_evict.pods, *(blocked.pod for blocked in node.to_evict.blocked)]
     return fail(node, causes.come_back(pods[0].ref, node.record.lifted), now, pods=pods)
 
 

@@ -32,7 +32,7 @@ class Eviction(msgspec.Struct, frozen=True):
     """Hold what makes pods leave a node, and by when."""
 
     node: NodeFacts
-    leaving: EvictablePods
+    evictable: EvictablePods
     policy: UpgradePolicy
     timeout: int
     """Seconds, as NVIDIA's policy has it; 0 for ever."""
@@ -48,7 +48,7 @@ class Eviction(msgspec.Struct, frozen=True):
         """Return when pods that were killed at the end of the time should have ended, where they are killed."""
         if self.until is None or not self.policy.rollout.kill_at_deadline:
             return None
-        longest = max((pod.grace for pod in self.leaving.pods), default=0.0)
+        longest = max((pod.grace for pod in self.evictable.pods), default=0.0)
         return self.until + min(longest, self._most_grace) + KILL_PATIENCE
 
     @property
@@ -57,17 +57,17 @@ class Eviction(msgspec.Struct, frozen=True):
 
     def obstacle(self, now: float) -> str | None:
         """Say what makes the eviction impossible, or that its time is up; None while it may go on."""
-        if self.leaving.blocked:
-            return causes.blocked((blocked.pod.ref, blocked.why) for blocked in self.leaving.blocked)
+        if self.evictable.blocked:
+            return causes.blocked((blocked.pod.ref, blocked.why) for blocked in self.evictable.blocked)
         end = self.killed_by or self.until
         if end is None or not self.node.is_overdue(end, now):
             return None
-        return causes.still_there(end - self.node.record.since, map(self._still_there, self.leaving.pods))
+        return causes.still_there(end - self.node.record.since, map(self._still_there, self.evictable.pods))
 
     @property
     def in_the_way(self) -> Sequence[PodView]:
         """Return the pods for which the eviction is impossible or, where there are none, for which its time is up."""
-        return [blocked.pod for blocked in self.leaving.blocked] or self.leaving.pods
+        return [blocked.pod for blocked in self.evictable.blocked] or self.evictable.pods
 
     def go_on(self, now: float) -> Wait:
         """Ask for the eviction of every pod whose last refusal is old enough; delete what is left when the time is up."""
@@ -85,7 +85,7 @@ class Eviction(msgspec.Struct, frozen=True):
 
     def _staying(self) -> list[PodView]:
         """Return the pods that are not on their way, those first whose loss costs the least."""
-        staying = (pod for pod in self.leaving.pods if not pod.deleting)
+        staying = (pod for pod in self.evictable.pods if not pod.deleting)
         return sorted(staying, key=lambda pod: (pod.priority, -pod.created, pod.ref))
 
     def _again_at(self, pod: PodView, now: float) -> float:
@@ -106,7 +106,7 @@ class Eviction(msgspec.Struct, frozen=True):
             if returned := self._returned(pod):
                 return Hold(returned, since, self.until)
         if refused is None:
-            return Hold(Evicting(self.leaving.pods[0].ref, len(self.leaving.pods)), since, self.until)
+            return Hold(Evicting(self.evictable.pods[0].ref, len(self.evictable.pods)), since, self.until)
         refusal = self.node.refusals[refused.uid]
         return Hold(EvictionRefused(refused.ref, refusal.message, refusal.count), since, self.until)
 
@@ -124,12 +124,12 @@ class Eviction(msgspec.Struct, frozen=True):
 
     def _kill(self, now: float) -> Wait:
         begun, most = self.until or 0.0, self._most_grace
-        staying = [*self._staying(), *(pod for pod in self.leaving.pods if pod.deleting and pod.grace > most)]
+        staying = [*self._staying(), *(pod for pod in self.evictable.pods if pod.deleting and pod.grace > most)]
         later = {pod.uid: at for pod in staying if self._before(pod) and (at := self._again_at(pod, now)) > now}
         refusals = {uid: refusal for uid, refusal in self.node.refusals.items() if refusal.at >= begun}
         refused = next((pod for pod in staying if pod.uid in refusals), None)
         message = refusals[refused.uid].message if refused else None
-        killing = Killing((refused or self.leaving.pods[0]).ref, len(self.leaving.pods), message)
+        killing = Killing((refused or self.evictable.pods[0]).ref, len(self.evictable.pods), message)
         why = "the time to evict it is up, and killAtDeadline is set"
         return Wait(
             Hold(killing, begun, self.killed_by),

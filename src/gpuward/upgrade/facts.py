@@ -48,8 +48,10 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """Why no DaemonSet of an NVIDIADriver is for the node, though it should have a driver."""
     validators: tuple[PodView, ...] = ()
     module_holders: ModuleHolders = NOBODY
-    leaving: EvictablePods = EvictablePods()
-    draining: EvictablePods = EvictablePods()
+    to_evict: EvictablePods = EvictablePods()
+    """Pods that have to leave before the driver is replaced."""
+    to_drain: EvictablePods = EvictablePods()
+    """Those, and what else a drain takes; none where the policy wants no drain."""
     jobs: tuple[PodView, ...] = ()
     refusals: Mapping[str, Refusal] = {}
     evicted: Mapping[str, Evicted] = {}
@@ -111,7 +113,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def serves(self) -> bool:
         """Tell whether a driver is loaded: pods that were given GPUs run on one; those that only hold devices run without too."""
-        return self.loaded or any(pod.uses_gpu and not pod.idle_claim for pod in self.leaving.running(self.node))
+        return self.loaded or any(pod.uses_gpu and not pod.idle_claim for pod in self.to_evict.running(self.node))
 
     @property
     def up_to_date(self) -> bool:
@@ -171,7 +173,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
         What is loaded beside a driver pod that is not ready nobody knows, unless its node was admitted while it was. Nor does
         what is loaded stay under GPU pods that have it not open, unless something has.
         """
-        return self.same_driver and (self.loaded or self.only_restarted) and bool(self.leaving.empty or self.module_holders.pods)
+        return self.same_driver and (self.loaded or self.only_restarted) and bool(self.to_evict.empty or self.module_holders.pods)
 
     @property
     def same_driver(self) -> bool:

@@ -118,7 +118,7 @@ class Fleet(msgspec.Struct, frozen=True):
         return () if not budgets or pod.evicted_freely else self.coverage.of(pod, budgets)
 
     def _claims_of(self, nodes: Iterable[NodeFacts]) -> Counter[Ref]:
-        going = (pod for node in nodes for pod in node.leaving.pods)
+        going = (pod for node in nodes for pod in node.to_evict.pods)
         return Counter(budget.ref for pod in going for budget in self.budgets_of(pod) if not budget.lets_go(pod))
 
 

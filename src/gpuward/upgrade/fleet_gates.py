@@ -47,9 +47,9 @@ def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     A budget that is used up is slow: it has room again when pods that went are back. One that would let nobody go even then is
     a matter for people, unless pods are to be killed at the deadline.
     """
-    if not fleet.budgets or not node.leaving.pods or node.restart_only:
+    if not fleet.budgets or not node.to_evict.pods or node.restart_only:
         return None
-    for pod in node.leaving.pods:
+    for pod in node.to_evict.pods:
         budgets = fleet.budgets_of(pod)
         if len(budgets) > 1 and not policy.rollout.kill_at_deadline:
             several = SeveralBudgets(tuple(budget.ref for budget in budgets))
@@ -83,7 +83,7 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
 def _may_serve(node: Candidate) -> bool:
     if node.node.ready is not True or node.unschedulable:
         return False
-    return node.leaving.may_run or (node.driver is not None and node.driver.unheard and not node.driver.deleting)
+    return node.to_evict.may_run or (node.driver is not None and node.driver.unheard and not node.driver.deleting)
 
 
 def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:

@@ -16,7 +16,7 @@ def in_the_way(node: NodeFacts) -> tuple[PodView, ...]:
         return ()
     if trouble.waiting and not trouble.waiting.endswith(_CRASHES):  # as an image that cannot be pulled
         return ()
-    there = (*node.leaving.pods, *(blocked.pod for blocked in node.leaving.blocked))
+    there = (*node.to_evict.pods, *(blocked.pod for blocked in node.to_evict.blocked))
     return tuple(pod for pod in there if pod.uses_gpu and pod.phase == "Running" and not pod.was_left_by(node.node))
 
 
@@ -32,4 +32,4 @@ def had_the_target(node: NodeFacts) -> bool:
 
 def has_the_target(node: NodeFacts) -> bool:
     """Tell whether no other driver than the target can be loaded on the node."""
-    return node.in_step and (node.up_to_date or node.leaving.empty)
+    return node.in_step and (node.up_to_date or node.to_evict.empty)

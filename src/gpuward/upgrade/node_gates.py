@@ -74,7 +74,7 @@ def held_devices(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     """Hold a node, before it is cordoned, whose pods would not let the driver go; a drain may be allowed to take them."""
     if node.restart_only:
         return None
-    in_the_way = node.draining.blocked if policy.drain.enable else node.leaving.blocked
+    in_the_way = node.to_drain.blocked if policy.drain.enable else node.to_evict.blocked
     for blocked in in_the_way:
         if isinstance(blocked.why, HoldsDriver):
             return Hold(HeldDevices(blocked.pod.ref, blocked.pod.owner, blocked.why.how), node.record.since)
@@ -83,9 +83,9 @@ def held_devices(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
 
 def protected_pods(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node, before it is cordoned, whose GPU pods could never be evicted; a drain may be allowed to take them."""
-    if node.restart_only or not node.leaving.blocked:
+    if node.restart_only or not node.to_evict.blocked:
         return None
-    blocked = node.draining.blocked if policy.drain.enable else node.leaving.blocked
+    blocked = node.to_drain.blocked if policy.drain.enable else node.to_evict.blocked
     if not blocked:
         return None
     return Hold(ProtectedPods(blocked[0].pod.ref, len(blocked), blocked[0].why), node.record.since)

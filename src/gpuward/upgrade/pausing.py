@@ -17,10 +17,10 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import MovePaused, Plain
+from gpuward.upgrade.done_or_failed import is_outdated, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, walk
-from gpuward.upgrade.resting import is_outdated, remembered_failure, unfinished
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.step import Move
 from gpuward.upgrade.uncordon import is_kept, leftovers

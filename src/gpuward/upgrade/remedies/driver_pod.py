@@ -49,7 +49,7 @@ def mend_driver_pod(question: Question) -> Iterator[Candidate]:
 
 def empty_for_driver(question: Question) -> Iterator[Candidate]:
     """Get the pods off the node under which no driver can be loaded."""
-    if not question.node.leaving.empty and question.node.state not in IN_PROGRESS:
+    if not question.node.to_evict.empty and question.node.state not in IN_PROGRESS:
         do = "ask for an upgrade of this node: pods use its GPUs, and no driver can be replaced under them"
         yield request_upgrade(question.view, do)
 

@@ -51,7 +51,7 @@ def unprotect(question: Question) -> Iterator[Candidate]:
     """Let pods go that the policy does not allow to be evicted."""
     case, policy = question.case, question.case.policy
     drained = policy.drain.enable
-    blocked = question.node.draining.blocked if drained else question.node.leaving.blocked
+    blocked = question.node.to_drain.blocked if drained else question.node.to_evict.blocked
     yield from _removal(question, (held.pod for held in blocked))
     for part, name in (("podDeletion", "pod_deletion"), ("drain", "drain")) if drained else (("podDeletion", "pod_deletion"),):
         rules: PodDeletionSettings | DrainSettings = getattr(policy, name)
@@ -92,8 +92,8 @@ def finish_jobs(question: Question) -> Iterator[Candidate]:
 
 def more_budget(question: Question) -> Iterator[Candidate]:
     """Give room to the disruption budgets that the hold is about."""
-    pods = [pod for pod in question.node.leaving.pods if not pod.deleting]
-    staying = pods + [pod for pod in question.node.draining.pods if pod not in pods and not pod.deleting]
+    pods = [pod for pod in question.node.to_evict.pods if not pod.deleting]
+    staying = pods + [pod for pod in question.node.to_drain.pods if pod not in pods and not pod.deleting]
     for budget in _budgets(question):
         covered = [pod for pods in question.case.snapshot.pods.values() for pod in pods if budget.covers(pod)]
         yield Dial(budget.allowed + 1, len(covered) + 1, _raised(budget, staying))
@@ -127,19 +127,19 @@ def push_out(question: Question) -> Iterator[Candidate]:
 
 def end_pods(question: Question) -> Iterator[Candidate]:
     """End pods that should have ended by now: nothing but their grace periods takes time."""
-    leaving = question.node.draining if question.node.state is State.DRAIN_REQUIRED else question.node.leaving
-    overdue = [pod for pod in leaving.pods if pod.deleting and question.now >= question.hold.since + pod.grace + SOON]
+    evictable = question.node.to_drain if question.node.state is State.DRAIN_REQUIRED else question.node.to_evict
+    overdue = [pod for pod in evictable.pods if pod.deleting and question.now >= question.hold.since + pod.grace + SOON]
     if overdue:
         yield fixes.end_pods(overdue[:MOST_PODS])
 
 
 def keep_away(question: Question) -> Iterator[Fix]:
     """Keep workloads away that put pods back on the cordoned node."""
-    leaving = question.node.draining if question.node.state is State.DRAIN_REQUIRED else question.node.leaving
-    for pod in leaving.pods:
+    evictable = question.node.to_drain if question.node.state is State.DRAIN_REQUIRED else question.node.to_evict
+    for pod in evictable.pods:
         if pod.comes_back and pod.owner is not None:
             owner = pod.owner
-            yield from workloads.keep_away(owner, [one for one in leaving.pods if one.is_owned_by(owner.uid)])
+            yield from workloads.keep_away(owner, [one for one in evictable.pods if one.is_owned_by(owner.uid)])
             return
 
 

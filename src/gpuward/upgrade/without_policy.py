@@ -1,4 +1,4 @@
-"""What becomes of nodes while no ClusterPolicy is in force: nothing is started, nobody is evicted, no driver is deleted.
+"""What becomes of nodes without a ClusterPolicy in force: nothing is started, nobody is evicted, no driver is deleted.
 
 Without a ClusterPolicy there are no validators, so that no upgrade can be brought to an end. A node whose driver is untouched
 goes back into the queue. One whose driver pod has gone gets its new one from its DaemonSet, and keeps its state: it is validated
@@ -19,11 +19,11 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.waits import Failed, Meanwhile, NoPolicy, Plain, UnknownState
+from gpuward.upgrade.done_or_failed import UNTOLD, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.pausing import at_rest
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, walk
 from gpuward.upgrade.recovery import needs_recovery
-from gpuward.upgrade.resting import UNTOLD, remembered_failure, unfinished
 from gpuward.upgrade.step import Move
 
 _ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
@@ -31,7 +31,7 @@ _MAINTENANCE: Final = frozenset({State.NODE_MAINTENANCE_REQUIRED, State.POST_MAI
 _CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE)
 
 
-def stand_down(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
+def advance_without_policy(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     """Return where a node gets to, and why no further."""
     if node.left:
         return walk(begin(node, now), policy, now)
