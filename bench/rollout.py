@@ -169,7 +169,8 @@ def _measure(plane: Plane, case: BenchCase) -> BenchResult:
             seconds, cordoned = asyncio.run(_roll_out(plane, case))
         cpu = usage.cpu_seconds() - cpu
         peak = usage.peak_mb()
-    click.echo(f"{case.measured} of {case.nodes} nodes upgraded in {seconds:.1f} s; the floor follows", err=True)
+    click.echo(f"{case.measured} of {case.nodes} nodes upgraded in {seconds:.1f} s, {cpu:.1f} CPU s and {peak:.0f} MB at most; "
+               "the floor follows", err=True)
     change = {"spec": {"template": {"metadata": {"annotations": {"bench": "floor"}}}}}
     plane.kubectl("patch", "daemonset", names.DRIVER_APP, "-n", names.DEFAULT_NAMESPACE, "--type=merge", "-p", json.dumps(change))
     floor = asyncio.run(_floor(plane, case))

@@ -30,7 +30,7 @@ from gpuward.upgrade.holding import Holding
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
-from gpuward.upgrade.pending_driver_pods import delete_outdated
+from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.refused import not_entered, overdue, refused, rests
 from gpuward.upgrade.without_policy import advance_without_policy
@@ -88,7 +88,8 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
     if policy.auto_upgrade:
         admitted = _admit(found, fleets, snapshot, now)
         goes_on = bool(admitted.started or admitted.held or found.fleet.in_progress)
-        waiting = (node.path.node for node in nodes if node.before.node.name in admitted.held)
+        waiting = (facts for facts in (node.path.node for node in nodes)
+                   if has_pending_driver(facts) and facts.node.name in admitted.held)
         more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(waiting, policy))
         return _plan(nodes, admitted, policy, more)
     admitted = _Admission(found.fleet, _withdrawn(nodes, snapshot, granted, now))
@@ -222,7 +223,17 @@ def _count(
 ) -> Counts:
     """Count for the metrics; nodes that are to be skipped do not wait for anything."""
     fleet = admit.fleet
-    skipped = sum(hold.reason is Reason.SKIPPED for hold, _ in admit.held.values())
+    skipped = failed = up_to_date = outdated = 0
+    for hold, _ in admit.held.values():
+        if hold.reason is Reason.SKIPPED:
+            skipped += 1
+    for node in nodes:  # one loop, as a fleet of 10,000 is counted in each pass
+        if node.up_to_date:
+            up_to_date += 1
+        if node.failed:
+            failed += 1
+        elif node.outdated:
+            outdated += 1
     free = policy.max_unavailable.of(fleet.total) - len(fleet.unavailable)
     if policy.max_parallel_upgrades:
         free = min(free, policy.max_parallel_upgrades - len(fleet.in_progress))
@@ -230,10 +241,10 @@ def _count(
         total=fleet.total,
         in_progress=sum(count for state, count in states.items() if state in IN_PROGRESS),
         done=states.get(State.DONE, 0),
-        failed=sum(node.failed for node in nodes),
+        failed=failed,
         available=max(0, free),
         pending=states.get(State.UPGRADE_REQUIRED, 0) - skipped,
         unavailable=len(fleet.unavailable),
-        up_to_date=sum(node.up_to_date for node in nodes),
-        outdated=sum(node.outdated and not node.failed for node in nodes),
+        up_to_date=up_to_date,
+        outdated=outdated,
     )

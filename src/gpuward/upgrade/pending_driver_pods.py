@@ -21,9 +21,14 @@ def delete_outdated(nodes: Iterable[NodeFacts], policy: UpgradePolicy) -> tuple[
     return tuple(_deletion(node) for node in nodes if _is_outdated(node))
 
 
+def has_pending_driver(node: NodeFacts) -> bool:
+    """Tell whether the driver pod has loaded nothing, as far as its phase says."""
+    return node.driver is not None and node.driver.phase == "Pending"
+
+
 def _is_outdated(node: NodeFacts) -> bool:
     driver = node.driver
-    if driver is None or driver.phase != "Pending" or driver.ready or driver.deleting or node.driver_pods != 1:
+    if driver is None or not has_pending_driver(node) or driver.ready or driver.deleting or node.driver_pods != 1:
         return False
     if node.state in IN_PROGRESS and node.state is not State.POD_RESTART_REQUIRED:
         return False
