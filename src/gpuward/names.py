@@ -20,6 +20,8 @@ LEADER_LEASE: Final = "53822513.nvidia.com"
 EVENT_SOURCE: Final = "nvidia-gpu-operator"
 FIELD_MANAGER: Final = "gpuward"
 DRIVER_EVENT_REASON: Final = "GPUDriverUpgrade"
+ROLLOUT_EVENT_PREFIX: Final = "GPUDriverUpgrade"
+"""Events on a ClusterPolicy have this before the reason of its condition `DriverUpgrade`."""
 HELD_EVENT_REASON: Final = "GPUDriverUpgradeHeld"
 
 # Node labels that node feature discovery writes and gpuward reads.

@@ -117,8 +117,8 @@ def test_a_server_that_is_switched_off_binds_nothing() -> None:
 
 
 @pytest.mark.parametrize(("verdict", "status"), [
-    (None, "-1.0"), (judged([], has_nfd_labels=True, has_gpu_nodes=True), "1.0"),
-    (judged(["state-driver"], has_nfd_labels=True, has_gpu_nodes=True), "0.0"),
+    (None, "-1.0"), (judged({}, has_nfd_labels=True, has_gpu_nodes=True), "1.0"),
+    (judged({"state-driver": ""}, has_nfd_labels=True, has_gpu_nodes=True), "0.0"),
 ])
 def test_metrics_have_nvidias_names(verdict: Verdict | None, status: str) -> None:
     metrics = Metrics()

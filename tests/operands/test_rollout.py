@@ -13,7 +13,7 @@ from tests.waits import held_by
 
 NOW = 1_700_000_000.0
 WAITING, DONE, FAILED = State.UPGRADE_REQUIRED, State.DONE, State.FAILED
-READY = judged([], has_nfd_labels=True, has_gpu_nodes=True)
+READY = judged({}, has_nfd_labels=True, has_gpu_nodes=True)
 
 
 LOADED = (None, Reason.METADATA_BEHIND)

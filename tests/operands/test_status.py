@@ -18,7 +18,7 @@ def conditions(status: dict[str, Any] | None) -> dict[str, tuple[str, str, str]]
 
 
 def test_all_is_well() -> None:
-    verdict = judged([], has_nfd_labels=True, has_gpu_nodes=True)
+    verdict = judged({}, has_nfd_labels=True, has_gpu_nodes=True)
     status = status_of(verdict, {}, "gpu-operator", NOW)
     assert status is not None
     assert (status["state"], status["namespace"]) == ("ready", "gpu-operator")
@@ -29,17 +29,19 @@ def test_all_is_well() -> None:
 
 
 def test_operands_that_are_not_ready_are_named() -> None:
-    verdict = judged(["state-driver", "state-dcgm"], has_nfd_labels=True, has_gpu_nodes=True)
+    waiting = {"state-driver": "nvidia-driver-daemonset: 20 of 20 pods have an older template", "state-dcgm": ""}
+    verdict = judged(waiting, has_nfd_labels=True, has_gpu_nodes=True)
     assert conditions(status_of(verdict, {}, "ns", NOW)) == {
         "Ready": ("False", "Error", ""),
-        "Error": ("True", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver state-dcgm]"),
+        "Error": ("True", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver state-dcgm]; "
+                  "state-driver: nvidia-driver-daemonset: 20 of 20 pods have an older template"),
     }
 
 
 def test_a_cluster_without_gpus_or_without_discovery_is_ready_for_them() -> None:
-    assert judged([], has_nfd_labels=False, has_gpu_nodes=False).reason == "NFDLabelsMissing"
-    assert judged([], has_nfd_labels=True, has_gpu_nodes=False).reason == "NoGPUNodes"
-    assert judged([], has_nfd_labels=True, has_gpu_nodes=False).state == "ready"
+    assert judged({}, has_nfd_labels=False, has_gpu_nodes=False).reason == "NFDLabelsMissing"
+    assert judged({}, has_nfd_labels=True, has_gpu_nodes=False).reason == "NoGPUNodes"
+    assert judged({}, has_nfd_labels=True, has_gpu_nodes=False).state == "ready"
 
 
 def test_an_invalid_policy_is_told_field_value_and_fix() -> None:
@@ -51,14 +53,14 @@ def test_an_invalid_policy_is_told_field_value_and_fix() -> None:
 
 
 def test_nothing_is_written_twice_and_times_move_only_with_the_status() -> None:
-    ready = judged([], has_nfd_labels=True, has_gpu_nodes=True)
+    ready = judged({}, has_nfd_labels=True, has_gpu_nodes=True)
     first = status_of(ready, {}, "ns", NOW)
     assert first is not None
     assert {one["lastTransitionTime"] for one in first["conditions"]} == {STAMP}
     assert status_of(ready, first, "ns", NOW + 60) is None
-    no_gpus = status_of(judged([], has_nfd_labels=True, has_gpu_nodes=False), first, "ns", NOW + 60)
+    no_gpus = status_of(judged({}, has_nfd_labels=True, has_gpu_nodes=False), first, "ns", NOW + 60)
     assert no_gpus is not None
     assert {one["lastTransitionTime"] for one in no_gpus["conditions"]} == {STAMP}
-    unready = status_of(judged(["x"], has_nfd_labels=True, has_gpu_nodes=True), first, "ns", NOW + 60)
+    unready = status_of(judged({"x": ""}, has_nfd_labels=True, has_gpu_nodes=True), first, "ns", NOW + 60)
     assert unready is not None
     assert STAMP not in {one["lastTransitionTime"] for one in unready["conditions"]}

@@ -19,6 +19,7 @@ from gpuward.controllers.loop import SLOW, Loop, Shared
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.nvidiadriver import NVIDIADriverController, NVIDIADriverLog
 from gpuward.controllers.podfilter import PodFilter
+from gpuward.controllers.policyevents import PolicyEvents
 from gpuward.controllers.references import ReferencedObjects
 from gpuward.controllers.rolloutpolicy import RolloutPolicyController, RolloutPolicyLog
 from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
@@ -86,7 +87,8 @@ class Operator:
         policies, watcher = ClusterPolicyController(settings.images), self.cluster.watcher()
         self.upgrades = Loop(
             UpgradeController(), self.cluster.watcher(counts=False), shared,
-            self._planned, HoldEvents(self.events), self.metrics.planned, UpgradeLog(), policies.follow, lambda _: watcher.wake(),
+            self._planned, HoldEvents(self.events), PolicyEvents(self.events), self.metrics.planned, UpgradeLog(),
+            policies.follow, lambda _: watcher.wake(),
         )
         """The loop of the upgrade; whoever wants to know of its passes is one of its listeners."""
         self.operands = Loop(policies, watcher, shared, ClusterPolicyLog(), self.metrics.applied, pace=SLOW)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from gpuward.model.driver import revisions_of
 from gpuward.model.views import DaemonSetView, PodView, RevisionView
+
+_PODS: Final = " pods "
 
 
 def daemonset_ready(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
                     revisions: Iterable[RevisionView] = ()) -> bool:
     """Tell whether every node that should run the DaemonSet runs its newest template; see `waits_for`."""
     return not waits_for(daemon_set, pods, revisions)
+
+
+def about_pods(waits: str) -> bool:
+    """Tell whether a wait is for pods: others are over in a moment, and words of a status are written with some delay."""
+    return _PODS in waits
 
 
 def waits_for(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),

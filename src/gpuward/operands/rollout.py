@@ -41,7 +41,7 @@ def rollout_of(plan: Plan) -> Rollout:
     reasons = Counter(hold.reason for hold in plan.holds.values())
     counts = plan.counts
     if not plan.nodes:
-        return Rollout("Unknown", "NoNodes", "No node has a driver that is managed here")
+        return Rollout("Unknown", "NoNodes", "No node has a driver that is managed: the condition Ready says what is missing")
     if reasons[Reason.INVALID_POLICY]:
         reason = "InvalidPolicy"
     elif not plan.auto_upgrade:

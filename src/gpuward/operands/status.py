@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from gpuward.errors import PolicyError
+from gpuward.operands.readiness import about_pods
 from gpuward.operands.rollout import CONDITION as ROLLOUT
 from gpuward.operands.rollout import Rollout
 from gpuward.policy.unmade import FAILED_MESSAGE, NOT_FOLLOWED
 
 READY_MESSAGE = "ClusterPolicy is ready as all resources have been successfully reconciled"
 NO_GPU_MESSAGE = "No GPU node found, watching for new nodes to join the cluster."
-NO_NFD_MESSAGE = "No NFD labels found"
+NO_NFD_MESSAGE = (
+    "No NFD labels found: install node feature discovery, or label nodes that have GPUs: "
+    "feature.node.kubernetes.io/pci-10de.present=true"
+)
 UPGRADING_MESSAGE = (
     "NVIDIADriver upgrade has not completed; one or more NVIDIADriver-owned Nodes are marked pending, in-progress, or failed"
 )
@@ -44,17 +48,18 @@ def failed(state: str, problem: object) -> Verdict:
     return Verdict("notReady", NOT_FOLLOWED, f"{FAILED_MESSAGE}{state}: {problem}", ready=False)
 
 
-def judged(unready: Iterable[str], *, has_nfd_labels: bool, has_gpu_nodes: bool, upgrading: bool = False,
+def judged(unready: Mapping[str, str], *, has_nfd_labels: bool, has_gpu_nodes: bool, upgrading: bool = False,
            lacking: Sequence[str] = ()) -> Verdict:
     """Return the verdict on states of which some are not ready; `upgrading` is for nodes that NVIDIADrivers own.
 
-    The message names the states only, as NVIDIA's does: with what each waits for it would change, and be written, all the time.
-    But it names objects that are `lacking`, since whoever deleted them, or keeps them from being made, has to know.
+    The message begins as NVIDIA's, with the states' names; then it says what the first of them wait for, and names objects that
+    are `lacking`, since whoever deleted them, or keeps them from being made, has to know.
     """
     waiting = " ".join(unready)
     if waiting or upgrading:
         message = f"ClusterPolicy is not ready; states not ready: [{waiting}]" + (f"; {UPGRADING_MESSAGE}" if upgrading else "")
         message += f"; {missing(lacking)}" if lacking else ""
+        message += "".join(f"; {state}: {why}" for state, why in list(unready.items())[:MOST_NAMED] if about_pods(why))
         return Verdict("notReady", "OperandNotReady", message, ready=False)
     if not has_nfd_labels:
         return Verdict("ready", "NFDLabelsMissing", NO_NFD_MESSAGE, ready=True)

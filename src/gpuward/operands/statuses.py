@@ -7,11 +7,12 @@ from typing import Any, Final, NamedTuple
 
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import PolicyView
+from gpuward.model.views import DaemonSetView, PolicyView
 from gpuward.operands.changes import Prepared, is_applied, is_missing
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.state import OperandState, ref_of
 from gpuward.operands.status import Verdict, differs_in_words_only
+from gpuward.operands.stuck import stuck_pod
 
 WORDS_EVERY: Final = 30.0
 """Seconds between two writes of a status that differ only in their messages."""
@@ -64,12 +65,20 @@ def waiting_states(states: Iterable[OperandState], snapshot: Snapshot, prepared:
             # Not a list: most DaemonSets need no look at their pods.
             pods = (pod for pods in snapshot.pods.values() for pod in pods if pod.namespace == snapshot.namespace)
             if why := waits_for(daemonsets.get(name), pods, snapshot.revisions):
-                waiting[state.name] = f"{name}: {why}"
+                waiting[state.name] = f"{name}: {why}{_stuck(daemonsets.get(name), snapshot)}"
     for one in prepared:
         behind = next((obj.ref.name for obj in one.objects if obj.key[0] == "DaemonSet" and not is_applied(obj, snapshot)), "")
         if behind:
             waiting.setdefault(one.state, f"{behind} is not applied yet")
     return waiting
+
+
+def _stuck(daemonset: DaemonSetView | None, snapshot: Snapshot) -> str:
+    if daemonset is None:
+        return ""
+    own = (pod for pods in snapshot.pods.values() for pod in pods if pod.is_owned_by(daemonset.uid))
+    stuck = stuck_pod(own)
+    return f" ({stuck})" if stuck is not None and stuck.in_trouble else ""
 
 
 def missing_objects(states: Iterable[OperandState], snapshot: Snapshot) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gpuward.errors import PolicyError
+from gpuward.operands.readiness import about_pods
 from gpuward.operands.status import Verdict, missing
 from gpuward.policy.unmade import SYNCING_MESSAGE
 
@@ -52,7 +53,8 @@ def judged(waiting: Mapping[str, str], lacking: Sequence[str] = ()) -> Verdict:
     """Return the verdict on one whose DaemonSets may wait for something, and which may lack objects that it had."""
     if lacking:
         return msgspec.structs.replace(WAITING, message=f"{WAITING.message}; {missing(lacking)}")
-    return WAITING if waiting else READY
+    told = next(filter(about_pods, waiting.values()), "")
+    return msgspec.structs.replace(WAITING, message=f"{WAITING.message}; {told}") if told else WAITING if waiting else READY
 
 
 def alone(why: str) -> Verdict:

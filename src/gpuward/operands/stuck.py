@@ -1,0 +1,49 @@
+"""Which pod of a DaemonSet that is not ready to look at first, where it is, and in what it is stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gpuward.model.troubles import trouble_of
+from gpuward.model.views import PodView
+
+
+class StuckPod(msgspec.Struct, frozen=True):
+    """Name the pod to look at first of an operand that is not ready."""
+
+    pod: str
+    node: str
+    container: str = ""
+    """Such as `init container toolkit-validation (1 of 4)`; empty where its kubelet has not said."""
+    why: str = ""
+    """Such as `CrashLoopBackOff, 5 restarts`."""
+    in_trouble: bool = False
+    """Whether it may be more than a start that takes its time."""
+
+    def __str__(self) -> str:
+        """Return the words for it."""
+        return f"{self.node or 'no node'}: {', '.join(filter(None, (self.container, self.why))) or 'not started yet'}"
+
+
+def stuck_pod(pods: Iterable[PodView]) -> StuckPod | None:
+    """Return the pod to look at first: one that is in trouble before one that may just be starting, the oldest of them."""
+    unready = [pod for pod in pods if not pod.ready and not pod.deleting]
+    pod = min(unready, key=lambda pod: (trouble_of(pod) is None, pod.created, pod.name), default=None)
+    if pod is None:
+        return None
+    if pod.unheard:
+        return StuckPod(pod.name, pod.node, "", "its node is not heard from", in_trouble=True)
+    troubled = trouble_of(pod) is not None
+    if pod.progress is None:
+        return StuckPod(pod.name, pod.node, "", pod.waiting, troubled)
+    return StuckPod(pod.name, pod.node, str(pod.progress), _why(pod), troubled)
+
+
+def _why(pod: PodView) -> str:
+    assert pod.progress is not None
+    progress = pod.progress
+    restarts = f"{progress.restarts} restart{'s' if progress.restarts > 1 else ''}" if progress.restarts else ""
+    ended = f"it ended with exit code {progress.exit_code} before" if progress.exit_code else ""
+    return ", ".join(filter(None, (progress.reason or "runs and is not ready", restarts, ended)))

@@ -1,0 +1,54 @@
+"""What the ClusterPolicy itself tells: events of its upgrade, and a condition that names the pod to look at."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
+from tests.journeys.stage import POLICY, Stage, on_stage
+
+
+def told(stage: Stage) -> list[tuple[str, str]]:
+    """Return type and reason of the policy's events, in order."""
+    found = [event for event in stage.sandbox.store.list("events", "default") if event["involvedObject"]["name"] == POLICY]
+    found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+    return [(event["type"], event["reason"]) for event in found]
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_rollout_s_begin_pause_and_end_are_events_of_the_policy(stage: Stage) -> None:
+    await stage.installed()
+    await stage.rest(60)
+    assert told(stage) == []
+    await stage.upgrade_to()
+    await stage.until(lambda: told(stage) == [("Normal", "GPUDriverUpgradeProgressing")])
+    upgrades = {"spec": {"driver": {"upgradePolicy": {"autoUpgrade": False}}}}
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, upgrades)
+    await stage.until(lambda: ("Normal", "GPUDriverUpgradePaused") in told(stage))
+    upgrades["spec"]["driver"]["upgradePolicy"]["autoUpgrade"] = True
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, upgrades)
+    await stage.upgraded()
+    await stage.until(lambda: ("Normal", "GPUDriverUpgradeUpToDate") in told(stage))
+    await stage.rest(600)
+    assert len(told(stage)) == 3, "that it goes on again is counted on the first"
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_policy_that_becomes_invalid_warns(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads/enabled", True)
+    await stage.until(lambda: ("Warning", "GPUDriverUpgradeInvalidPolicy") in told(stage))
+
+
+@on_stage(gpu_nodes=2)
+async def test_the_condition_names_the_pod_that_is_stuck(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, node="gpu-2"))
+    for pod in stage.pods(names.VALIDATOR_APP, "gpu-2"):
+        await stage.user.delete(resources.PODS, pod["metadata"]["name"], names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: "gpu-2: " in stage.condition().get("message", ""), within=120)
+    message = stage.condition()["message"]
+    assert message.startswith("ClusterPolicy is not ready; states not ready: [state-operator-validation]; ")
+    assert "state-operator-validation: nvidia-operator-validator: 1 of 2 pods are unavailable (gpu-2: init container" in message
+    assert "ImagePull" in message
