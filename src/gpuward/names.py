@@ -84,6 +84,8 @@ ADMISSIONS: Final = "gpuward.io/admissions"
 """On the election's Lease: the nodes that its holder is about to start, as JSON, see `gpuward.upgrade.ledger`."""
 RESUMED_AT: Final = "gpuward.io/resumed-at"
 """On a ClusterPolicy or NVIDIADriver: failures up to this time (RFC 3339) no longer pause its rollout."""
+PAUSED_AT: Final = "gpuward.io/paused-at"
+"""On a ClusterPolicy or NVIDIADriver: since when (RFC 3339) `gpuward pause`, and nobody else, has turned its upgrades off."""
 VALID_UPGRADE_POLICY: Final = "gpuward.io/valid-upgrade-policy"
 """On a ClusterPolicy or NVIDIADriver: the last settings that could be followed, as JSON, see `gpuward.policy.kept`."""
 

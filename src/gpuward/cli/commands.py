@@ -38,6 +38,11 @@ def output_option(form: str) -> Callable[[F], F]:
     return click.option("--output", "-o", type=click.Choice([form, "json"]), default=form, show_default=True, help="The form.")
 
 
+def dry_run_option(command: F) -> F:
+    """Add the option that only says what would be written."""
+    return click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")(command)
+
+
 def go_bool(name: str, text: str) -> Callable[[F], F]:
     """Add a boolean option that is written as in Go: `--name`, `--name=true` or `--name=false`."""
     return click.option(name, is_flag=False, flag_value="true", default="false", type=click.BOOL, help=text)
@@ -134,16 +139,64 @@ def explain(node: str, kubeconfig: str | None, context: str | None, namespace: s
 
 @commands.command()
 @connection_options
-@click.option("--driver", default="", metavar="NAME",
-              help="Resume the rollout of this NVIDIADriver alone; without it all rollouts are resumed.")
-def resume(kubeconfig: str | None, context: str | None, driver: str) -> None:
-    """Let a rollout go on that too many failures, or the trouble of a new driver, have paused: those up to now no longer count.
+@click.option("--driver", default="", metavar="NAME", help="Pause the upgrades of this NVIDIADriver alone.")
+@dry_run_option
+def pause(kubeconfig: str | None, context: str | None, driver: str, dry_run: bool) -> None:
+    """Turn driver upgrades off: no node starts and no pod is evicted until `gpuward resume`.
 
-    The nodes that failed stay as they are. Label one upgrade-required to have it tried again.
+    It sets autoUpgrade to false in the ClusterPolicy or, where drivers are left to them, in all NVIDIADrivers. A node whose new
+    driver is loaded already is still validated and put back into service.
+    """
+    from gpuward.cli.pause import pause_rollouts
+    from gpuward.cli.rollouts import tell
+
+    tell(kubeconfig, context, lambda client: pause_rollouts(client, driver, dry_run=dry_run))
+
+
+@commands.command()
+@connection_options
+@click.option("--driver", default="", metavar="NAME", help="Resume the rollout of this NVIDIADriver alone.")
+@dry_run_option
+def resume(kubeconfig: str | None, context: str | None, driver: str, dry_run: bool) -> None:
+    """Let a rollout go on that `gpuward pause`, too many failures or the trouble of a new driver have paused.
+
+    Failures up to now no longer count. The nodes that failed stay as they are; `gpuward retry` has them tried again.
     """
     from gpuward.cli.resume import resume_paused
+    from gpuward.cli.rollouts import tell
 
-    resume_paused(kubeconfig, context, driver)
+    tell(kubeconfig, context, lambda client: resume_paused(client, driver, dry_run=dry_run))
+
+
+@commands.command()
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@connection_options
+@dry_run_option
+def retry(nodes: tuple[str, ...], kubeconfig: str | None, context: str | None, dry_run: bool) -> None:
+    """Have each NODE whose upgrade failed tried again, as soon as its turn comes.
+
+    It labels the nodes upgrade-required. Nothing is written unless all of them can be tried again.
+    """
+    from gpuward.cli.nodes import retry_nodes
+    from gpuward.cli.rollouts import tell
+
+    tell(kubeconfig, context, lambda client: retry_nodes(client, nodes, dry_run=dry_run))
+
+
+@commands.command()
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.option("--undo", is_flag=True, help="Let the nodes be upgraded again.")
+@connection_options
+@dry_run_option
+def skip(nodes: tuple[str, ...], undo: bool, kubeconfig: str | None, context: str | None, dry_run: bool) -> None:
+    """Have each NODE left alone by driver upgrades; one that is under way goes on to its end.
+
+    It sets the label nvidia.com/gpu-driver-upgrade.skip=true, or removes it.
+    """
+    from gpuward.cli.nodes import skip_nodes
+    from gpuward.cli.rollouts import tell
+
+    tell(kubeconfig, context, lambda client: skip_nodes(client, nodes, undo=undo, dry_run=dry_run))
 
 
 @commands.command()

@@ -1,28 +1,21 @@
-"""`gpuward resume`: let a rollout go on that its failure budget has paused."""
+"""`gpuward resume`: let a rollout go on that `gpuward pause`, its failure budget or the trouble of a new driver holds."""
 
 from __future__ import annotations
 
-import asyncio
-import difflib
+from collections.abc import Sequence
 
 import msgspec
 
 from gpuward import names
-from gpuward.cli.connect import WallClock, connected
-from gpuward.cli.terminal import say
-from gpuward.errors import GpuwardError, InputError, NotFound, PolicyError
-from gpuward.kube import resources
-from gpuward.kube.http.client import Client, Selection
-from gpuward.kube.resources import GVR
+from gpuward.cli.rollouts import Lines, Patch, Rollout, Rollouts, all_nodes, change, read_rollouts, time_of
+from gpuward.cli.terminal import listed
+from gpuward.errors import PolicyError
+from gpuward.kube.http.client import Client
 from gpuward.model.record import format_time
 from gpuward.model.rollout import CLOCKS_DIFFER
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy.rolloutpolicy import annotation, resumed_at
-from gpuward.wire.nodes import node_view
-from gpuward.wire.policies import policy_view
-
-SHOWN = 10
-"""Nodes that are named; a large fleet may have more."""
 
 
 class Resumed(msgspec.Struct, frozen=True):
@@ -40,18 +33,32 @@ class Resumed(msgspec.Struct, frozen=True):
         return f"{'NVIDIADriver' if self.driver else 'ClusterPolicy'} {self.policy}"
 
 
-def resume_paused(kubeconfig: str | None, context: str | None, driver: str) -> None:
-    """Resume and say what was done. Raises as `resume_rollout` does."""
-    done = asyncio.run(_resume(kubeconfig, context, driver))
-    say(f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}")
-
-
-async def _resume(kubeconfig: str | None, context: str | None, driver: str) -> Resumed:
-    async with connected(kubeconfig, context) as (client, _):
-        await _all(client, resources.CLUSTER_POLICIES)
-        # The API server's time: a clock of ours that is ahead would forgive what has yet to fail.
-        now = client.date if client.date is not None else WallClock().now()
-        return await resume_rollout(client, now, driver)
+async def resume_paused(client: Client, driver: str, *, dry_run: bool) -> Lines:
+    """Let go on whatever is held, and say what was done; nothing is written where nothing is held. Raises as `resume_rollout`."""
+    rollouts = await read_rollouts(client)
+    target = rollouts.named(driver, "resume") if driver else rollouts.in_force("resume")
+    paused = [each for each in ((target,) if driver else (target, *rollouts.drivers)) if each.is_paused]
+    for rollout in paused:
+        if dry_run:
+            yield f"{rollout.title}: upgrades would be turned on ({rollout.field}: true); a dry run writes nothing"
+        elif await change(client, rollout, _on) is None:
+            yield f"{rollout.title}: upgrades are on again ({rollout.field}: true), as before the pause of {rollout.paused_at}"
+    nodes, before = await all_nodes(client), _forgiven_before(rollouts, target)
+    failed = sorted(_failed(nodes, driver, before))
+    if failed or _may_be_held(nodes):
+        if dry_run:
+            yield f"{target.title}: would be resumed; {forgiven(failed)}; a dry run writes nothing"
+        else:
+            done = await resume_rollout(client, time_of(client), driver)
+            yield f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}"
+    elif not paused:
+        yield f"{target.title}: there is nothing to resume, as no node waits or has failed{_since(before)}: nothing is written"
+    for rollout in _off(rollouts, target, driver):
+        if rollout not in paused:
+            yield (f"{rollout.title}: upgrades are off, and not by `gpuward pause`, so they stay off: "
+                   f"set {rollout.field} to true to turn them on")
+    if paused or failed:
+        yield "Next: nodes start when their turn comes; `gpuward status` says what each waits for"
 
 
 async def resume_rollout(client: Client, now: float, driver: str = "") -> Resumed:
@@ -62,45 +69,46 @@ async def resume_rollout(client: Client, now: float, driver: str = "") -> Resume
         InputError: there is no NVIDIADriver of that name, or drivers are not those of NVIDIADrivers.
         Conflict: the object was deleted and made anew meanwhile.
     """
-    policy = await _in_force(client)
-    target = await _driver(client, driver, policy) if driver else policy
-    nodes = [node_view(raw) async for raw in client.list(Selection(resources.NODES))]
-    before = max(_resumed_before(policy), _resumed_before(target))
-    failed = {node.name: at for node in nodes if _concerned(node, driver) and (at := failed_at(node)) > before}
+    rollouts = await read_rollouts(client)
+    target = rollouts.named(driver, "resume") if driver else rollouts.in_force("resume")
+    nodes, before = await all_nodes(client), _forgiven_before(rollouts, target)
+    failed = _failed(nodes, driver, before)
     at = max([now, *(time for time in (*failed.values(), before) if time <= now + CLOCKS_DIFFER)])
-    patch = {"metadata": {"uid": target.uid, "annotations": {names.RESUMED_AT: format_time(at)}}}
-    await client.patch_merge(resources.NVIDIA_DRIVERS if driver else resources.CLUSTER_POLICIES, target.name, patch)
-    return Resumed(target.name, at, tuple(sorted(failed)), bool(driver))
+    patch = {"metadata": {"uid": target.view.uid, "annotations": {names.RESUMED_AT: format_time(at)}}}
+    await client.patch_merge(target.resource, target.view.name, patch)
+    return Resumed(target.view.name, at, tuple(sorted(failed)), bool(driver))
+
+
+def _on(rollout: Rollout) -> Patch | None:
+    return rollout.switched(True, None) if rollout.is_paused else None
+
+
+def _off(rollouts: Rollouts, target: Rollout, driver: str) -> Sequence[Rollout]:
+    """Return what has upgrades off that were asked to go on."""
+    meant = rollouts.drivers if rollouts.left_to_drivers and not driver else (target,)
+    return [rollout for rollout in meant if not rollout.is_on]
+
+
+def _forgiven_before(rollouts: Rollouts, target: Rollout) -> float:
+    return max(_resumed_before(rollout.view) for rollout in (rollouts.policy or target, target))
+
+
+def _failed(nodes: Sequence[NodeView], driver: str, before: float) -> dict[str, float]:
+    """Return which nodes failed since failures were forgiven last, and when."""
+    return {node.name: at for node in nodes if _concerned(node, driver) and (at := failed_at(node)) > before}
+
+
+def _may_be_held(nodes: Sequence[NodeView]) -> bool:
+    """Tell whether a node waits or is under way: what holds one, as a refusal, may be known to the operator alone."""
+    return any(node.state is State.UPGRADE_REQUIRED or node.state in IN_PROGRESS for node in nodes)
 
 
 def _concerned(node: NodeView, driver: str) -> bool:
     return not driver or node.labels.get(names.DRIVER_OWNER) == driver
 
 
-async def _in_force(client: Client) -> PolicyView:
-    policies = await _all(client, resources.CLUSTER_POLICIES)
-    if not policies:
-        raise GpuwardError("there is no ClusterPolicy, and so no rollout to resume")
-    return min(policies, key=lambda view: (view.created, view.name))
-
-
-async def _driver(client: Client, name: str, policy: PolicyView) -> PolicyView:
-    """Return the NVIDIADriver of a name, which must have rollouts of its own."""
-    known = {view.name: view for view in await _all(client, resources.NVIDIA_DRIVERS)}
-    if name not in known:
-        near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
-        raise InputError("--driver", name, f"name an NVIDIADriver, such as {near}" if near else "leave it out: there is none")
-    if policy.body.get("spec", {}).get("driver", {}).get("useNvidiaDriverCRD") is not True:
-        fix = f"leave it out: ClusterPolicy {policy.name} does not set driver.useNvidiaDriverCRD, so there is but one rollout"
-        raise InputError("--driver", name, fix)
-    return known[name]
-
-
-async def _all(client: Client, resource: GVR) -> list[PolicyView]:
-    try:
-        return [policy_view(raw) async for raw in client.list(Selection(resource))]
-    except NotFound:
-        return []
+def _since(before: float) -> str:
+    return f" since it was resumed last, at {format_time(before)}" if before else ""
 
 
 def failed_at(node: NodeView) -> float:
@@ -108,13 +116,12 @@ def failed_at(node: NodeView) -> float:
     return node.record.failure.at if node.record is not None and node.record.failure is not None else 0.0
 
 
-def forgiven(nodes: tuple[str, ...]) -> str:
+def forgiven(nodes: Sequence[str]) -> str:
     """Say in a few words how many failures no longer count."""
     if not nodes:
         return "no node has failed since it was resumed last; a new driver's trouble up to now holds no node any more"
-    more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
     count = "1 failed node no longer counts" if len(nodes) == 1 else f"{len(nodes)} failed nodes no longer count"
-    return f"{count} against the failure budget ({', '.join(nodes[:SHOWN])}{more})"
+    return f"{count} against the failure budget ({listed(nodes)})"
 
 
 def _resumed_before(policy: PolicyView) -> float:

@@ -1,0 +1,170 @@
+"""`gpuward retry` and `gpuward skip`: what a person says about the upgrade of single nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from gpuward import names
+from gpuward.cli.explain import unknown_node
+from gpuward.cli.rollouts import ATTEMPTS, Lines, Rollouts, all_nodes, read_rollouts
+from gpuward.errors import Conflict, InputError, NotFound
+from gpuward.execute.nodes import operations
+from gpuward.kube import resources
+from gpuward.kube.http.client import Client
+from gpuward.model.actions import PatchNode
+from gpuward.model.record import Failure
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import NodeView
+from gpuward.wire.nodes import node_view
+
+
+class Deed(msgspec.Struct, frozen=True):
+    """Hold what is to be done about one node: a label to be set, or removed (None), and the words for it."""
+
+    told: str
+    key: str = ""
+    """Empty where it is so already."""
+    value: str | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing is to be written."""
+        return not self.key
+
+
+Judge = Callable[[NodeView], Deed]
+
+
+async def retry_nodes(client: Client, wanted: Iterable[str], *, dry_run: bool) -> Lines:
+    """Have failed nodes tried again, and say of each what was done; nothing is written unless all of them can be.
+
+    Raises:
+        InputError: there is no such node, it has not failed, or upgrades are off.
+        Conflict: somebody else changes its labels all the time.
+    """
+    rollouts = await read_rollouts(client)
+    async for line in _do(client, wanted, lambda node: _retry(node, rollouts), dry_run=dry_run):
+        yield line
+
+
+async def skip_nodes(client: Client, wanted: Iterable[str], *, undo: bool, dry_run: bool) -> Lines:
+    """Have nodes left alone by driver upgrades, or no longer, and say of each what was done.
+
+    Raises:
+        InputError: there is no such node.
+        Conflict: somebody else changes its labels all the time.
+    """
+    async for line in _do(client, wanted, _unskip if undo else _skip, dry_run=dry_run):
+        yield line
+
+
+async def _do(client: Client, wanted: Iterable[str], judge: Judge, *, dry_run: bool) -> Lines:
+    read = [await _node(client, name) for name in dict.fromkeys(wanted)]
+    deeds = [(node, judge(node)) for node in read]
+    for node, deed in deeds:
+        if deed.is_idle:
+            yield f"{node.name} {deed.told}: nothing is written"
+        elif dry_run:
+            label = f"{deed.key}-" if deed.value is None else f"{deed.key}={deed.value}"
+            yield f"{node.name} would get the label {label}; a dry run writes nothing"
+        else:
+            yield f"{node.name} {(await _write(client, node, deed, judge)).told}"
+
+
+async def _node(client: Client, name: str) -> NodeView:
+    try:
+        return node_view((await client.get(resources.NODES, name)).body)
+    except NotFound:
+        raise unknown_node(name, [node.name for node in await all_nodes(client)]) from None
+
+
+async def _write(client: Client, node: NodeView, deed: Deed, judge: Judge) -> Deed:
+    """Patch a node as it was read, or judge it anew if somebody else was faster; return what was done in the end."""
+    for attempt in range(1, ATTEMPTS + 1):
+        expected = {deed.key: node.labels.get(deed.key), names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)}
+        patch = PatchNode(node.ref, labels={deed.key: deed.value}, expect_labels=expected)
+        try:
+            await client.patch_json(resources.NODES, node.name, operations(patch))
+        except Conflict:
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            return deed
+        node = await _node(client, node.name)
+        deed = judge(node)
+        if deed.is_idle:
+            return msgspec.structs.replace(deed, told=f"{deed.told}: nothing is written")
+    raise AssertionError
+
+
+def _retry(node: NodeView, rollouts: Rollouts) -> Deed:
+    """Say what is to be done about a node that is to be tried again. Raises InputError for one that cannot be."""
+    if node.state is State.UPGRADE_REQUIRED:
+        return Deed(f"waits for its turn already ({State.UPGRADE_REQUIRED})")
+    failure = node.record.failure if node.record is not None else None
+    # In a pause the operator takes the label of a failed node away; what failed is in its record.
+    has_failed = node.state is State.FAILED or (not node.upgrade_label and node.record is not None
+                                                and node.record.state is State.FAILED and failure is not None)
+    if not has_failed:
+        raise InputError("NODE", node.name, f"only a node that has failed can be tried again, and {_what_it_is(node)}")
+    if (off := _off(node, rollouts)) is not None:
+        raise InputError("NODE", node.name, off)
+    told = f"is tried again ({State.FAILED} -> {State.UPGRADE_REQUIRED}){_failed(failure)}; next: {_turn(node)}"
+    return Deed(told, names.UPGRADE_STATE, str(State.UPGRADE_REQUIRED))
+
+
+def _what_it_is(node: NodeView) -> str:
+    if node.state in IN_PROGRESS:
+        return f"this one is being upgraded now ({node.state}): `gpuward explain {node.name}` says what it waits for"
+    if not node.upgrade_label:
+        return "this one has no upgrade state"
+    if node.state is None:
+        return f"this one has the state {node.upgrade_label}, which is none of the known ones"
+    return f"this one is in {node.state}"
+
+
+def _off(node: NodeView, rollouts: Rollouts) -> str | None:
+    """Say why a node would not be tried again now."""
+    rollout = rollouts.of(node)
+    if rollout is None:
+        return "there is no ClusterPolicy or NVIDIADriver by which it is upgraded"
+    if rollout.is_on:
+        return None
+    fix = "`gpuward resume` first" if rollout.is_paused else f"set {rollout.field} to true first"
+    return f"{rollout.title} has upgrades off, so it would not be tried again: {fix}"
+
+
+def _failed(failure: Failure | None) -> str:
+    if failure is None:
+        return ""
+    times = "once" if failure.attempts == 1 else f"{failure.attempts} times"
+    return f", after it failed {times}, last in {failure.state}: {failure.cause}"
+
+
+def _turn(node: NodeView) -> str:
+    if _is_skipped(node):
+        return f"it is skipped, so it waits until `gpuward skip --undo {node.name}`"
+    return f"it starts when its turn comes, and `gpuward explain {node.name}` says what it waits for"
+
+
+def _skip(node: NodeView) -> Deed:
+    if _is_skipped(node):
+        return Deed("is skipped already")
+    back = f"`gpuward skip --undo {node.name}`"
+    under_way = f"is skipped; next: its upgrade is under way ({node.state}) and goes on, and no other one starts until {back}"
+    told = under_way if node.state in IN_PROGRESS else f"is skipped; next: no driver upgrade of it starts until {back}"
+    return Deed(told, names.UPGRADE_SKIP, "true")
+
+
+def _unskip(node: NodeView) -> Deed:
+    if not _is_skipped(node):
+        return Deed("is not skipped")
+    waits = node.state is State.UPGRADE_REQUIRED
+    then = _turn(msgspec.structs.replace(node, labels={})) if waits else "it is upgraded with the next new driver"
+    return Deed(f"is no longer skipped; next: {then}", names.UPGRADE_SKIP)
+
+
+def _is_skipped(node: NodeView) -> bool:
+    return node.labels.get(names.UPGRADE_SKIP) == "true"
