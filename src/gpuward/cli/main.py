@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -15,7 +16,7 @@ def main() -> None:
     """Run the command line; every expected failure is one line and an exit code of its own, 1 for most."""
     sys.excepthook = say_bug
     try:
-        commands(standalone_mode=False)
+        commands(prog_name=program(sys.argv[0]), standalone_mode=False)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
@@ -30,6 +31,11 @@ def main() -> None:
         _fail(_first(expected))
     except GpuwardError as error:
         _fail(error)
+
+
+def program(path: str) -> str:
+    """Return how the person has called us: kubectl runs a file named after the command that it is to have."""
+    return "kubectl gpuward" if Path(path).stem == "kubectl-gpuward" else "gpuward"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
