@@ -48,6 +48,13 @@ def go_bool(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, is_flag=False, flag_value="true", default="false", type=click.BOOL, help=text)
 
 
+def _nodes(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    from gpuward.cli.completion import node_names
+
+    named = ctx.params.get(param.name or "") or ()  # a name that is there already is not offered again
+    return [name for name in node_names(ctx.params.get("kubeconfig"), ctx.params.get("context"), begun) if name not in named]
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="gpuward")
 def commands() -> None:
@@ -122,7 +129,7 @@ def status(kubeconfig: str | None, context: str | None, namespace: str, watch: b
 
 
 @commands.command()
-@click.argument("node")
+@click.argument("node", shell_complete=_nodes)
 @connection_options
 @namespace_option
 @output_option("text")
@@ -169,7 +176,7 @@ def resume(kubeconfig: str | None, context: str | None, driver: str, dry_run: bo
 
 
 @commands.command()
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=_nodes)
 @connection_options
 @dry_run_option
 def retry(nodes: tuple[str, ...], kubeconfig: str | None, context: str | None, dry_run: bool) -> None:
@@ -184,7 +191,7 @@ def retry(nodes: tuple[str, ...], kubeconfig: str | None, context: str | None, d
 
 
 @commands.command()
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=_nodes)
 @click.option("--undo", is_flag=True, help="Let the nodes be upgraded again.")
 @connection_options
 @dry_run_option
@@ -214,6 +221,22 @@ def replay(file: Path, at: str | None, node: str | None, output: str) -> None:
 
     if not replay_recording(file, at, node, output):
         sys.exit(1)
+
+
+@commands.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script by which SHELL completes commands, options and names of nodes.
+
+    \b
+    Put one of these lines into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
+      source <(gpuward completion bash)
+      source <(gpuward completion zsh)
+      gpuward completion fish | source
+    """
+    from gpuward.cli.completion import print_completion
+
+    print_completion(commands, shell)
 
 
 @commands.command()
