@@ -21,21 +21,21 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def connection_options(command: F) -> F:
     """Add the options that say which cluster is meant."""
-    command = click.option("--context", help="The context of the kubeconfig to use.")(command)
-    return click.option("--kubeconfig", help="The kubeconfig file; else $KUBECONFIG, the pod's service account, ~/.kube/config.")(
-        command
-    )
+    command = click.option("--context", metavar="NAME", help="Use this context of the kubeconfig.")(command)
+    return click.option("--kubeconfig", metavar="FILE", help="Use this kubeconfig. Without it $KUBECONFIG counts, then the "
+                        "service account of the pod, then ~/.kube/config.")(command)
 
 
 def namespace_option(command: F) -> F:
     """Add the option that says where the operator lives."""
     return click.option("--namespace", "-n", envvar="OPERATOR_NAMESPACE", default=names.DEFAULT_NAMESPACE, show_default=True,
-                        help="The operator's namespace.")(command)
+                        metavar="NAME", help="The operator lives in this namespace.")(command)
 
 
 def output_option(form: str) -> Callable[[F], F]:
     """Add the option that says in which form to print: one for people, or JSON for programs."""
-    return click.option("--output", "-o", type=click.Choice([form, "json"]), default=form, show_default=True, help="The form.")
+    return click.option("--output", "-o", type=click.Choice([form, "json"]), default=form, show_default=True,
+                        help="Print in this form.")
 
 
 def dry_run_option(command: F) -> F:
@@ -55,22 +55,28 @@ def _nodes(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
     return [name for name in node_names(ctx.params.get("kubeconfig"), ctx.params.get("context"), begun) if name not in named]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(package_name="gpuward")
 def commands() -> None:
     """Run and upgrade the GPU software stack of a Kubernetes cluster, and say at every moment what it waits for."""
 
 
 @commands.command()
-@click.option("--nodes", default=12, show_default=True, type=click.IntRange(1, 5000), help="GPU nodes in the sandbox.")
-@click.option("--max-parallel", type=click.IntRange(0), help="Set maxParallelUpgrades; 0 is no limit.")
+@click.option("--nodes", default=12, show_default=True, type=click.IntRange(1, 5000), help="Simulate so many GPU nodes.")
+@click.option("--max-parallel", type=click.IntRange(0), help="Set maxParallelUpgrades. With 0 there is no limit.")
 @click.option("--max-unavailable", help="Set maxUnavailable, such as 2 or 25%.")
-@click.option("--speed", default=20.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Factor of virtual time.")
-@click.option("--policy", "file", type=click.Path(dir_okay=False), help="A ClusterPolicy file; NVIDIA's chart's by default.")
-@click.option("--to", "to_version", default="", help="The driver version to upgrade to; the next one by default.")
+@click.option("--speed", default=20.0, show_default=True, type=click.FloatRange(0, min_open=True),
+              help="Let time pass so many times faster.")
+@click.option("--policy", "file", type=click.Path(dir_okay=False), metavar="FILE",
+              help="Apply the ClusterPolicy of this file, and not that of NVIDIA's chart.")
+@click.option("--to", "to_version", default="", metavar="VERSION",
+              help="Upgrade to this driver version, and not to the next one.")
 @click.option("--keep", is_flag=True, help="Leave the sandbox and the operator serving until Ctrl-C.")
 def demo(file: str | None, speed: float, keep: bool, **options: Any) -> None:
-    """Watch gpuward install the GPU stack on a simulated fleet, and then upgrade its driver under running workloads."""
+    """Watch an upgrade of a simulated fleet.
+
+    gpuward installs the GPU stack on the nodes, and then upgrades their driver under running workloads.
+    """
     from gpuward.cli.policyfile import read_policy
 
     with sandbox_for("gpuward demo"):
@@ -82,40 +88,53 @@ def demo(file: str | None, speed: float, keep: bool, **options: Any) -> None:
 
 @commands.command()
 @connection_options
-@click.option("--metrics-bind-address", default=":8080", show_default=True, help="Where /metrics is served; 0 for nowhere.")
-@click.option("--health-probe-bind-address", default=":8081", show_default=True, help="Where /healthz and /readyz are served.")
+@click.option("--metrics-bind-address", default=":8080", show_default=True, metavar="ADDRESS",
+              help="Serve /metrics here. With 0 it is not served.")
+@click.option("--health-probe-bind-address", default=":8081", show_default=True, metavar="ADDRESS",
+              help="Serve /healthz and /readyz here. With 0 they are not served.")
 @go_bool("--leader-elect", "Act only while holding the Lease, so that several replicas can run.")
-@click.option("--leader-elect-namespace", default="", help="Where the Lease is; the operator's namespace by default.")
-@click.option("--leader-lease-renew-deadline", default="0s", help="How long the leader tries to renew, such as 10s; 0s: 8s.")
-@click.option("--zap-log-level", default="info", show_default=True, help="debug, info, warning, error, or a number above 0.")
-@click.option("--zap-time-encoding", default="epoch", show_default=True, help="epoch, millis, nano, iso8601, rfc3339 ...")
-@click.option("--zap-encoder", type=click.Choice(["json", "console"]), default="json", show_default=True, help="Log format.")
-@go_bool("--zap-devel", "Log for people: text, and debug lines too.")
-@click.option("--recorder-dir", default="", help="Where `gpuward replay` finds decisions, 32 MiB; by default in your home.")
+@click.option("--leader-elect-namespace", default="", metavar="NAME",
+              help="Keep the Lease in this namespace, and not in the operator's.")
+@click.option("--leader-lease-renew-deadline", default="0s", metavar="DURATION",
+              help="Let the leader try for so long to renew its Lease. With 0s it is 8s.")
+@click.option("--zap-log-level", default="info", show_default=True, metavar="LEVEL",
+              help="Log from this level on: debug, info, warning, error, or a number above 0.")
+@click.option("--zap-time-encoding", default="epoch", show_default=True, metavar="ENCODING",
+              help="Write times as epoch, millis, nano, iso8601, rfc3339 or rfc3339nano.")
+@click.option("--zap-encoder", type=click.Choice(["json", "console"]), default="json", show_default=True,
+              help="Log in this format.")
+@go_bool("--zap-devel", "Log for people, as text and with debug lines.")
+@click.option("--recorder-dir", default="", metavar="FOLDER",
+              help="Record decisions for `gpuward replay` in this folder, in 32 MiB. Without it they are in your home.")
 @click.option("--no-recorder", is_flag=True, help="Record nothing for `gpuward replay`.")
 def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
-    """Run the operator. The namespace is that of $OPERATOR_NAMESPACE, which must be set."""
+    """Run the operator.
+
+    Its namespace is that of $OPERATOR_NAMESPACE, which must be set.
+    """
     from gpuward.cli.run import Flags, run_operator
 
     run_operator(kubeconfig, context, Flags(**values))
 
 
 @commands.command()
-@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=_nodes)
 @connection_options
 @namespace_option
-@click.option("--selector", "-l", default="", help="Only nodes with these labels, such as pool=a.")
-@click.option("--failed", is_flag=True, help="Only nodes whose upgrade failed.")
-@click.option("--held", is_flag=True, help="Only nodes that something holds, or whose driver is not ready.")
-@click.option("--watch", "-w", is_flag=True, help="Keep showing it as it changes, until Ctrl-C.")
+@click.option("--selector", "-l", default="", metavar="LABELS", help="Show only nodes with these labels, such as pool=a.")
+@click.option("--failed", is_flag=True, help="Show only nodes whose upgrade failed.")
+@click.option("--held", is_flag=True, help="Show only nodes that something holds, or whose driver is not ready.")
+@click.option("--watch", "-w", is_flag=True, help="Keep showing what changes, until Ctrl-C.")
 @click.option("--wait", is_flag=True, help="Wait until every node is up to date, then show it.")
-@click.option("--timeout", type=Duration(), default="0s", help="With --wait: at most so long, such as 30m; 0s is without end.")
-@click.option("--output", "-o", type=OutputForm(), default="table", show_default=True, help="The form.")
+@click.option("--timeout", type=Duration(), default="0s",
+              help="With --wait, wait at most so long, such as 30m. 0s is without end.")
+@click.option("--output", "-o", type=OutputForm(), default="table", show_default=True, help="Print in this form.")
 def status(kubeconfig: str | None, context: str | None, namespace: str, watch: bool, wait: bool, timeout: float,
            **choice: Any) -> None:
-    """Show how far the fleet is, how the operands stand, and what each node waits for.
+    """Show how far the fleet is, and what each node waits for.
 
-    It works out the same plan as the operator, from the cluster's state alone, and changes nothing.
+    It also shows how the operands stand. It works out the same plan as the operator, from the cluster's state alone, and
+    changes nothing.
 
     With --wait it exits with 0 when all is up to date, with 3 when the time is up, and with 4 when the rollout has stopped
     and does not go on by itself.
@@ -134,10 +153,11 @@ def status(kubeconfig: str | None, context: str | None, namespace: str, watch: b
 @namespace_option
 @output_option("text")
 def explain(node: str, kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
-    """Say why NODE waits, since when and until when, which pods have to leave it, and what would help.
+    """Say why NODE waits, and what would help.
 
-    Each remedy was tried on paper: the upgrade was decided again as if it were done, and only what changes the decision is
-    shown. Nothing is changed, and read rights suffice.
+    It tells since when and until when NODE waits, and which pods have to leave it. Each remedy was tried on paper: the
+    upgrade was decided again as if it were done, and only what changes the decision is shown. Nothing is changed, and read
+    rights suffice.
     """
     from gpuward.cli.explain import explain_node
 
@@ -149,10 +169,10 @@ def explain(node: str, kubeconfig: str | None, context: str | None, namespace: s
 @click.option("--driver", default="", metavar="NAME", help="Pause the upgrades of this NVIDIADriver alone.")
 @dry_run_option
 def pause(kubeconfig: str | None, context: str | None, driver: str, dry_run: bool) -> None:
-    """Turn driver upgrades off: no node starts and no pod is evicted until `gpuward resume`.
+    """Turn driver upgrades off until `gpuward resume`.
 
-    It sets autoUpgrade to false in the ClusterPolicy or, where drivers are left to them, in all NVIDIADrivers. A node whose new
-    driver is loaded already is still validated and put back into service.
+    No node starts, and no pod is evicted. It sets autoUpgrade to false in the ClusterPolicy or, where drivers are left to
+    them, in all NVIDIADrivers. A node whose new driver is loaded already is still validated and put back into service.
     """
     from gpuward.cli.pause import pause_rollouts
     from gpuward.cli.rollouts import tell
@@ -165,9 +185,10 @@ def pause(kubeconfig: str | None, context: str | None, driver: str, dry_run: boo
 @click.option("--driver", default="", metavar="NAME", help="Resume the rollout of this NVIDIADriver alone.")
 @dry_run_option
 def resume(kubeconfig: str | None, context: str | None, driver: str, dry_run: bool) -> None:
-    """Let a rollout go on that `gpuward pause`, too many failures or the trouble of a new driver have paused.
+    """Let a rollout go on that stands still.
 
-    Failures up to now no longer count. The nodes that failed stay as they are; `gpuward retry` has them tried again.
+    It ends a `gpuward pause`, and lets a rollout go on that too many failures or the trouble of a new driver have paused:
+    failures up to now no longer count. The nodes that failed stay as they are; `gpuward retry` has them tried again.
     """
     from gpuward.cli.resume import resume_paused
     from gpuward.cli.rollouts import tell
@@ -180,9 +201,10 @@ def resume(kubeconfig: str | None, context: str | None, driver: str, dry_run: bo
 @connection_options
 @dry_run_option
 def retry(nodes: tuple[str, ...], kubeconfig: str | None, context: str | None, dry_run: bool) -> None:
-    """Have each NODE whose upgrade failed tried again, as soon as its turn comes.
+    """Have nodes tried again whose upgrade failed.
 
-    It labels the nodes upgrade-required. Nothing is written unless all of them can be tried again.
+    It labels each NODE upgrade-required, so that it starts as soon as its turn comes. Nothing is written unless all of them
+    can be tried again.
     """
     from gpuward.cli.nodes import retry_nodes
     from gpuward.cli.rollouts import tell
@@ -196,9 +218,9 @@ def retry(nodes: tuple[str, ...], kubeconfig: str | None, context: str | None, d
 @connection_options
 @dry_run_option
 def skip(nodes: tuple[str, ...], undo: bool, kubeconfig: str | None, context: str | None, dry_run: bool) -> None:
-    """Have each NODE left alone by driver upgrades; one that is under way goes on to its end.
+    """Have nodes left alone by driver upgrades.
 
-    It sets the label nvidia.com/gpu-driver-upgrade.skip=true, or removes it.
+    A NODE that is under way goes on to its end. It sets the label nvidia.com/gpu-driver-upgrade.skip=true, or removes it.
     """
     from gpuward.cli.nodes import skip_nodes
     from gpuward.cli.rollouts import tell
@@ -208,14 +230,17 @@ def skip(nodes: tuple[str, ...], undo: bool, kubeconfig: str | None, context: st
 
 @commands.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--at", help="Stop at the last decision up to this time (RFC 3339, such as 2026-01-02T03:04:05Z), and show it.")
-@click.option("--node", help="Explain this node where the replay stops; without --at, the last decision about it.")
+@click.option("--at", metavar="TIME",
+              help="Stop at the last decision up to this time, such as 2026-01-02T03:04:05Z, and show it.")
+@click.option("--node", metavar="NODE",
+              help="Explain this node where the replay stops: without --at, at the last decision about it.")
 @output_option("text")
 def replay(file: Path, at: str | None, node: str | None, output: str) -> None:
-    """Decide again, offline, all that FILE recorded, and check that the same plans come out; exit with 1 if they do not.
+    """Decide again what a flight recorder recorded.
 
-    FILE is a recording of `gpuward run`, or the folder of its flight recorder. With --at or --node the replay stops at one
-    decision and explains it as `gpuward explain` does. No cluster is needed, and nothing is changed.
+    It checks that the same plans come out, and exits with 1 if they do not. FILE is a recording of `gpuward run`, or the
+    folder of its flight recorder. With --at or --node the replay stops at one decision and explains it as `gpuward explain`
+    does. No cluster is needed, and nothing is changed.
     """
     from gpuward.cli.replay import replay_recording
 
@@ -226,7 +251,9 @@ def replay(file: Path, at: str | None, node: str | None, output: str) -> None:
 @commands.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script by which SHELL completes commands, options and names of nodes.
+    """Print a script that completes commands in a shell.
+
+    SHELL then completes commands, options and names of nodes at the Tab key.
 
     \b
     Put one of these lines into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
@@ -241,19 +268,27 @@ def completion(shell: str) -> None:
 
 @commands.command()
 def crds() -> None:
-    """Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`."""
+    """Print the CustomResourceDefinitions.
+
+    They are for `kubectl apply --server-side -f -`.
+    """
     from gpuward.cli.crds import print_crds
 
     print_crds()
 
 
 @commands.command()
-@click.option("--nodes", default=12, show_default=True, type=click.IntRange(0, 5000), help="GPU nodes.")
-@click.option("--port", default=0, type=click.IntRange(0, 65535), help="The port on 127.0.0.1; a free one by default.")
-@click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Factor of virtual time.")
-@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Where to write the kubeconfig; a temporary file by default.")
+@click.option("--nodes", default=12, show_default=True, type=click.IntRange(0, 5000), help="Simulate so many GPU nodes.")
+@click.option("--port", default=0, type=click.IntRange(0, 65535), help="Serve on this port of 127.0.0.1, and not on a free one.")
+@click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True),
+              help="Let time pass so many times faster.")
+@click.option("--kubeconfig", type=click.Path(dir_okay=False), metavar="FILE",
+              help="Write the kubeconfig to this file, and not to a temporary one.")
 def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None) -> None:
-    """Serve the sandbox alone until Ctrl-C: nodes as node feature discovery leaves them, workloads, no operator."""
+    """Serve a simulated cluster until Ctrl-C.
+
+    It has nodes as node feature discovery leaves them, and workloads, but no operator.
+    """
     with sandbox_for("gpuward sandbox"):
         from gpuward.cli.sandbox import serve_sandbox
     serve_sandbox(nodes, port, speed, kubeconfig)
