@@ -110,6 +110,12 @@ def test_the_operator_needs_its_namespace() -> None:
     assert "OPERATOR_NAMESPACE" in one_line(gpuward("run"))
 
 
+@pytest.mark.parametrize("deadline", ["abc", "1s", "-5s"])
+def test_a_renew_deadline_that_cannot_be_used_is_refused_without_an_election_too(deadline: str) -> None:
+    line = one_line(gpuward("run", f"--leader-lease-renew-deadline={deadline}", OPERATOR_NAMESPACE="ns"))
+    assert line.startswith(f"gpuward: --leader-lease-renew-deadline: '{deadline}' cannot be used: ")
+
+
 def test_the_crds_are_printed_as_yaml() -> None:
     printed = gpuward("crds")
     kinds = [document["spec"]["names"]["kind"] for document in yaml.safe_load_all(printed.stdout)]

@@ -210,3 +210,10 @@ def test_what_is_no_recording_is_named(tmp_path: Path, data: bytes | None, probl
 def test_an_empty_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no recording-\*\.gpuward is in it"):
         run(tmp_path)
+
+
+def test_a_folder_of_several_clusters_names_those_that_are_in_it(tmp_path: Path) -> None:
+    recorded(tmp_path / "state" / "here")
+    (tmp_path / "state" / "here" / "recordings").rename(tmp_path / "state" / "there")
+    with pytest.raises(InputError, match=r"no recording-\*\.gpuward is in it: name one of its folders: there"):
+        run(tmp_path / "state")

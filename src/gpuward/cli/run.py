@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +21,7 @@ import structlog
 from gpuward import names
 from gpuward.cli import logs
 from gpuward.cli.connect import WallClock, check_access, connected
+from gpuward.cli.recordings import own_folder
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.durations import parse_duration
@@ -64,6 +65,7 @@ def run_operator(kubeconfig: str | None, context: str | None, flags: Flags) -> N
     namespace = os.environ.get("OPERATOR_NAMESPACE", "")
     if not namespace:
         raise InputError("OPERATOR_NAMESPACE", namespace, "set it to the namespace in which the operator and its operands live")
+    _timing(flags)  # a value that cannot be used is refused whether it is needed now or not
     settings = Settings(namespace, {key: value for key, value in os.environ.items() if key.endswith("_IMAGE")})
     asyncio.run(_run(kubeconfig, context, settings, flags))
 
@@ -79,7 +81,8 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         elector = _elector(client, access, candidate, lambda: operator.turned()) if candidate else None
         operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True, candidate)
         if not flags.no_recorder:
-            folder = Path(flags.recorder_dir) if flags.recorder_dir else _own_folder(os.environ)
+            folder = Path(flags.recorder_dir) if flags.recorder_dir else own_folder(os.environ, access)
+            log.info("Recording decisions", folder=str(folder))
             recorder = Recorder(folder, version("gpuward"), private=not flags.recorder_dir, images=settings.images)
             operator.upgrades.listeners.append(recorder.note)
             operator.operands.listeners.append(recorder.note_policies)
@@ -124,21 +127,14 @@ def _told(error: BaseException) -> str:
     return str(error) if isinstance(error, GpuwardError) else f"{type(error).__name__}: {error}"
 
 
-def _own_folder(environ: Mapping[str, str]) -> Path:
-    """Return where the recorder writes unless told: in the user's home, and only without one where others write too."""
-    if state := environ.get("XDG_STATE_HOME"):
-        return Path(state, "gpuward", "recorder")
-    home = Path(environ.get("HOME") or "/")
-    if home != Path("/") and os.access(home, os.W_OK):
-        return home / ".local" / "state" / "gpuward" / "recorder"
-    return Path(environ.get("TMPDIR") or "/tmp", f"gpuward-recorder-{os.geteuid()}")
-
-
 def _candidate(settings: Settings, flags: Flags) -> Candidate:
-    deadline = parse_duration("--leader-lease-renew-deadline", flags.leader_lease_renew_deadline)
-    timing = LeaseTiming.given("--leader-lease-renew-deadline", deadline)
     namespace = flags.leader_elect_namespace or settings.namespace
-    return Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, timing)
+    return Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, _timing(flags))
+
+
+def _timing(flags: Flags) -> LeaseTiming:
+    deadline = parse_duration("--leader-lease-renew-deadline", flags.leader_lease_renew_deadline)
+    return LeaseTiming.given("--leader-lease-renew-deadline", deadline)
 
 
 def _elector(client: Client, access: Access, candidate: Candidate, turned: Callable[[], None]) -> ElectionThread:

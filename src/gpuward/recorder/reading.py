@@ -65,7 +65,9 @@ def recordings(path: Path) -> list[Path]:
     if path.is_dir():
         if found := sorted(path.glob(PATTERN)):
             return found
-        raise InputError("FILE", str(path), f"no {PATTERN} is in it: name a folder that `gpuward run` wrote to")
+        inside = ", ".join(sorted({each.parent.name for each in path.glob(f"*/{PATTERN}")}))
+        fix = f"name one of its folders: {inside}" if inside else "name a folder that `gpuward run` wrote to"
+        raise InputError("FILE", str(path), f"no {PATTERN} is in it: {fix}")
     if not path.is_file():
         raise InputError("FILE", str(path), "there is no such file: name a recording, or a folder of them")
     return [path]
