@@ -94,3 +94,12 @@ async def test_whoever_looks_in_another_namespace_than_the_operators_is_told_the
         assert explained(picture, "gpu-1").policy == told
         assert as_json(picture, Leader("", 0.0))["problems"] == [told]
     assert (await headline_of(stage)).startswith("ClusterPolicy cluster-policy: 2 of 2")
+
+
+@on_stage(gpu_nodes=2)
+async def test_whoever_looks_before_an_operator_has_followed_the_policy_is_told_so(stage: Stage) -> None:
+    await stage.kill_operator()
+    async with looking(stage, "wrong") as picture:
+        assert headline(picture) == (
+            "ClusterPolicy cluster-policy: no node has a driver that is managed in namespace wrong yet; no operator has followed "
+            "the ClusterPolicy, or it lives in another namespace: name that with -n")

@@ -73,7 +73,11 @@ def why_no_nodes(picture: Picture) -> str:
                 "or label nodes with GPUs: kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true")
     if not any(map(has_gpu, snapshot.nodes.values())):
         return "no node is managed: node feature discovery has found no NVIDIA GPU on any node"
-    return "no node has a driver that is managed here yet"
+    told = f"no node has a driver that is managed in namespace {snapshot.namespace} yet"
+    view = picture.active.view
+    if view is None or (view.body.get("status") or {}).get("namespace"):
+        return told
+    return f"{told}; no operator has followed the ClusterPolicy, or it lives in another namespace: name that with -n"
 
 
 def said_by_operator(picture: Picture) -> list[str]:
