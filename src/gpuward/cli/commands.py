@@ -238,14 +238,36 @@ def skip(nodes: tuple[str, ...], undo: bool, kubeconfig: str | None, context: st
 def replay(file: Path, at: str | None, node: str | None, output: str) -> None:
     """Decide again what a flight recorder recorded.
 
-    It checks that the same plans come out, and exits with 1 if they do not. FILE is a recording of `gpuward run`, or the
-    folder of its flight recorder. With --at or --node the replay stops at one decision and explains it as `gpuward explain`
-    does. No cluster is needed, and nothing is changed.
+    It checks that the same plans come out, and exits with 1 if they do not. FILE is a recording of `gpuward run`, the folder
+    of its flight recorder, or an archive of `gpuward bug-report`. With --at or --node the replay stops at one decision and
+    explains it as `gpuward explain` does. No cluster is needed, and nothing is changed.
     """
     from gpuward.cli.replay import replay_recording
 
     if not replay_recording(file, at, node, output):
         sys.exit(1)
+
+
+@commands.command("bug-report")
+@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write to this file. Without it the name has the time, in this folder.")
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@click.option("--tail", "lines", default=2000, show_default=True, type=click.IntRange(1), metavar="LINES",
+              help="Take so many lines of each container's log.")
+@click.option("--recordings", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="FOLDER",
+              help="Take the flight recordings of this folder, and not those that `gpuward run` left on this machine.")
+@connection_options
+@namespace_option
+def bug_report(kubeconfig: str | None, context: str | None, namespace: str, **options: Any) -> None:
+    """Write what somebody needs who looks for a bug.
+
+    It is one archive with the objects that decisions depend on, logs, events, flight recordings and what `gpuward status` says.
+    It needs read rights only; what may not be read is named in its errors.txt. Secrets are not read, and values that look like
+    credentials are left out. `gpuward replay` reads the recordings in it.
+    """
+    from gpuward.cli.bugreport import Options, write_report
+
+    write_report(kubeconfig, context, namespace, Options(**options))
 
 
 @commands.command()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tarfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 import msgspec
 from msgspec import UNSET
@@ -12,12 +15,14 @@ from gpuward.errors import InputError
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import References, Snapshot
 from gpuward.model.views import PolicyView
-from gpuward.recorder.ring import PATTERN
+from gpuward.recorder.ring import PATTERN, Limits
 from gpuward.recording.changes import Changes
 from gpuward.recording.codec import Decoder, NotARecording, OtherFormat
 from gpuward.recording.frame import Frame, Header, Shown
 from gpuward.recording.operands import Concern, OperandFrame
 from gpuward.recording.rebuilding import Facts
+
+_GZIP: Final = b"\x1f\x8b"
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -56,21 +61,58 @@ class OperandMoment(msgspec.Struct, frozen=True):
         return self.frame.at
 
 
-def recordings(path: Path) -> list[Path]:
-    """Return the recordings at a path, oldest first: the file, or those of a folder.
+class Recording(msgspec.Struct, frozen=True):
+    """Hold one recording as it is on disk."""
+
+    name: str
+    data: bytes
+    alone: bool
+    """Whether it is what was asked for, and not one of several."""
+
+
+def recordings(path: Path) -> Iterator[Recording]:
+    """Return the recordings at a path, oldest first: the file, or those of a folder or of a bug report.
 
     Raises:
-        InputError: there are none.
+        InputError: there are none, or one cannot be read.
     """
     if path.is_dir():
-        if found := sorted(path.glob(PATTERN)):
-            return found
-        inside = ", ".join(sorted({each.parent.name for each in path.glob(f"*/{PATTERN}")}))
-        fix = f"name one of its folders: {inside}" if inside else "name a folder that `gpuward run` wrote to"
-        raise InputError("FILE", str(path), f"no {PATTERN} is in it: {fix}")
-    if not path.is_file():
-        raise InputError("FILE", str(path), "there is no such file: name a recording, or a folder of them")
-    return [path]
+        if not (found := sorted(path.glob(PATTERN))):
+            inside = ", ".join(sorted({each.parent.name for each in path.glob(f"*/{PATTERN}")}))
+            fix = f"name one of its folders: {inside}" if inside else "name a folder that `gpuward run` wrote to"
+            raise InputError("FILE", str(path), f"no {PATTERN} is in it: {fix}")
+        yield from (Recording(file.name, _content(file), alone=False) for file in found)
+    elif not path.is_file():
+        raise InputError("FILE", str(path), "there is no such file: name a recording, a folder of them, or a bug report")
+    elif (data := _content(path)).startswith(_GZIP):
+        yield from _archived(path)
+    else:
+        yield Recording(path.name, data, alone=True)
+
+
+def _archived(path: Path) -> Iterator[Recording]:
+    """Return the recordings of a bug report. It may be a stranger's: nothing of it is written anywhere."""
+    try:
+        with tarfile.open(path, "r:gz") as tar:
+            members = {PurePosixPath(each.name).name: each for each in tar if each.isreg()}
+            found = {name: member for name, member in members.items() if PurePosixPath(name).match(PATTERN)}
+            if not found:
+                raise InputError("FILE", str(path), f"no {PATTERN} is in this archive: name a bug report with flight recordings")
+            for name, member in sorted(found.items()):
+                if member.size > Limits().total:
+                    raise InputError("FILE", str(path), f"{name} in it is larger than any recording")
+                file = tar.extractfile(member)
+                assert file is not None
+                yield Recording(name, file.read(), alone=False)
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise InputError("FILE", str(path), f"it is no whole archive: {error}") from error
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError("FILE", str(file), f"it cannot be read: {error.strerror}") from error
 
 
 def moments(path: Path, note: Callable[[str], None]) -> Iterator[Moment]:
@@ -88,26 +130,23 @@ def all_moments(path: Path, note: Callable[[str], None]) -> Iterator[Moment | Op
     Raises:
         InputError: a file is no recording, or one that this gpuward cannot read.
     """
-    for file in recordings(path):
-        try:
-            data = file.read_bytes()
-        except OSError as error:
-            raise InputError("FILE", str(file), f"it cannot be read: {error.strerror}") from error
-        if not data:  # its process was killed, or is at it, before the first byte
-            note(f"{file.name} is left out: nothing was written to it")
+    for found in recordings(path):
+        if not found.data:  # its process was killed, or is at it, before the first byte
+            note(f"{found.name} is left out: nothing was written to it")
             continue
-        decoder = Decoder(data)
+        where = str(path) if found.alone else str(path / found.name)
+        decoder = Decoder(found.data)
         try:
             yield from _moments(decoder)
         except OtherFormat as error:
-            if file == path:
-                raise InputError("FILE", str(file), str(error)) from error
-            note(f"{file.name} is left out: {error}")
+            if found.alone:
+                raise InputError("FILE", where, str(error)) from error
+            note(f"{found.name} is left out: {error}")
             continue
         except NotARecording as error:
-            raise InputError("FILE", str(file), str(error)) from error
+            raise InputError("FILE", where, str(error)) from error
         if decoder.torn:
-            note(f"{file.name}: the last {decoder.torn} bytes are left out: a record there {decoder.damage}")
+            note(f"{found.name}: the last {decoder.torn} bytes are left out: a record there {decoder.damage}")
 
 
 def _moments(decoder: Decoder) -> Iterator[Moment | OperandMoment]:

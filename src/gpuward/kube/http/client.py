@@ -130,6 +130,12 @@ class Client:
         """Read one object with a quorum read: never older than any write that was answered before."""
         return await self._send("get", resource.path(namespace, name), str(resource))
 
+    async def logs(self, pod: str, namespace: str, container: str, *, lines: int, most: int, previous: bool = False) -> bytes:
+        """Read the last lines of a container's log, `most` bytes of them; of the one before it, if that is asked for."""
+        query = {"container": container, "tailLines": str(lines), "limitBytes": str(most), "timestamps": "true"}
+        query |= {"previous": "true"} if previous else {}
+        return (await self._send("get", PODS.path(namespace, pod, "log"), _label(PODS, "log"), query=query)).body
+
     async def pages(self, selection: Selection, *, limit: int = PAGE_SIZE) -> AsyncGenerator[Page, None]:
         """Yield the pages of a list with at most `limit` items each (0: one page), all of one resource version.
 
