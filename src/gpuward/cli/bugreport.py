@@ -38,6 +38,8 @@ MOST_BYTES: Final = 8 << 20
 """Of one container's log."""
 AT_ONCE: Final = 8
 """Logs that are read at the same time."""
+MOST_TOLD: Final = 10
+"""Problems that are printed; the file has them all."""
 PATIENCE: Final = 120.0
 """Seconds that working out the status may take."""
 
@@ -64,7 +66,7 @@ class Report:
         await self._logs(archive, pods)
         await self._status(archive)
         self._recordings(archive, recordings)
-        archive.add(ERRORS, "".join(f"{problem}\n" for problem in self.problems).encode())
+        archive.add(ERRORS, "".join(f"{problem}\n" for problem in sorted(self.problems)).encode())
         archive.add(MANIFEST, await self._manifest(archive))
 
     async def _objects(self, archive: Archive, name: str, wanted: Wanted, namespace: str = "") -> list[Mapping[str, Any]]:
@@ -224,6 +226,8 @@ async def made(client: Client, access: Access | None, namespace: str, options: O
     told = [f"{path}: {len(archive.members)} files, {path.stat().st_size / 1024:.0f} KiB"]
     if report.problems:
         told.append(f"{len(report.problems)} things are not in it, see {ERRORS} there:")
-        told += [f"  {problem}" for problem in report.problems]
+        told += [f"  {problem}" for problem in sorted(report.problems)[:MOST_TOLD]]
+        if (more := len(report.problems) - MOST_TOLD) > 0:
+            told.append(f"  and {more} more")
     return [*told, "Secrets were not read, and values that look like credentials are left out. Names of nodes, namespaces and "
                    "pods are in it, and logs: look through it before you hand it on."]
