@@ -71,6 +71,26 @@ async def test_upgrades_that_somebody_else_turned_off_stay_off(cluster: Cluster)
     assert cluster.versions() == before
 
 
+@on_cluster(switched(True), node("b", State.DONE))
+async def test_what_somebody_has_turned_on_and_off_again_since_a_pause_stays_off(cluster: Cluster) -> None:
+    path = resources.CLUSTER_POLICIES.path("", "cluster-policy")
+
+    def write(manager: str, body: object, content_type: str) -> None:
+        query = {"fieldManager": manager, "force": "true"} if "apply" in content_type else {"fieldManager": manager}
+        answer = cluster.sandbox.api.handle(Request("PATCH", path, query, json.dumps(body).encode(), content_type))
+        assert isinstance(answer, Answer)
+        assert answer.status == 200, answer.body
+
+    write("helm", switched(True), "application/apply-patch+yaml")
+    await cluster.pause()
+    assert "off already, since " in (await cluster.pause())[0]
+    for value in (True, False):
+        write("kubectl-edit", [{"op": "add", "path": "/spec/driver/upgradePolicy/autoUpgrade", "value": value}], JSON_PATCH)
+    assert "off already, not by `gpuward pause`" in (await cluster.pause())[0]
+    assert "upgrades are off, and not by `gpuward pause`" in (await cluster.resume())[1]
+    assert auto_upgrade(cluster) is False
+
+
 @on_cluster(switched(True), node("b", State.DONE), node("c", FAILED, failed_at=5.0))
 async def test_a_failure_is_forgiven_once_and_then_there_is_nothing_to_resume(cluster: Cluster) -> None:
     assert "1 failed node no longer counts against the failure budget (c)" in (await cluster.resume())[0]

@@ -49,6 +49,14 @@ def test_a_pause_and_its_end(verbs: Plane) -> None:
     assert "there is nothing to resume" in verbs.gpuward("resume")
 
 
+def test_upgrades_that_a_person_has_turned_off_since_a_pause_stay_off(verbs: Plane) -> None:
+    verbs.gpuward("pause")
+    for value in (True, False):
+        verbs.change_policy(upgradePolicy={"autoUpgrade": value})
+    assert "upgrades are off, and not by `gpuward pause`" in verbs.gpuward("resume")
+    verbs.change_policy(upgradePolicy={"autoUpgrade": True})
+
+
 def state(plane: Plane, node: str) -> str:
     return plane.kubectl("get", "node", node, "-o", f"jsonpath={{.metadata.labels.{STATE}}}")
 

@@ -50,7 +50,7 @@ def _chosen(rollouts: Rollouts, driver: str) -> tuple[Rollout, ...]:
 
 
 def _since(rollout: Rollout) -> str:
-    return f", since {rollout.paused_at} by `gpuward pause`" if rollout.paused_at else ", not by `gpuward pause`"
+    return f", since {rollout.paused_at} by `gpuward pause`" if rollout.is_paused else ", not by `gpuward pause`"
 
 
 def _next(under_way: list[str]) -> str:

@@ -64,8 +64,20 @@ class Rollout(msgspec.Struct, frozen=True):
 
     @property
     def is_paused(self) -> bool:
-        """Tell whether `gpuward pause` has turned its upgrades off."""
-        return bool(self.paused_at) and not self.is_on
+        """Tell whether `gpuward pause` has turned its upgrades off, and nobody has turned them on and off again since."""
+        return bool(self.paused_at) and not self.is_on and self._is_our_word
+
+    @property
+    def _is_our_word(self) -> bool:
+        """Tell whether we were the last to change the field that turns upgrades on and off, as far as managedFields tell."""
+        entries = self.view.body.get("metadata", {}).get("managedFields")
+        return not entries or any(entry.get("manager") == names.FIELD_MANAGER and self._has(entry) for entry in entries)
+
+    def _has(self, entry: Mapping[str, Any]) -> bool:
+        found: Any = entry.get("fieldsV1")
+        for key in self.field.split("."):
+            found = found.get(f"f:{key}") if isinstance(found, Mapping) else None
+        return found is not None
 
     def switched(self, on: bool, paused_at: str | None) -> Patch:
         """Return the merge patch that turns its upgrades on or off."""
