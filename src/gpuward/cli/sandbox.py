@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from gpuward.cli.terminal import say
@@ -55,7 +56,12 @@ async def _serve(nodes: int, port: int, kubeconfig: str | None) -> None:
 
 
 def _write(file: Path, text: str) -> None:
+    """Write the file such that whoever waits for it finds it whole."""
+    new = file.with_name(f"{file.name}.new")
     try:
-        file.write_text(text, encoding="utf-8")
+        new.write_text(text, encoding="utf-8")
+        new.replace(file)
     except OSError as error:
+        with suppress(OSError):
+            new.unlink()
         raise InputError("--kubeconfig", str(file), f"name a file that can be written: {error.strerror}") from error
