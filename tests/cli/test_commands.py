@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -122,19 +123,61 @@ def test_the_crds_are_printed_as_yaml() -> None:
     assert (printed.returncode, kinds) == (0, ["ClusterPolicy", "NVIDIADriver", "RolloutPolicy"])
 
 
-def test_a_demo_whose_policy_cannot_be_followed_says_so_and_fails() -> None:
-    result = gpuward("demo", "--nodes", "2", "--speed", "60", "--max-unavailable", "abc")
+def demo_with(folder: Path, **upgrades: object) -> subprocess.CompletedProcess[str]:
+    """Run the demo with the example policy, its upgrade policy changed."""
+    policy = yaml.safe_load((Path(__file__).parents[2] / "examples" / "clusterpolicy.yaml").read_text())
+    policy["spec"]["driver"]["upgradePolicy"] |= upgrades
+    file = folder / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy))
+    return gpuward("demo", "--nodes", "2", "--speed", "60", "--policy", str(file))
+
+
+def test_a_demo_whose_policy_cannot_be_followed_says_so_and_fails(tmp_path: Path) -> None:
+    result = demo_with(tmp_path, maxUnavailable="abc")
     assert result.returncode == 1
     assert "spec.driver.upgradePolicy.maxUnavailable: 'abc' cannot be used" in result.stderr
     assert "0 of 2 nodes upgraded" in result.stdout
 
 
 def test_a_demo_whose_policy_the_schema_refuses_says_so_and_fails(tmp_path: Path) -> None:
-    policy = yaml.safe_load((Path(__file__).parents[2] / "examples" / "clusterpolicy.yaml").read_text())
-    policy["spec"]["driver"]["upgradePolicy"]["maxParallelUpgrades"] = -1
-    file = tmp_path / "policy.yaml"
-    file.write_text(yaml.safe_dump(policy))
-    result = gpuward("demo", "--nodes", "2", "--policy", str(file))
+    result = demo_with(tmp_path, maxParallelUpgrades=-1)
     assert result.returncode == 1
     assert "422 Invalid" in result.stderr
     assert "spec.driver.upgradePolicy.maxParallelUpgrades" in result.stderr
+
+
+@pytest.mark.parametrize(("arguments", "problem"), [
+    (("demo", "--nodes", "0"), "Invalid value for '--nodes': 0 is not in the range 1<=x<=5000."),
+    (("demo", "--max-unavailable", "abc"), "Invalid value for '--max-unavailable': 'abc': write a number of nodes (2) or"),
+    (("demo", "--max-unavailable", "-1"), "Invalid value for '--max-unavailable': '-1': "),
+    (("demo", "--to", "a b"), "Invalid value for '--to': 'a b': write a driver version"),
+    (("demo", "--speed", "inf"), "Invalid value for '--speed': inf: "),
+    (("demo", "--policy", "/nonexistent"), "Invalid value for '--policy': '/nonexistent': name a file that can be read"),
+    (("demo", "--images", "/nonexistent"), "Invalid value for '--images': '/nonexistent': name a file"),
+    (("sandbox", "--images", "/nonexistent"), "Invalid value for '--images': '/nonexistent': name a file"),
+    (("sandbox", "--speed", "nan"), "Invalid value for '--speed': nan"),
+    (("sandbox", "--kubeconfig", "/nonexistent/x"), "Invalid value for '--kubeconfig': '/nonexistent/x': name a file that can"),
+])
+def test_options_that_cannot_be_used_are_usage_errors_before_anything_is_shown(arguments: tuple[str, ...], problem: str) -> None:
+    result = gpuward(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    lines = result.stderr.splitlines()
+    assert lines[0].endswith(f" {arguments[0]} [OPTIONS]")
+    assert lines[-1].startswith(f"Error: {problem}")
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = one_line(gpuward("sandbox", "--port", str(port)))
+    assert line == (
+        f"gpuward: cannot listen on 127.0.0.1:{port}: Address already in use; name another --port, or none for a free one")
+
+
+@pytest.mark.parametrize("command", ["crds", "--help"])
+def test_an_output_without_room_is_one_line(command: str) -> None:
+    python = [sys.executable, "-c", "from gpuward.cli.main import main; main()", command]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(python, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "gpuward: cannot write the output: No space left on device\n"

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from gpuward.sandbox.known_faults import EVERYWHERE, KNOWN_FAULTS
 from gpuward.upgrade.diagram import reasons_table, transitions_diagram
 
 ROOT = Path(__file__).parents[2]
-UPGRADE = ROOT / "docs" / "upgrade.md"
-SECTIONS = {"transitions": transitions_diagram, "reasons": reasons_table}
 
 
-def written(text: str) -> str:
-    """Return the page with its generated sections as the code has them."""
-    for name, generate in SECTIONS.items():
+def faults_table() -> str:
+    """Return the faults that people bring about in the sandbox, as a Markdown table."""
+    rows = [f"| `{name}` | {what} | {'every GPU node' if name in EVERYWHERE else 'the first GPU node'} |"
+            for name, what in KNOWN_FAULTS.items()]
+    return "\n".join(["| fault | what happens | without a node named, on |", "|---|---|---|", *rows])
+
+
+SECTIONS = {"upgrade.md": {"transitions": transitions_diagram, "reasons": reasons_table}, "sandbox.md": {"faults": faults_table}}
+
+
+def written(text: str, sections: Mapping[str, Callable[[], str]]) -> str:
+    """Return a page with its generated sections as the code has them."""
+    for name, generate in sections.items():
         pattern = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         found = pattern.search(text)
         assert found is not None, name
@@ -24,11 +34,13 @@ def written(text: str) -> str:
     return text
 
 
-def test_the_generated_sections_are_up_to_date(rewrite_docs: bool) -> None:
-    text = UPGRADE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", SECTIONS)
+def test_the_generated_sections_are_up_to_date(page: str, rewrite_docs: bool) -> None:
+    file, sections = ROOT / "docs" / page, SECTIONS[page]
+    text = file.read_text(encoding="utf-8")
     if rewrite_docs:
-        UPGRADE.write_text(written(text), encoding="utf-8")
-    assert rewrite_docs or text == written(text), "run: pytest tests/docs --rewrite-docs"
+        file.write_text(written(text, sections), encoding="utf-8")
+    assert rewrite_docs or text == written(text, sections), "run: pytest tests/docs --rewrite-docs"
 
 
 @pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda page: page.name)

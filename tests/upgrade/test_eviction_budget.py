@@ -84,7 +84,7 @@ def test_a_budget_that_would_never_let_a_pod_go_is_another_matter_than_one_that_
     _, never = why(NEVER)
     assert never is not None
     assert sentence(never) == (
-        "disruption budget default/never would never let pod default/train go: it wants 2 healthy pods, and there are 2"
+        "disruption budget default/never would never let pod default/train go: it wants 2 healthy pods, and 2 are there"
     )
     _, used_up = why(USED_UP)
     assert used_up is not None

@@ -6,11 +6,11 @@ import string
 
 import pytest
 
-from gpuward.model.explain import SENTENCES, arguments, sentence
+from gpuward.model.explain import SENTENCES, arguments, sentence, template
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.views import Ref
-from gpuward.model.waits import EvictionRefused
+from gpuward.model.waits import BudgetUsedUp, EvictionRefused, Limit, WaitsFor
 from tests.waits import held_by
 
 
@@ -35,6 +35,25 @@ def test_a_sentence_says_all_its_arguments(reason: Reason) -> None:
     assert all(told[field] for field in fields(reason))
     assert all(str(told[field]) in sentence(held_by(reason)) for field in fields(reason))
     assert "{" not in sentence(held_by(reason))
+
+
+@pytest.mark.parametrize(("what", "text"), [
+    (BudgetUsedUp(Ref("ml", "a"), Ref("ml", "b"), 1, 1),
+     "disruption budget ml/b lets 1 pod go now and nodes under way need 1; pod ml/a is under it"),
+    (BudgetUsedUp(Ref("ml", "a"), Ref("ml", "b"), 0, 2),
+     "disruption budget ml/b lets 0 pods go now and nodes under way need 2; pod ml/a is under it"),
+    (Limit(Reason.UNAVAILABLE_LIMIT, 1, 1, ("a",)), "maxUnavailable allows 1, and 1 is out of service already (a)"),
+    (Limit(Reason.UNAVAILABLE_LIMIT, 0, 0, ()), "maxUnavailable allows 0, and 0 are out of service already"),
+    (EvictionRefused(Ref("ml", "a"), "no", 1), "pod ml/a may not be evicted now (1 attempt): no"),
+    (EvictionRefused(Ref("ml", "a"), "no", None), "pod ml/a may not be evicted now (an unknown number of attempts): no"),
+])
+def test_one_is_counted_otherwise_than_many(what: WaitsFor, text: str) -> None:
+    assert sentence(Hold(what)) == text
+
+
+def test_a_page_shows_what_a_sentence_leaves_open_by_name() -> None:
+    assert "lets {allowed} pods go now" in template(Reason.BUDGET_USED_UP)
+    assert not any("|" in template(reason) for reason in Reason)
 
 
 def test_braces_in_what_others_wrote_are_left_as_they_are() -> None:

@@ -86,3 +86,17 @@ def test_following_ends_with_the_pod() -> None:
         assert loop.run_until_complete(story()) == [b"one\n", b"two\n"]
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize(("subresource", "what"), [
+    ("exec", "run commands in"), ("attach", "attach to"), ("portforward", "forward ports to"),
+    ("ephemeralcontainers", "add others to"),
+])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_what_needs_a_container_is_refused_in_words(method: str, subresource: str, what: str) -> None:
+    caller = Caller()
+    caller.pod()
+    path = f"/api/v1/namespaces/default/pods/p/{subresource}"
+    assert caller.refused(method, path) == (
+        405, "MethodNotAllowed", f"the sandbox has no containers to {what}: its pods are simulated")
+    assert caller.refused(method, path.replace("/p/", "/q/"))[:2] == (404, "NotFound")

@@ -15,6 +15,8 @@ import click
 from gpuward import names
 from gpuward.cli.extra import sandbox_for
 from gpuward.cli.values import Duration, OutputForm
+from gpuward.errors import InputError
+from gpuward.sandbox.known_faults import EVERYWHERE, FAULT_ANNOTATION, KNOWN_FAULTS
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -48,6 +50,35 @@ def go_bool(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, is_flag=False, flag_value="true", default="false", type=click.BOOL, help=text)
 
 
+def faults_option(when: str) -> Callable[[F], F]:
+    """Add the option that says what is to go wrong in the sandbox."""
+    everywhere = " and ".join(sorted(EVERYWHERE))
+    text = (f"Let this go wrong {when}: {', '.join(KNOWN_FAULTS)}. It is on the named nodes, or on all of them; without a "
+            f"name on the first GPU node, {everywhere} on every one. The option can be repeated. Later the annotation "
+            f"{FAULT_ANNOTATION} of a node does the same.")
+    return click.option("--fault", "faults", multiple=True, metavar="NAME[=NODES]", help=text)
+
+
+def images_option(command: F) -> F:
+    """Add the option that says which container images exist."""
+    text = ("Say which images exist: a file with one of them, or a shell pattern, in each line, or any for all. Without it all "
+            "do but drivers whose tag does not have the form of NVIDIA's, such as 595.91.07-ubuntu22.04.")
+    return click.option("--images", default="", metavar="FILE|any", help=text)(command)
+
+
+class Checked(click.Command):
+    """Tell of an option that cannot be used as click does, with exit code 2, also where only the command can see it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            if not error.field.startswith("--"):
+                raise
+            raise click.BadParameter(f"{error.value!r}: {error.fix}", ctx, param_hint=f"'{error.field}'") from error
+
+
 def _nodes(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
     from gpuward.cli.completion import node_names
 
@@ -61,7 +92,7 @@ def commands() -> None:
     """Run and upgrade the GPU software stack of a Kubernetes cluster, and say at every moment what it waits for."""
 
 
-@commands.command()
+@commands.command(cls=Checked)
 @click.option("--nodes", default=12, show_default=True, type=click.IntRange(1, 5000), help="Simulate so many GPU nodes.")
 @click.option("--max-parallel", type=click.IntRange(0), help="Set maxParallelUpgrades. With 0 there is no limit.")
 @click.option("--max-unavailable", help="Set maxUnavailable, such as 2 or 25%.")
@@ -71,8 +102,10 @@ def commands() -> None:
               help="Apply the ClusterPolicy of this file, and not that of NVIDIA's chart.")
 @click.option("--to", "to_version", default="", metavar="VERSION",
               help="Upgrade to this driver version, and not to the next one.")
+@faults_option("when the driver's version changes")
+@images_option
 @click.option("--keep", is_flag=True, help="Leave the sandbox and the operator serving until Ctrl-C.")
-def demo(file: str | None, speed: float, keep: bool, **options: Any) -> None:
+def demo(file: str | None, speed: float, keep: bool, faults: tuple[str, ...], images: str, **options: Any) -> None:
     """Watch an upgrade of a simulated fleet.
 
     gpuward installs the GPU stack on the nodes, and then upgrades their driver under running workloads.
@@ -80,10 +113,15 @@ def demo(file: str | None, speed: float, keep: bool, **options: Any) -> None:
     from gpuward.cli.policyfile import read_policy
 
     with sandbox_for("gpuward demo"):
-        from gpuward.cli.demo import play
+        from gpuward.cli.demo import check, play
+        from gpuward.cli.faults import placed
+        from gpuward.cli.images import images_in
         from gpuward.cli.story import Options
         from gpuward.sandbox.samples import sample_policy
-    play(Options(read_policy(file) if file else sample_policy(), **options), speed, keep=keep)
+    options |= {"troubles": placed(faults, options["nodes"]), "has_image": images_in(images)}
+    asked = Options(read_policy(file) if file else sample_policy(), **options)
+    check(asked)
+    play(asked, speed, keep=keep)
 
 
 @commands.command()
@@ -299,18 +337,22 @@ def crds() -> None:
     print_crds()
 
 
-@commands.command()
+@commands.command(cls=Checked)
 @click.option("--nodes", default=12, show_default=True, type=click.IntRange(0, 5000), help="Simulate so many GPU nodes.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Serve on this port of 127.0.0.1, and not on a free one.")
 @click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True),
               help="Let time pass so many times faster.")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), metavar="FILE",
               help="Write the kubeconfig to this file, and not to a temporary one.")
-def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None) -> None:
+@faults_option("from the beginning")
+@images_option
+def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None, faults: tuple[str, ...], images: str) -> None:
     """Serve a simulated cluster until Ctrl-C.
 
     It has nodes as node feature discovery leaves them, and workloads, but no operator.
     """
     with sandbox_for("gpuward sandbox"):
-        from gpuward.cli.sandbox import serve_sandbox
-    serve_sandbox(nodes, port, speed, kubeconfig)
+        from gpuward.cli.faults import placed
+        from gpuward.cli.images import images_in
+        from gpuward.cli.sandbox import Wanted, serve_sandbox
+    serve_sandbox(Wanted(nodes, port, kubeconfig, placed(faults, nodes), images_in(images)), speed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 import sys
 import tempfile
@@ -12,10 +13,29 @@ from pathlib import Path
 
 from gpuward.cli.sandbox import at_speed
 from gpuward.cli.screen import Screen
-from gpuward.cli.story import Options, Story
+from gpuward.cli.story import Options, Story, as_int_or_text
 from gpuward.cli.terminal import console, say
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
-from gpuward.errors import DemoFailed
+from gpuward.crd.conversion import max_unavailable
+from gpuward.errors import DemoFailed, InputError, PolicyError
+
+TAG = re.compile(r"\w[\w.-]{0,80}", re.ASCII)
+"""What a driver's version can be as a part of an image's tag."""
+
+
+FAULTS_TAKE = 3 * 3600.0
+"""Seconds of the sandbox's time that deadlines of nodes with faults may take; they are to pass at the demo's speed."""
+
+
+def check(options: Options) -> None:
+    """Raise InputError for an option that no fleet can be upgraded with."""
+    if options.max_unavailable is not None:
+        try:
+            max_unavailable(as_int_or_text(options.max_unavailable), "--max-unavailable")
+        except PolicyError as error:
+            raise InputError(error.field, error.value, "write a number of nodes (2) or a percentage (25%)") from error
+    if options.to_version and not TAG.fullmatch(options.to_version):
+        raise InputError("--to", options.to_version, "write a driver version, such as 595.91.08")
 
 
 def play(options: Options, speed: float, *, keep: bool) -> None:
@@ -24,7 +44,7 @@ def play(options: Options, speed: float, *, keep: bool) -> None:
     Raises:
         DemoFailed: the demo did not reach its goal.
     """
-    with at_speed(speed) as runner:
+    with at_speed(speed, FAULTS_TAKE if options.troubles else 0.0) as runner:
         failure = runner.run(_play(options, speed, keep=keep))
     if failure:
         raise DemoFailed(failure)
@@ -36,7 +56,7 @@ async def _play(options: Options, speed: float, *, keep: bool) -> str:
     screen = Screen(console(), options.nodes, speed)
     story = Story(options, screen.planned)
     screen.story = story
-    failure = ""
+    failure, done = "", None
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(story.stop)
         await story.start()
@@ -47,15 +67,17 @@ async def _play(options: Options, speed: float, *, keep: bool) -> str:
                 seconds = await story.install()
             screen.say(f"The stack is ready on {options.nodes} GPU nodes after {int(seconds)} s of the sandbox's time, "
                        f"driver {story.old_version}.")
+            screen.troubles(options.troubles)
             screen.say(f"Now spec.driver.version becomes {story.new_version}.")
             async with screen.upgrading():
-                seconds = await story.upgrade()
+                done = await story.upgrade()
         except DemoFailed as error:
             failure = str(error)
-        screen.summary(None if failure else seconds, time.monotonic() - begun)
+        screen.summary(done, time.monotonic() - begun)
         if keep and not failure:
             await _wait_for_interrupt(screen)
-    return failure
+    # Whoever asks for faults sees what he came for where they keep a node from its driver.
+    return failure or ("" if done is not None or options.troubles else story.left_over())
 
 
 async def _open_doors(story: Story, stack: contextlib.AsyncExitStack) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +12,9 @@ import click
 from gpuward.cli.commands import commands
 from gpuward.cli.terminal import say, say_bug
 from gpuward.errors import ApiError, GpuwardError, Unreachable
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What writing the output can fail with, beside a reader that has gone, which click knows."""
 
 
 def main() -> None:
@@ -31,6 +36,12 @@ def main() -> None:
         _fail(_first(expected))
     except GpuwardError as error:
         _fail(error)
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        # What could not be written is still in the buffer, and Python tries again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _fail(GpuwardError(f"cannot write the output: {error.strerror}"))
 
 
 def program(path: str) -> str:

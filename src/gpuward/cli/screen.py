@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from gpuward.cli.story import QUIET_LIMIT, Story
 from gpuward.cli.terminal import styled
-from gpuward.cli.view import age, node_rows, node_table
+from gpuward.cli.view import age, node_rows, node_table, some
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Plan
 from gpuward.model.states import State
 from gpuward.report.nodes import node_reports
+from gpuward.sandbox.known_faults import KNOWN_FAULTS
 
-if TYPE_CHECKING:
-    from gpuward.cli.story import Story
-
+MOST_LEFT = 5
+"""Nodes that the summary names with what they wait for."""
 LINES_AROUND_TABLE = 8
 FRAME_SECONDS = 0.15
 """Real seconds between two pictures."""
@@ -81,6 +81,12 @@ class Screen:
         async with self._live(picture):
             yield
 
+    def troubles(self, by_node: Mapping[str, Sequence[str]]) -> None:
+        """Tell which faults begin, and where."""
+        for fault, what in KNOWN_FAULTS.items():
+            if nodes := [name for name, faults in by_node.items() if fault in faults]:
+                self.say(f"Now {fault} begins on {some(nodes)}: {what}.")
+
     def summary(self, seconds: float | None, real_seconds: float) -> None:
         """Print what was done; without `seconds` the rollout did not end."""
         tally = self.story.tally
@@ -88,9 +94,26 @@ class Screen:
         self.say(f"{tally.done} of {self.nodes} nodes upgraded from {self.story.old_version} to {self.story.new_version}"
                  + (f" in {age(seconds)} of the sandbox's time" if seconds is not None else "") + f", {real_seconds:.1f} s real")
         self.say(f"pods evicted: {self.story.evicted}")
-        if tally.longest.node:
-            self.say(f"longest wait: {age(tally.longest.seconds)}, {tally.longest.node}: {tally.longest.reason}")
+        if (longest := tally.longest).node:
+            part = f", {age(longest.of_that)} of it" if age(longest.of_that) != age(longest.seconds) else ""
+            self.say(f"longest wait: {age(longest.seconds)}, {longest.node}{part}: {longest.reason}")
         self.say(f"most nodes disrupted at once: {tally.most_disrupted} (limit: {self.story.limit()})")
+        if seconds is None:
+            self._say_what_is_left()
+
+    def _say_what_is_left(self) -> None:
+        left = self.story.left()
+        self.say("")
+        if not left:
+            self.say(f"Nothing moves any more: {self.story.stuck}")
+            return
+        still = f", and none has moved for {age(self.story.still)}" if self.story.still > QUIET_LIMIT else ""
+        self.say(f"{len(left)} {'node is' if len(left) == 1 else 'nodes are'} left without {self.story.new_version}{still}:")
+        for name in list(left)[:MOST_LEFT]:
+            self.say(f"  {name}  {left[name]}")
+        if len(left) > MOST_LEFT:
+            self.say(f"  and {len(left) - MOST_LEFT} more")
+        self.say(f"While the cluster is there (--keep), `gpuward explain {next(iter(left))}` says what would help.")
 
     def _ready(self) -> int:
         return list(self.story.tally.states.values()).count(State.DONE)

@@ -12,6 +12,7 @@ import msgspec
 from gpuward import names
 from gpuward.cli import logs
 from gpuward.cli.tally import Tally
+from gpuward.cli.view import node_rows, some
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.crd.generate import all_crds
 from gpuward.errors import DemoFailed
@@ -20,16 +21,24 @@ from gpuward.kube.http.client import Client
 from gpuward.kube.http.stats import RequestKey
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
-from gpuward.model.states import State
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.report.nodes import node_reports
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place, workloads
+from gpuward.sandbox.images import any_image
 from gpuward.sandbox.samples import IMAGES
 from kubesandbox.store import Event
 from kubesandbox.timeloop import LoopClock
 
 STALL_LIMIT = 900.0
 """Seconds of the sandbox's time without any progress after which the demo gives up."""
+QUIET_LIMIT = 330.0
+"""The same in an upgrade in which no node has a deadline; a cluster evicts from dead nodes after 300 s."""
+DEADLINE_LIMIT = 3600.0
+"""The same where one has: longer than each deadline of the default policy."""
+TROUBLE_LIMIT = 60.0
+"""Seconds of the sandbox's time in which workloads that come with a fault are to run."""
 REFUSAL_LIMIT = 30.0
 """The same, while the operator says that it cannot follow the policy."""
 LOG_LINES = 20_000
@@ -43,6 +52,10 @@ class Options(msgspec.Struct, frozen=True):
     max_parallel: int | None = None
     max_unavailable: str | None = None
     to_version: str = ""
+    troubles: Mapping[str, tuple[str, ...]] = {}
+    """The faults that come with the new version, by node."""
+    has_image: Callable[[str], bool] = any_image
+    """Tells which images exist."""
 
 
 class Story:
@@ -52,6 +65,7 @@ class Story:
         self.options = options
         self.clock = LoopClock()
         self.sandbox = Sandbox()
+        self.sandbox.has_image = options.has_image
         self.tally = Tally()
         self.log: deque[str] = deque(maxlen=LOG_LINES)
         logs.configure(self.log.append, self.clock.now)
@@ -63,6 +77,12 @@ class Story:
         self.operator.upgrades.listeners.append(self._planned)
         self._work: asyncio.Task[None] | None = None
         self._moved = 0.0
+        self._seen: set[tuple[str, State | None]] = set()
+        """The steps that nodes have taken, since the upgrade began."""
+        self.still = 0.0
+        """For how long nothing had moved when the demo ended with nodes left."""
+        self.stuck = ""
+        """How the ClusterPolicy stood then."""
 
     def _planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         self._told(self.plan)
@@ -89,7 +109,7 @@ class Story:
         limits = [policy.max_unavailable.of(self.options.nodes)]
         if policy.max_parallel_upgrades:
             limits.append(policy.max_parallel_upgrades)
-        return str(min(limits)) if min(limits) < self.options.nodes else "none"
+        return str(min(limits)) if policy.max_parallel_upgrades or min(limits) < self.options.nodes else "none"
 
     async def start(self) -> None:
         """Start the sandbox with its fleet and workloads, the CRDs, the policy and the operator.
@@ -127,36 +147,91 @@ class Story:
         while not (await self._ready() and self._all_done()):
             await self._turn()
         seconds = self.clock.now() - begun
-        pods = max(4, self.options.nodes // 2)
-        for obj in workloads(inference=pods, training=2, max_unavailable=max(1, pods // 4)):
+        for obj in self._workloads():
             self.sandbox.apply(obj)
         while not self._workloads_run():
             await self._turn()
         return seconds
 
+    def _workloads(self) -> list[dict[str, Any]]:
+        """Return what users run: as many GPU pods as find room elsewhere while one node is emptied."""
+        nodes = self.options.nodes
+        if nodes == 1:
+            # They have nowhere to go, and come back when the node does.
+            return workloads(inference=4, training=2, max_unavailable=4)
+        pods = 2 if nodes == 2 else max(4, nodes // 2)
+        return workloads(inference=pods, training=2, max_unavailable=max(1, pods // 4))
+
     def _workloads_run(self) -> bool:
         pods = self.sandbox.store.list("pods", WORKLOAD_NAMESPACE)
         return bool(pods) and all(pod["status"].get("phase") == "Running" for pod in pods)
 
-    async def upgrade(self) -> float:
-        """Change the driver's version and wait until every node has it; return how long that took.
+    async def upgrade(self) -> float | None:
+        """Bring the faults about, change the driver's version and wait until every node has it.
+
+        Returns how long that took, or None when nodes are left that do not get it: they failed, or nothing moves any more.
 
         Raises:
-            DemoFailed: a node failed, or nothing moves any more.
+            DemoFailed: the demo cannot go on.
         """
+        await self._bring_troubles()
         begun = self._moved = self.clock.now()
+        self._seen.clear()
         self.tally.begin()
         driver = named_driver(self.options.policy) | {"version": self.new_version}
         await self.client.patch_merge(resources.CLUSTER_POLICIES, self.policy_name, {"spec": {"driver": driver}})
-        while not (self.tally.done == self.options.nodes and self._all_done() and await self._ready()):
-            if self.tally.failed and len(self.tally.failed) + self.tally.done == self.options.nodes:
-                raise DemoFailed(f"{len(self.tally.failed)} nodes failed: {', '.join(self.tally.failed[:5])}")
-            await self._turn()
+        while not (done := await self._all_upgraded()) and not self._ends():
+            await self._turn(DEADLINE_LIMIT)
+        self.tally.finish(self.clock.now())
+        if not done:
+            self.still, self.stuck = self.clock.now() - self._moved, await self._why()
+            return None
         self._verify()
         return self.clock.now() - begun
 
-    async def _turn(self) -> None:
-        """Let a second pass, and give up when the operator ended or nothing has moved for long.
+    async def _all_upgraded(self) -> bool:
+        return self.tally.done == self.options.nodes and self._all_done() and await self._ready()
+
+    def _ends(self) -> bool:
+        """Tell whether every node is done or has failed, or nothing new comes: no node has a deadline, or for very long."""
+        failed = self._failed_once() if self.options.troubles else set(self.tally.failed)
+        if failed and len(failed | self.tally.upgraded) == self.options.nodes:
+            return True
+        now = self.clock.now()
+        # A node that has failed is tried again, for hours: that is nothing new. Nor is a write that is repeated before a start.
+        waits = any(node.state in IN_PROGRESS and node.hold is not None and (node.hold.until or 0.0) > now
+                    and (name, State.FAILED) not in self._seen for name, node in self.plan.nodes.items())
+        return now - self._moved > (DEADLINE_LIMIT if waits else QUIET_LIMIT)
+
+    async def _bring_troubles(self) -> None:
+        """Let the faults begin, and the workloads that come with them run."""
+        for node, faults in self.options.troubles.items():
+            self.sandbox.trouble(node, *faults)
+        end = self.clock.now() + TROUBLE_LIMIT
+        if self.options.troubles:
+            await asyncio.sleep(1.0)
+        while self.options.troubles and not self._workloads_run() and self.clock.now() < end:
+            await asyncio.sleep(1.0)
+
+    def left(self) -> dict[str, str]:
+        """Return the nodes that do not have the new driver, each with its state and what it waits for."""
+        again = self._failed_once() - set(self.tally.failed)
+        return {row.node: row.state + (", tried again after it failed" if row.node in again else "")
+                + (f": {row.reason}" if row.reason else "")
+                for row in node_rows(node_reports(self.plan), 0.0) if row.node not in self.tally.upgraded}
+
+    def _failed_once(self) -> set[str]:
+        return {name for name, state in self._seen if state is State.FAILED}
+
+    def left_over(self) -> str:
+        """Return which nodes are left, in one line."""
+        left = list(self.left())
+        if not left:
+            return self.stuck
+        return f"{len(left)} of {self.options.nodes} nodes are left without {self.new_version}: {some(left)}"
+
+    async def _turn(self, limit: float = STALL_LIMIT) -> None:
+        """Let a second pass, and give up when the operator ended or nothing has moved for so long.
 
         Raises:
             DemoFailed: the demo cannot go on.
@@ -165,7 +240,7 @@ class Story:
             raise DemoFailed(f"the operator ended: {self._work.exception()}")
         still = self.clock.now() - self._moved
         refused = still > REFUSAL_LIMIT and (await self._why()).startswith("ReconcileFailed")
-        if refused or still > STALL_LIMIT:
+        if refused or still > limit + 1:
             raise DemoFailed(f"no node has moved for {int(still)} s by the sandbox's clock: {await self._why()}")
         await asyncio.sleep(1.0)
 
@@ -182,10 +257,13 @@ class Story:
         drivers = [pod for pod in pods if pod["metadata"]["labels"].get("app") == names.DRIVER_APP]
         old = [pod["spec"]["nodeName"] for pod in drivers if f":{self.new_version}-" not in pod["spec"]["containers"][0]["image"]]
         if old or len(drivers) != self.options.nodes:
-            raise DemoFailed(f"{len(drivers) - len(old)} driver pods run {self.new_version}, not on: {', '.join(old[:5])}")
+            raise DemoFailed(f"{len(drivers) - len(old)} driver pods run {self.new_version}, not on: {some(old)}")
 
     def _saw(self, event: Event) -> None:
-        if event.type != "DELETED" and self.tally.node_changed(event.obj) is not None:
+        state = self.tally.node_changed(event.obj) if event.type != "DELETED" else None
+        step = event.obj["metadata"]["name"], state
+        if state is not None and step not in self._seen:
+            self._seen.add(step)
             self._moved = self.clock.now()
 
     def _saw_pod(self, event: Event) -> None:
@@ -215,9 +293,13 @@ def adjusted(options: Options) -> dict[str, Any]:
     if options.max_parallel is not None:
         upgrades["maxParallelUpgrades"] = options.max_parallel
     if options.max_unavailable is not None:
-        text = options.max_unavailable
-        upgrades["maxUnavailable"] = int(text) if text.isdigit() else text
+        upgrades["maxUnavailable"] = as_int_or_text(options.max_unavailable)
     return policy
+
+
+def as_int_or_text(text: str) -> int | str:
+    """Return what an option says as JSON has it: a number without quotes."""
+    return int(text) if text.isascii() and text.isdigit() else text
 
 
 def named_driver(policy: Mapping[str, Any]) -> dict[str, str]:

@@ -9,16 +9,45 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.explain import sentence
-from gpuward.model.plan import Plan
+from gpuward.model.plan import Hold, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State, parse_state
 
 
 class LongestWait(msgspec.Struct, frozen=True):
-    """Name the longest that a node waited for one and the same thing, in seconds."""
+    """Name the longest that a node waited, for whatever it was, in seconds, and for what it waited longest then."""
 
     node: str = ""
     seconds: float = 0.0
     reason: str = ""
+    of_that: float = 0.0
+    """How long it waited for that."""
+
+
+class _Wait:
+    """Add up the wait of one node, from when it first waits until it waits for nothing any more."""
+
+    def __init__(self) -> None:
+        self._parts: dict[Reason, float] = {}
+        self._sentences: dict[Reason, str] = {}
+        self._now: tuple[Reason, float] | None = None
+
+    def told(self, hold: Hold | None, now: float) -> None:
+        """Take what the node waits for from now on."""
+        if self._now is not None:
+            reason, since = self._now
+            self._parts[reason] = self._parts.get(reason, 0.0) + now - since
+        self._now = None
+        if hold is not None:
+            self._now = hold.reason, now
+            self._sentences[hold.reason] = sentence(hold)
+
+    def longest(self, node: str) -> LongestWait:
+        """Return the sum, with the reason that has most of it."""
+        if not self._parts:
+            return LongestWait()
+        reason = max(self._parts, key=lambda one: self._parts[one])
+        return LongestWait(node, sum(self._parts.values()), self._sentences[reason], self._parts[reason])
 
 
 class Tally:
@@ -32,7 +61,7 @@ class Tally:
         self._rolling = False
         self._touched: set[str] = set()
         self._disrupted: set[str] = set()
-        self._waits: dict[str, tuple[str, float]] = {}
+        self._waits: dict[str, _Wait] = {}
 
     def begin(self) -> None:
         """Start counting."""
@@ -41,7 +70,12 @@ class Tally:
     @property
     def done(self) -> int:
         """Return the number of nodes that have been through the rollout."""
-        return sum(self.states[name] is State.DONE for name in self._touched)
+        return len(self.upgraded)
+
+    @property
+    def upgraded(self) -> set[str]:
+        """Return the nodes that have been through the rollout."""
+        return {name for name in self._touched if self.states[name] is State.DONE}
 
     @property
     def failed(self) -> list[str]:
@@ -62,16 +96,25 @@ class Tally:
             self._touched.add(name)
         return state
 
+    def finish(self, now: float) -> None:
+        """Count what nodes still wait for up to now, and stop counting."""
+        for name, wait in self._waits.items():
+            wait.told(None, now)
+            self._compare(wait.longest(name))
+        self._rolling = False
+
+    def _compare(self, found: LongestWait) -> None:
+        if found.seconds > self.longest.seconds:
+            self.longest = found
+
     def planned(self, plan: Plan, now: float) -> None:
-        """Take a plan: whoever waits for the same as before has waited longer."""
+        """Take a plan: who waits has waited longer, whatever it waited for before."""
         if not self._rolling:
             return
         holds = plan.holds
-        for name, (reason, since) in list(self._waits.items()):
-            hold = holds.get(name)
-            if hold is None or hold.reason != reason:
+        for name in {**self._waits, **holds}:
+            wait = self._waits.setdefault(name, _Wait())
+            wait.told(holds.get(name), now)
+            self._compare(wait.longest(name))
+            if name not in holds:
                 del self._waits[name]
-            elif now - since > self.longest.seconds:
-                self.longest = LongestWait(name, now - since, sentence(hold))
-        for name, hold in holds.items():
-            self._waits.setdefault(name, (hold.reason, now))

@@ -103,6 +103,10 @@ def cut(text: str, width: int) -> str:
     head = text[: width - 1]
     at = head.rfind(" ")
     return (head[:at] if at > width // 2 else head).rstrip(" ,;:") + "…"
+def some(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names, and how many more there are: `a, b and 17 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def age(seconds: float) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import string
+
 import msgspec
 
 from gpuward import names
@@ -58,20 +61,20 @@ SENTENCES: dict[Reason, str] = {
     Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
-    Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants {desired} healthy pods, "
-    "and there are {expected}",
-    Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed} pods go now and nodes under way need {claimed}; "
+    Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants "
+    "{desired:healthy pod|healthy pods}, and {expected:is|are} there",
+    Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed:pod|pods} go now and nodes under way need {claimed}; "
     "pod {pod} is under it",
-    Reason.UNAVAILABLE_LIMIT: "maxUnavailable{whose} allows {limit}, and {used} are out of service already ({nodes})",
+    Reason.UNAVAILABLE_LIMIT: "maxUnavailable{whose} allows {limit}, and {used:is|are} out of service already ({nodes})",
     Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades{whose} under way ({nodes})",
     Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",
     Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
-    Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts} attempts): {message}",
-    Reason.COMES_BACK: "{owner} puts pods back on the cordoned node, {times} times so far{why}: {pod}",
-    Reason.UNCORDONED: "somebody has lifted the cordon of the upgrade {times} times, and pods come to the node: {pod}",
+    Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts:attempt|attempts}): {message}",
+    Reason.COMES_BACK: "{owner} puts pods back on the cordoned node, {times:time|times} so far{why}: {pod}",
+    Reason.UNCORDONED: "somebody has lifted the cordon of the upgrade {times:time|times}, and pods come to the node: {pod}",
     Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all){refused}",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
-    Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts} attempts): {message}",
+    Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts:attempt|attempts}): {message}",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
     Reason.DRIVER_FAILING: "waits for driver pod {pod}, which does not start: {trouble}",
     Reason.DRIVER_IN_USE: "driver pod {pod} cannot load its driver while pods run on the one that was loaded before: {users}",
@@ -81,7 +84,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.FAILED: "failed in {step}: {cause}{now}",
     Reason.RETRY_LATER: "failed in {step}: {cause}{now}; it is tried again by itself (retry {retry} of {retries})",
     Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",
-    Reason.TWO_DRIVER_PODS: "{pods} driver pods run on this node",
+    Reason.TWO_DRIVER_PODS: "{pods:driver pod runs|driver pods run} on this node",
     Reason.WRITE_REFUSED: "the API server refuses to change this node: {message}",
     Reason.WRITE_UNANSWERED: "waits for the API server's answer to a change of this node, or of one of its pods",
     Reason.UNDECIDED: "gpuward could not decide about this node, which is a bug in gpuward: {error}",
@@ -94,7 +97,31 @@ SENTENCES: dict[Reason, str] = {
 
 def sentence(hold: Hold) -> str:
     """Return what the node waits for, in one sentence."""
-    return SENTENCES[hold.reason].format_map(arguments(hold.what))
+    told = SENTENCES[hold.reason]
+    if isinstance(hold.what, Limit) and not hold.what.nodes:
+        told = told.replace(" ({nodes})", "")  # a limit of 0 is reached with no node to name
+    return _COUNTING.vformat(told, (), arguments(hold.what))
+
+
+def template(reason: Reason) -> str:
+    """Return the sentence of a reason for a page of documentation, with what it leaves open by name."""
+    return _FORMS.sub(r"{\1} \2", SENTENCES[reason])
+
+
+_FORMS = re.compile(r"\{(\w+):[^|}]*\|([^}]*)\}")
+
+
+class _Counting(string.Formatter):
+    """Write `{n:pod|pods}` as 1 pod, 2 pods: the number and the form of the words that goes with it."""
+
+    def format_field(self, value: object, format_spec: str) -> str:
+        one, either, many = format_spec.partition("|")
+        if not either:
+            return str(super().format_field(value, format_spec))
+        return f"{value} {one if value == 1 else many}"
+
+
+_COUNTING = _Counting()
 
 
 def arguments(what: WaitsFor) -> dict[str, object]:
@@ -167,8 +194,7 @@ def _starting(what: Starting) -> dict[str, object]:
         return {"pod": what.pod.name, "users": ", ".join(map(str, what.users[:MOST_USERS])) + more}
     if what.reason is Reason.DRIVER_FAILING:
         return {"pod": what.pod.name, "trouble": trouble(what.trouble)}
-    restarts = f"{what.trouble.restarts} restarts" if what.trouble.restarts else ""
-    why = ", ".join(filter(None, (what.trouble.waiting, restarts)))
+    why = trouble(what.trouble)
     return {"pod": what.pod.name, "waiting": f" ({why})" if why else ""}
 
 

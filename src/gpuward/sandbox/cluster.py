@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuward.sandbox.delays import GpuDelays
 from gpuward.sandbox.hardware import GpuHardware
+from gpuward.sandbox.known_faults import FAULT_ANNOTATION
 from gpuward.sandbox.machine import GpuMachine
 from gpuward.sandbox.transport import InProcessTransport
+from gpuward.sandbox.troubles import Troubles
 from kubesandbox import cluster
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class Sandbox(cluster.Sandbox):
                  watch_delay: Callable[[str], float] | None = None) -> None:
         self._gpus, self._delays = GpuHardware(), delays or GpuDelays()
         super().__init__(seed=seed, delays=self._delays, watch_delay=watch_delay, hardware=self._gpus)
+        self._troubles = Troubles(self)
         self._transports: list[InProcessTransport] = []
 
     @property
@@ -43,6 +46,15 @@ class Sandbox(cluster.Sandbox):
         machine = super().machine(node)
         assert isinstance(machine, GpuMachine)
         return machine
+
+    def trouble(self, node: str, *faults: str) -> None:
+        """Let faults be in force on a node, those of `known_faults` by name, and no others any more."""
+        def change(obj: dict[str, Any]) -> None:
+            notes = obj["metadata"].setdefault("annotations", {})
+            notes.pop(FAULT_ANNOTATION, None)
+            if faults:
+                notes[FAULT_ANNOTATION] = ",".join(faults)
+        self.store.modify("nodes", None, node, change)
 
     def transport(self) -> InProcessTransport:
         """Return a way for a client in this process to talk to the API server; it is closed by `stop`."""

@@ -56,10 +56,12 @@ class DriverManagerProgram(GpuProgram):
             return self._fail("a driver is installed on the host")
         evicts = self._evicts()
         if not self.machine.driver:
+            self.say("no driver is loaded: there is nothing to make room for")
             if evicts:
                 self._cordon(False)
             self._resume()
             return 0
+        self.say(f"driver {self.machine.driver} is loaded: pausing the operands that use it ({DEPLOY_PREFIX}*={PAUSED})")
         self._pause()
         deadline = now + GONE_WITHIN_SECONDS
         while remaining := self._operands():
@@ -67,17 +69,22 @@ class DriverManagerProgram(GpuProgram):
                 self._resume()
                 return self._fail("operands did not go: " + ", ".join(remaining))
             now = yield Watch(deadline)
+        self.say("the operands have gone")
         if self.machine.digest and self.machine.digest == self.place.env(DRIVER_CONFIG_DIGEST):
+            self.say("the loaded driver is the wanted one: it stays")
             self._resume()
             return 0
         return (yield from self._replace(now, evicts))
 
     def _replace(self, now: float, evicts: bool) -> Waits:
         if evicts:
+            self.say("cordoning the node and evicting its GPU pods")
             self._cordon(True)
             now = yield from self._evict_gpu_pods(now)
         yield Pause(now + self.delays.manager_seconds)
-        why = self.machine.unload(self.place.who)
+        before, why = self.machine.driver, self.machine.unload(self.place.who)
+        if not why:
+            self.say(f"driver {before} is unloaded")
         if evicts:
             self._cordon(False)
         self._resume()
@@ -153,6 +160,8 @@ class DriverContainer(GpuProgram):
         if self.machine.driver and not reused and (why := self.machine.unload(self.place.who)):
             yield Pause(now + delays.init_seconds)
             return self._fail(why)
+        self.say(f"driver {self.machine.driver} is loaded already and the wanted one: installing libraries only" if reused
+                 else f"installing driver {version}: building its kernel modules")
         now = yield Pause(now + (delays.driver_reuse_seconds if reused else delays.driver_seconds))
         if self._hit(FaultKind.DRIVER_CRASH, image):
             return self._fail("could not build the kernel modules")
@@ -163,6 +172,7 @@ class DriverContainer(GpuProgram):
             return self._fail(why)
         self.machine.write(DRIVER_CONTAINER_READY)
         self.machine.serve(self.place.who)
+        self.say(f"driver {self.machine.driver} is loaded and ready for {self.machine.gpus} GPUs")
         self.ready = True
         while True:
             yield Pause(float("inf"))

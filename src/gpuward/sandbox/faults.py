@@ -16,5 +16,9 @@ class FaultKind(StrEnum):
     """The driver container runs, and its startup probe never succeeds."""
     VALIDATOR_NEVER_READY = "validator-never-ready"
     """The validator's steps never come to an end."""
+    TOOLKIT_CRASH = "toolkit-crash"
+    """The toolkit's container exits with an error, running or not."""
+    DEVICE_PLUGIN_CRASH = "device-plugin-crash"
+    """The same of the device plugin's."""
     IMAGE_PULL = faults.FaultKind.IMAGE_PULL.value
     STUCK_TERMINATING = faults.FaultKind.STUCK_TERMINATING.value

@@ -66,6 +66,18 @@ def workloads(inference: int = 6, training: int = 2, web: int = 4, *, max_unavai
             deployment("web", WORKLOAD_NAMESPACE, web, template("web", "registry.example/web:2", small))]
 
 
+def guarded_workload(node: str) -> list[Object]:
+    """Return a GPU pod on one node, its Deployment and the disruption budget that never lets it go."""
+    name = f"guarded-{node}"
+    pods = template(name, "registry.example/inference:7",
+                    {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}})
+    pods["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+              "metadata": {"name": name, "namespace": WORKLOAD_NAMESPACE},
+              "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": name}}}}
+    return [namespace(WORKLOAD_NAMESPACE), deployment(name, WORKLOAD_NAMESPACE, 1, pods), budget]
+
+
 def operator_place() -> list[Object]:
     """Return the namespace and the Deployment as which the operator shows in the cluster."""
     pods = template(OPERATOR_NAME, "gpuward", {"requests": {"cpu": "200m", "memory": "100Mi"}})

@@ -6,10 +6,12 @@ Containers are recognised by the names that NVIDIA's DaemonSets give them.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from gpuward.names import NO_HEALTH_CHECKS
 from gpuward.sandbox.driver import DriverContainer, DriverManagerProgram
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.gpus import discovered_labels
 from gpuward.sandbox.machine import DRIVER_READY
 from gpuward.sandbox.programs import Echo, GpuProgram, GpuService
@@ -23,7 +25,8 @@ from gpuward.sandbox.validator import (
     ValidatorIdle,
     WaitForToolkit,
 )
-from kubesandbox.sim.programs import Pause, Place, Program, Task, Waits, Watch
+from kubesandbox.sim.objects import name_of
+from kubesandbox.sim.programs import Pause, Pausing, Place, Program, Task, Verdict, Waits, Watch
 
 if TYPE_CHECKING:
     from kubesandbox.sim.objects import Object
@@ -31,14 +34,50 @@ if TYPE_CHECKING:
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 
-class ToolkitProgram(GpuProgram):
-    """Be the toolkit's container: with the driver there, make NVIDIA's runtime classes known to the runtime."""
+class Crashing(GpuProgram):
+    """Be a container that a fault of its own ends with an error, at once and whenever it starts."""
+
+    fault: FaultKind
 
     def run(self, now: float) -> Waits:
+        if self._hit():
+            return self._crash()
         self.ready = True
-        now = yield from self.until(now, lambda: DRIVER_READY in self.machine.files)
+        return (yield from self.work(now))
+
+    def driver(self, now: float) -> Pausing:
+        """Wait until the driver has been validated."""
+        if DRIVER_READY not in self.machine.files:
+            self.say(f"waiting for the driver to be validated ({DRIVER_READY})")
+        return (yield from self.until(now, lambda: DRIVER_READY in self.machine.files))
+
+    @abstractmethod
+    def work(self, now: float) -> Waits:
+        """Do what the container is there for."""
+
+    def poll(self, now: float) -> Verdict:
+        if self.ready and self._hit():
+            return Verdict(exit_code=self._crash(), message=self.message)
+        return super().poll(now)
+
+    def _hit(self) -> bool:
+        return self.world.faults.hits(self.fault, self.machine.node, name_of(self.place.pod))
+
+    def _crash(self) -> int:
+        self.message = f"{self.place.container['name']} ended with an error, as the sandbox's fault {self.fault} wants it"
+        return 1
+
+
+class ToolkitProgram(Crashing):
+    """Be the toolkit's container: with the driver there, make NVIDIA's runtime classes known to the runtime."""
+
+    fault = FaultKind.TOOLKIT_CRASH
+
+    def work(self, now: float) -> Waits:
+        now = yield from self.driver(now)
         yield Pause(now + self.delays.toolkit_seconds)
         self.machine.configure(True)
+        self.say("the container runtime knows NVIDIA's runtime classes now")
         while True:
             yield Pause(math.inf)
 
@@ -49,19 +88,20 @@ class ToolkitProgram(GpuProgram):
         self.machine.configure(bool(self.machine.host_driver))
 
 
-class DevicePluginProgram(GpuProgram):
+class DevicePluginProgram(Crashing):
     """Be the device plugin: register the GPUs with the kubelet; without it the kubelet has none to give."""
 
+    fault = FaultKind.DEVICE_PLUGIN_CRASH
     _offers = False
 
-    def run(self, now: float) -> Waits:
-        self.ready = True
-        now = yield from self.until(now, lambda: DRIVER_READY in self.machine.files)
+    def work(self, now: float) -> Waits:
+        now = yield from self.driver(now)
         yield Pause(now + self.delays.plugin_seconds)
         if not {"all", "xids"}.intersection(self.place.env(NO_HEALTH_CHECKS).lower().split(",")):
             self.machine.open(self.place.key, self.place.who)
         self._offers = True
         self._offer(self.machine.gpus)
+        self.say(f"offering {self.machine.gpus} {GPU_RESOURCE} to the kubelet")
         while True:
             yield Pause(math.inf)
 

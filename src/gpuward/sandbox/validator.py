@@ -54,6 +54,7 @@ class Validation(GpuProgram):
     def run(self, now: float) -> Waits:
         self.machine.erase(self.file)
         if self.place.env("WITH_WAIT") == "true":
+            self.say(f"{self.place.container['name']}: waiting until it holds")
             now = yield from self.until(now, self.holds)
         tried = self.workload and self.place.env("WITH_WORKLOAD") != "false"
         if not tried:
@@ -65,6 +66,7 @@ class Validation(GpuProgram):
         if tried and not (yield from self._try_out(now)):
             return self._fail(f"the pod {self.workload} did not succeed")
         self.settle()
+        self.say(f"{self.place.container['name']}: passed, and wrote {self.file}")
         return 0
 
     def _try_out(self, now: float) -> Generator[Pause | Watch, float, bool]:

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kubesandbox.store import Store
+    from kubesandbox.writing import Webhook
 
 Object = dict[str, Any]
 
 PROBES: Final = frozenset({"/healthz", "/readyz", "/livez"})
 _DOCUMENTS: Final = frozenset({"/version", "/api", "/apis", "/openapi/v2", "/openapi/v3"})
+_STREAMS: Final = {"exec": "run commands in", "attach": "attach to", "portforward": "forward ports to", "proxy": "connect to",
+                   "ephemeralcontainers": "add others to"}
+"""What is asked of running containers, by the last step of the path."""
 _CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 
 
@@ -56,7 +60,9 @@ class ApiServer:
         self._namespaces = Namespaces(store)
         self._discovery = Discovery(self.catalog)
         self._reader = Reader(store, lambda key: self.watch_delay(key))
-        self._writer = Writer(store)
+        self.webhooks: list[Webhook] = []
+        """Asked about each write of an object through the API, not about status."""
+        self._writer = Writer(store, self.webhooks)
         for name, value in admission.PRIORITIES.items():
             if store.find(_CLASSES, None, name) is None:
                 store.create(_CLASSES, {"metadata": {"name": name}, "value": value})
@@ -84,10 +90,19 @@ class ApiServer:
             raise _not_allowed()
         if not self.catalog.knows(path):
             return Answer(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
+        self._refuse_streams(path)
         target = self.catalog.target(path)
         if target.subresource not in (None, "status"):
             return self._subresource(target, request)
         return self._resource(target, request)
+
+    def _refuse_streams(self, path: str) -> None:
+        """Say why a container cannot be reached; kubectl shows it."""
+        parent, _, asked = path.rpartition("/")
+        if asked in _STREAMS and parent.count("/") == 6 and parent.split("/")[5] == "pods":
+            target = self.catalog.target(parent)
+            self.store.get("pods", target.namespace, target.name or "")
+            raise errors.MethodNotAllowed(f"the sandbox has no containers to {_STREAMS[asked]}: its pods are simulated")
 
     def _document(self, path: str, request: Request) -> Object | None:
         if request.method != "GET":

@@ -43,7 +43,8 @@ class Sandbox:
         self.api = ApiServer(self.store, watch_delay or _own_lag(seed))
         self.simulation = Simulation(self.store, Random(seed), delays, hardware)
         self.simulation.world.evictor = self._evict
-        self.api.logs.otherwise = _last_words
+        self.api.logs.otherwise = self._log
+        self.api.logs.previous = _last_words
         self._http: HttpServer | None = None
 
     @property
@@ -55,6 +56,15 @@ class Sandbox:
     def faults(self) -> Faults:
         """Return the faults of pods; add to them to make something go wrong."""
         return self.simulation.faults
+
+    @property
+    def has_image(self) -> Callable[[str], bool]:
+        """Return what tells whether an image exists; set it to make some, or all but some, missing. All exist by default."""
+        return self.simulation.world.has_image
+
+    @has_image.setter
+    def has_image(self, found: Callable[[str], bool]) -> None:
+        self.simulation.world.has_image = found
 
     async def start(self) -> None:
         """Let the cluster live."""
@@ -158,6 +168,10 @@ class Sandbox:
             if resource.kind == kind and resource.api_version == api_version:
                 return resource.key
         raise InputError("kind", f"{api_version} {kind}", "use a built-in kind, or create its CustomResourceDefinition first")
+
+    def _log(self, pod: Object, container: str) -> str:
+        lines = self.simulation.kubelets.log(pod["metadata"]["uid"], container)
+        return "".join(f"{line}\n" for line in lines) or _last_words(pod, container)
 
     def _evict(self, namespace: str, name: str) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"

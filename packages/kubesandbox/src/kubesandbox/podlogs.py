@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kubesandbox import errors
@@ -36,6 +37,8 @@ class PodLogs:
         self._store = store
         self.sources: dict[tuple[str, str], Source] = {}
         self.otherwise: Callable[[Object, str], str] = _nothing
+        self.previous: Callable[[Object, str], str] = _nothing
+        """The same, of what a container wrote before it was started again."""
 
     def answer(self, target: Target, request: Request) -> Answer | Stream:
         """Return a log, or follow it; raise `errors.BadRequest` when the container is unclear or has not started."""
@@ -44,9 +47,8 @@ class PodLogs:
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         source = self.sources.get(key)
         if source is None:
-            _check_started(pod, container, previous=request.flag("previous"))
-            text = self.otherwise(pod, container)
-            source = lambda: text  # noqa: E731  a constant source
+            earlier = _check_started(pod, container, previous=request.flag("previous"))
+            source = partial(self.previous if earlier else self.otherwise, pod, container)
         shown = _tail(source(), request.seconds("tailLines"))
         if not request.flag("follow"):
             return Answer(200, shown.encode(), content_type=PLAIN)
@@ -82,8 +84,11 @@ def _container(pod: Object, wanted: str | None) -> str:
     return str(main[0])
 
 
-def _check_started(pod: Object, container: str, *, previous: bool) -> None:
-    """Refuse the log of a container that has none; one that waits for its restart has that of its last run, as with a kubelet."""
+def _check_started(pod: Object, container: str, *, previous: bool) -> bool:
+    """Refuse the log of a container that has none; tell whether that of an earlier run than its last one is wanted.
+
+    One that waits for its restart has that of its last run, as with a kubelet.
+    """
     status = pod.get("status", {})
     every = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     found: Object = next((one for one in every if one["name"] == container), {})
@@ -94,6 +99,7 @@ def _check_started(pod: Object, container: str, *, previous: bool) -> None:
     if waiting is not None and not ran_before:
         raise errors.BadRequest(f'container "{container}" in pod "{pod["metadata"]["name"]}" is waiting to start: '
                                 f"{waiting.get('reason', 'ContainerCreating')}")
+    return previous and waiting is None
 
 
 def _tail(text: str, lines: int | None) -> str:

@@ -121,6 +121,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return "waiting: " + (", ".join(sorted(waiting)[:10]) or "no task")
 
 
+FASTEST: Final = 1_000_000
+"""With more than that a loop would start before 1970."""
+
+
 class SpeedLoop(asyncio.SelectorEventLoop):
     """Run up to `speed` times as fast as the wall clock, from the past, and never overtake it.
 
@@ -128,14 +132,14 @@ class SpeedLoop(asyncio.SelectorEventLoop):
     to catch up) and goes on at the wall clock's own pace once it has caught up, so that no timestamp lies in
     the future for whoever looks at it with an ordinary clock. While there is work to do time stands still: a busy machine
     makes the loop slower than asked for, but nothing in it late. Sockets work as usual.
-    Raises InputError for a speed that is not positive.
+    Raises InputError for a speed that is not positive, or greater than FASTEST.
     """
 
     def __init__(self, speed: float = 1.0, start: float | None = None) -> None:
         super().__init__(_TimeSelector(self._wait))
-        if not speed > 0:
+        if not 0 < speed <= FASTEST:
             self.close()
-            raise InputError("speed", speed, "give a factor greater than 0, such as 10")
+            raise InputError("speed", speed, f"give a factor greater than 0 and up to {FASTEST}, such as 10")
         self.speed = speed
         wall = time.time()
         self._offset = wall - time.monotonic()

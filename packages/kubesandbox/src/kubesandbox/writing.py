@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,11 +24,15 @@ from kubesandbox.shapes import BuiltInShape, SchemaShape
 from kubesandbox.store import timestamp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kubesandbox.catalog import Served, Target
     from kubesandbox.shapes import Shape
     from kubesandbox.store import Store
 
 Object = dict[str, Any]
+Webhook = Callable[[str, "Object | None", "Object"], None]
+"""Is asked about the resource's key, the object as it is (None for a new one) and as it is to be; raises to refuse it."""
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -60,8 +65,9 @@ class Undecodable(errors.BadRequest):
 class Writer:
     """Carry out writes on a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, webhooks: Sequence[Webhook] = ()) -> None:
         self._store = store
+        self._webhooks = webhooks
 
     def create(self, target: Target, request: Request) -> Answer:
         """Create the object in the body; raise `errors.AlreadyExists` or `errors.Invalid`."""
@@ -155,8 +161,13 @@ class Writer:
 
     def _created(self, target: Target, obj: Object, warnings: tuple[str, ...], request: Request) -> Answer:
         key = target.served.storage_key
+        self._admit(key, None, obj)
         made = self._store.create(key, obj, dry_run=_dry_run(request.query), decoded=True)
         return messages.answer(target.served.show(made), 201, (*warnings, *podsecurity.warnings(self._store, key, made, None)))
+
+    def _admit(self, key: str, old: Object | None, new: Object) -> None:
+        for webhook in self._webhooks:
+            webhook(key, old, new)
 
     def _shape(self, served: Served) -> Shape:
         if not served.resource.custom:
@@ -177,6 +188,8 @@ class Writer:
                                            ) if sub is None else old["metadata"]["managedFields"]
         if owned is not None:
             obj["metadata"]["managedFields"] = owned
+        if sub is None and old is not None:
+            self._admit(target.served.storage_key, old, obj)
         done = self._store.update(target.served.storage_key, obj, subresource=sub, dry_run=_dry_run(request.query),
                                   decoded=True)
         if sub is None and old is not None:

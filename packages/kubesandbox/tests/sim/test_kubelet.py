@@ -30,6 +30,8 @@ def test_a_pod_goes_from_pending_through_its_init_containers_to_ready() -> None:
             found = cluster.store.find("pods", "ml", "p") or {}
             states = (found.get("status") or {}).get("initContainerStatuses") or []
             seen.append((found["status"]["phase"], "".join(next(iter(status["state"]))[0] for status in states)))
+            # One that runs has not done its part yet.
+            assert all(status["ready"] is ("terminated" in status["state"]) for status in states)
 
         cluster.store.subscribe(note, "pods")
         cluster.add(pod(initContainers=[{"name": "first", "image": "i:1"}, {"name": "second", "image": "i:1"}],
@@ -128,6 +130,21 @@ def test_an_image_that_cannot_be_pulled_keeps_the_pod_pending() -> None:
         assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
         cluster.sim.faults.clear(fault)
         await cluster.until(lambda: is_ready(current(cluster)), within=10)
+
+    play(story)
+
+
+def test_an_image_that_does_not_exist_is_named_as_a_kubelet_does() -> None:
+    async def story() -> None:
+        cluster = Cluster(linux_node("cpu-1"))
+        cluster.sim.world.has_image = lambda image: image == "there:1"
+        cluster.add(pod())
+        await cluster.rest(60)
+        image = current(cluster)["spec"]["containers"][0]["image"]
+        assert current(cluster)["status"]["containerStatuses"][0]["state"]["waiting"] == {
+            "reason": "ImagePullBackOff", "message":
+            f'Back-off pulling image "{image}": ErrImagePull: rpc error: code = NotFound desc = '
+            f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'}
 
     play(story)
 

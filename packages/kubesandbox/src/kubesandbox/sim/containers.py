@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kubesandbox.references import is_reference
 from kubesandbox.sim.config import RETRY_SECONDS, missing_variable, missing_volume
 from kubesandbox.sim.faults import FaultKind
-from kubesandbox.sim.objects import FINISHED, Object, name_of, phase_of
+from kubesandbox.sim.objects import FINISHED, Object, name_of, namespace_of, phase_of
 from kubesandbox.sim.programs import Place, Program, Verdict
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class ContainerRun:
     last: tuple[float, float, int, str] | None = None
     waits: bool = False
     pull_fails: bool = False
+    image_absent: bool = False
+    """Whether the registry does not have its image."""
+    lines: list[str] = field(default_factory=list)
+    """The log of its last run, which may go on."""
     misconfigured: str = ""
     """Why its environment cannot be made."""
 
@@ -52,6 +56,11 @@ class ContainerRun:
         """Return the container's name."""
         name: str = self.spec["name"]
         return name
+
+    @property
+    def sidecar(self) -> bool:
+        """Tell whether it is an init container that runs on beside the others."""
+        return self.init and self.spec.get("restartPolicy") == "Always"
 
     @property
     def running(self) -> bool:
@@ -95,8 +104,9 @@ class ContainerRun:
             image = self.spec.get("image") or ""
             if image and not is_reference(image):
                 return NEVER
-            self.pull_fails = place.world.faults.hits(
-                FaultKind.IMAGE_PULL, place.machine.node, name_of(place.pod), image)
+            self.image_absent = bool(image) and not place.world.has_image(image)
+            self.pull_fails = self.image_absent or place.world.faults.hits(
+                FaultKind.IMAGE_PULL, place.machine.node, name_of(place.pod), image, namespace_of(place.pod))
             if self.pull_fails:
                 self.waits = True
                 return NEVER
@@ -135,10 +145,13 @@ class ContainerRun:
             self.restarts += 1
         self.started_at, self.exit_code, self.restart_at, self.message = now, None, None, ""
         self.program = place.world.hardware.program(place, init=self.init)
+        self.lines = self.program.lines
 
     def _exit(self, verdict: Verdict, now: float) -> None:
         self.end()
         self.finished_at, self.exit_code, self.message = now, verdict.exit_code, verdict.message
+        if verdict.message:
+            self.lines.append(verdict.message)
         failed = bool(verdict.exit_code)
         again = failed and self.policy != "Never" if self.init else (
             self.policy == "Always" or (failed and self.policy == "OnFailure"))
@@ -264,4 +277,4 @@ class PodRun:
 
 def _lets_pass(run: ContainerRun) -> bool:
     """Tell whether an init container lets the next one start: it has succeeded, or is a sidecar that has started."""
-    return run.succeeded or (run.spec.get("restartPolicy") == "Always" and run.started)
+    return run.succeeded or (run.sidecar and run.started)

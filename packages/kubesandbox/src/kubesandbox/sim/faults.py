@@ -24,20 +24,27 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Say what goes wrong, and where: shell patterns on the node's name, the pod's name and the container's image.
+    """Say what goes wrong, and where: shell patterns on the names of node, pod and namespace and on the container's image.
 
-    `kind` is a FaultKind, or what a plug-in's programs ask for.
+    `kind` is a FaultKind, or what a plug-in's programs ask for. A pattern of namespaces that begins with `!` means all others.
     """
 
     kind: str
     node: str = "*"
     pod: str = "*"
     image: str = "*"
+    namespace: str = "*"
 
     def __post_init__(self) -> None:
-        for field in ("node", "pod", "image"):
+        for field in ("node", "pod", "image", "namespace"):
             if not getattr(self, field):
                 raise InputError(f"fault.{field}", "", 'give a name or a pattern; "*" means every one')
+
+    def meets(self, node: str, pod: str, image: str, namespace: str) -> bool:
+        """Tell whether this is about a container of a pod on a node."""
+        others = self.namespace.startswith("!")
+        return fnmatchcase(node, self.node) and fnmatchcase(pod, self.pod) and fnmatchcase(image, self.image) and (
+            fnmatchcase(namespace, self.namespace.removeprefix("!")) is not others)
 
 
 class Faults:
@@ -63,11 +70,9 @@ class Faults:
         for found in gone:
             self._tell(found)
 
-    def hits(self, kind: str, node: str, pod: str, image: str = "") -> bool:
+    def hits(self, kind: str, node: str, pod: str, image: str = "", namespace: str = "") -> bool:
         """Tell whether a fault of this kind is in force for a container of a pod on a node."""
-        return any(
-            fault.kind == kind and fnmatchcase(node, fault.node) and fnmatchcase(pod, fault.pod)
-            and fnmatchcase(image, fault.image) for fault in self._active)
+        return any(fault.kind == kind and fault.meets(node, pod, image, namespace) for fault in self._active)
 
     def _tell(self, fault: Fault) -> None:
         for callback in self._listeners:

@@ -193,6 +193,11 @@ class Kubelets:
 
     # The pods.
 
+    def log(self, uid: str, container: str) -> list[str]:
+        """Return what a container's program has written since its last start; nothing of a pod that does not run any more."""
+        run = self._runs.get(uid)
+        return next((one.lines for one in run.containers if one.name == container), []) if run is not None else []
+
     def _pod_changed(self, event: Event) -> None:
         pod, old = event.obj, event.old
         node = node_of(pod)
@@ -289,7 +294,7 @@ class Kubelets:
         if run is not None and run.stop_at is None:
             run.stop()
             run.stop_at = now + self._termination(pod)
-        if self._world.faults.hits(FaultKind.STUCK_TERMINATING, node_of(pod), name_of(pod)):
+        if self._world.faults.hits(FaultKind.STUCK_TERMINATING, node_of(pod), name_of(pod), namespace=namespace_of(pod)):
             return
         # A pod that has no process to end, or whose grace is over, goes at once.
         until = now if run is None or not run.has_sandbox or run.stop_at is None else min(run.stop_at, deadline)

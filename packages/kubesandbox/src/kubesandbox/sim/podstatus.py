@@ -65,8 +65,8 @@ def _container(found: ContainerRun, run: PodRun, now: float) -> Object:
     ran = found.running or found.exit_code is not None
     status: Object = {
         "name": found.name, "image": image, "imageID": image if ran else "", "restartCount": found.restarts,
-        "ready": found.succeeded if found.init and not found.running else found.ready, "started": found.started,
-        "state": _state(found, run, now), "lastState": {}}
+        "ready": found.ready if not found.init or (found.running and found.sidecar) else found.succeeded,
+        "started": found.started, "state": _state(found, run, now), "lastState": {}}
     if ran:
         status["containerID"] = f"containerd://{run.pod['metadata']['uid']}-{found.name}-{found.restarts}"
     if found.last is not None:
@@ -96,8 +96,10 @@ def _state(found: ContainerRun, run: PodRun, now: float) -> Object:
     if found.exit_code is not None:
         return {"terminated": _terminated(found.started_at, found.finished_at, found.exit_code, found.message)}
     if found.pull_fails:
+        why = (f': ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image "{image}": '
+               f'failed to resolve reference "{image}": {image}: not found') if found.image_absent else ""
         return {"waiting": {"reason": "ImagePullBackOff",
-                            "message": f'Back-off pulling image "{image}"'}}
+                            "message": f'Back-off pulling image "{image}"{why}'}}
     return {"waiting": {"reason": "PodInitializing" if run.init else "ContainerCreating"}}
 
 

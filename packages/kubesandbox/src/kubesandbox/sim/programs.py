@@ -91,8 +91,14 @@ class Program(ABC):
         self.ready = False
         """Whether a probe of the container would succeed."""
         self.message = ""
+        self.lines: list[str] = []
+        """What the program has written to its log."""
         self._running: Waits | None = None
         self._waits_for: Pause | Watch = Watch()
+
+    def say(self, line: str) -> None:
+        """Write a line to the log."""
+        self.lines.append(line)
 
     @abstractmethod
     def run(self, now: float) -> Waits:

@@ -110,6 +110,9 @@ class World:
     evictor: Callable[[str, str], object] | None = None
     """What carries out an eviction as the API server's subresource does; set by whoever builds the API server."""
 
+    has_image: Callable[[str], bool] = lambda image: True
+    """Tells whether an image can be pulled from somewhere."""
+
     def __post_init__(self) -> None:
         self.pods = PodIndex(self.store)
 
