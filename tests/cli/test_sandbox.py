@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.cli.test_commands import gpuward, one_line
+from tests.cli.test_commands import gpuward
 from tests.recorder.test_process import process, until
 
 
@@ -21,6 +21,7 @@ def test_it_is_whole_as_soon_as_it_is_there_and_replaces_the_one_before(tmp_path
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     file = tmp_path / "nowhere" / "kubeconfig"
-    line = one_line(gpuward("sandbox", "--nodes", "1", "--kubeconfig", str(file)))
-    assert line.startswith(f"gpuward: --kubeconfig: '{file}' cannot be used: name a file that can be written: ")
+    done = gpuward("sandbox", "--nodes", "1", "--kubeconfig", str(file))
+    assert done.returncode == 2
+    assert f"Invalid value for '--kubeconfig': '{file}': name a file that can be written: " in done.stderr
     assert list(tmp_path.iterdir()) == []
