@@ -107,8 +107,9 @@ def test_a_held_node_is_explained_with_what_would_help(ask: Ask) -> None:
     assert lines[1] == "OPERATOR  operator gpuward-abc renewed its Lease 3s ago"
     assert lines[2] == "POLICY    ClusterPolicy cluster-policy"
     assert lines[3].startswith("STATE     upgrade-required for ")
-    assert lines[4].startswith("REASON    ProtectedPods: pod ml/notebook has to leave before the driver is replaced")
-    assert lines[5] == "", "it has no turn: nobody else is before it"
+    assert lines[4] == "DRIVER    595.91.07 -> 595.91.08"
+    assert lines[5].startswith("REASON    ProtectedPods: pod ml/notebook has to leave before the driver is replaced")
+    assert lines[6] == "", "it has no turn: nobody else is before it"
     assert lines[-7:] == [
         "WHAT WOULD HELP",
         "  1. delete pod ml/notebook",

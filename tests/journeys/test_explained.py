@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
+
 from gpuward import names
+from gpuward.cli.explain import show
+from gpuward.cli.leader import Leader
+from gpuward.kube import resources
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
-from tests.journeys.stage import Object, Stage, on_stage
+from kubesandbox.sim.faults import Fault
+from tests.journeys.looking import explanation_of
+from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 
 
 def rollout(stage: Stage) -> Object:
@@ -46,3 +55,52 @@ async def test_a_node_with_a_bare_gpu_pod_says_so_everywhere(stage: Stage) -> No
     stage.sandbox.store.delete("pods", WORKLOAD_NAMESPACE, "notebook")
     await stage.upgraded()
     await stage.until(lambda: rollout(stage).get("status") == "True")
+
+
+async def explained(stage: Stage, node: str) -> str:
+    """Return what `gpuward explain` prints of a node."""
+    found, out = await explanation_of(stage, node), io.StringIO()
+    with redirect_stdout(out):
+        show(found, Leader("operator here", found.now))
+    return out.getvalue()
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_pod_that_a_finalizer_keeps_is_told_with_it_and_not_as_a_grace_period_that_ends(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("train", node="gpu-1")
+    (pod,) = stage.workload_pods("train")
+    await stage.user.patch_merge(resources.PODS, pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/save"]}},
+                                 WORKLOAD_NAMESPACE)
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "Evicting")
+    await stage.rest(120)
+    told = await explained(stage, "gpu-1")
+    assert "stays until its finalizer example.com/save is removed" in told
+    assert "grace periods to end" not in told
+
+
+@on_stage(gpu_nodes=1)
+async def test_the_container_that_a_driver_pod_waits_for_is_named(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1"))
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "ValidatorStarting")
+    await stage.rest(60)
+    assert ": init container driver-validation (1 of 4) " in await explained(stage, "gpu-1")
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxParallelUpgrades": 1, "maxUnavailable": 1})
+async def test_in_a_pause_it_is_told_which_driver_a_node_has_and_which_it_is_to_get(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.until(lambda: NEW in stage.drivers())
+    upgrades = {"spec": {"driver": {"upgradePolicy": {"autoUpgrade": False}}}}
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, upgrades)
+    await stage.rest(300)
+    told = {stage.driver(node): (await explained(stage, node)).splitlines() for node in stage.states()}
+    assert f"DRIVER    {OLD} -> {NEW}" in told[OLD]
+    (state,) = [line for line in told[OLD] if line.startswith("STATE")]
+    assert state.startswith("STATE     on another driver for ")
+    assert state.endswith("; it has no label while upgrades are off")
+    assert f"DRIVER    {NEW}" in told[NEW]

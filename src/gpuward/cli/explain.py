@@ -18,8 +18,10 @@ from gpuward.cli.terminal import console, say_json, styled
 from gpuward.cli.view import age
 from gpuward.errors import InputError
 from gpuward.model.explain import sentence
+from gpuward.model.plan import NodeStatus
 from gpuward.model.record import CordonOwner, format_time
 from gpuward.model.states import State
+from gpuward.report.nodes import group_of
 from gpuward.upgrade.remedies import ordinal
 
 MOST_PODS = 20
@@ -83,8 +85,9 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     if status is None:
         return [*facts, ("STATE", f"not managed: {found.unmanaged}")]
     since = f" for {age(now - status.since)}, since {format_time(status.since)}" if status.since else ""
-    none = f"{State.FAILED}, without the label while upgrades are off" if status.failed else "none yet"
-    facts.append(("STATE", f"{status.label or none}{since}"))
+    facts.append(("STATE", f"{status.label}{since}" if status.label else _unlabelled(found, status, since)))
+    if found.driver:
+        facts.append(("DRIVER", found.driver))
     if status.hold is not None:
         facts.append(("REASON", f"{status.hold.reason}: {sentence(status.hold)}"))
         if status.hold.until is not None:
@@ -99,6 +102,13 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     if found.node.unschedulable:
         facts.append(("CORDONED", CORDONS[found.cordon] if found.cordon else "by somebody else, not by the upgrade"))
     return facts
+
+
+def _unlabelled(found: Explanation, status: NodeStatus, since: str) -> str:
+    """Say how a node stands that has no state label: a pause takes it."""
+    if not status.failed and not found.policy.endswith("are off"):
+        return f"none yet{since}"
+    return f"{State.FAILED if status.failed else group_of(status)}{since}; it has no label while upgrades are off"
 
 
 def _distance(seconds: float) -> str:
@@ -135,6 +145,7 @@ def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:
         "managed": status is not None,
         "unmanaged": found.unmanaged or None,
         "state": (status.label or None) if status else None,
+        "driver": found.driver or None,
         "since": format_time(status.since) if status and status.since else None,
         "reason": str(hold.reason) if hold else None,
         "message": sentence(hold) if hold else None,

@@ -19,6 +19,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.policy.refused import refusal
+from gpuward.report.nodes import node_reports
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
@@ -27,6 +28,10 @@ from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
 """States in which pods still have to leave."""
+
+
+MOST_KEPT = 3
+"""Pods that a note names."""
 
 
 class LeavingPod(msgspec.Struct, frozen=True):
@@ -45,6 +50,8 @@ class Explanation(msgspec.Struct, frozen=True):
     now: float
     policy: str
     status: NodeStatus | None = None
+    driver: str = ""
+    """The version that it has loaded and, where that is another one, the one that it should have."""
     unmanaged: str = ""
     next: tuple[str, ...] = ()
     """The states that the operator takes the node to as soon as it acts."""
@@ -66,6 +73,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     return msgspec.structs.replace(
         bare,
         status=plan.nodes[name],
+        driver=next((one.driver for one in node_reports(plan, snapshot, picture.drivers) if one.node == name), ""),
         next=_next(plan, name),
         failure=facts.record.failure,
         cordon=_owner(facts),
@@ -123,6 +131,8 @@ def _leaving(pod: PodView, why: str) -> LeavingPod:
 
 
 def _obstacle(pod: PodView, snapshot: Snapshot) -> str:
+    if pod.deleting and pod.kept_by_finalizers:
+        return f"it is terminating, and stays until finalizer {', '.join(pod.kept_by_finalizers)} is removed by whoever set it"
     if pod.deleting:
         return "it is terminating"
     if pod.comes_back and pod.owner is not None:
@@ -138,7 +148,11 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodVi
     if reason is not None and reason.is_turn and status.turn > MOST_STEPS:
         yield f"{status.turn - 1} nodes start before it: its turn comes without anybody's help"
     if reason is Reason.EVICTING and not any(pod.comes_back for pod in leaving):
-        yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
+        kept = [pod for pod in leaving if pod.kept_by_finalizers]
+        yield from (f"pod {pod.ref} stays until its finalizer {', '.join(pod.kept_by_finalizers)} is removed: that is for the "
+                    "controller that set it" for pod in kept[:MOST_KEPT])
+        if not kept:
+            yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
     if reason is Reason.JOBS_RUNNING and status.hold is not None:
         end = " or their time is up" if status.hold.until is not None else ""
         yield f"nothing has to be done: the node goes on as soon as its jobs are complete{end}"
@@ -153,6 +167,13 @@ def _at_the_end(status: NodeStatus, policy: UpgradePolicy) -> str:
     return "If the time is up before they have gone, " + ("the node is drained" if drained else "the upgrade of this node fails")
 
 
+def _progress(pod: PodView) -> str:
+    """Say which container a pod that is not ready waits for, running ones too."""
+    if pod.progress is None:
+        return pod.waiting
+    return f"{pod.progress} {'waits: ' + pod.progress.reason if pod.progress.reason else 'runs and is not ready'}"
+
+
 def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[str]:
     """Tell what else a person may want to know."""
     view, driver = node.node, node.driver
@@ -164,11 +185,11 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
         yield f"the label {names.UPGRADE_SKIP}=true keeps it from starting, not from what is under way"
     if driver is None and node.unserved is None and (lacking := missing_labels(view, driver_daemonsets(picture.snapshot))):
         yield f"no driver pod is made here: {lacking}"
-    if driver is not None and driver.waiting:
-        yield f"driver pod {driver.name}: {driver.waiting}"
+    if driver is not None and (how_far := _progress(driver)):
+        yield f"driver pod {driver.name}: {how_far}"
     if driver is not None and driver.restarts:
         yield f"driver pod {driver.name} has restarted {driver.restarts} times"
-    yield from (f"validator pod {pod.name}: {pod.waiting}" for pod in node.validators if pod.waiting)
+    yield from (f"validator pod {pod.name}: {how_far}" for pod in node.validators if (how_far := _progress(pod)))
     if node.state is State.UPGRADE_REQUIRED and node.restart_only:
         yield "the new template would install the same driver: its pod is only restarted, and no pod has to leave"
     if not knows_budgets:

@@ -65,7 +65,6 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def state(self) -> State | None:
-        """Return the upgrade state, or None when the label holds none of NVIDIA's values."""
         return parse_state(self.upgrade_label)
 
     @property
@@ -100,6 +99,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     """Since when the first of its containers has run; 0 where none does."""
     created: float = 0.0
     deleting: bool = False
+    kept_by_finalizers: tuple[str, ...] = ()
     uses_gpu: bool = False
     """Whether it asks for a GPU: as an extended resource of a regular container, or by a claim on NVIDIA's DRA driver."""
     holds: str = ""
