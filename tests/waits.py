@@ -50,6 +50,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.OperandPod(POD, Reason.DRIVER_STOPPING),
     waits.OperandPod(POD, Reason.VALIDATOR_REPLACING),
     waits.Starting(POD, Reason.DRIVER_STARTING, TROUBLE),
+    waits.Starting(POD, Reason.DRIVER_UNPLACED, TROUBLE),
     waits.Starting(POD, Reason.DRIVER_FAILING, TROUBLE),
     waits.Starting(POD, Reason.DRIVER_IN_USE, TROUBLE, (POD,)),
     waits.Starting(POD, Reason.VALIDATOR_STARTING, TROUBLE),

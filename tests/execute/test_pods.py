@@ -150,7 +150,7 @@ def test_a_pod_that_has_got_a_node_meanwhile_is_not_deleted_as_one_without() -> 
         await asyncio.sleep(40)
         (left,) = bench.pods("left")
         assert left.node == ""
-        (outcome,) = await bench.execute(DeletePod(left.ref, ""))
+        (outcome,) = await bench.execute(DeletePod(left.ref, "", unplaced=True))
         assert outcome.called_off
         assert outcome.error == "pod ml/left is on node gpu-1 by now: what becomes of it is decided anew"
         assert bench.client.stats.total("delete", "pods") == 0
@@ -171,10 +171,11 @@ def test_a_pod_without_a_node_is_deleted_as_the_version_that_has_none() -> None:
             return proceed()
 
         bench.transport.interfere = change
-        (outcome,) = await bench.execute(DeletePod(left, ""))
+        (outcome,) = await bench.execute(DeletePod(left, "", unplaced=True))
         assert "ResourceVersion in precondition" in outcome.error
         bench.transport.interfere = proceeds
-        assert [each.error for each in await bench.execute(DeletePod(left, ""), DeletePod(left, ""))] == ["", ""]
+        gone = DeletePod(left, "", unplaced=True)
+        assert [each.error for each in await bench.execute(gone, gone)] == ["", ""]
         assert stored(bench, "left") is None
 
     on_a_bench(play)

@@ -20,7 +20,8 @@ HELD = NodeStatus(State.UPGRADE_REQUIRED, 1.0, Hold(Limit(Reason.PARALLEL_LIMIT,
 PLAN = Plan((PatchNode(Ref("", "n0", "u"), why="x"),), {"n0": HELD}, 5.0, Counts(1), True)
 replace = msgspec.structs.replace
 NEWER = {Reason.DRIVER_IN_USE, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.REFUSED_ELSEWHERE,
-         Reason.TEMPLATE_EDITED, Reason.LEDGER_REFUSED, Reason.OPERANDS_STARTING, Reason.UNCORDONED, Reason.WRITE_UNANSWERED}
+         Reason.TEMPLATE_EDITED, Reason.LEDGER_REFUSED, Reason.OPERANDS_STARTING, Reason.UNCORDONED, Reason.WRITE_UNANSWERED,
+         Reason.DRIVER_UNPLACED}
 """Reasons that no such recording has."""
 
 

@@ -72,6 +72,7 @@ BROKEN = build.record(State.UPGRADE_REQUIRED, failed=State.POD_RESTART_REQUIRED)
 BROKEN_NODES = [node(f"n{number}", State.UPGRADE_REQUIRED, remembers=BROKEN, ready=False) for number in range(1, 5)]
 LIMITED = policy(unavailable=1, parallel=0)
 WAITING = State.UPGRADE_REQUIRED
+UNPLACED = driver_pod("", "560", ready=False, waiting="Unschedulable", meant_for="n0")
 DONE = {2: State.DONE, 3: State.DONE}
 CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     "skip label": (
@@ -91,10 +92,12 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
         [("let DaemonSet gpu-operator/nvidia-driver-daemonset make a driver pod here", AT_ONCE)],
     ),
     "driver pod that finds no place": (
-        World(cluster([under_way(State.POD_RESTART_REQUIRED)], [driver_pod("", ready=False, waiting="Unschedulable")])),
-        Reason.DRIVER_POD_MISSING,
-        [("let the scheduler place the driver pods that have no node",
-          "this node goes on")],
+        World(cluster([under_way(State.POD_RESTART_REQUIRED)], [UNPLACED])), Reason.DRIVER_UNPLACED,
+        [("let the scheduler place driver pod driver-560-", "this node goes on")],
+    ),
+    "driver pod that found no place when its node failed": (
+        World(cluster([under_way(State.UPGRADE_REQUIRED, failed=State.POD_RESTART_REQUIRED)], [UNPLACED])),
+        Reason.DRIVER_UNPLACED, [("let the scheduler place driver pod driver-560-", AT_ONCE)],
     ),
     "no driver pod yet": (
         World(cluster([under_way(State.POD_RESTART_REQUIRED, since=NOW)])), Reason.DRIVER_POD_MISSING, [],

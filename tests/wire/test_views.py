@@ -212,6 +212,20 @@ def test_the_claims_of_a_pod_are_those_named_those_made_from_templates_and_that_
     assert (view().claims, view().consumed) == ((), ())
 
 
+def test_a_pod_without_a_node_is_meant_for_the_one_that_its_daemonset_names() -> None:
+    def meant_for(field: dict[str, Any], node: str = "") -> str:
+        terms = {"nodeSelectorTerms": [{"matchExpressions": []}, {"matchFields": [field]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        return view(spec={"nodeName": node, "affinity": affinity}).meant_for
+
+    named: dict[str, Any] = {"key": "metadata.name", "operator": "In", "values": ["n0"]}
+    assert (meant_for(named), meant_for(named, "n0")) == ("n0", "")
+    others: list[dict[str, Any]] = [{"operator": "NotIn"}, {"values": ["n0", "n1"]}, {"key": "metadata.namespace"}]
+    assert [meant_for({**named, **other}) for other in others] == ["", "", ""]
+    bare: list[dict[str, Any]] = [{}, {"nodeAffinity": {}}, {"podAffinity": {}}]
+    assert [view(spec={"nodeName": "", "affinity": affinity}).meant_for for affinity in bare] == ["", "", ""]
+
+
 def test_the_driver_digest_is_the_first_that_is_not_empty_init_containers_first() -> None:
     def env(value: str) -> list[dict[str, str]]:
         return [{"name": names.DRIVER_CONFIG_DIGEST, "value": value}]

@@ -19,6 +19,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.NODE_GONE: "node_gone",
     Reason.NODE_NOT_READY: "not_ready",
     Reason.DRIVER_POD_MISSING: "driver_pod_missing",
+    Reason.DRIVER_UNPLACED: "driver_pod_missing",
     Reason.TWO_DRIVER_PODS: "two_driver_pods",
     Reason.TEMPLATE_SETTLING: "template_settling",
     Reason.TEMPLATE_EDITED: "template_settling",

@@ -77,7 +77,7 @@ async def _delete(world: World, action: DeletePod) -> None:
     key = (ref.namespace, ref.name)
     if action.last_look is not None:
         await last_look(world, action.node, action.last_look)
-    version, going = "" if action.node else await _unplaced(world, ref), cluster.going(ref)
+    version, going = await _unplaced(world, ref) if action.unplaced else "", cluster.going(ref)
     _check_same_driver(world, action)
     try:
         answer = await cluster.client.delete_pod(

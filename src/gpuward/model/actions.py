@@ -84,10 +84,11 @@ class EvictPod(msgspec.Struct, frozen=True, tag=True):
 
 
 class DeletePod(msgspec.Struct, frozen=True, tag=True):
-    """Delete a pod of ours so that its DaemonSet makes a new one; without a `node` only if it has none, by a quorum read."""
+    """Delete a pod of ours so that its DaemonSet makes a new one."""
 
     pod: Ref
     node: str
+    """The node that it is on, or was made for; empty where that is not known."""
     last_look: LastLook | None = None
     """Which pods on the node call the deletion off; None for no look."""
     grace: int | None = None
@@ -95,6 +96,8 @@ class DeletePod(msgspec.Struct, frozen=True, tag=True):
     same_driver: str = ""
     """The digest of the driver that has to come back, as pods run on it: a DaemonSet with another one calls the deletion off."""
     why: str = ""
+    unplaced: bool = False
+    """Whether it is deleted only if no node has it, by a quorum read."""
 
     @property
     def lane(self) -> str:

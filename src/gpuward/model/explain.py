@@ -76,6 +76,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
     Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts:attempt|attempts}): {message}",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
+    Reason.DRIVER_UNPLACED: "waits until driver pod {pod} finds a place on this node{waiting}",
     Reason.DRIVER_FAILING: "waits for driver pod {pod}, which does not start: {trouble}",
     Reason.DRIVER_IN_USE: "driver pod {pod} cannot load its driver while pods run on the one that was loaded before: {users}",
     Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",

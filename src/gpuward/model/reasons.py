@@ -43,6 +43,7 @@ class Reason(StrEnum):
     DRIVER_STOPPING = "DriverStopping"
     REPLACEMENT_REFUSED = "ReplacementRefused"
     DRIVER_STARTING = "DriverStarting"
+    DRIVER_UNPLACED = "DriverUnplaced"
     DRIVER_FAILING = "DriverFailing"
     DRIVER_IN_USE = "DriverInUse"
     VALIDATOR_MISSING = "ValidatorMissing"
@@ -99,8 +100,9 @@ _IN_PASSING: Final = frozenset({
 })
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
-    Reason.TWO_DRIVER_PODS, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED, Reason.WRITE_REFUSED,
-    Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED,
+    Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,
+    Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
+    Reason.DRIVER_REFUSED,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

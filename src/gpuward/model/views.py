@@ -80,6 +80,8 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     uid: str = ""
     version: str = ""
     node: str = ""
+    meant_for: str = ""
+    """The node that its DaemonSet made it for, while it has none."""
     labels: Mapping[str, str] = {}
     owner: Owner | None = None
     orphan: bool = False
@@ -109,8 +111,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     consumed: tuple[str, ...] = ()
     """Those of them whose devices a regular container is given."""
     idle_claim: bool = False
-    """Whether it asks for 0 GPUs, or uses them by claims alone, and no container is known to be given any: it runs without a
-    driver, too."""
+    """Whether no container is known to be given a GPU, as where it asks for 0 of them: it runs without a driver, too."""
     empty_dir: bool = False
     mirror: bool = False
     tolerates_cordon: bool = False

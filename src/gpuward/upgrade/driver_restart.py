@@ -48,7 +48,7 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return fail(node, causes.overdue(hold, until - node.record.since), now)
     again = min((at for at in (hold.until, until) if at is not None), default=None)
     hold = msgspec.structs.replace(hold, until=until)
-    if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING):
+    if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_UNPLACED):
         return Wait(hold, annotations=_without_safe_load(node), retry_at=until)
     return Wait(hold, actions=_replacement(node), recordon=bool(_replacement(node)) and not node.unschedulable, retry_at=again)
 
@@ -89,7 +89,8 @@ def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
     look, same = node.to_evict.look, ""
     if node.restart_only:
         look, same = msgspec.structs.replace(look, module_holders=node.module_holders.pods), node.target_digest
-    return (DeletePod(node.driver.ref, node.node.name, look, same_driver=same, why="its template is out of date"),)
+    why = "its template is out of date"
+    return (DeletePod(node.driver.ref, node.node.name, look, same_driver=same, why=why, unplaced=node.unplaced),)
 
 
 def _holder_comes(node: NodeFacts) -> bool:
@@ -135,7 +136,7 @@ def _without_safe_load(node: NodeFacts) -> dict[str, str | None]:
 @step(State.VALIDATION_REQUIRED)
 def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Wait until validator pods younger than the driver pod are ready; replace those that are older."""
-    if node.driver is None or node.driver.deleting or (node.target and not node.in_step):
+    if node.driver is None or node.driver.deleting or node.unplaced or (node.target and not node.in_step):
         return Move(State.POD_RESTART_REQUIRED)
     safe_load = _without_safe_load(node)
     if not node.target:

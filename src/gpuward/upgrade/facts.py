@@ -101,6 +101,11 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
         return self.driver is not None and self.in_step and self.driver.ready and not self.driver.deleting
 
     @property
+    def unplaced(self) -> bool:
+        """Tell whether the driver pod was made for the node, and the scheduler has yet to put it there."""
+        return self.driver is not None and bool(self.driver.meant_for)
+
+    @property
     def loaded(self) -> bool:
         """Tell whether a driver serves the node, the target or an older one."""
         return self.driver is not None and self.driver.ready and not self.driver.deleting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 
 import msgspec
 
@@ -38,6 +38,7 @@ class RolloutContext:
         self.driving = driving
         self.digests = {ds.uid: ds.config_digest for ds in driving}
         self.living = living_daemonsets(snapshot)
+        self.unplaced = _unplaced(snapshot, self.daemonsets)
         self.targets = targets_of(snapshot, self.daemonsets, now)
         self.holder_daemonsets = holder_daemonsets(snapshot)
         self.spared = spares_default_runtime(snapshot)
@@ -58,7 +59,7 @@ class FactsCache:
 
     def __init__(self) -> None:
         self._common: RolloutContext | None = None
-        self._facts: dict[str, tuple[NodeView, Sequence[PodView], bool, NodeFacts | None]] = {}
+        self._facts: dict[str, tuple[NodeView, Sequence[PodView], bool, Sequence[PodView], NodeFacts | None]] = {}
 
     def prepare(self, common: RolloutContext) -> None:
         """Forget everything if it may be out of date, and nodes that are gone in any case."""
@@ -71,11 +72,12 @@ class FactsCache:
     def facts_of(self, node: NodeView, pods: Sequence[PodView], common: RolloutContext) -> NodeFacts | None:
         """Return a node's facts, those from before if it is the same node with the same pods."""
         known, doubtful = self._facts.get(node.name), node.name in common.doubtful
-        same = known is not None and known[0] is node and known[1] is pods and known[2] == doubtful
-        if known is not None and same and _same_memories(known[3], node, pods, common):
-            return known[3]
+        unplaced = common.unplaced.get(node.name, ())
+        same = known is not None and known[0] is node and known[1] is pods and known[2] == doubtful and known[3] == unplaced
+        if known is not None and same and _same_memories(known[4], node, (*pods, *unplaced), common):
+            return known[4]
         facts = _node_facts(node, pods, common)
-        self._facts[node.name] = (node, pods, doubtful, facts)
+        self._facts[node.name] = (node, pods, doubtful, unplaced, facts)
         return facts
 
 
@@ -90,6 +92,16 @@ def gather(
     memory.prepare(common)
     found = (memory.facts_of(snapshot.nodes[name], snapshot.pods.get(name, ()), common) for name in sorted(snapshot.nodes))
     return [facts for facts in found if facts is not None]
+
+
+def _unplaced(snapshot: Snapshot, daemonsets: Container[str]) -> dict[str, tuple[PodView, ...]]:
+    """Return the driver pods that have no node yet, by the node that they were made for: nothing gives them a new template."""
+    found: dict[str, tuple[PodView, ...]] = {}
+    for pod in snapshot.pods.get("", ()):
+        owned = pod.owner is not None and pod.owner.uid in daemonsets and is_driver_pod(pod, snapshot.namespace)
+        if owned and pod.meant_for and not (pod.deleting or pod.finished):
+            found[pod.meant_for] = (*found.get(pod.meant_for, ()), pod)
+    return found
 
 
 def _same_memories(facts: NodeFacts | None, node: NodeView, pods: Sequence[PodView], common: RolloutContext) -> bool:
@@ -112,6 +124,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         return None
     pods = sorted(on_node, key=lambda pod: pod.ref)
     drivers = [_as_it_will_be(pod, node, common) for pod in pods if _drives_for(pod, node, common)]
+    unplaced = common.unplaced.get(node.name, ())
+    drivers = drivers or [coming for pod in unplaced if not (coming := _as_it_will_be(pod, node, common)).deleting]
     state = node.state if node.state is not None else State.UNKNOWN
     record = node.record or Record(state=state)
     cordon_left_behind = node.unschedulable and record.cordon is CordonOwner.GPUWARD
@@ -149,7 +163,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         to_evict=pods_to_evict(pods, policy, snapshot.namespace, variable=variable),
         to_drain=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else EvictablePods(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),
-        refusals=_refused(pods, snapshot.refusals),
+        refusals=_refused((*pods, *unplaced), snapshot.refusals),
         evicted=snapshot.evicted.get(node.name, {}),
         refused=snapshot.refused_writes.get(node.uid),
         unschedulable=node.unschedulable,

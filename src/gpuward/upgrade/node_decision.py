@@ -137,7 +137,7 @@ class DecisionCache(FactsCache):
         known, nobody = self._kept.get, tuple[PodView, ...]()
         # What was refused, granted or is not known is no part of a node or its pods.
         remembered = bool(snapshot.refusals or snapshot.refused_writes)
-        doubtful = granted | snapshot.unsettled | snapshot.evicted.keys()
+        doubtful = granted | snapshot.unsettled | snapshot.evicted.keys() | common.unplaced.keys()
         for name in sorted(snapshot.nodes):
             node, pods = snapshot.nodes[name], snapshot.pods.get(name, nobody)
             kept = known(name)
@@ -170,7 +170,8 @@ class DecisionCache(FactsCache):
         if kept is not None and kept.judged is not None and kept.judged.before is facts and now < kept.until:
             return kept.judged
         judged = held_on_error(facts, lambda: decision(facts), common.policy)
-        if judged.quiet and not facts.refusals and facts.refused is None and node.name not in common.doubtful:
+        lasts = not facts.refusals and facts.refused is None and not facts.unplaced
+        if judged.quiet and lasts and node.name not in common.doubtful:
             until = inf if judged.path.retry_at is None else judged.path.retry_at
             self._kept[node.name] = _Kept(node, pods, until, judged)
         else:

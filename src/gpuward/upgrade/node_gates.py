@@ -13,7 +13,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.waits import HeldDevices, InvalidPolicy, OperandPod, Plain, ProtectedPods, TwoDriverPods
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate
-from gpuward.upgrade.waits import pod_missing, settling
+from gpuward.upgrade.waits import driver_starting, pod_missing, settling
 
 
 def skipped(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -41,13 +41,15 @@ def not_ready(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | No
 
 
 def driver_pod_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node that has no driver pod, or one that goes: it would keep a slot until one turned up, which may be never. One
-    from which the driver is withheld gets it once it is emptied.
+    """Hold a node that has no driver pod, or one that goes or finds no place: it would keep a slot until one turned up, which may
+    be never. One from which the driver is withheld gets it once it is emptied.
     """
     if node.driver is None and node.withheld:
         return None
     if node.driver is None:
         return pod_missing(node, node.record.since)
+    if node.unplaced and node.in_step:
+        return driver_starting(node, node.driver, node.record.since)
     return Hold(OperandPod(node.driver.ref, Reason.DRIVER_STOPPING), node.record.since) if node.driver.deleting else None
 
 

@@ -43,4 +43,5 @@ def _may_be_touched(node: NodeFacts) -> bool:
 
 def _deletion(node: NodeFacts) -> DeletePod:
     assert node.driver is not None
-    return DeletePod(node.driver.ref, node.node.name, last_look=node.to_evict.look, why="it is out of date, and loaded nothing")
+    return DeletePod(node.driver.ref, node.node.name, last_look=node.to_evict.look, why="it is out of date, and loaded nothing",
+                     unplaced=node.unplaced)

@@ -14,6 +14,8 @@ from gpuward.upgrade.facts import NodeFacts
 
 def driver_starting(node: NodeFacts, driver: PodView, since: float) -> Hold:
     """Say that the driver pod is not ready, and what is wrong with it if something is."""
+    if node.unplaced and driver.waiting:
+        return Hold(Starting(driver.ref, Reason.DRIVER_UNPLACED, _seen(driver)), since)
     if node.trouble:
         return Hold(Starting(driver.ref, Reason.DRIVER_FAILING, node.trouble), since)
     return Hold(Starting(driver.ref, Reason.DRIVER_STARTING, _seen(driver)), since)

@@ -91,6 +91,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         uid=meta.uid,
         version=meta.resource_version,
         node=intern(spec.node_name),
+        meant_for=spec.meant_for,
         labels=shared(meta.labels),
         owner=meta.controller,
         orphan=not meta.owner_references,

@@ -104,10 +104,43 @@ class _Toleration(msgspec.Struct):
         return named and self.effect in ("", "NoSchedule")
 
 
+class _Requirement(msgspec.Struct):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _Term(msgspec.Struct, rename="camel"):
+    match_fields: list[_Requirement] | None = None
+
+
+class _Terms(msgspec.Struct, rename="camel"):
+    node_selector_terms: list[_Term] | None = None
+
+
+class _NodeAffinity(msgspec.Struct):
+    required: _Terms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class _Affinity(msgspec.Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+    @property
+    def node(self) -> str:
+        """Return the one node that a pod may run on, as DaemonSets say it, or nothing."""
+        required = self.node_affinity.required if self.node_affinity is not None else None
+        for term in (required.node_selector_terms if required is not None else None) or ():
+            for field in term.match_fields or ():
+                if field.key == "metadata.name" and field.operator == "In" and len(field.values or ()) == 1:
+                    return (field.values or [""])[0]
+        return ""
+
+
 class WirePodSpec(msgspec.Struct, rename="camel"):
     """Decode what a view keeps of a pod's spec or template."""
 
     node_name: str = ""
+    affinity: _Affinity | None = None
     node_selector: dict[str, str] | None = None
     runtime_class_name: str = ""
     containers: list[_Container] = []
@@ -128,6 +161,11 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
                 if variable.name == name and variable.value:
                     return variable.value
         return ""
+
+    @property
+    def meant_for(self) -> str:
+        """Return the node for which a DaemonSet has made a pod that has none yet."""
+        return "" if self.node_name or self.affinity is None else self.affinity.node
 
     @property
     def spares_default_runtime(self) -> bool:

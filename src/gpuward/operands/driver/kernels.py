@@ -168,8 +168,8 @@ def removal(ds: DaemonSetView, owned: Iterable[DaemonSetView], snapshot: Snapsho
 
 def homeless(snapshot: Snapshot) -> list[Action]:
     """Delete driver pods without a node that a DaemonSet left behind: placed later they would be a second driver on a node."""
-    return [DeletePod(pod.ref, "", why="its DaemonSet is gone, and it has no node yet") for pod in snapshot.pods.get("", ())
-            if pod.orphan and not pod.deleting and is_driver_pod(pod, snapshot.namespace)]
+    return [DeletePod(pod.ref, "", why="its DaemonSet is gone, and it has no node yet", unplaced=True)
+            for pod in snapshot.pods.get("", ()) if pod.orphan and not pod.deleting and is_driver_pod(pod, snapshot.namespace)]
 
 
 def _is_taken(

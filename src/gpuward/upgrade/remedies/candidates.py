@@ -13,7 +13,13 @@ from gpuward import names
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.remedies import fixes, policy_fixes
-from gpuward.upgrade.remedies.driver_pod import empty_for_driver, make_driver_pod, mend_driver_pod, mend_validator_pod
+from gpuward.upgrade.remedies.driver_pod import (
+    empty_for_driver,
+    make_driver_pod,
+    mend_driver_pod,
+    mend_validator_pod,
+    place_driver_pod,
+)
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.pods import (
     end_or_keep_away,
@@ -156,6 +162,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.PARALLEL_LIMIT: _more_parallel,
     Reason.NOT_SELECTED: _be_selected,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
+    Reason.DRIVER_UNPLACED: place_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,
     Reason.DRIVER_IN_USE: empty_for_driver,
     Reason.VALIDATOR_STARTING: mend_validator_pod,

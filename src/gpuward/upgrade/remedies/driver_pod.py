@@ -10,7 +10,6 @@ from functools import partial
 import msgspec
 
 from gpuward import names
-from gpuward.model.driver import is_driver_pod
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import DaemonSetView, Owner, PodView
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, request_upgrade
@@ -27,15 +26,19 @@ def make_driver_pod(question: Question) -> Iterator[Candidate]:
                and ds.node_selector.items() <= view.labels.items()), None)
     if ds is None or question.now < question.hold.since + SOON:
         return
-    pods = case.snapshot.pods.get("", ())
-    homeless = next((pod for pod in pods if pod.waiting and is_driver_pod(pod, case.snapshot.namespace)), None)
-    if homeless is None:
-        do = (f"let DaemonSet {ds.ref} make a driver pod here (kubectl describe daemonset {ds.name} -n {ds.namespace} and "
-              f"kubectl describe node {view.name} say what is in the way: a quota, an affinity, a taint)")
-    else:
-        do = (f"let the scheduler place the driver pods that have no node (kubectl describe pod {homeless.name} -n "
-              f"{homeless.namespace} says what one of them lacks)")
+    do = (f"let DaemonSet {ds.ref} make a driver pod here (kubectl describe daemonset {ds.name} -n {ds.namespace} and "
+          f"kubectl describe node {view.name} say what is in the way: a quota, an affinity, a taint)")
     yield Fix(do, partial(_with, pod=_made(ds, question)))
+
+
+def place_driver_pod(question: Question) -> Iterator[Candidate]:
+    """Get a driver pod onto the node that it was made for: what it lacks stands in its events."""
+    driver = question.node.driver
+    if driver is None or question.now < question.hold.since + SOON:
+        return
+    do = (f"let the scheduler place driver pod {driver.name} (kubectl describe pod {driver.name} -n {driver.namespace} says what "
+          "it lacks)")
+    yield Fix(do, partial(_placed, pod=driver))
 
 
 def mend_driver_pod(question: Question) -> Iterator[Candidate]:
@@ -78,6 +81,12 @@ def _made(ds: DaemonSetView, question: Question) -> PodView:
     labels = {names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.REVISION_HASH: question.node.target}
     return PodView(ds.namespace, f"{ds.name}-{question.view.name}", node=question.view.name, labels=labels, phase="Running",
                    owner=Owner("DaemonSet", ds.name, ds.uid), ready=True, created=question.now)
+
+
+def _placed(case: DecisionFacts, pod: PodView) -> DecisionFacts:
+    waiting = tuple(each for each in case.snapshot.pods.get("", ()) if each.ref != pod.ref)
+    placed = replace(pod, node=pod.meant_for, meant_for="", phase="Running", ready=True, waiting="")
+    return _with(replace(case, snapshot=replace(case.snapshot, pods={**case.snapshot.pods, "": waiting})), placed)
 
 
 def _with(case: DecisionFacts, pod: PodView) -> DecisionFacts:

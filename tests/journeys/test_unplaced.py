@@ -1,0 +1,129 @@
+"""Driver pods that find no place: a template that asks for more than the machines have, and is corrected after that.
+
+Their DaemonSets replace no pod by themselves (OnDelete), one without a node neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.model.explain import sentence
+from gpuward.model.states import State
+from tests.journeys.looking import explanation_of
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, make, nvidia_driver
+from tests.journeys.test_nvidiadriver import set_driver as set_nvidia_driver
+from tests.journeys.test_withheld import set_driver, with_notebooks
+
+TOO_MUCH = {"requests": {"cpu": "1000"}}
+ONE = {"maxUnavailable": 1, "maxParallelUpgrades": 1}
+OWNERS = ("clusterpolicy", "nvidiadriver", "precompiled")
+
+
+async def installed_by(stage: Stage, owner: str, **spec: Any) -> None:
+    """Begin to install drivers of a ClusterPolicy, of an NVIDIADriver, or precompiled ones."""
+    if owner == "nvidiadriver":
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver("default", ONE, default=True, **spec))
+    else:
+        await set_driver(stage, {**spec, **({"usePrecompiled": True, "version": "580"} if owner == "precompiled" else {})})
+
+
+def is_served(stage: Stage) -> bool:
+    """Tell whether all nodes are done, with driver pods that all run."""
+    done = stage.policy_status().get("state") == "ready" and stage.all_are(State.DONE)
+    return done and len(driver_pods(stage)) == len(stage.states()) and not unplaced(stage) and not stage.cordons()
+
+
+async def ask_for(stage: Stage, owner: str, **spec: Any) -> None:
+    await (set_nvidia_driver(stage, "default", spec) if owner == "nvidiadriver" else set_driver(stage, spec))
+
+
+def unplaced(stage: Stage) -> list[str]:
+    return [pod["metadata"]["name"] for pod in driver_pods(stage) if not pod["spec"].get("nodeName")]
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_driver_pod_that_finds_no_place_takes_the_corrected_template(owner: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ONE)
+    async def play(stage: Stage) -> None:
+        await installed_by(stage, owner)
+        await stage.until(lambda: is_served(stage))
+        await ask_for(stage, owner, resources=TOO_MUCH)
+        await stage.until(lambda: stage.hold("gpu-1") == "DriverUnplaced")
+        (lost,) = unplaced(stage)
+        told = await explanation_of(stage, "gpu-1")
+        assert told.status is not None
+        assert told.status.hold is not None
+        assert sentence(told.status.hold) == f"waits until driver pod {lost} finds a place on this node (Unschedulable)"
+        await stage.rest(120)
+        (first, *_) = (await explanation_of(stage, "gpu-1")).remedies
+        assert first.do.startswith(f"let the scheduler place driver pod {lost} (kubectl describe pod {lost} -n gpu-operator")
+        await ask_for(stage, owner, resources=None)
+        await stage.until(lambda: is_served(stage), 900)
+
+    play()
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_an_install_that_found_no_place_goes_on_once_the_driver_is_corrected(owner: str) -> None:
+    @on_stage(gpu_nodes=3)
+    async def play(stage: Stage) -> None:
+        await installed_by(stage, owner, resources=TOO_MUCH)
+        await stage.until(lambda: len(unplaced(stage)) == 3)
+        await stage.rest(300)
+        assert {stage.hold(node) for node in stage.states()} == {"DriverUnplaced"}
+        await ask_for(stage, owner, resources=None)
+        await stage.until(lambda: is_served(stage))
+
+    play()
+
+
+@on_stage(gpu_nodes=3)
+async def test_it_is_replaced_while_upgrades_are_off_too(stage: Stage) -> None:
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await set_driver(stage, {"resources": TOO_MUCH})
+    await stage.until(lambda: len(unplaced(stage)) == 3)
+    await set_driver(stage, {"resources": None})
+    await stage.until(lambda: stage.drivers() == [OLD])
+    assert unplaced(stage) == []
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_switch_leaves_none_behind(stage: Stage) -> None:
+    await stage.installed()
+    await set_driver(stage, {"resources": TOO_MUCH})
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverUnplaced")
+    await make(stage, nvidia_driver("default", ALL_AT_ONCE, default=True, version=NEW))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.upgraded()
+    assert stage.cordons() == unplaced(stage) == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(TOO_MUCH, None), (TOO_MUCH, {"requests": {"cpu": "2000"}})])
+def test_pods_run_on_the_driver_that_is_loaded_meanwhile(before: Any, after: Any) -> None:
+    """Somebody deletes a driver pod, and the next one finds no place: no pod has to go for that."""
+    @on_stage(gpu_nodes=2)
+    async def play(stage: Stage) -> None:
+        await stage.installed()
+        await with_notebooks(stage)
+        there = {pod["metadata"]["uid"] for pod in stage.workload_pods()}
+        await stage.label("gpu-1", names.UPGRADE_SKIP, "true")
+        await stage.label("gpu-2", names.UPGRADE_SKIP, "true")
+        await set_driver(stage, {"resources": before})
+        await stage.rest(10)
+        await stage.user.delete(resources.PODS, stage.driver_pod("gpu-1")["metadata"]["name"], "gpu-operator")
+        await stage.until(lambda: unplaced(stage))
+        await set_driver(stage, {"resources": after})
+        await stage.rest(60)
+        assert len(unplaced(stage)) == 1, "it stays on a node that is skipped"
+        assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == there
+        await stage.label("gpu-1", names.UPGRADE_SKIP, None)
+        await set_driver(stage, {"resources": None})
+        await stage.until(lambda: stage.driver("gpu-1") == OLD and not unplaced(stage), 1800)
+
+    play()
