@@ -205,7 +205,7 @@ def test_an_eviction_that_cannot_be_fails_the_node_and_leaves_it_serving(
     assert answer.entered == ["upgrade-failed"]
     assert answer.evicted == []
     assert answer.messages == ["Failed to delete workload pods on the node for the driver upgrade, " + cause]
-    assert answer.failure == Failure(DELETION, cause, now)
+    assert answer.failure == Failure(DELETION, cause, now, untried=True)
     assert answer.patch.unschedulable is (None if foreign else False)
     assert answer.record.cordon is (CordonOwner.OTHER if foreign else None)
     assert arguments(answer.hold.what) == {"cause": cause, "step": DELETION, "now": "", "retry": 1, "retries": 3}

@@ -17,6 +17,7 @@ from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from tests import build
 from tests.build import ADMITTED, NOW, driver_pod, node, policy, record, under_way, validator
+from tests.upgrade.world import apply
 
 QUEUED = node("n9", State.UPGRADE_REQUIRED, remembers=record(State.UPGRADE_REQUIRED, target="550"))
 MANY = policy(parallel=0)
@@ -55,8 +56,8 @@ def test_the_first_trouble_of_a_new_driver_pod_holds_the_others_and_is_named(pod
     hold = held(fleet(trying(**pod)))
     assert hold is not None
     assert sentence(hold) == (
-        f"no more nodes start: the new driver runs on none yet, and on node n0 it is in trouble: {why}; "
-        "see `gpuward explain n0`, then correct the driver or let it go on by `gpuward resume`"
+        f"no more nodes start: the new driver runs on none yet, and has not come up on node n0: {why}; "
+        "see `gpuward explain n0`, then correct what is wrong or let it go on by `gpuward resume`"
     )
 
 
@@ -66,6 +67,38 @@ def test_so_does_a_node_whose_deadline_has_passed(step: State) -> None:
     hold = held(fleet(([failed], [])))
     assert hold is not None
     assert arguments(hold.what)["why"] == "it broke"
+
+
+@pytest.mark.parametrize(("ready", "pods", "counts"), [
+    (True, [], True),
+    (False, [], False),
+    (True, [driver_pod("n0", deleting=True)], False),
+    (False, [driver_pod("n0", deleting=True)], False),
+    (False, [msgspec.structs.replace(driver_pod("n0", "560", created=NOW - 30, ready=False), phase="Pending")], False),
+    (False, [driver_pod("n0", "560", created=NOW - 30, ready=False)], True),
+    (True, [driver_pod("n0", "560", created=NOW - 30, ready=False)], True),
+], ids=["no pod", "no pod, away", "old pod", "old pod, away", "not begun, away", "begun, away", "begun"])
+def test_only_a_driver_that_a_node_came_to_is_in_trouble_on_it(ready: bool, pods: list[PodView], counts: bool) -> None:
+    late = under_way(State.POD_RESTART_REQUIRED, name="n0", since=NOW - 1800, started=NOW - 1900, ready=ready,
+                     pods=("uid-driver-550-n0-1699913600",))
+    rules = policy(parallel=0)
+    snapshot = fleet(([late], pods))
+    (written,) = (action for action in decide(snapshot, rules, NOW).actions if getattr(action, "node", None) == late.ref)
+    failed = apply(snapshot, [written]).nodes["n0"]
+    assert (failed.state, failed.record is not None) == (State.FAILED, True)
+    assert failed.record is not None
+    assert failed.record.failure is not None
+    assert failed.record.failure.cause.startswith("still waits for" if ready else "the node is not Ready, still waits for ")
+    assert (held(msgspec.structs.replace(snapshot, nodes={**snapshot.nodes, "n0": failed})) is not None) is counts
+
+
+def test_a_driver_that_crashed_stays_in_trouble_when_the_machine_dies_in_the_next_attempt() -> None:
+    before = record(State.FAILED, failed=State.POD_RESTART_REQUIRED).failure
+    late = under_way(State.POD_RESTART_REQUIRED, name="n0", since=NOW - 1800, ready=False)
+    again = msgspec.structs.replace(late.record, failure=before)  # type: ignore[type-var]
+    snapshot = fleet(([msgspec.structs.replace(late, record=again)], []))
+    (written,) = (action for action in decide(snapshot, MANY, NOW).actions if getattr(action, "node", None) == late.ref)
+    assert held(msgspec.structs.replace(snapshot, nodes=apply(snapshot, [written]).nodes)) is not None
 
 
 def test_a_node_whose_pods_could_not_be_evicted_says_nothing_about_the_driver() -> None:

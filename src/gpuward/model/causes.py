@@ -36,9 +36,9 @@ def come_back(pod: Ref, lifted: int) -> str:
     return f"pods that use its GPUs come back to the cordoned node again and again{why}: {pod}"
 
 
-def overdue(hold: Hold, seconds: float) -> str:
-    """Return the cause of a failure: what was waited for did not come in time."""
-    return f"still {sentence(hold)}, after {int(seconds)} s"
+def overdue(hold: Hold, seconds: float, *, ready: bool) -> str:
+    """Return the cause of a failure: what was waited for did not come in time, on a node that is Ready or not."""
+    return f"{'' if ready else 'the node is not Ready, '}still {sentence(hold)}, after {int(seconds)} s"
 
 
 def restarted(pod: str, times: int) -> str:

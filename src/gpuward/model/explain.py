@@ -55,8 +55,8 @@ SENTENCES: dict[Reason, str] = {
     "keep the driver loaded under GPU pods meanwhile",
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
     "see `gpuward explain`, then `gpuward resume`",
-    Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and on node {node} it is in trouble: {why}; "
-    "see `gpuward explain {node}`, then correct the driver or let it go on by `gpuward resume`",
+    Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and has not come up on node {node}: {why}; "
+    "see `gpuward explain {node}`, then correct what is wrong or let it go on by `gpuward resume`",
     Reason.REFUSED_ELSEWHERE: "no more nodes start: driver pod {pod} of node {node} may not be replaced: {message}",
     Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",

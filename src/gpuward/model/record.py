@@ -43,6 +43,14 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     """When the first attempt that failed had begun; 0 where that is not known."""
     intruded: bool = False
     """Whether it failed for pods alone that came after the node was admitted: who makes them must not stop a rollout."""
+    untried: bool = False
+    """Whether no attempt so far came to the new driver: an earlier driver pod had yet to go, or the machine was away before the
+    new one began."""
+
+    @property
+    def concerns_driver(self) -> bool:
+        """Tell whether it may be the new driver for which the node failed."""
+        return not (self.intruded or self.untried)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -98,6 +106,7 @@ class _StoredFailure(msgspec.Struct, frozen=True, gc=False):
     driver: str = ""
     begun: Moment | None = None
     intruded: bool = False
+    untried: bool = False
 
 
 class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -142,8 +151,8 @@ def encode_record(record: Record) -> str:
 def _stored(failure: Failure) -> dict[str, Any]:
     stored = {"state": failure.state, "cause": failure.cause, "at": format_time(failure.at), "attempts": failure.attempts}
     times = {key: format_time(at) for key, at in (("first", failure.first), ("begun", failure.begun)) if at}
-    more = {"driver": failure.driver or None, "intruded": failure.intruded or None}
-    return stored | times | {key: value for key, value in more.items() if value is not None}
+    more = {"driver": failure.driver, "intruded": failure.intruded, "untried": failure.untried}
+    return stored | times | {key: value for key, value in more.items() if value}
 
 
 def decode_record(text: str) -> Record:
@@ -188,8 +197,9 @@ def not_ahead(record: Record, now: float) -> Record:
 
 def _failure(stored: _StoredFailure) -> Failure:
     first, begun = (seconds(moment) if moment else 0.0 for moment in (stored.first, stored.begun))
-    attempts = min(stored.attempts, MOST)
-    return Failure(stored.state, stored.cause, seconds(stored.at), attempts, first, stored.driver, begun, stored.intruded)
+    attempts, at = min(stored.attempts, MOST), seconds(stored.at)
+    return Failure(
+        stored.state, stored.cause, at, attempts, first, stored.driver, begun, stored.intruded, stored.untried)
 
 
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()

@@ -89,7 +89,7 @@ class NewDriverFails(msgspec.Struct, frozen=True):
 
     reason: ClassVar = Reason.NEW_DRIVER_FAILS
     node: str
-    """Where it is in trouble."""
+    """Where it has not come up."""
     why: PodTrouble | str
     """The cause of a failure is text, as its node's record keeps it."""
 

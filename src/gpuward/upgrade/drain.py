@@ -139,6 +139,20 @@ def _came_since(node: NodeFacts, pods: Sequence[PodView]) -> bool:
 
 def _failure(node: NodeFacts, cause: str, now: float) -> Failure:
     before, driver = node.record.failure, node.driver.uid if node.driver else ""
+    failure = Failure(node.state, cause[:CAUSE_LENGTH], now, driver=driver, begun=node.record.started, untried=_is_untried(node))
     if before is None:
-        return Failure(node.state, cause[:CAUSE_LENGTH], now, driver=driver, begun=node.record.started)
-    return Failure(node.state, cause[:CAUSE_LENGTH], now, before.attempts + 1, before.first or before.at, driver, before.begun)
+        return failure
+    return msgspec.structs.replace(
+        failure, attempts=before.attempts + 1, first=before.first or before.at, begun=before.begun,
+        untried=failure.untried and before.untried)
+
+
+def _is_untried(node: NodeFacts) -> bool:
+    """Tell whether the new driver was not even begun with. A DaemonSet that makes no pod of it on a machine that is there may
+    make none anywhere.
+    """
+    driver = node.driver
+    if driver is None:
+        return not node.node.ready
+    stays = not node.in_step or (driver.deleting and node.was_there(driver))
+    return stays or (not node.node.ready and driver.phase == "Pending")

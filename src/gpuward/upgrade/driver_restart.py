@@ -45,7 +45,7 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     hold = _awaited(node)
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
-        return fail(node, causes.overdue(hold, until - node.record.since), now)
+        return fail(node, causes.overdue(hold, until - node.record.since, ready=bool(node.node.ready)), now)
     again = min((at for at in (hold.until, until) if at is not None), default=None)
     hold = msgspec.structs.replace(hold, until=until)
     if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_UNPLACED):
@@ -148,6 +148,6 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     hold = unconfirmed(node, stale, node.record.since)
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
-        return fail(node, causes.overdue(hold, until - node.record.since), now)
+        return fail(node, causes.overdue(hold, until - node.record.since, ready=bool(node.node.ready)), now)
     deletions = tuple(DeletePod(pod.ref, node.node.name, why="it validated an earlier driver") for pod in stale)
     return Wait(msgspec.structs.replace(hold, until=until), actions=deletions, annotations=safe_load, retry_at=until)

@@ -78,9 +78,7 @@ class Fleet(msgspec.Struct, frozen=True):
     failed: frozenset[str] = frozenset()
     """Nodes that failed in this rollout since it was last resumed, and did not succeed since; not for pods that came too late."""
     troubles: Mapping[str, Trouble] = {}
-    """The first trouble with each driver that has not been validated on any node yet, by its revision hash; that of nodes which
-    were tried before the rollout was last resumed is none.
-    """
+    """The first trouble since the rollout was resumed with each driver that is validated on no node yet, by its revision hash."""
     budgets: Mapping[str, tuple[BudgetView, ...]] = {}
     """Disruption budgets by namespace."""
     claims: Mapping[Ref, int] = {}
@@ -177,8 +175,8 @@ def _trouble(node: NodeFacts) -> Trouble | None:
     if (refusal := replacement_refusal(node)) is not None and driver is not None and node.untouched and not node.in_step:
         return Trouble(node.target, node.node.name, node.record.started,
                        ReplacementRefused(driver.ref, refusal.message, refusal.count), refusal.at + REFUSAL_COUNTS)
-    spared = failure is None or failure.state in UNDISTURBED or was_spared(node, failure.state)
-    if failure is not None and not (spared or node.retargeted or failure.intruded):
+    if failure is not None and failure.concerns_driver and not (
+            failure.state in UNDISTURBED or was_spared(node, failure.state) or node.retargeted):
         begun = failure.begun or failure.first or failure.at
         return Trouble(node.target, node.node.name, max(begun, node.target_since), failure.cause)
     if driver is None or not node.in_step or not node.trouble or in_the_way(node):
@@ -188,7 +186,9 @@ def _trouble(node: NodeFacts) -> Trouble | None:
 
 
 def _found_there(node: str, target: str, failure: Failure | None) -> Trouble | None:
-    return None if failure is None or failure.intruded else Trouble(target, node, failure.begun or failure.at, failure.cause)
+    if failure is None or not failure.concerns_driver:
+        return None
+    return Trouble(target, node, failure.begun or failure.at, failure.cause)
 
 
 def _unforgiven(trouble: Trouble | None, policy: UpgradePolicy) -> Trouble | None:
