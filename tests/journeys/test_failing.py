@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from gpuward.model.record import decode_record
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
+from tests.journeys.looking import condition_of, explanation_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 
 VALIDATOR = "nvidia-operator-validator"
@@ -43,6 +46,49 @@ async def test_a_driver_that_crashes_fails_its_node_with_the_cause_while_the_oth
     await stage.upgraded()
     assert stage.cordons() == []
     assert cause(stage, "gpu-1") == ""
+
+
+async def be_skipped(stage: Stage) -> None:
+    await stage.label("gpu-1", names.UPGRADE_SKIP, "true")
+
+
+async def be_off(stage: Stage) -> None:
+    stage.sandbox.disconnect("gpu-1")
+
+
+async def lose_its_driver_pod(stage: Stage) -> None:
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"spec": {"taints": [{"key": "maintenance", "effect": "NoExecute"}]}})
+
+
+@pytest.mark.parametrize(("happens", "reason"), [
+    (be_skipped, "Skipped"), (be_off, "NodeNotReady"), (lose_its_driver_pod, "DriverPodMissing")])
+def test_a_failed_node_that_may_not_be_tried_again_has_failed_still(
+    happens: Callable[[Stage], Awaitable[None]], reason: str
+) -> None:
+    @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
+    async def play(stage: Stage) -> None:
+        await stage.installed()
+        fault = Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*")
+        stage.sandbox.faults.add(fault)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.state("gpu-1") == State.FAILED, 3600)
+        await happens(stage)
+        await stage.rest(7200)
+        assert (stage.state("gpu-1"), stage.hold("gpu-1")) == (State.FAILED, reason)
+        assert (await status_of(stage))["counts"]["failed"] == 1
+        assert "1 failed" in condition_of(stage)[2]
+        assert (stage.driver("gpu-2"), stage.driver("gpu-3")) == (OLD, OLD)
+        told = await explanation_of(stage, "gpu-1")
+        assert told.failure is not None
+        assert "CrashLoopBackOff" in told.failure.cause
+        stage.sandbox.faults.clear(fault)
+        stage.sandbox.reconnect("gpu-1")
+        await stage.user.patch_merge(resources.NODES, "gpu-1", {
+            "spec": {"taints": None}, "metadata": {"labels": {names.UPGRADE_SKIP: None}}})
+        await stage.upgraded(within=7200)
+        assert stage.cordons() == []
+
+    play()
 
 
 @pytest.mark.weakness(1)

@@ -13,7 +13,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
-from tests.journeys.looking import explanation_of
+from tests.journeys.looking import explanation_of, headline_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, make, nvidia_driver
 from tests.journeys.test_nvidiadriver import set_driver as set_nvidia_driver
@@ -91,6 +91,20 @@ async def test_it_is_replaced_while_upgrades_are_off_too(stage: Stage) -> None:
     await set_driver(stage, {"resources": None})
     await stage.until(lambda: stage.drivers() == [OLD])
     assert unplaced(stage) == []
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_node_that_failed_for_it_runs_the_next_driver(stage: Stage) -> None:
+    await stage.installed()
+    await set_driver(stage, {"resources": TOO_MUCH})
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, 3600)
+    await stage.rest(7200)
+    assert (stage.state("gpu-1"), stage.hold("gpu-1")) == (State.FAILED, "DriverUnplaced")
+    assert {stage.hold("gpu-2"), stage.hold("gpu-3")} == {"NewDriverFails"}
+    assert "1 failed" in await headline_of(stage)
+    await set_driver(stage, {"resources": None, "version": NEW})
+    await stage.upgraded()
+    assert stage.cordons() == []
 
 
 @on_stage(gpu_nodes=2, upgrade=ONE)

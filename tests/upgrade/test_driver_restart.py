@@ -294,15 +294,16 @@ def test_a_cordon_of_ours_is_not_left_behind_when_the_target_goes_back_to_a_driv
 
 
 def test_a_driver_that_crashed_is_not_taken_for_good_after_a_pause_either() -> None:
-    crashing = driver_pod(driver="560", created=NOW - 30, ready=False)
-    queued = ask(failed(foreign=True), crashing, target="570", policy=build.policy(admit=False))
+    crashing = driver_pod(driver="555", created=NOW - 30, ready=False)
+    queued = ask(failed(foreign=True, target="555"), crashing, policy=build.policy(admit=False))
+    assert queued.state is State.UPGRADE_REQUIRED
     paused = node(remembers=queued.record, cordoned=True)
-    assert "upgrade-done" not in ask(paused, crashing).entered
+    assert "upgrade-done" not in ask(paused, crashing, target="555").entered
 
 
 def test_going_back_to_the_target_that_failed_does_not_pass_for_success() -> None:
-    crashing = driver_pod(driver="560", created=NOW - 30, ready=False)
-    queued: Answer = ask(failed(target="560"), crashing, target="570", policy=build.policy(parallel=0))
+    former, crashing = (driver_pod(driver=driver, created=NOW - 30, ready=False) for driver in ("555", "560"))
+    queued: Answer = ask(failed(target="555"), former, policy=build.policy(parallel=0))
     assert queued.entered[0] == "upgrade-required"
     waiting = under_way(State.UPGRADE_REQUIRED, failed=RESTART, forced=True)
     again = ask(waiting, crashing, policy=build.policy(parallel=0))

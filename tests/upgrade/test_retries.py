@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from gpuward import names
 from gpuward.model.explain import arguments
+from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, Record
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import UNDISTURBED, State
-from gpuward.model.views import NodeView
+from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from tests import build
 from tests.build import NOW, driver_pod, gpu_pod, node, policy, record, validator
@@ -61,9 +64,28 @@ def test_a_retry_asks_for_a_validation_only_where_the_driver_was_touched(step: S
     assert ask(failed_at(step), OLD, now=NOW + 60, policy=NOBODY_STARTS).record.forced is forced
 
 
-def test_a_retry_goes_through_the_gates_again() -> None:
-    answer = ask(failed_at(), OLD, gpu_pod(owner=None), now=NOW + 60)
-    assert (answer.entered, answer.reason) == (["upgrade-required"], Reason.PROTECTED_PODS)
+@pytest.mark.parametrize(("changes", "pods", "rules", "reason"), [
+    ({}, [OLD, gpu_pod(owner=None)], policy(), Reason.PROTECTED_PODS),
+    ({"labels": {names.UPGRADE_STATE: str(FAILED), names.UPGRADE_SKIP: "true"}}, [OLD], policy(), Reason.SKIPPED),
+    ({"ready": False}, [OLD], policy(), Reason.NODE_NOT_READY),
+    ({"deleting": True}, [OLD], policy(), Reason.NODE_GONE),
+    ({}, [], policy(), Reason.DRIVER_POD_MISSING),
+    ({}, [driver_pod("", "560", ready=False, waiting="Unschedulable", meant_for="n0")], policy(), Reason.DRIVER_UNPLACED),
+    ({}, [OLD], policy(admit=False), Reason.INVALID_POLICY),
+])
+@pytest.mark.parametrize("step", [DELETION, RESTART])
+def test_a_node_that_may_not_be_tried_again_has_failed_still(
+    changes: dict[str, Any], pods: list[PodView], rules: UpgradePolicy, reason: Reason, step: State
+) -> None:
+    view = msgspec.structs.replace(failed_at(step), **changes)
+    answer = ask(view, *pods, policy=rules, now=NOW + 60)
+    assert (answer.entered, answer.state, answer.reason) == ([], FAILED, reason)
+    assert answer.plan.counts.failed == 1
+
+
+def test_a_retry_waits_in_the_queue_for_the_others() -> None:
+    answer = ask(failed_at(), OLD, now=NOW + 60, policy=NOBODY_STARTS)
+    assert (answer.entered, answer.reason) == (["upgrade-required"], Reason.UNAVAILABLE_LIMIT)
 
 
 def again(remembers: Record) -> Failure | None:

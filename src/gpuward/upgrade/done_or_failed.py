@@ -13,6 +13,7 @@ from gpuward.model.troubles import DriverNow
 from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
+from gpuward.upgrade.node_gates import held_by_itself
 from gpuward.upgrade.recovery import needs_recovery, unvalidated
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.uncordon import is_kept, leftovers
@@ -99,7 +100,10 @@ def _lost_in_a_pause(node: NodeFacts) -> bool:
 
 @step(State.FAILED)
 def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
-    """Try again some times, ever later; and at once when the target changes, or a driver is ready that was not when it failed."""
+    """Try again some times, ever later; and at once when the target changes, or a driver is ready that was not when it failed.
+
+    A node that could not start now has failed still: in the queue it would be one that has yet to begin.
+    """
     if node.retargeted and not node.by_hand:
         return Move(State.UPGRADE_REQUIRED, forced=unvalidated(node))
     failure, retries = node.record.failure, policy.rollout.retries
@@ -112,6 +116,8 @@ def recover(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Wait(Hold(Failed(failure.state, failure.cause, driver_now), node.record.since))
     first = policy.rollout.retry_backoff
     until = failure.at + backoff(failure.attempts, first, first * MOST_PATIENCE)
+    if now >= until and (hold := held_by_itself(node, policy)) is not None:
+        return Wait(hold, retry_at=hold.until)
     if now >= until:
         return Move(State.UPGRADE_REQUIRED, forced=unvalidated(node))
     later = RetryLater(failure.state, failure.cause, failure.attempts, retries, driver_now)

@@ -23,9 +23,9 @@ from gpuward.model.waits import Plain
 from gpuward.upgrade.admission import Turn, turn
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import FactsCache, RolloutContext
-from gpuward.upgrade.fleet import NOBODY, Coverage, Standing, standing
+from gpuward.upgrade.fleet import Coverage, Standing, standing
 from gpuward.upgrade.holding import Holding, undecided_for
-from gpuward.upgrade.node_gates import NODE_GATES
+from gpuward.upgrade.node_gates import held_by_itself
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.writing import actions_of
 
@@ -76,7 +76,7 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
     turned = node.unschedulable != before.unschedulable
     quiet = not (path.entered or path.adopted or path.annotations or path.actions or turned)
     waits = node.state is State.UPGRADE_REQUIRED and path.hold is None
-    hold = next((held for gate in NODE_GATES if (held := gate(node, NOBODY, policy)) is not None), None) if waits else None
+    hold = held_by_itself(node, policy) if waits else None
     state = node.state if node.node.state is not None else None
     return NodeDecision(
         before=before,

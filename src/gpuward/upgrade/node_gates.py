@@ -12,7 +12,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.waits import HeldDevices, InvalidPolicy, OperandPod, Plain, ProtectedPods, TwoDriverPods
-from gpuward.upgrade.fleet import Candidate, Fleet, Gate
+from gpuward.upgrade.fleet import NOBODY, Candidate, Fleet, Gate
 from gpuward.upgrade.waits import driver_starting, pod_missing, settling
 
 
@@ -106,3 +106,8 @@ NODE_GATES: tuple[Gate, ...] = (
     protected_pods,
 )
 """In the order in which they are asked."""
+
+
+def held_by_itself(node: Candidate, policy: UpgradePolicy) -> Hold | None:
+    """Return what holds a node that wants to start, whatever the others do."""
+    return next((held for gate in NODE_GATES if (held := gate(node, NOBODY, policy)) is not None), None)
