@@ -12,6 +12,7 @@ from gpuward import names
 from gpuward.cli.resume import resume_rollout
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
+from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.messages import Answer, Request, Stream, refusal
@@ -185,6 +186,9 @@ async def test_a_conflict_is_told_to_those_that_are_in_it_and_changes_nothing(st
     await stage.until(lambda: stage.driver("gpu-4") == NEW and condition(stage, "b")[0] == "ready")
     assert owners(stage)["gpu-1"] == "a"
     assert stage.driver("gpu-1") == OLD
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"annotations": {names.UPGRADE_REQUESTED: "true"}}})
+    await stage.until(lambda: stage.hold("gpu-1") == "InvalidPolicy")
+    assert sentence(stage.operator.plan.holds["gpu-1"]) == "nothing new starts while NVIDIADriver a is invalid; see its condition"
     await stage.user.delete(resources.NVIDIA_DRIVERS, "greedy")
     await stage.upgraded()
 

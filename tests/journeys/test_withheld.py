@@ -174,3 +174,17 @@ async def test_a_node_that_somebody_hid_from_its_driver_is_emptied_before_a_newe
     assert not driver_pods(stage, "gpu-1")
     await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 1)
     await at_rest(stage, NEW)
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxUnavailable": 0})
+async def test_a_node_that_waits_without_a_driver_pod_says_why_it_has_none(stage: Stage) -> None:
+    await stage.installed()
+    await with_notebooks(stage)
+    await stage.patch_policy("driver/enabled", False)
+    await stage.until(lambda: not driver_pods(stage))
+    await set_driver(stage, {"enabled": True, "version": NEW})
+    await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+    told = await explanation_of(stage, "gpu-1")
+    assert reason_of(told) == "maxUnavailable allows 0: no node may be taken out of service"
+    (note,) = (note for note in told.notes if "driver pod" in note)
+    assert note.startswith("no driver pod is made here until the node is emptied")

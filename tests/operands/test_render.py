@@ -120,6 +120,12 @@ def test_what_cannot_be_followed_is_that_states_error(spec: dict[str, Any], stat
     assert error.field == field
 
 
+def test_a_probe_that_is_refused_is_shown_as_it_was_written() -> None:
+    error = states({"driver": {"livenessProbe": {"timeoutSeconds": 5, "failureThreshold": 2}}})["state-driver"].error
+    told = "{'timeoutSeconds': 5, 'failureThreshold': 2} cannot be used: remove it: the driver has only driver.startupProbe"
+    assert str(error) == f"spec.driver.livenessProbe: {told}"
+
+
 def test_sandbox_states_of_the_other_mode_stay_off() -> None:
     kubevirt = {name for name, state in states({"sandboxWorkloads": {"enabled": True}}).items() if state.error}
     kata = {name for name, state in states({"sandboxWorkloads": {"enabled": True, "mode": "kata"}}).items() if state.error}

@@ -66,12 +66,12 @@ def test_nodes_in_progress_finish_under_the_last_valid_policy() -> None:
     valid = UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=9, max_unavailable=MaxUnavailable(count=4))
     kept = {names.VALID_UPGRADE_POLICY: remember(valid)}
     active = ClusterPolicyReader().read(snapshot(view(annotations=kept, maxUnavailable="abc")))
-    assert active.upgrades == msgspec.structs.replace(valid, admit=False)
+    assert active.upgrades == msgspec.structs.replace(valid, admit=False, invalid="ClusterPolicy p")
 
 
 def test_a_memory_that_somebody_spoilt_is_as_good_as_none() -> None:
     active = ClusterPolicyReader().read(snapshot(view(annotations={names.VALID_UPGRADE_POLICY: "{"}, maxUnavailable="abc")))
-    assert active.upgrades == UpgradePolicy(auto_upgrade=True, admit=False)
+    assert active.upgrades == UpgradePolicy(auto_upgrade=True, admit=False, invalid="ClusterPolicy p")
 
 
 def test_drivers_that_are_not_the_policys_are_not_upgraded_by_it() -> None:

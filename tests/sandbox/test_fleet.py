@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuward.names import DRAIN_SKIP, NFD_GPU_LABELS, NFD_KERNEL, NFD_OS_VERSION
 from gpuward.sandbox.fleet import cpu_node, fleet, gpu_node, operator_place, workloads
@@ -11,6 +13,7 @@ from gpuward.sandbox.machine import GpuMachine
 from kubesandbox.errors import InputError
 
 Object = dict[str, Any]
+SHIPPED = Path(__file__).parents[2] / "deploy" / "operator.yaml"
 
 
 def machine_of(node: Object) -> GpuMachine:
@@ -69,3 +72,11 @@ def test_workloads_and_the_operators_place() -> None:
     _, deployment = operator_place()
     assert deployment["metadata"]["labels"] == {"app": "gpu-operator"}
     assert deployment["spec"]["template"]["metadata"]["labels"][DRAIN_SKIP] == "true"
+
+
+def test_the_operators_deployment_may_be_applied_over_the_sandboxs() -> None:
+    """No API server lets a selector be changed."""
+    shipped = next(obj for obj in yaml.safe_load_all(SHIPPED.read_text()) if obj["kind"] == "Deployment")
+    _, shown = operator_place()
+    assert shown["metadata"]["name"] == shipped["metadata"]["name"]
+    assert shown["spec"]["selector"] == shipped["spec"]["selector"]

@@ -43,7 +43,6 @@ def test_a_sentence_says_all_its_arguments(reason: Reason) -> None:
     (BudgetUsedUp(Ref("ml", "a"), Ref("ml", "b"), 0, 2),
      "disruption budget ml/b lets 0 pods go now and nodes under way need 2; pod ml/a is under it"),
     (Limit(Reason.UNAVAILABLE_LIMIT, 1, 1, ("a",)), "maxUnavailable allows 1, and 1 is out of service already (a)"),
-    (Limit(Reason.UNAVAILABLE_LIMIT, 0, 0, ()), "maxUnavailable allows 0, and 0 are out of service already"),
     (EvictionRefused(Ref("ml", "a"), "no", 1), "pod ml/a may not be evicted now (1 attempt): no"),
     (EvictionRefused(Ref("ml", "a"), "no", None), "pod ml/a may not be evicted now (an unknown number of attempts): no"),
 ])
@@ -54,6 +53,11 @@ def test_one_is_counted_otherwise_than_many(what: WaitsFor, text: str) -> None:
 def test_a_page_shows_what_a_sentence_leaves_open_by_name() -> None:
     assert "lets {allowed} pods go now" in template(Reason.BUDGET_USED_UP)
     assert not any("|" in template(reason) for reason in Reason)
+
+
+def test_a_limit_of_none_blames_no_other_node() -> None:
+    held = Hold(Limit(Reason.UNAVAILABLE_LIMIT, 0, 0, (), "a"))
+    assert sentence(held) == "maxUnavailable of NVIDIADriver a allows 0: no node may be taken out of service"
 
 
 def test_braces_in_what_others_wrote_are_left_as_they_are() -> None:

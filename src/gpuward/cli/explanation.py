@@ -18,6 +18,7 @@ from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.withheld import is_withheld
 from gpuward.policy.refused import refusal
 from gpuward.report.nodes import node_reports
 from gpuward.upgrade.evictable_pods import EvictablePods
@@ -183,7 +184,10 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
         yield "the node is not Ready" if view.ready is False else "the node does not say whether it is Ready"
     if view.labels.get(names.UPGRADE_SKIP) == "true" and node.state is not State.UPGRADE_REQUIRED:
         yield f"the label {names.UPGRADE_SKIP}=true keeps it from starting, not from what is under way"
-    if driver is None and node.unserved is None and (lacking := missing_labels(view, driver_daemonsets(picture.snapshot))):
+    if driver is None and is_withheld(view):
+        yield ("no driver pod is made here until the node is emptied: the one that loaded its driver is gone, and the next one "
+               "would unload that under the pods that use it")
+    elif driver is None and node.unserved is None and (lacking := missing_labels(view, driver_daemonsets(picture.snapshot))):
         yield f"no driver pod is made here: {lacking}"
     if driver is not None and (how_far := _progress(driver)):
         yield f"driver pod {driver.name}: {how_far}"

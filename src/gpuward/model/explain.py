@@ -39,7 +39,7 @@ MOST_USERS = 3
 """Pods that a sentence names."""
 SENTENCES: dict[Reason, str] = {
     Reason.SKIPPED: "left alone: the node has the label {label}=true",
-    Reason.PAUSED: "upgrades are paused: driver.upgradePolicy.autoUpgrade is false",
+    Reason.PAUSED: "upgrades are paused: autoUpgrade is false in the upgradePolicy of this node's driver",
     Reason.NO_POLICY: "{what}: no driver is upgraded until one is in force{then}",
     Reason.INVALID_POLICY: "nothing new starts while {what} is invalid; see its condition",
     Reason.NODE_GONE: "the node is being deleted",
@@ -96,12 +96,15 @@ SENTENCES: dict[Reason, str] = {
 }
 
 
+NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"
+"""Said where it is not others that are in the way."""
+
+
 def sentence(hold: Hold) -> str:
     """Return what the node waits for, in one sentence."""
-    told = SENTENCES[hold.reason]
-    if isinstance(hold.what, Limit) and not hold.what.nodes:
-        told = told.replace(" ({nodes})", "")  # a limit of 0 is reached with no node to name
-    return _COUNTING.vformat(told, (), arguments(hold.what))
+    what = hold.what
+    told = NO_LIMIT if isinstance(what, Limit) and not what.used else SENTENCES[hold.reason]
+    return _COUNTING.vformat(told, (), arguments(what))
 
 
 def template(reason: Reason) -> str:

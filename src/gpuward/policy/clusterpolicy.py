@@ -90,7 +90,7 @@ def _active(view: PolicyView, typed: Typed[ClusterPolicy]) -> ActivePolicy:
     policy, problems = typed
     if policy is None or problems:
         last = kept(view.body)
-        upgrades = msgspec.structs.replace(last.upgrades, admit=False)
+        upgrades = msgspec.structs.replace(last.upgrades, admit=False, invalid=f"ClusterPolicy {view.name}")
         return ActivePolicy(view, policy, (*problems, *kept_problems(view.body)), upgrades, last_labels=last.labels)
     return ActivePolicy(view, policy, (), _upgrades(policy))
 

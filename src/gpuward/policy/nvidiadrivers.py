@@ -122,8 +122,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
             upgrades = msgspec.structs.replace(upgrades, admit=False, invalid=f"ClusterPolicy {self.policy.view.name}")
         if absent := self.policy.upgrades.absent:
             upgrades = msgspec.structs.replace(upgrades, auto_upgrade=False, absent=absent)
-        if driver.view.name in self.conflicts:
-            upgrades = msgspec.structs.replace(upgrades, admit=False)
+        if (name := driver.view.name) in self.conflicts:
+            upgrades = msgspec.structs.replace(upgrades, admit=False, invalid=upgrades.invalid or f"NVIDIADriver {name}")
         return self._placed(unless_unmade(upgrades, driver.view, "NVIDIADriver"))
 
 
@@ -218,7 +218,7 @@ def _read(view: PolicyView, typed: Typed[NVIDIADriver], rollout: ActiveRollout) 
     driver, problems = typed
     last = kept(view.body)
     if driver is None or problems:
-        upgrades = msgspec.structs.replace(last.upgrades, admit=False)
+        upgrades = msgspec.structs.replace(last.upgrades, admit=False, invalid=f"NVIDIADriver {view.name}")
         problems = (*problems, *kept_problems(view.body))
     else:
         upgrades = upgrade_policy(driver.spec.upgrade_policy, NVIDIA_DRIVER_FIELD)

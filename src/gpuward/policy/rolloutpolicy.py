@@ -72,7 +72,7 @@ def governed(upgrades: UpgradePolicy, rollout: ActiveRollout, last: RolloutSetti
     return msgspec.structs.replace(
         upgrades,
         admit=upgrades.admit and not rollout.problems,
-        invalid=rollout.title if rollout.problems else "",
+        invalid=rollout.title if rollout.problems else upgrades.invalid,
         rollout=msgspec.structs.replace(settings, resumed_at=resumed_at),
     )
 

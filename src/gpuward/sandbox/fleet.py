@@ -79,7 +79,13 @@ def guarded_workload(node: str) -> list[Object]:
 
 
 def operator_place() -> list[Object]:
-    """Return the namespace and the Deployment as which the operator shows in the cluster."""
+    """Return the namespace and the Deployment as which the operator shows in the cluster.
+
+    It selects its pods as that of deploy/operator.yaml does, which people apply over it: a selector never changes.
+    """
     pods = template(OPERATOR_NAME, "gpuward", {"requests": {"cpu": "200m", "memory": "100Mi"}})
-    pods["metadata"]["labels"] |= {"app.kubernetes.io/component": OPERATOR_NAME, DRAIN_SKIP: "true"}
-    return [namespace(DEFAULT_NAMESPACE), deployment(OPERATOR_NAME, DEFAULT_NAMESPACE, 1, pods)]
+    component = {"app.kubernetes.io/component": OPERATOR_NAME}
+    pods["metadata"]["labels"] |= {**component, DRAIN_SKIP: "true"}
+    shown = deployment(OPERATOR_NAME, DEFAULT_NAMESPACE, 1, pods)
+    shown["spec"]["selector"]["matchLabels"] |= component
+    return [namespace(DEFAULT_NAMESPACE), shown]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import msgspec
+
 from gpuward import names
 from gpuward.errors import PolicyError
 from gpuward.operands import images, rbac, scripts
@@ -72,7 +74,8 @@ def _refuse_unsupported(ctx: Context) -> None:
     driver = ctx.spec.driver
     for field, probe in (("livenessProbe", driver.liveness_probe), ("readinessProbe", driver.readiness_probe)):
         if probe is not None:
-            raise PolicyError(f"spec.driver.{field}", probe, "remove it: the driver has only driver.startupProbe")
+            given = {key: value for key, value in msgspec.to_builtins(probe).items() if value is not None}
+            raise PolicyError(f"spec.driver.{field}", given, "remove it: the driver has only driver.startupProbe")
 
 
 def cluster_rules() -> list[Json]:
