@@ -20,6 +20,7 @@ from tests.upgrade.one import ask
 
 DRIVER = driver_pod(driver="560", created=ADMITTED)
 SEEN = validator(created=ADMITTED + 5)
+UNPLACED = driver_pod("", "560", ready=False, waiting="Unschedulable", meant_for="n0")
 REST = [State.UNKNOWN, State.DONE]
 replace = msgspec.structs.replace
 
@@ -32,6 +33,7 @@ replace = msgspec.structs.replace
         ([], Reason.DRIVER_POD_MISSING),
         ([replace(DRIVER, deleting=True)], Reason.DRIVER_STOPPING),
         ([replace(DRIVER, ready=False, waiting="PodInitializing")], Reason.DRIVER_STARTING),
+        ([UNPLACED], Reason.DRIVER_UNPLACED),
         ([replace(DRIVER, ready=False, waiting="ImagePullBackOff")], Reason.DRIVER_FAILING),
         ([replace(DRIVER, ready=False, restarts=3), SEEN], Reason.DRIVER_FAILING),
         ([replace(DRIVER, orphan=True, owner=None), SEEN], Reason.DRIVER_ORPHANED),
@@ -48,6 +50,11 @@ def test_a_node_at_rest_says_what_keeps_it_from_being_up_to_date(
     assert answer.plan.counts.up_to_date == (reason is None)
     assert answer.plan.counts.total == 1
     assert answer.others == ()
+
+
+def test_a_new_node_is_not_done_before_its_driver_pod_is_there() -> None:
+    assert ask(node(), UNPLACED).state is State.UNKNOWN
+    assert ask(node(), replace(DRIVER, ready=False)).state is State.DONE
 
 
 def test_a_driver_of_another_template_is_not_up_to_date() -> None:

@@ -16,7 +16,7 @@ from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.known import turns_drivers_off
 from tools.simulate.people import DEPLOYMENTS, POLICIES, is_driver
-from tools.simulate.policies import BROKEN_LIMIT
+from tools.simulate.policies import BROKEN_LIMIT, TOO_LARGE
 from tools.simulate.rules import digest_of
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def _heal_policies(world: SimulatedWorld) -> None:
         if world.scenario.heals_policy or world.upgrade_of(governor).get("maxUnavailable") == BROKEN_LIMIT:
             world.change_driver(governor, _sensible)
             world.annotate_policy(names.RESUMED_AT, format_time(world.now()))
+        if world.driver_spec(governor).get("resources") == TOO_LARGE:  # somebody wrote an earlier version of it again
+            world.change_driver(governor, lambda spec: spec.update(resources={}))
 
 
 def _sensible(spec: Object) -> None:

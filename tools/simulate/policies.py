@@ -17,6 +17,8 @@ Object = dict[str, Any]
 VERSIONS: Final = ("595.91.07", "595.91.08", "600.10.01", "600.20.02")
 BROKEN_LIMIT: Final = "abc"
 """A value of maxUnavailable that the CRD lets pass and nobody can follow."""
+TOO_LARGE: Final[Object] = {"requests": {"cpu": "1000"}}
+"""Resources of a driver that no machine has."""
 
 BROKEN_SETTINGS: Final[tuple[Object, ...]] = ({"retryBackoff": "soon"}, {"deadlines": {"sleeping": "1m"}})
 """What a RolloutPolicy may say only where its CRD is of another version, and nobody can follow."""

@@ -41,7 +41,8 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Wait(unknown, retry_at=unknown.until)
     if in_the_way(node) and not had_the_target(node):
         return Move(State.UPGRADE_REQUIRED)
-    if node.state is State.UNKNOWN and node.driver is not None and (node.up_to_date or not left_unvalidated(node.record)):
+    placed = node.driver is not None and not node.unplaced
+    if node.state is State.UNKNOWN and placed and (node.up_to_date or not left_unvalidated(node.record)):
         return Move(State.DONE, annotations=leftovers(node), target=node.target if has_the_target(node) else "")
     hold = unfinished(node)
     if hold is not None:

@@ -12,7 +12,7 @@ from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.faults.kinds import End, kind
 from tools.simulate.people import DAEMONSETS, POLICIES, is_driver
-from tools.simulate.policies import BROKEN_LIMIT, BROKEN_SETTINGS, VERSIONS, is_broken, rollout_policy, upgrade_policy
+from tools.simulate.policies import BROKEN_LIMIT, BROKEN_SETTINGS, TOO_LARGE, VERSIONS, is_broken, rollout_policy, upgrade_policy
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
@@ -46,6 +46,16 @@ def bad_driver(world: SimulatedWorld, fault: Fault) -> End | None:
     broken = PodFault(FaultKind.DRIVER_CRASH, image=f"*{world.ask_for_another(governor, _random(world, fault).random())}*")
     world.sandbox.faults.add(broken)
     return lambda: world.sandbox.faults.clear(broken)
+
+
+@kind("too-large-driver", weight=2, lasts=(20.0, 300.0))
+def too_large_driver(world: SimulatedWorld, fault: Fault) -> End | None:
+    """Ask for more than any machine has, so that driver pods find no place, and correct that later."""
+    governor = world.governor(fault)
+    if governor is None:
+        return None
+    world.change_driver(governor, lambda spec: spec.update(resources=TOO_LARGE))
+    return lambda: world.change_driver(governor, lambda spec: spec.update(resources={}))
 
 
 @kind("roll-back", weight=2)
