@@ -64,7 +64,8 @@ async def test_a_driver_pod_without_a_place_is_warned_of_and_holds_nobody(stage:
     await stage.until(lambda: stage.warnings("Skipping pod"))
     await stage.upgrade_to(NEW)
     await stage.until(lambda: others_are_done(stage, "gpu-9"))
-    assert stage.state("gpu-9") == ""
+    await stage.until(lambda: stage.hold("gpu-9") == "DriverUnplaced")
+    assert (stage.state("gpu-9"), stage.cordoned("gpu-9")) == (State.UPGRADE_REQUIRED, False), "it has no driver yet"
     assert "nvidia-driver-daemonset" in stage.warnings("Skipping pod")[0]["pod"]
 
 
