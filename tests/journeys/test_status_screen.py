@@ -54,7 +54,7 @@ async def test_a_driver_that_crashes_is_the_first_thing_that_is_seen(stage: Stag
     await delete_pods(stage, names.DRIVER_APP, "gpu-2")
     await stage.until(lambda: stage.hold("gpu-2") == "DriverFailing")
     lines = await shown(stage)
-    assert lines[0] == "ClusterPolicy cluster-policy: 2 of 3 nodes up to date"
+    assert lines[0] == "ClusterPolicy cluster-policy: 2 of 3 nodes up to date, 1 held"
     assert any("1 held" in line and "1 DriverFailing" in line for line in lines)
     (driver,) = [line for line in lines if line.startswith("  driver 2/3")]
     assert "gpu-2: container nvidia-driver-ctr" in driver

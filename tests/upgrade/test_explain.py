@@ -6,7 +6,8 @@ import string
 
 import pytest
 
-from gpuward.model.explain import SENTENCES, arguments, sentence, template
+from gpuward.model.counting import template
+from gpuward.model.explain import SENTENCES, arguments, sentence
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.views import Ref
@@ -51,8 +52,8 @@ def test_one_is_counted_otherwise_than_many(what: WaitsFor, text: str) -> None:
 
 
 def test_a_page_shows_what_a_sentence_leaves_open_by_name() -> None:
-    assert "lets {allowed} pods go now" in template(Reason.BUDGET_USED_UP)
-    assert not any("|" in template(reason) for reason in Reason)
+    assert "lets {allowed} pods go now" in template(SENTENCES[Reason.BUDGET_USED_UP])
+    assert not any("|" in template(SENTENCES[reason]) for reason in Reason)
 
 
 def test_a_limit_of_none_blames_no_other_node() -> None:

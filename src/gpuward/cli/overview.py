@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,12 +14,13 @@ from gpuward.cli.look import Picture
 from gpuward.cli.terminal import styled
 from gpuward.cli.view import COLOURS, cut
 from gpuward.labels.discovery import has_gpu
+from gpuward.model.plan import Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
 from gpuward.operands.decide import has_nfd_labels
 from gpuward.operands.rollout import CONDITION, rollout_of
 from gpuward.policy.refused import refusal, refusals
-from gpuward.report.nodes import GroupReport
+from gpuward.report.nodes import Group, GroupReport, group_of
 from gpuward.report.operands import OperandReport
 
 BAR = 30
@@ -57,12 +59,18 @@ def headline(picture: Picture) -> str:
     if not plan.nodes:
         return f"ClusterPolicy {active.view.name}: {why_no_nodes(picture)}"
     mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
-    told = f"ClusterPolicy {active.view.name}: {plan.counts.up_to_date} of {plan.counts.total} nodes up to date{mode}"
+    told = f"ClusterPolicy {active.view.name}: {plan.counts.up_to_date} of {plan.counts.total} nodes up to date{_bad(plan)}{mode}"
     of_drivers = refusals(picture.drivers)
     if not of_drivers:
         return told
     more = f" (and {len(of_drivers) - 1} more)" if of_drivers[1:] else ""
     return f"{of_drivers[0]}{more}; apart from that {told}"
+
+
+def _bad(plan: Plan) -> str:
+    """Count the nodes that somebody has to look at."""
+    groups = Counter(map(group_of, plan.nodes.values()))
+    return "".join(f", {groups[group]} {group}" for group in (Group.FAILED, Group.HELD, Group.NOT_READY) if groups[group])
 
 
 def why_no_nodes(picture: Picture) -> str:

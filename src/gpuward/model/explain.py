@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import string
-
 import msgspec
 
 from gpuward import names
+from gpuward.model.counting import counted
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, SeveralBudgets, StaticPod
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
@@ -104,28 +102,7 @@ def sentence(hold: Hold) -> str:
     """Return what the node waits for, in one sentence."""
     what = hold.what
     told = NO_LIMIT if isinstance(what, Limit) and not what.used else SENTENCES[hold.reason]
-    return _COUNTING.vformat(told, (), arguments(what))
-
-
-def template(reason: Reason) -> str:
-    """Return the sentence of a reason for a page of documentation, with what it leaves open by name."""
-    return _FORMS.sub(r"{\1} \2", SENTENCES[reason])
-
-
-_FORMS = re.compile(r"\{(\w+):[^|}]*\|([^}]*)\}")
-
-
-class _Counting(string.Formatter):
-    """Write `{n:pod|pods}` as 1 pod, 2 pods: the number and the form of the words that goes with it."""
-
-    def format_field(self, value: object, format_spec: str) -> str:
-        one, either, many = format_spec.partition("|")
-        if not either:
-            return str(super().format_field(value, format_spec))
-        return f"{value} {one if value == 1 else many}"
-
-
-_COUNTING = _Counting()
+    return counted(told, arguments(what))
 
 
 def arguments(what: WaitsFor) -> dict[str, object]:

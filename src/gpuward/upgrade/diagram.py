@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuward.model.explain import template
+from gpuward.model.counting import template
+from gpuward.model.explain import SENTENCES
 from gpuward.model.reasons import Reason
 from gpuward.model.states import TRANSITIONS, State
 
@@ -17,7 +18,7 @@ def transitions_diagram() -> str:
 
 def reasons_table() -> str:
     """Return every reason why a node waits, with its sentence, as a Markdown table."""
-    rows = [f"| `{reason}` | {template(reason)} |" for reason in Reason]
+    rows = [f"| `{reason}` | {template(SENTENCES[reason])} |" for reason in Reason]
     return "\n".join(["| reason | sentence |", "|---|---|", *rows])
 
 
