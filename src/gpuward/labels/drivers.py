@@ -64,9 +64,9 @@ class DriverLabels:
 
     def _is_to_be_withheld(self, node: NodeView, placed: Mapping[str, str], pods: Iterable[PodView]) -> bool:
         """Tell whether a node that is about to get a driver pod has to be emptied first; where upgrades are not automatic, the
-        driver manager does that.
+        driver manager does that. A driver that is withheld already stays so in a pause: nobody is to be evicted by that.
         """
-        if placed.get(names.DEPLOY_DRIVER) != "true" or not self._empties(node, placed):
+        if placed.get(names.DEPLOY_DRIVER) != "true" or not (is_withheld(node) or self._empties(node, placed)):
             return False
         loaded = loaded_alone(node, pods, self._namespace, self._living)
         if loaded is None or (not loaded.used and node.labels.get(names.UPGRADE_SKIP) == "true"):  # nobody empties it

@@ -132,7 +132,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     validators = tuple(pod for pod in pods if pod.namespace == snapshot.namespace and _app(pod) == names.VALIDATOR_APP)
     driver = _the_driver(drivers)
     served = with_driver(node) if is_withheld(node) else node
-    withheld = served is not node and policy.auto_upgrade and _would_be_replaced(served, pods, common)
+    withheld = served is not node and _would_be_replaced(served, pods, common)
     selected = any(selector.items() <= served.labels.items() for selector in common.selectors)
     lacking = unserved(served, policy, driver, record, validators, selected=selected)
     wanted = selected or is_expected(served, policy) or (_is_under_way(state) and is_to_have_policys(served, policy))

@@ -87,7 +87,8 @@ def _at_rest(node: NodeFacts, paused: Hold, now: float) -> NodeProgress:
     path = at_rest(node, now)
     if (failed := remembered_failure(path.node)) is not None:
         return msgspec.structs.replace(path, hold=failed)
-    hold = (paused if is_outdated(node) else unfinished(node)) if node.node.state in AT_REST else None
+    waits = is_outdated(node) or (node.driver is None and node.withheld)
+    hold = (paused if waits else unfinished(node)) if node.node.state in AT_REST else None
     if node.moving is not None:
         hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
     return msgspec.structs.replace(path, hold=hold)
