@@ -338,3 +338,15 @@ def test_which_operands_have_the_driver_open_all_the_time(container: dict[str, A
     template = {"spec": {"containers": [{"name": "config-manager-sidecar"}, container]}}
     raw = {"metadata": {"name": "ds", "namespace": "n"}, "spec": {"template": template}}
     assert daemonset_view(msgspec.json.encode(raw)).opens_driver is opens
+
+
+@pytest.mark.parametrize(("state", "restarts", "begun"), [
+    ({"waiting": {"reason": "PodInitializing"}}, 0, False),
+    ({"running": {"startedAt": "2026-01-01T00:00:00Z"}}, 0, True),
+    ({"terminated": {"exitCode": 0}}, 0, True),
+    ({"waiting": {"reason": "CrashLoopBackOff"}}, 1, True),
+])
+def test_a_pod_has_begun_once_an_init_container_has_run(state: dict[str, object], restarts: int, begun: bool) -> None:
+    statuses = [{"name": "driver-manager", "state": state, "restartCount": restarts}]
+    raw = {"metadata": {"name": "driver"}, "status": {"phase": "Pending", "initContainerStatuses": statuses}}
+    assert pod_view(msgspec.json.encode(raw)).begun is begun

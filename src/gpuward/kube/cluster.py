@@ -26,6 +26,7 @@ from gpuward.kube.resources import GVR
 from gpuward.kube.watcher import Subscribers, Watcher, only_counts
 from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.edits import edited
 from gpuward.model.selectors import PodSelection
 from gpuward.model.snapshot import Applied, Edit, References, Snapshot
@@ -244,7 +245,10 @@ class Cluster:
                 if each.acted_on and not cache.synced.is_set()}
 
     def _note_nodes(self, changes: list[Change[Place, PodView]]) -> None:
-        self._regroup.update(view.node for change in changes for view in (change.old, change.new) if view is not None)
+        views = [view for change in changes for view in (change.old, change.new) if view is not None]
+        self._regroup.update(view.node for view in views)
+        failed = (view for view in views if view.phase == "Failed" and is_driver_pod(view, self.namespace))
+        self._memory.drivers_failed |= {view.node for view in failed}
 
     def _note_claims(self, changes: list[Change[Place, ClaimView]]) -> None:
         """Look anew at the pods of changed claims. Most claims are of no pod that matters, and wake nobody."""
@@ -261,7 +265,7 @@ class Cluster:
         while self._regroup:
             node = self._regroup.pop()
             if pods := self.pods.by("node", node):
-                self._on_node[node] = tuple(map(self.with_claims, pods))
+                self._on_node[node] = self._memory.followed_failed(tuple(map(self.with_claims, pods)), self.namespace)
             else:
                 self._on_node.pop(node, None)
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gpuward.kube.cache.cache import Cache
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.edits import CALM
 from gpuward.model.snapshot import Edit, Evicted, Refusal
 from gpuward.model.states import IN_PROGRESS
@@ -36,6 +37,8 @@ class Memory:
         self.withheld: dict[str, float] = {}
         self.edits: dict[str, Edit] = {}
         self.ledger_refused: Refusal | None = None
+        self.drivers_failed: set[str] = set()
+        """Nodes whose driver pod failed, and where none has begun since."""
 
     def forget(self, pods: Cache[Any, PodView], nodes: Cache[str, NodeView]) -> None:
         """Forget the refusals of pods and nodes that are gone, and the evictions from nodes that are back in service: pods that
@@ -47,6 +50,14 @@ class Memory:
             self.withheld = {view.uid: self.withheld[view.uid] for view in nodes.values() if view.uid in self.withheld}
         if any(_serves(nodes.get(node)) for node in self.evicted):
             self.evicted = {node: owners for node, owners in self.evicted.items() if not _serves(nodes.get(node))}
+
+    def followed_failed(self, pods: tuple[PodView, ...], namespace: str) -> tuple[PodView, ...]:
+        """Return a node's pods, with each driver pod marked that came for one that failed."""
+        drivers = {pod.uid: pod for pod in pods if pod.node in self.drivers_failed and is_driver_pod(pod, namespace)}
+        if any(pod.begun and not (pod.finished or pod.deleting) for pod in drivers.values()):
+            self.drivers_failed -= {pod.node for pod in drivers.values()}
+            return pods
+        return tuple(msgspec.structs.replace(pod, after_failed=True) if pod.uid in drivers else pod for pod in pods)
 
     def refuse(self, pod: str, at: float, message: str) -> None:
         """Take it that a pod may not go."""

@@ -99,6 +99,9 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     """When it last became ready, or ceased to be; 0 where its conditions do not say."""
     started: float = 0.0
     """Since when the first of its containers has run; 0 where none does."""
+    begun: bool = False  # whether any of its containers has run, init containers included
+    after_failed: bool = False
+    """Whether it is a driver pod that came for one which failed, as where the kubelet evicted that."""
     created: float = 0.0
     deleting: bool = False
     kept_by_finalizers: tuple[str, ...] = ()
@@ -160,10 +163,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
         return self.phase in ("Succeeded", "Failed")
 
     def was_left_by(self, node: NodeView) -> bool:
-        """Tell whether it was bound to an earlier Node of the name, and its containers began on the machine that is there now.
-
-        The kubelet of a machine on which no device plugin has been yet lets it run without its GPUs.
-        """
+        """Tell whether it was bound to an earlier Node of the name, and began on this machine: maybe before its device plugin."""
         return self.created < node.created <= self.started
 
     @property

@@ -45,16 +45,18 @@ def living_daemonsets(snapshot: Snapshot) -> frozenset[str]:
 
 def loaded_alone(node: NodeView, pods: Iterable[PodView], namespace: str, living: Set[str]) -> Loaded | None:
     """Return the driver that may be loaded on a node without a driver pod, or with one that goes with its DaemonSet; None where
-    there is none, and where the upgrade has emptied the node for another one.
+    there is none, and where the upgrade has emptied the node for another one. A driver pod that failed is none, and nobody wished
+    for the one that its DaemonSet makes in its place, which can still go before anything in it has begun.
     """
     digest, used, going = _digest(node), False, False
     if not digest:
         return None
     for pod in pods:
         if is_driver_pod(pod, namespace):
-            if not (pod.deleting or pod.finished) and (pod.owner is None or pod.owner.uid in living):
+            idle = pod.deleting or pod.finished or (pod.after_failed and not pod.begun)
+            if not idle and (pod.owner is None or pod.owner.uid in living):
                 return None
-            going = True
+            going = going or pod.deleting
         elif pod.uses_gpu and pod.phase == "Running" and not pod.idle_claim and not pod.was_left_by(node):
             used = True
     emptied = node.state is State.POD_RESTART_REQUIRED and node.unschedulable and not used

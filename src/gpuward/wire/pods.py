@@ -102,6 +102,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         waiting=_waiting(status, every),
         turned=_turned(status),
         started=min((one.timestamp() for one in map(_started, statuses) if one is not None), default=0.0),
+        begun=any(map(_has_begun, every)),
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
         kept_by_finalizers=tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else (),
@@ -169,6 +170,10 @@ def _is_not_ready(status: _Status) -> bool:
 def _turned(status: _Status) -> float:
     found = next((one.last_transition_time for one in status.conditions or () if one.type == "Ready"), None)
     return found.timestamp() if found is not None else 0.0
+
+
+def _has_begun(container: _ContainerStatus) -> bool:
+    return container.restart_count > 0 or container.state.running is not None or container.state.terminated is not None
 
 
 def _started(container: _ContainerStatus) -> datetime | None:

@@ -92,6 +92,14 @@ def second_driver_pod(world: SimulatedWorld, fault: Fault) -> End | None:
     return world.run_second_driver(f"former-driver-{fault.at:.3f}".replace(".", "-"), node)
 
 
+@kind("driver-pod-evicted", weight=1)
+def driver_pod_evicted(world: SimulatedWorld, fault: Fault) -> None:
+    """Let the kubelet evict a node's driver pod, best on one that waits: its DaemonSet makes the next one at once."""
+    node = world.pick(world.nodes_in(State.UPGRADE_REQUIRED) or world.gpu_nodes(), fault)
+    for pod in world.driver_pods(node) if node is not None else ():
+        world.sandbox.evict_for_shortage(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+
 def _without_discovery(node: Object) -> None:
     labels = node["metadata"]["labels"]
     for key in [key for key in labels if key.startswith(names.NFD_PREFIX)]:

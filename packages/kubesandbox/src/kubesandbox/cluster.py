@@ -111,6 +111,10 @@ class Sandbox:
         """
         self.simulation.kubelets.reboot(self.machine(name).node, kernel)
 
+    def evict_for_shortage(self, namespace: str, pod: str) -> None:
+        """Let the kubelet evict a running pod because its node is low on disk: it fails, and no budget is asked."""
+        self.simulation.kubelets.evict(self.store.get("pods", namespace, pod))
+
     def apply(self, obj: Object) -> Object:
         """Create an object, or replace the one of that name; return it as stored.
 

@@ -327,3 +327,23 @@ def test_what_is_no_reference_of_an_image_is_not_pulled() -> None:
         assert status["state"]["waiting"]["message"].endswith("invalid reference format")
 
     play(story)
+
+
+def test_a_pod_that_its_kubelet_evicts_has_failed_and_is_replaced_by_its_daemonset() -> None:
+    async def story() -> None:
+        cluster = Cluster(linux_node("cpu-1"))
+        cluster.add(daemonset("d"))
+        await cluster.until(lambda: all_ready(cluster.pods()))
+        [old] = cluster.store.list("pods")
+        seen: list[tuple[str, str]] = []
+
+        def note(event: object) -> None:
+            found = cluster.store.find("pods", old["metadata"]["namespace"], name_of(old))
+            seen.append((found["status"]["phase"], found["status"].get("reason", "")) if found else ("gone", ""))
+
+        cluster.store.subscribe(note, "pods")
+        cluster.sim.kubelets.evict(old)
+        await cluster.until(lambda: all_ready(cluster.pods()) and name_of(cluster.store.list("pods")[0]) != name_of(old))
+        assert seen[0] == ("Failed", "Evicted")
+
+    play(story)

@@ -182,6 +182,8 @@ class PodRun:
     """When that is over, if it was shortened."""
     over: bool = False
     rejected: str = ""
+    evicted: str = ""
+    """Why the kubelet has ended the pod, which stays as a failed one until somebody deletes it."""
     unmounted: str = ""
     """Why a volume cannot be mounted, as long as no container was started."""
 
@@ -215,7 +217,7 @@ class PodRun:
     @property
     def phase(self) -> str:
         """Return the pod's phase."""
-        if self.rejected or any(run.ended and run.exit_code for run in self.init):
+        if self.rejected or self.evicted or any(run.ended and run.exit_code for run in self.init):
             return "Failed"
         if all(run.ended for run in self.main):
             return "Failed" if any(run.exit_code for run in self.main) else "Succeeded"

@@ -38,6 +38,7 @@ PLUGIN_QUEUE: Final = "register-plugins"
 NFD_QUEUE: Final = "node-feature-discovery"
 TERMINATION_SECONDS: Final = "kubesandbox/termination-seconds"
 """Pod annotation: how long the containers take to end when told to; their grace period still bounds it."""
+SHORTAGE: Final = "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 9Gi."
 
 
 class Kubelets:
@@ -287,6 +288,18 @@ class Kubelets:
         return ""
 
     # The end of a pod.
+
+    def evict(self, pod: Object) -> None:
+        """End a pod that runs because its node is short of something, asking nobody, and leave it as a failed one."""
+        run = self._runs.get(uid_of(pod))
+        if run is None or is_terminating(pod):
+            return
+        run.evicted = SHORTAGE
+        run.stop()
+        run.end()
+        self._forget(uid_of(pod), run)
+        self._report(pod, run, self._world.now())
+        self._machine_changed(run.machine.node)
 
     def _stop(self, pod: Object, run: PodRun | None) -> None:
         now, uid = self._world.now(), uid_of(pod)

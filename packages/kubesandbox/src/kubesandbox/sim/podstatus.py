@@ -19,6 +19,8 @@ def pod_status(run: PodRun, old: Object, host_ip: str, now: float) -> Object:
     phase = run.phase
     status: Object = {"phase": phase, "qosClass": old.get("qosClass", "BestEffort"),
                       "startTime": stamp(run.accepted_at), "hostIP": host_ip, "hostIPs": [{"ip": host_ip}]}
+    if run.evicted:
+        return {**status, "reason": "Evicted", "message": run.evicted, "conditions": _conditions(run, old, phase, now)}
     if run.rejected:
         reason, _, message = run.rejected.partition(": ")
         return {**status, "reason": reason, "message": f"Pod was rejected: {message}",
