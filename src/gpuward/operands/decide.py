@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,16 +18,16 @@ from gpuward.model.placement import Placing, placed_nodes
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST
 from gpuward.model.views import NodeView, PolicyView
-from gpuward.operands.changes import Prepared, changes, is_applied, prepare
+from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.nvidiadriver.status import NOT_FOLLOWED
+from gpuward.operands.nvidiadriver.status import NOT_APPLIED, NOT_FOLLOWED
 from gpuward.operands.render import render
 from gpuward.operands.rollout import Rollout, held_up
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
-from gpuward.operands.statuses import Worded, lacking, status_write, waiting_states
+from gpuward.operands.statuses import Worded, lacking, status_write, unapplied, waiting_states
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.kept import remember
 
@@ -86,12 +87,12 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         return told(invalid([problem]), rollout)
     waiting = waiting_states(states, snapshot, prepared)
     verdict = _judge(active.valid, states, waiting, snapshot, facts)
-    unapplied = _not_applied(active.valid, states, prepared, snapshot)
+    behind = _not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
     writes = [*_remember(active), *changes(prepared, snapshot, emptying),
               *_stale(active.valid, states, view, snapshot), *homeless(snapshot),
-              *(_taken_back(active.valid, snapshot) if not unapplied else ())]
-    return told(verdict, _held_up(rollout, "DriverNotApplied", unapplied), writes, waiting)
+              *(_taken_back(active.valid, snapshot) if not behind else ())]
+    return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)
 
 
 def _held_up(rollout: Rollout | None, reason: str, why: str) -> Rollout | None:
@@ -127,25 +128,27 @@ def _not_applied(
     policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], snapshot: Snapshot
 ) -> str:
     """Say why drivers are not even on the way to what people ask for, if they are not: nodes know the DaemonSets alone."""
+    unseen = next((ds.name for ds in driver_daemonsets(snapshot) if not ds.settled), "")
+    unseen = f"DaemonSet {unseen} is not taken up by its controller yet" if unseen else ""
     if policy.spec.driver.is_left_to_nvidia_drivers:
-        troubled = ((view.name, _error(view)) for view in snapshot.drivers if not view.deleting)
-        return next((f"NVIDIADriver {name} is not followed: {why}" for name, why in troubled if why), "")
+        return next((why for view in snapshot.drivers if not view.deleting and (why := _error(view))), unseen)
     error = next((state.error for state in states if state.name == DRIVER_STATE and state.error is not None), None)
     if error is not None:
         return f"{DRIVER_STATE} cannot be brought about: {error}"
-    wanted = (obj for one in prepared if one.state == DRIVER_STATE for obj in one.objects if obj.key[0] == "DaemonSet")
-    pending = next((obj.ref.name for obj in wanted if not is_applied(obj, snapshot)), "")
-    if pending:
-        return f"DaemonSet {pending} is not applied yet"
-    unseen = next((ds.name for ds in driver_daemonsets(snapshot) if not ds.settled), "")
-    return f"DaemonSet {unseen} is not taken up by its controller yet" if unseen else ""
+    pending = unapplied([one for one in prepared if one.state == DRIVER_STATE], snapshot)
+    return f"DaemonSet {pending} is not applied yet" if pending else unseen
 
 
 def _error(view: PolicyView) -> str:
-    """Return why an NVIDIADriver is not followed, as its status says."""
+    """Return why the drivers of an NVIDIADriver are not what it asks for, as its status says; one that says of which generation
+    it is, and is of an older one, does not say that they are.
+    """
     conditions = (view.body.get("status") or {}).get("conditions") or ()
-    found = (one for one in conditions if one.get("type") == "Error" and one.get("status") == "True")
-    return next((str(one.get("message")) for one in found if one.get("reason") in NOT_FOLLOWED), "")
+    found: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Error"), {})
+    if found.get("observedGeneration", view.generation) != view.generation:
+        return f"NVIDIADriver {view.name} was edited, and that is not taken up yet"
+    told = {NOT_APPLIED: "applied", **dict.fromkeys(NOT_FOLLOWED, "followed")}.get(str(found.get("reason")))
+    return f"NVIDIADriver {view.name} is not {told}: {found.get('message')}" if told and found.get("status") == "True" else ""
 
 
 def _ignore(view: PolicyView) -> Action | None:

@@ -85,19 +85,22 @@ def differs_in_words_only(wanted: Mapping[str, Any], current: Mapping[str, Any])
 
 
 def status_of(
-    verdict: Verdict, current: Mapping[str, Any], namespace: str, now: float, rollout: Rollout | None = None
+    verdict: Verdict, current: Mapping[str, Any], namespace: str, now: float, rollout: Rollout | None = None,
+    generation: int = 0,
 ) -> dict[str, Any] | None:
     """Return the status to write, or None when the current one says the same. An empty `namespace` is left out.
 
     The pair of conditions is NVIDIA's: the one that holds carries reason and message, the other one none. Their
     lastTransitionTime moves only when their status does. Ours of the driver upgrade stays as it is while `rollout` is not known.
+    With a `generation` the pair says which one of the object it is about.
     """
     before = {condition.get("type"): condition for condition in current.get("conditions") or ()}
     holding = {"status": "True", "reason": verdict.reason, "message": verdict.message}
     other = {"status": "False", "reason": "Ready" if verdict.ready else "Error", "message": ""}
+    about = {"observedGeneration": generation} if generation else {}
     conditions = [
-        _condition("Ready", holding if verdict.ready else other, before.get("Ready"), now),
-        _condition("Error", other if verdict.ready else holding, before.get("Error"), now),
+        _condition("Ready", holding if verdict.ready else other, before.get("Ready"), now) | about,
+        _condition("Error", other if verdict.ready else holding, before.get("Error"), now) | about,
     ]
     if rollout is not None:
         content = {"status": rollout.status, "reason": rollout.reason, "message": rollout.message}

@@ -67,8 +67,7 @@ def waiting_states(states: Iterable[OperandState], snapshot: Snapshot, prepared:
             if why := waits_for(daemonsets.get(name), pods, snapshot.revisions):
                 waiting[state.name] = f"{name}: {why}{_stuck(daemonsets.get(name), snapshot)}"
     for one in prepared:
-        behind = next((obj.ref.name for obj in one.objects if obj.key[0] == "DaemonSet" and not is_applied(obj, snapshot)), "")
-        if behind:
+        if behind := unapplied([one], snapshot):
             waiting.setdefault(one.state, f"{behind} is not applied yet")
     return waiting
 
@@ -79,6 +78,12 @@ def _stuck(daemonset: DaemonSetView | None, snapshot: Snapshot) -> str:
     own = (pod for pods in snapshot.pods.values() for pod in pods if pod.is_owned_by(daemonset.uid))
     stuck = stuck_pod(own)
     return f" ({stuck})" if stuck is not None and stuck.in_trouble else ""
+
+
+def unapplied(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
+    """Return the name of the first DaemonSet that is not there as it is wanted, empty if all are."""
+    wanted = (obj for one in prepared for obj in one.objects if obj.key[0] == "DaemonSet")
+    return next((obj.ref.name for obj in wanted if not is_applied(obj, snapshot)), "")
 
 
 def missing_objects(states: Iterable[OperandState], snapshot: Snapshot) -> list[str]:

@@ -26,7 +26,7 @@ from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, status_of
-from gpuward.operands.statuses import Worded, lacking, status_write, waiting_states
+from gpuward.operands.statuses import Worded, lacking, status_write, unapplied, waiting_states
 from gpuward.policy.kept import KeptClaim, remember
 from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
 from gpuward.policy.rolloutpolicy import annotation
@@ -35,7 +35,7 @@ KIND: Final = "NVIDIADriver"
 _Key = tuple[str, int, tuple[Pool, ...], ClusterFacts, str]
 
 
-_FINE: Final = (verdicts.READY, verdicts.WAITING)
+_FINE: Final = (verdicts.READY.reason, verdicts.WAITING.reason, verdicts.NOT_APPLIED)
 
 
 class Rendered(msgspec.Struct, frozen=True):
@@ -91,9 +91,10 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
             waiting[name] = "; ".join(waits.values())
         error = made.state.error
         lacks = lacking([made.state], snapshot)
-        found[name] = verdicts.judged(waits, lacks) if error is None else verdicts.failed(made.state.name, error)
+        behind = unapplied(made.prepared, snapshot)
+        found[name] = verdicts.judged(waits, lacks, behind) if error is None else verdicts.failed(made.state.name, error)
     if policy.view is None:
-        found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name] in _FINE}
+        found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name].reason in _FINE}
     return _told(Driving(_changes(policies, rendered, snapshot, nodes), None, found, waiting), policies, now, memory)
 
 
@@ -107,8 +108,9 @@ def _told(driving: Driving, policies: PoliciesInForce, now: float, memory: Drive
     """Add the statuses; the namespace is not said in them, as NVIDIA's operator does not."""
     views = {each.view.name: each.view for each in policies.active}
     writes = [
-        status_write(view, KIND, verdict, status_of(verdict, view.body.get("status") or {}, "", now), now, memory.worded)
+        status_write(view, KIND, verdict, wanted, now, memory.worded)
         for name, verdict in driving.verdicts.items() for view in (views[name],)
+        for wanted in (status_of(verdict, view.body.get("status") or {}, "", now, generation=view.generation),)
     ]
     return msgspec.structs.replace(
         driving,

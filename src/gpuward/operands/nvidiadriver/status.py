@@ -15,6 +15,8 @@ from gpuward.policy.unmade import SYNCING_MESSAGE
 NOT_READY: Final = "notReady"
 NOT_FOLLOWED: Final = frozenset({"ReconcileFailed", "ConflictingNodeSelector"})
 """Reasons of one that cannot be followed as it is."""
+NOT_APPLIED: Final = "DriverNotApplied"
+"""The reason of one whose driver people ask for and its DaemonSets do not have yet."""
 DISABLED: Final = Verdict("disabled", "Reconciled", "useNvidiaDriverCRD is not enabled in ClusterPolicy", ready=False)
 READY: Final = Verdict("ready", "Reconciled", "All resources have been successfully reconciled", ready=True)
 WAITING: Final = Verdict(NOT_READY, "DriverNotReady", "Waiting for driver pod to be ready", ready=False)
@@ -49,8 +51,13 @@ def failed(state: str, problem: object) -> Verdict:
     return Verdict(NOT_READY, "ReconcileFailed", f"{SYNCING_MESSAGE}{state}: {problem}", ready=False)
 
 
-def judged(waiting: Mapping[str, str], lacking: Sequence[str] = ()) -> Verdict:
-    """Return the verdict on one whose DaemonSets may wait for something, and which may lack objects that it had."""
+def judged(waiting: Mapping[str, str], lacking: Sequence[str] = (), behind: str = "") -> Verdict:
+    """Return the verdict on one whose DaemonSets may wait for something, of which one may be `behind` what it asks for, and which
+    may lack objects that it had.
+    """
+    if behind:
+        message = f"{WAITING.message}; DaemonSet {behind} is not applied yet"
+        return msgspec.structs.replace(WAITING, reason=NOT_APPLIED, message=message)
     if lacking:
         return msgspec.structs.replace(WAITING, message=f"{WAITING.message}; {missing(lacking)}")
     told = next(filter(about_pods, waiting.values()), "")
