@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from gpuward import errors
 from gpuward.kube import resources
-from tests.journeys.looking import condition_of
-from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from kubesandbox import messages
+from kubesandbox.messages import Answer, Request, Stream
+from tests.journeys.looking import condition_of, explanation_of, headline_of
+from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, label_pools, make, nvidia_driver
 from tests.journeys.test_withheld import set_driver
 
 MODES = ["plain", "precompiled", "nvidiadriver"]
+DENIED = 'admission webhook "keep.example.com" denied the request: no'
 REFUSED = {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}
 
 
@@ -33,6 +37,13 @@ async def change(stage: Stage, mode: str, fields: Mapping[str, object]) -> None:
         await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": fields})
     else:
         await set_driver(stage, fields)
+
+
+def deny_daemonsets(request: Request, proceed: Proceed) -> Answer | Stream:
+    if request.method not in ("PUT", "POST") or "/daemonsets" not in request.path:
+        return proceed()
+    error = errors.Forbidden(DENIED)
+    return messages.answer(messages.status_object(error), error.status)
 
 
 def conditions(stage: Stage, mode: str) -> dict[str, Any]:
@@ -58,6 +69,50 @@ def test_a_driver_that_its_daemonset_does_not_have_is_not_called_up_to_date(mode
         assert set(stage.drivers()) == {version}
 
     story()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("denied", [False, True], ids=["invalid", "denied"])
+def test_what_the_server_says_of_a_daemonset_that_it_does_not_take_is_quoted(mode: str, denied: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        fields: dict[str, Any] = {"version": "590" if mode == "precompiled" else NEW}
+        if denied:
+            stage.transport.interfere = deny_daemonsets
+        else:
+            fields["resources"] = REFUSED
+        words = DENIED if denied else "must be less than or equal to cpu limit of 1"
+        await change(stage, mode, fields)
+        await stage.rest(120)
+        assert words in conditions(stage, mode)["Error"]["message"]
+        assert words in condition_of(stage)[2]
+        assert words in await headline_of(stage)
+        assert words in (await explanation_of(stage, "gpu-1")).policy
+        kind = "NVIDIADriver" if mode == "nvidiadriver" else "ClusterPolicy"
+        told = [event for event in stage.sandbox.store.list("events") if words in event["message"]]
+        assert [event["involvedObject"]["kind"] for event in told] == [kind]
+        stage.transport.interfere = lambda request, proceed: proceed()
+        await change(stage, mode, {"resources": None})
+        await stage.until(lambda: condition_of(stage)[0] == "True", 3600)
+        assert conditions(stage, mode)["Ready"]["status"] == "True"
+
+    story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_daemonset_that_is_refused_once_is_no_news(stage: Stage) -> None:
+    await installed(stage, "plain")
+    left = [1]
+
+    def once(request: Request, proceed: Proceed) -> Answer | Stream:
+        return deny_daemonsets(request, proceed) if "/daemonsets/" in request.path and left and left.pop() else proceed()
+
+    stage.transport.interfere = once
+    await stage.upgrade_to(NEW)
+    await stage.upgraded(NEW)
+    assert not left
+    assert not [event for event in stage.sandbox.store.list("events") if DENIED in event["message"]]
 
 
 @on_stage(gpu_nodes=2)

@@ -33,7 +33,7 @@ from gpuward.kube.http.client import Client
 from gpuward.kube.http.servertime import ServerClock
 from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.ledger import LeaseLedger
-from gpuward.kube.resources import GVR, NVIDIA_DRIVERS, ROLLOUT_POLICIES
+from gpuward.kube.resources import GVR, KINDS, NVIDIA_DRIVERS, ROLLOUT_POLICIES
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.views import NodeView, Ref
@@ -170,7 +170,8 @@ class Events:
         self._recorder = recorder
 
     def event(self, kind: str, ref: Ref, message: str, *, warning: bool = False) -> None:
-        """Report an event about a core object, or a DaemonSet, with NVIDIA's reason for driver upgrades."""
-        about = About("apps/v1" if kind == "DaemonSet" else "v1", kind, ref.name, ref.uid, ref.namespace)
+        """Report an event about a core object, or one of a kind of ours, with NVIDIA's reason for driver upgrades."""
+        version = next((version for version, known in KINDS if known == kind), "v1")
+        about = About(version, kind, ref.name, ref.uid, ref.namespace)
         level = WARNING if warning else NORMAL
         self._recorder.record(about, level, names.DRIVER_EVENT_REASON, message, alone=True)

@@ -10,7 +10,7 @@ import msgspec
 from gpuward import errors, names
 from gpuward.execute.contains import contains
 from gpuward.execute.pods import look_for_pods
-from gpuward.execute.world import CalledOff, World, settle_after
+from gpuward.execute.world import CalledOff, World, is_refusal, settle_after
 from gpuward.kube import resources
 from gpuward.kube.cache.cache import Cache
 from gpuward.kube.http.client import Answer
@@ -19,7 +19,7 @@ from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, P
 from gpuward.model.edits import TemplateEdited, is_news
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold
-from gpuward.model.snapshot import Applied
+from gpuward.model.snapshot import Applied, Untaken
 from gpuward.model.views import Ref
 from gpuward.operands.driver.withholding import withholding
 from gpuward.wire.daemonsets import daemonset_view
@@ -58,6 +58,7 @@ async def _apply(world: World, action: ApplyObject) -> bool:
         answer, wrote, instead = await (_replace(world, gvr, action) if action.version else _create(world, gvr, action))
     except errors.GpuwardError as error:
         _note_try(world, action)
+        _note_refusal(world, action, error)
         if cache is not None:
             await settle_after(error, world, gvr, cache, key)
         raise
@@ -69,7 +70,20 @@ async def _apply(world: World, action: ApplyObject) -> bool:
         _put_right(world, action, instead)
     applied = Applied(action.hash, meta["resourceVersion"], meta.get("generation", 0), digest)
     world.cluster.applied(action.kind, action.ref, applied)
+    if action.kind == "DaemonSet":
+        world.cluster.wrote_daemonset(action.ref, action.hash, "")
     return wrote
+
+
+def _note_refusal(world: World, action: ApplyObject, error: errors.GpuwardError) -> None:
+    """Note why a DaemonSet is not taken, and tell of it on its owner as soon as it is said in its status."""
+    if action.kind != "DaemonSet" or not is_refusal(error):
+        return
+    owner = next((ref for ref in action.body["metadata"].get("ownerReferences") or () if _is_ours(ref)), None)
+    found = world.cluster.wrote_daemonset(action.ref, action.hash, str(error))
+    if found is not None and found.count == Untaken.SURE and owner is not None:
+        told = found.told(action.ref.name)
+        world.events.event(owner["kind"], Ref("", owner["name"], owner["uid"]), told, warning=True)
 
 
 def _note_try(world: World, action: ApplyObject) -> None:

@@ -29,7 +29,7 @@ from gpuward.model.claims import ClaimView
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.edits import edited
 from gpuward.model.selectors import PodSelection
-from gpuward.model.snapshot import Applied, Edit, References, Snapshot
+from gpuward.model.snapshot import Applied, Edit, References, Snapshot, Untaken
 from gpuward.model.views import DaemonSetView, PodView, Ref
 from gpuward.wire.claims import with_claims
 from gpuward.wire.pods import pod_view
@@ -224,6 +224,7 @@ class Cluster:
             evicted=memory.evicted,
             refused_writes=dict(memory.refused_writes),
             withheld=dict(memory.withheld),
+            untaken=dict(memory.untaken),
             edits=edited(self.daemonsets.values(), self._applied, memory.edits),
             grants=self.grants,
             unanswered=self._late_nodes(),
@@ -335,6 +336,12 @@ class Cluster:
     def last_applied(self, kind: str, ref: Ref) -> Applied | None:
         """Return what applying an object was answered last."""
         return self._applied.get((kind, ref.namespace, ref.name))
+
+    def wrote_daemonset(self, ref: Ref, digest: str, refusal: str) -> Untaken | None:
+        """Take it how writing a DaemonSet ended: with what it was refused, if it was; return what is known of that."""
+        if (found := self._memory.wrote_daemonset(str(ref), digest, refusal)) is not None:
+            self.touch()
+        return found
 
     def applied(self, kind: str, ref: Ref, last: Applied | None) -> None:
         """Remember what applying an object was answered; None forgets it."""

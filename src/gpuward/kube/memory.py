@@ -10,7 +10,7 @@ import msgspec
 from gpuward.kube.cache.cache import Cache
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.edits import CALM
-from gpuward.model.snapshot import Edit, Evicted, Refusal
+from gpuward.model.snapshot import Edit, Evicted, Refusal, Untaken
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import NodeView, PodView
 
@@ -36,6 +36,7 @@ class Memory:
         self.refused_writes: dict[str, Refusal] = {}
         self.withheld: dict[str, float] = {}
         self.edits: dict[str, Edit] = {}
+        self.untaken: dict[str, Untaken] = {}
         self.ledger_refused: Refusal | None = None
         self.drivers_failed: set[str] = set()
         """Nodes whose driver pod failed, and where none has begun since."""
@@ -62,6 +63,14 @@ class Memory:
     def refuse(self, pod: str, at: float, message: str) -> None:
         """Take it that a pod may not go."""
         self.refusals[pod] = _once_more(self.refusals.get(pod), at, message)
+
+    def wrote_daemonset(self, name: str, digest: str, refusal: str) -> Untaken | None:
+        """Take it how writing a DaemonSet ended; return what is known of its refusals, if it was refused."""
+        before = self.untaken.pop(name, None)
+        if not refusal:
+            return None
+        count = before.count + 1 if before is not None and before.hash == digest else 1
+        return self.untaken.setdefault(name, Untaken(digest, refusal, count))
 
     def granted(self, at: float, refusal: str) -> None:
         """Take it how an entry into the ledger of admissions ended, with what it was refused if it was."""

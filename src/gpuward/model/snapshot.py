@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
@@ -55,6 +56,22 @@ class Applied(msgspec.Struct, frozen=True):
     """Hashes of what was to be applied since, and may have been though no answer tells of it."""
 
 
+class Untaken(msgspec.Struct, frozen=True):
+    """Remember that the API server does not take a DaemonSet as it should be. Losing it costs an attempt: it lives in memory."""
+
+    SURE: ClassVar = 2
+    """How often in a row it is said before people are told: what passes at once is not worth a word."""
+    hash: str
+    """Of what was to be applied."""
+    message: str
+    count: int = 1
+    """How often in a row."""
+
+    def told(self, name: str) -> str:
+        """Say it of the DaemonSet of a name."""
+        return f"DaemonSet {name} cannot be written: {self.message}"
+
+
 class References(msgspec.Struct, frozen=True):
     """Hold what is asked for and not watched: what policies refer to, and what is installed."""
 
@@ -93,6 +110,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Objects that a ClusterPolicy or an NVIDIADriver owns, and every service account, by kind, namespace and name."""
     applied: Mapping[tuple[str, str, str], Applied] = {}
     """What the API server last answered when gpuward wrote them; lost in a restart, which costs one read of each."""
+    untaken: Mapping[str, Untaken] = {}
+    """DaemonSets that the API server does not take, by namespace and name with a slash between."""
     refusals: Mapping[str, Refusal] = {}
     """Refused evictions by pod uid."""
     evicted: Mapping[str, Mapping[str, Evicted]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -18,16 +17,17 @@ from gpuward.model.placement import Placing, placed_nodes
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST
 from gpuward.model.views import NodeView, PolicyView
+from gpuward.operands.applied import not_applied
 from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
-from gpuward.operands.nvidiadriver.status import NOT_APPLIED, NOT_FOLLOWED
+from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.render import render
 from gpuward.operands.rollout import Rollout, held_up
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
-from gpuward.operands.statuses import Worded, lacking, status_write, unapplied, waiting_states
+from gpuward.operands.statuses import Worded, lacking, refusal, status_write, waiting_states
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.kept import remember
 
@@ -86,8 +86,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     except PolicyError as problem:
         return told(invalid([problem]), rollout)
     waiting = waiting_states(states, snapshot, prepared)
-    verdict = _judge(active.valid, states, waiting, snapshot, facts)
-    behind = _not_applied(active.valid, states, prepared, snapshot)
+    verdict = _judge(active.valid, states, prepared, waiting, snapshot, facts)
+    behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
     writes = [*_remember(active), *changes(prepared, snapshot, emptying),
               *_stale(active.valid, states, view, snapshot), *homeless(snapshot),
@@ -122,33 +122,6 @@ def _render(active: ActivePolicy, facts: ClusterFacts, images: Mapping[str, str]
         states = render(active.policy, facts, images)
         memory.rendered = (key, states, prepare(states, active.view.ref))
     return memory.rendered[1:]
-
-
-def _not_applied(
-    policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], snapshot: Snapshot
-) -> str:
-    """Say why drivers are not even on the way to what people ask for, if they are not: nodes know the DaemonSets alone."""
-    unseen = next((ds.name for ds in driver_daemonsets(snapshot) if not ds.settled), "")
-    unseen = f"DaemonSet {unseen} is not taken up by its controller yet" if unseen else ""
-    if policy.spec.driver.is_left_to_nvidia_drivers:
-        return next((why for view in snapshot.drivers if not view.deleting and (why := _error(view))), unseen)
-    error = next((state.error for state in states if state.name == DRIVER_STATE and state.error is not None), None)
-    if error is not None:
-        return f"{DRIVER_STATE} cannot be brought about: {error}"
-    pending = unapplied([one for one in prepared if one.state == DRIVER_STATE], snapshot)
-    return f"DaemonSet {pending} is not applied yet" if pending else unseen
-
-
-def _error(view: PolicyView) -> str:
-    """Return why the drivers of an NVIDIADriver are not what it asks for, as its status says; one that says of which generation
-    it is, and is of an older one, does not say that they are.
-    """
-    conditions = (view.body.get("status") or {}).get("conditions") or ()
-    found: Mapping[str, Any] = next((one for one in conditions if one.get("type") == "Error"), {})
-    if found.get("observedGeneration", view.generation) != view.generation:
-        return f"NVIDIADriver {view.name} was edited, and that is not taken up yet"
-    told = {NOT_APPLIED: "applied", **dict.fromkeys(NOT_FOLLOWED, "followed")}.get(str(found.get("reason")))
-    return f"NVIDIADriver {view.name} is not {told}: {found.get('message')}" if told and found.get("status") == "True" else ""
 
 
 def _ignore(view: PolicyView) -> Action | None:
@@ -215,8 +188,8 @@ def _remember(active: ActivePolicy) -> list[Action]:
     return [PatchAnnotations(KIND, active.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]
 
 
-def _judge(policy: ClusterPolicy, states: Sequence[OperandState], waiting: Mapping[str, str], snapshot: Snapshot,
-           facts: ClusterFacts) -> Verdict:
+def _judge(policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], waiting: Mapping[str, str],
+           snapshot: Snapshot, facts: ClusterFacts) -> Verdict:
     left = policy.spec.driver.is_left_to_nvidia_drivers
     if left and DRIVERS in snapshot.unlisted:
         return failed("state-driver", f"NVIDIADriver objects cannot be listed: {snapshot.unlisted[DRIVERS]}")
@@ -225,6 +198,9 @@ def _judge(policy: ClusterPolicy, states: Sequence[OperandState], waiting: Mappi
             return failed(state.name, state.error)
         for kind in sorted({obj["kind"] for obj in state.objects} & {kind for kind, why in snapshot.unlisted.items() if why}):
             return failed(state.name, f"{kind} objects cannot be listed: {snapshot.unlisted[kind]}")
+    for one in prepared:
+        if why := refusal([one], snapshot):
+            return failed(one.state, why)
     return judged(waiting, has_nfd_labels=has_nfd_labels(snapshot), has_gpu_nodes=facts.has_gpu_nodes,
                   upgrading=left and any(map(is_upgrading, snapshot.nodes.values())),
                   lacking=lacking(states, snapshot))

@@ -86,6 +86,15 @@ def unapplied(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
     return next((obj.ref.name for obj in wanted if not is_applied(obj, snapshot)), "")
 
 
+def refusal(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
+    """Say which DaemonSet the API server does not take as it is wanted, and why; empty if none."""
+    for obj in (obj for one in prepared for obj in one.objects if obj.key[0] == "DaemonSet"):
+        found = snapshot.untaken.get(str(obj.ref))
+        if found is not None and found.hash == obj.digest and found.count >= found.SURE:
+            return found.told(obj.ref.name)
+    return ""
+
+
 def missing_objects(states: Iterable[OperandState], snapshot: Snapshot) -> list[str]:
     """Return the objects, DaemonSets aside, that states want and that are not there: without some of them no pod can start."""
     found = (obj for state in states for obj in state.objects if obj["kind"] != "DaemonSet")

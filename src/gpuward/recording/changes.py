@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from gpuward.model.budgets import BudgetView
 from gpuward.model.owned import OwnedView
-from gpuward.model.snapshot import Applied, Edit, Evicted, References, Refusal, Snapshot
+from gpuward.model.snapshot import Applied, Edit, Evicted, References, Refusal, Snapshot, Untaken
 from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 from gpuward.recording.redacted import recorded_annotations, redacted
 
@@ -54,6 +54,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     evicted: Mapping[str, Mapping[str, Evicted]] | UnsetType = UNSET
     refused_writes: Mapping[str, Refusal] | UnsetType = UNSET
     edits: Mapping[str, Edit] | UnsetType = UNSET
+    untaken: Mapping[str, Untaken] | UnsetType = UNSET
     unsettled: frozenset[str] | UnsetType = UNSET
     unanswered: Mapping[str, float] | UnsetType = UNSET
     ledger_refused: Refusal | UnsetType | None = UNSET
@@ -85,6 +86,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         evicted=_whole(before.evicted, after.evicted),
         refused_writes=_whole(before.refused_writes, after.refused_writes),
         edits=_whole(before.edits, after.edits),
+        untaken=_whole(before.untaken, after.untaken),
         unsettled=_whole(before.unsettled, after.unsettled),
         unanswered=_whole(before.unanswered, after.unanswered),
         ledger_refused=_whole(before.ledger_refused, after.ledger_refused),

@@ -26,7 +26,7 @@ from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, status_of
-from gpuward.operands.statuses import Worded, lacking, status_write, unapplied, waiting_states
+from gpuward.operands.statuses import Worded, lacking, refusal, status_write, unapplied, waiting_states
 from gpuward.policy.kept import KeptClaim, remember
 from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
 from gpuward.policy.rolloutpolicy import annotation
@@ -89,10 +89,10 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
         waits = waiting_states([made.state], snapshot, made.prepared)
         if waits:
             waiting[name] = "; ".join(waits.values())
-        error = made.state.error
+        error = made.state.error or refusal(made.prepared, snapshot)
         lacks = lacking([made.state], snapshot)
         behind = unapplied(made.prepared, snapshot)
-        found[name] = verdicts.judged(waits, lacks, behind) if error is None else verdicts.failed(made.state.name, error)
+        found[name] = verdicts.judged(waits, lacks, behind) if not error else verdicts.failed(made.state.name, error)
     if policy.view is None:
         found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name].reason in _FINE}
     return _told(Driving(_changes(policies, rendered, snapshot, nodes), None, found, waiting), policies, now, memory)
