@@ -16,6 +16,7 @@ from kubesandbox.messages import Answer, Request, Stream
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_two_leaders import first_leads, operator, take_lease
+from tests.journeys.test_withheld import with_notebooks
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
 DENIED = 'admission webhook "keep.example.com" denied the request: node is frozen'
@@ -202,7 +203,33 @@ def test_a_node_whose_changes_hang_says_so_and_lets_the_others_go_on(limit: floa
     play()
 
 
-@pytest.mark.parametrize("dropped", [names.UPGRADE_RECORD, names.UPGRADE_STATE])
+@on_stage(gpu_nodes=1)
+async def test_nobody_is_evicted_from_a_node_whose_cordon_a_webhook_drops(stage: Stage) -> None:
+    await stage.installed()
+    await with_notebooks(stage)
+    made, asked = set[str](), list[float]()
+    stage.sandbox.store.subscribe(lambda event: made.add(event.obj["metadata"]["uid"]), "pods")
+    before = len(stage.workload_pods())
+
+    def drop(request: Request, proceed: Proceed) -> Answer | Stream:
+        if request.method != "PATCH" or request.path != "/api/v1/nodes/gpu-1":
+            return proceed()
+        asked.append(stage.clock.now())
+        kept = [each for each in json.loads(request.body) if each["op"] == "test" or each["path"] != "/spec/unschedulable"]
+        return stage.sandbox.api.handle(dataclasses.replace(request, body=json.dumps(kept).encode()))
+
+    stage.transport.interfere = drop
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused")
+    assert "spec.unschedulable" in sentence(stage.operator.plan.holds["gpu-1"])
+    await stage.rest(1)
+    assert len(asked) < 10
+    await stage.rest(3600)
+    assert len(asked) < 100
+    assert (len(made), len(stage.workload_pods()), stage.driver("gpu-1")) == (0, before, OLD)
+
+
+@pytest.mark.parametrize("dropped", [names.UPGRADE_RECORD, names.UPGRADE_STATE, "/spec/unschedulable"])
 def test_a_node_whose_changes_a_webhook_drops_says_so_and_lets_the_others_go_on(dropped: str) -> None:
     @on_stage(gpu_nodes=3, upgrade=ONE)
     async def story(stage: Stage) -> None:
@@ -211,14 +238,14 @@ def test_a_node_whose_changes_a_webhook_drops_says_so_and_lets_the_others_go_on(
         def drop(request: Request, proceed: Proceed) -> Answer | Stream:
             if request.method != "PATCH" or request.path != "/api/v1/nodes/gpu-1":
                 return proceed()
-            path = dropped.replace("/", "~1")
-            kept = [each for each in json.loads(request.body) if each["op"] == "test" or not each["path"].endswith(path)]
+            paths = (dropped.replace("/", "~1"), dropped)
+            kept = [each for each in json.loads(request.body) if each["op"] == "test" or not each["path"].endswith(paths)]
             return stage.sandbox.api.handle(dataclasses.replace(request, body=json.dumps(kept).encode()))
 
         stage.transport.interfere = drop
         await stage.upgrade_to(NEW)
         await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused")
-        assert dropped in sentence(stage.operator.plan.holds["gpu-1"])
+        assert dropped.strip("/").replace("spec/", "spec.") in sentence(stage.operator.plan.holds["gpu-1"])
         await stage.until(lambda: [stage.driver(node) for node in ("gpu-2", "gpu-3")] == [NEW, NEW], within=7200)
         stage.transport.interfere = lambda request, proceed: proceed()
         if stage.state("gpu-1") == State.FAILED:  # without a record nobody knows when to try again, or whose its cordon is

@@ -72,7 +72,7 @@ async def _looked_at(world: World, action: PatchNode) -> None:
     cache.apply_response(answer.body)
     if action.labels.get(names.DEPLOY_DRIVER, "") is None:
         world.cluster.withheld(action.node, world.clock.now())
-    lost = _lost(action, answer.object()["metadata"])
+    lost = _lost(action, answer.object())
     if is_upgrade:
         world.cluster.wrote(action.node, world.clock.now(), lost)
     if lost:
@@ -81,11 +81,13 @@ async def _looked_at(world: World, action: PatchNode) -> None:
         world.events.event("Node", action.node, event.message, warning=event.warning)
 
 
-def _lost(action: PatchNode, meta: Mapping[str, Any]) -> str:
+def _lost(action: PatchNode, node: Mapping[str, Any]) -> str:
     """Say what the API server took and did not keep, as an admission webhook may have it; nothing if all is there."""
-    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    labels, annotations = node["metadata"].get("labels") or {}, node["metadata"].get("annotations") or {}
     wanted = ((action.labels, labels), (action.annotations, annotations))
     lost = sorted(key for change, found in wanted for key, value in change.items() if found.get(key) != value)
+    if action.unschedulable is not None and bool(node["spec"].get("unschedulable")) is not action.unschedulable:
+        lost.append("spec.unschedulable")
     return f"{', '.join(lost)} is not as it was written: an admission webhook seems to change it" if lost else ""
 
 
