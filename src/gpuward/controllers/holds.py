@@ -53,15 +53,21 @@ class HoldEvents:
         self._said = {name: said for name, said in self._said.items()
                       if (status := plan.nodes.get(name)) is not None and status.state is said.state and status.hold is not None}
         for name, status in plan.nodes.items():
-            now, before = own_reason(status) if self._begun else _said_before(status), self._said.get(name)
+            fresh = self._begun or _is_own(status)
+            now, before = own_reason(status) if fresh else _said_before(status), self._said.get(name)
             if now is None or (said := now.and_now(before)) == before:
                 continue
             self._said[name] = said
-            if self._begun and name in snapshot.nodes and status.hold is not None:
+            if fresh and name in snapshot.nodes and status.hold is not None:
                 about = About("v1", "Node", name, snapshot.nodes[name].uid)
                 level = WARNING if status.hold.reason.needs_person else NORMAL
                 self._recorder.record(about, level, names.HELD_EVENT_REASON, f"{status.hold.reason}: {sentence(status.hold)}")
         self._begun = self._begun or bool(plan.nodes)
+
+
+def _is_own(status: NodeStatus) -> bool:
+    """Tell whether only this process can know the reason, and has just met it."""
+    return status.hold is not None and status.hold.reason is Reason.WRITE_REFUSED
 
 
 def _said_before(status: NodeStatus) -> Said | None:

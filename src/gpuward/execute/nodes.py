@@ -14,6 +14,8 @@ from gpuward.model.placement import after
 from gpuward.model.withheld import digests_of, selecting
 
 Operation = dict[str, Any]
+_DRIVERS = frozenset({names.DEPLOY_DRIVER, names.GPU_PRESENT})
+"""Labels without which a node gets no driver."""
 
 
 async def patch_node(world: World, action: PatchNode) -> None:
@@ -61,7 +63,7 @@ async def _looked_at(world: World, action: PatchNode) -> None:
         await look_for_others(world, action.node.name, action.known_pods)
     _check_drivers(world, action)
     cache = world.cluster.nodes
-    is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations or names.DEPLOY_DRIVER in action.labels
+    is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations or not _DRIVERS.isdisjoint(action.labels)
     try:
         answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, operations(action))
     except errors.GpuwardError as error:

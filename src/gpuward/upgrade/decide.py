@@ -40,6 +40,7 @@ _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
 """Reasons for which a node that waits is passed over."""
 _NOT_OF_THE_KUBELET = frozenset({Reason.WRITE_REFUSED, Reason.PAUSED, Reason.NO_POLICY})
 """What a node under way waits for whether it is Ready or not."""
+_Step = Callable[[NodeFacts, UpgradePolicy, float], NodeProgress]
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
 def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: DecisionCache | None = None) -> Survey:
     """Decide about each node of a policy by itself, and count them."""
     memory, policy = memory or DecisionCache(), _believed(policy, now)
-    step = _advance if policy.auto_upgrade else advance_without_policy if policy.absent else finish_only
+    step = _not_labelled(_advance if policy.auto_upgrade else advance_without_policy if policy.absent else finish_only)
     granted = open_grants(snapshot, now)
     nodes = memory.judge_all(snapshot, policy, now, lambda node: _if_ready(step(node, policy, now), node), granted)
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
@@ -107,6 +108,15 @@ def _withdrawn(
         if node.before.node.name in known and node.quiet and (not node.waits or node.hold is not None)
         and not rests(node.before.refused, now)
     } if known else {}
+
+
+def _not_labelled(step: _Step) -> _Step:
+    """Return a step that leaves nodes to the labels which may not be labelled, and says why."""
+    def told(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
+        if not node.barred or node.refused is None:
+            return step(node, policy, now)
+        return NodeProgress(node, hold=refused(node, node.refused, now))
+    return told
 
 
 def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:

@@ -62,6 +62,9 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     withheld: bool = False
     """Whether the node is kept from getting a driver pod while pods run on a driver that this would replace."""
 
+    barred: bool = False
+    """Whether the node may not be labelled as one with GPUs, so that it gets no driver."""
+
     @property
     def just_entered(self) -> bool:
         """Tell whether it came to its state in this pass, which the label does not say yet."""

@@ -19,7 +19,7 @@ from gpuward.model.withheld import is_withheld, living_daemonsets, loaded_alone,
 from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to_evict
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.module_holders import holder_daemonsets, module_holders_on
-from gpuward.upgrade.scope import concerns, drives, is_expected, is_to_have_policys
+from gpuward.upgrade.scope import concerns, drives, is_expected, is_to_have_policys, is_unlabelled
 from gpuward.upgrade.targets import UNSETTLED, Target, targets_of
 from gpuward.upgrade.unserved import unserved
 
@@ -108,7 +108,7 @@ def _same_memories(facts: NodeFacts | None, node: NodeView, pods: Sequence[PodVi
     """Tell whether what is no part of a node or its pods is the same: what was refused and evicted there."""
     seen = common.snapshot
     if facts is None:
-        return True
+        return node.uid not in seen.refused_writes
     if facts.refused != seen.refused_writes.get(node.uid) or facts.evicted != seen.evicted.get(node.name, {}):
         return False
     return not (seen.refusals or facts.refusals) or facts.refusals == _refused(pods, seen.refusals)
@@ -135,7 +135,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     withheld = served is not node and _would_be_replaced(served, pods, common)
     selected = any(selector.items() <= served.labels.items() for selector in common.selectors)
     lacking = unserved(served, policy, driver, record, validators, selected=selected)
-    wanted = selected or is_expected(served, policy) or (_is_under_way(state) and is_to_have_policys(served, policy))
+    barred = node.uid in snapshot.refused_writes and is_unlabelled(node, policy)
+    wanted = barred or selected or is_expected(served, policy) or (_is_under_way(state) and is_to_have_policys(served, policy))
     known = node.record is not None and not only_remembers(record)
     leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or known)
     busy = cordon_left_behind or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful
@@ -168,6 +169,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         refused=snapshot.refused_writes.get(node.uid),
         unschedulable=node.unschedulable,
         withheld=withheld,
+        barred=barred,
     )
 
 

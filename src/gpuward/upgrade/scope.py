@@ -42,6 +42,12 @@ def is_to_have_driver(node: NodeView) -> bool:
     return node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"
 
 
+def is_unlabelled(node: NodeView, policy: UpgradePolicy) -> bool:
+    """Tell whether discovery saw a GPU on a node that nobody has labelled for it, though it may be a matter of the policy."""
+    seen = not node.gpu_present and any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
+    return seen and not (policy.absent or policy.off)
+
+
 def _is_about_to_be_owned(node: NodeView, policy: UpgradePolicy) -> bool:
     """Tell whether nobody owns a node that an NVIDIADriver selects."""
     claims = policy.placing.claims if policy.placing is not None and policy.unowned and not policy.absent else None

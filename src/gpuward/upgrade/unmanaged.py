@@ -16,7 +16,8 @@ def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, 
     if not node.gpu_present:
         seen = any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
         if seen:
-            return f"discovery saw a GPU, but the label {names.GPU_PRESENT}=true is not there yet: the operator sets it"
+            return (f"discovery saw a GPU, but the label {names.GPU_PRESENT}=true is not there yet: the operator sets it, and an "
+                    "event on the node says why if it may not")
         discovered = any(key.startswith(names.NFD_PREFIX) for key in node.labels)
         return ("node feature discovery found no GPU of NVIDIA's on it" if discovered
                 else "node feature discovery has not labelled it, so it is not known to have a GPU")
