@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
-from tests.journeys.looking import condition_of, explanation_of, reason_of, status_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
 
@@ -130,3 +132,22 @@ async def test_a_node_for_which_a_refused_nvidia_driver_may_be_names_it(stage: S
     told = await explanation_of(stage, "gpu-1")
     assert reason_of(told) == ("no NVIDIADriver selects this node, so it gets no driver pod; "
                             "NVIDIADriver x cannot be followed, see its condition")
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_no_nvidiadriver_at_all_is_no_pause(installed: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        if installed:
+            await stage.installed()
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await stage.until(lambda: condition_of(stage)[:2] == ("False", "DriversNotReady"))
+        await stage.rest(120)
+        assert condition_of(stage)[:2] == ("False", "DriversNotReady")
+        assert "2 NotSelected (gpu-1, gpu-2)" in condition_of(stage)[2]
+        assert "automatic upgrades are off" not in await headline_of(stage)
+        await make(stage, nvidia_driver("a", ALL_AT_ONCE | {"autoUpgrade": False}, default=True))
+        await stage.until(lambda: condition_of(stage)[1] == "Paused", 3600)
+        assert "automatic upgrades are off" in await headline_of(stage)
+
+    story()

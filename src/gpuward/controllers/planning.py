@@ -37,7 +37,7 @@ class Planner:
         if len(policies) == 1:
             (policy,) = policies
             self._last = {policy.driver: decide(snapshot, policy, now, self._memories[policy.driver])}
-            return self._last[policy.driver]
+            return _of_nobody(self._last[policy.driver], policy)
         troubles: dict[str, str] = {}
         found = {policy.driver: _tried(policy, troubles, partial(survey, snapshot, policy, now, self._memories[policy.driver]))
                  for policy in policies}
@@ -50,6 +50,11 @@ class Planner:
     def _waiting(self, driver: str, trouble: str, now: float) -> Plan:
         waiting = self._last.get(driver, Plan()).waiting()
         return msgspec.structs.replace(waiting, wake_at=now + AFTER_TROUBLE, troubles={driver: trouble})
+
+
+def _of_nobody(plan: Plan, policy: UpgradePolicy) -> Plan:
+    """Return the only plan; without any NVIDIADriver there is nobody to turn upgrades off: nodes wait for one."""
+    return msgspec.structs.replace(plan, auto_upgrade=True) if policy.unowned and not policy.absent else plan
 
 
 def _tried(policy: UpgradePolicy, troubles: dict[str, str], work: Callable[[], T]) -> T | None:
