@@ -9,11 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from gpuward import errors, names
+from gpuward.kube import resources
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.store import Event
 from kubesandbox.writing import APPLY_PATCH
-from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_driver_truth import ONE, rollout
+from tests.journeys.test_nvidiadriver import make, nvidia_driver
 
 THEIRS, BY = "599.00.01", "kustomize-controller"
 
@@ -133,3 +135,47 @@ async def test_an_older_manifest_of_ours_that_somebody_applies_is_not_followed(s
     await stage.until(lambda: stage.get("daemonsets.apps", names.DRIVER_APP)["spec"]["template"]["spec"]["containers"][0][
         "image"].count(NEW) and not stage.hold("gpu-1"), within=3600)
     assert {pod["metadata"]["uid"] for pod in (*stage.pods(names.DRIVER_APP), *stage.workload_pods("train"))} == pods
+
+
+@pytest.mark.parametrize("contested", ["annotations", "status"])
+@pytest.mark.parametrize("mode", ["clusterpolicy", "nvidiadriver"])
+def test_a_fight_over_a_policy_is_paced_and_told(contested: str, mode: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        if mode == "nvidiadriver":
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("a", default=True))
+        await stage.installed()
+        await stage.rest(60)
+        gvr, name = (resources.NVIDIA_DRIVERS, "a") if mode == "nvidiadriver" else (resources.CLUSTER_POLICIES, POLICY)
+        key, writes = f"{gvr.plural}.nvidia.com", list[float]()
+
+        def count(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            if request.method == "PATCH" and gvr.plural in request.path:
+                writes.append(stage.clock.now())
+            return proceed()
+
+        async def undo() -> None:
+            there = stage.get(key, name, "")
+            if contested == "annotations" and there["metadata"].get("annotations"):
+                await stage.user.patch_merge(gvr, name, {"metadata": {"annotations": None}})
+            if contested == "status" and there["status"]["state"] == "ready":
+                await stage.user.patch_status(gvr, name, {"state": "notReady"})
+
+        async def fight() -> None:
+            while True:
+                await undo()
+                await asyncio.sleep(0.01)
+
+        stage.transport.interfere = count
+        rival = asyncio.create_task(fight())
+        await stage.rest(300)
+        rival.cancel()
+        assert 30 <= len(writes) < 60
+        assert any("keeps changing it back" in line["error"] for line in stage.warnings("Action failed"))
+        await stage.rest(60)
+        there = stage.get(key, name, "")
+        assert there["metadata"]["annotations"]
+        assert there["status"]["state"] == "ready"
+
+    story()

@@ -8,7 +8,16 @@ from typing import Final
 
 import msgspec
 
-from gpuward.model.actions import Action, ApplyObject, DeleteObject, DeletePod, EvictPod, PatchNode
+from gpuward.model.actions import (
+    Action,
+    ApplyObject,
+    DeleteObject,
+    DeletePod,
+    EvictPod,
+    PatchAnnotations,
+    PatchNode,
+    PatchStatus,
+)
 from gpuward.model.backoff import backoff
 from gpuward.model.passes import Outcome
 
@@ -21,7 +30,7 @@ MOST_WRITES: Final = 30
 """Writes of one lane in that time: more of them mean that somebody else keeps undoing them."""
 CALM: Final = 120.0
 """Seconds without a write after which nobody undoes the writes of a lane any more."""
-_COUNTED: Final = (ApplyObject, DeleteObject, DeletePod, PatchNode)
+_COUNTED: Final = (ApplyObject, DeleteObject, DeletePod, PatchAnnotations, PatchNode, PatchStatus)
 UNDONE: Final = "it was written {count} times within a minute: somebody else, or another setting, keeps changing it back"
 
 
