@@ -100,8 +100,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     started: float = 0.0
     """Since when the first of its containers has run; 0 where none does."""
     begun: bool = False  # whether any of its containers has run, init containers included
-    after_failed: bool = False
-    """Whether it is a driver pod that came for one which failed, as where the kubelet evicted that."""
+    after_failed: bool = False  # whether it is a driver pod that came for one which the kubelet evicted
     created: float = 0.0
     deleting: bool = False
     kept_by_finalizers: tuple[str, ...] = ()

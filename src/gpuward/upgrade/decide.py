@@ -7,13 +7,13 @@ the nodes that want to start may start now? Nodes under way go first; what they 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
 from gpuward.model.actions import Action
-from gpuward.model.plan import Counts, Hold, NodeStatus, Plan
+from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.rollout import CLOCKS_DIFFER
@@ -23,6 +23,7 @@ from gpuward.model.views import NodeView
 from gpuward.model.waits import Plain, UnknownState
 from gpuward.upgrade import admission, done_or_failed, drain, driver_restart, uncordon  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.admission import Turn, admit
+from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
@@ -223,38 +224,6 @@ def _plan(nodes: Iterable[NodeDecision], admit: _Admission, policy: UpgradePolic
         actions=(*actions, *more),
         nodes=statuses,
         wake_at=min(wakes, default=None),
-        counts=_count(states, admit, policy, statuses.values()),
+        counts=count(states, admit.fleet, [hold for hold, _ in admit.held.values()], policy, statuses.values()),
         auto_upgrade=policy.auto_upgrade,
-    )
-
-
-def _count(
-    states: Mapping[State, int], admit: _Admission, policy: UpgradePolicy, nodes: Collection[NodeStatus]
-) -> Counts:
-    """Count for the metrics; nodes that are to be skipped do not wait for anything."""
-    fleet = admit.fleet
-    skipped = failed = up_to_date = outdated = 0
-    for hold, _ in admit.held.values():
-        if hold.reason is Reason.SKIPPED:
-            skipped += 1
-    for node in nodes:  # one loop, as a fleet of 10,000 is counted in each pass
-        if node.up_to_date:
-            up_to_date += 1
-        if node.failed:
-            failed += 1
-        elif node.outdated:
-            outdated += 1
-    free = policy.max_unavailable.of(fleet.total) - len(fleet.unavailable)
-    if policy.max_parallel_upgrades:
-        free = min(free, policy.max_parallel_upgrades - len(fleet.in_progress))
-    return Counts(
-        total=fleet.total,
-        in_progress=sum(count for state, count in states.items() if state in IN_PROGRESS),
-        done=states.get(State.DONE, 0),
-        failed=failed,
-        available=max(0, free),
-        pending=states.get(State.UPGRADE_REQUIRED, 0) - skipped,
-        unavailable=len(fleet.unavailable),
-        up_to_date=up_to_date,
-        outdated=outdated,
     )
