@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from gpuward import errors
+from gpuward import errors, names
 from gpuward.model.states import State
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from gpuward.sandbox.programs import OPENS_GPUS
+from kubesandbox.builders import deployment
 from kubesandbox.messages import Answer, Request, Stream, refusal
-from tests.journeys.stage import NEW, Stage, on_stage
+from kubesandbox.sim.objects import is_ready
+from tests.journeys.stage import NEW, OLD, Object, Stage, gpu_template, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
 from tests.journeys.test_withheld import restarting, set_driver, torn, with_notebooks
 from tests.journeys.test_withheld_further import NONE_MAY_START, switched_off
@@ -156,3 +160,79 @@ async def test_a_version_that_is_taken_back_and_asked_for_again_tears_no_driver(
     await stage.until(lambda: len(driver_pods(stage)) == 2)
     await stage.until(lambda: stage.all_are(State.DONE))
     assert torn(stage) == [], "the same driver comes back under its pods"
+
+
+def holding(node: str) -> Object:
+    """Return a workload that asks for no GPU and holds the driver: it has NVIDIA's runtime class."""
+    template = gpu_template(f"monitor-{node}")
+    template["metadata"]["annotations"] = {OPENS_GPUS: "false"}
+    template["spec"] |= {"nodeSelector": {"kubernetes.io/hostname": node}, "runtimeClassName": "nvidia",
+                         "containers": [{"name": "main", "image": "registry.example/monitor:1"}]}
+    return deployment(f"monitor-{node}", WORKLOAD_NAMESPACE, 1, template)
+
+
+@pytest.mark.parametrize("late", [0.0, 0.5])
+def test_a_pod_that_only_holds_the_driver_keeps_another_one_away_while_its_driver_pod_is_restarted(late: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        for node in stage.states():
+            stage.sandbox.apply(holding(node))
+        await stage.until(lambda: sum(map(is_ready, stage.workload_pods())) == 2)
+        before = {pod["metadata"]["uid"] for pod in stage.workload_pods()}
+        await stage.patch_policy("driver/resources", FEWER_CPUS)
+        await stage.until(lambda: restarting(stage))
+        await stage.rest(late)
+        await set_driver(stage, {"version": NEW})
+        await stage.rest(300)
+        assert stage.drivers() == [OLD]
+        assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == before
+        assert {stage.hold(node) for node in stage.states()} == {"HeldDevices"}
+
+    story()
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_pod_that_only_holds_the_driver_keeps_another_one_away_from_a_node_without_a_driver_pod(skip: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        for node in stage.states():
+            stage.sandbox.apply(holding(node))
+        await stage.until(lambda: sum(map(is_ready, stage.workload_pods())) == 2)
+        await stage.patch_policy("driver/enabled", False)
+        await stage.until(lambda: not driver_pods(stage))
+        await stage.label("gpu-1", names.UPGRADE_SKIP, "true" if skip else None)
+        await stage.rest(30)
+        await set_driver(stage, {"enabled": True, "version": NEW})
+        await stage.rest(300)
+        assert stage.driver("gpu-1") == OLD
+
+    story()
+
+
+@pytest.mark.parametrize("error", [errors.Forbidden, errors.ServerError])
+def test_a_node_whose_driver_may_not_be_given_back_says_so_and_holds_no_other(error: type[errors.ApiError]) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await switched_off(stage)
+        await drivers_come(stage, "plain")
+        await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+
+        def interfere(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            gives = b'gpu.deploy.driver","value":"true"' in request.body.replace(b" ", b"")
+            if request.method == "PATCH" and request.path == "/api/v1/nodes/gpu-1" and gives:
+                return refusal(error("policy X says no"))
+            return proceed()
+
+        stage.transport.interfere = interfere
+        await set_driver(stage, {"upgradePolicy": {"maxUnavailable": 2, "maxParallelUpgrades": 2}})
+        await stage.rest(600)
+        assert stage.hold("gpu-1") == "WriteRefused"
+        await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=3600)
+        assert stage.driver("gpu-2") == NEW, "others go on"
+        stage.transport.interfere = lambda request, proceed: proceed()
+        await stage.until(lambda: stage.finished(NEW) and not stage.cordons(), within=3 * 3600)
+        assert torn(stage) == []
+
+    story()

@@ -133,7 +133,7 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers
         wanted |= drivers.of(node, {**node.labels, **wanted}, pods)
     changed = {key: value for key, value in wanted.items() if node.labels.get(key) != value}
     annotations = _annotations(node, policy, present, wanted.get(names.DRIVER_OWNER, node.labels.get(names.DRIVER_OWNER)),
-                               starting=drivers.is_starting(pods))
+                               starting=drivers.is_replaced(pods))
     if names.DISCOVERY_LOST in node.annotations:
         annotations[names.DISCOVERY_LOST] = None
     if not changed and not annotations:

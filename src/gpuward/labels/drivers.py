@@ -7,7 +7,7 @@ from typing import Final
 
 from gpuward import names
 from gpuward.labels.policy import LabelPolicy
-from gpuward.model.driver import driver_daemonsets, is_driver_pod, is_policys
+from gpuward.model.driver import driver_daemonsets, is_driver_pod, is_policys, spares_default_runtime
 from gpuward.model.owners import Claim
 from gpuward.model.placement import Placements, after
 from gpuward.model.snapshot import Snapshot
@@ -29,6 +29,7 @@ class DriverLabels:
         self._namespace = snapshot.namespace
         self._placements = Placements(snapshot, policy.placing)
         self._drivers, self._living = driver_daemonsets(snapshot), living_daemonsets(snapshot)
+        self._spared = spares_default_runtime(snapshot)
         self._daemonsets = [ds for ds in snapshot.daemonsets if is_policys(ds) and not ds.deleting]
 
     def rests_until(self, node: NodeView) -> float | None:
@@ -62,13 +63,18 @@ class DriverLabels:
         """Tell whether a driver pod is not ready, so that its driver manager may be at work."""
         return any(is_driver_pod(pod, self._namespace) and not (pod.ready or pod.finished) for pod in pods)
 
+    def is_replaced(self, pods: Iterable[PodView]) -> bool:
+        """Tell whether a driver pod is starting, or goes and another one comes for it."""
+        pods = tuple(pods)
+        return self.is_starting(pods) or any(is_driver_pod(pod, self._namespace) and pod.deleting for pod in pods)
+
     def _is_to_be_withheld(self, node: NodeView, placed: Mapping[str, str], pods: Iterable[PodView]) -> bool:
         """Tell whether a node that is about to get a driver pod has to be emptied first; where upgrades are not automatic, the
         driver manager does that. A driver that is withheld already stays so in a pause: nobody is to be evicted by that.
         """
         if placed.get(names.DEPLOY_DRIVER) != "true" or not (is_withheld(node) or self._empties(node, placed)):
             return False
-        loaded = loaded_alone(node, pods, self._namespace, self._living)
+        loaded = loaded_alone(node, pods, self._namespace, self._living, spared=self._spared)
         if loaded is None or (not loaded.used and node.labels.get(names.UPGRADE_SKIP) == "true"):  # nobody empties it
             return False
         before, coming = selecting(self._drivers, node.labels), selecting(self._drivers, placed)

@@ -33,7 +33,7 @@ from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_e
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
-from gpuward.upgrade.refused import not_entered, overdue, refused, rests
+from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, rests
 from gpuward.upgrade.without_policy import advance_without_policy
 from gpuward.upgrade.writing import patch_of
 
@@ -142,7 +142,7 @@ def _retried(path: NodeProgress, node: NodeFacts, refusal: Refusal, policy: Upgr
         path = apply_move(begin(node, now), failure, now)
     if patch_of(path, node) is None:
         return path
-    if not rests(refusal, now):
+    if not rests(refusal, now) or (State.FAILED in path.entered and node.unlabelled and may_fail(refusal, now)):
         return path
     hold = refused(node, refusal, now)
     stays = node if node.state in IN_PROGRESS or node.state is State.FAILED else path.node  # one that has to wait is not done

@@ -153,6 +153,6 @@ def _is_untried(node: NodeFacts) -> bool:
     """
     driver = node.driver
     if driver is None:
-        return not node.node.ready
+        return not node.node.ready or node.unlabelled
     stays = not node.in_step or (driver.deleting and node.was_there(driver))
     return stays or (not node.node.ready and driver.phase == "Pending")

@@ -7,7 +7,7 @@ import msgspec
 from gpuward import names
 from gpuward.model import causes
 from gpuward.model.actions import DeletePod, PatchNode
-from gpuward.model.denials import ReplacementRefused
+from gpuward.model.denials import ReplacementRefused, WriteRefused
 from gpuward.model.explain import destination
 from gpuward.model.placement import Placement, placement_of
 from gpuward.model.plan import Hold
@@ -42,6 +42,8 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
             return _empty_again(node, now)
     if node.withheld and not node.to_evict.empty:
         return _empty_again(node, now)
+    if node.withheld and node.record.restart:
+        return Move(State.POD_DELETION_REQUIRED)  # another driver comes than the one that was to come back
     hold = _awaited(node)
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
@@ -56,6 +58,8 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 def _awaited(node: NodeFacts) -> Hold:
     """Say what has to come before the driver is ready."""
     since, driver = node.record.since, node.driver
+    if driver is None and node.unlabelled and node.refused is not None:
+        return Hold(WriteRefused(node.refused.message, node.refused.count), since)
     if driver is None:
         return pod_missing(node, since)
     if driver.deleting:

@@ -94,6 +94,11 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
         return self.moving is None and self.record.target == str(placement_of(self.node.labels))
 
     @property
+    def unlabelled(self) -> bool:
+        """Tell whether the node gets no driver pod as the label for it may not be written."""
+        return self.refused is not None and not self.node.labels.get(names.DEPLOY_DRIVER)
+
+    @property
     def left(self) -> bool:
         """Tell whether no driver DaemonSet selects the node any more, and nothing of the driver is left on it."""
         return not self.wanted and self.driver is None and not self.withheld

@@ -179,7 +179,7 @@ def _is_under_way(state: State) -> bool:
 
 def _would_be_replaced(node: NodeView, pods: Sequence[PodView], common: RolloutContext) -> bool:
     """Tell whether pods run on a driver that no driver pod holds, and that of the node's DaemonSet is another one."""
-    loaded = loaded_alone(node, pods, common.snapshot.namespace, common.living)
+    loaded = loaded_alone(node, pods, common.snapshot.namespace, common.living, spared=common.spared)
     return loaded is not None and replaces(selecting(common.driving, node.labels), loaded)
 
 

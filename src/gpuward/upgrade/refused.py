@@ -22,6 +22,7 @@ from gpuward.upgrade.step import Move
 FIRST_RETRY: Final = 1.0
 """Seconds until a refused write is repeated; it doubles up to LAST_RETRY."""
 LAST_RETRY: Final = 45.0
+FAILS_AFTER: Final = 5.0
 
 
 def retry_at(refusal: Refusal) -> float:
@@ -32,6 +33,11 @@ def retry_at(refusal: Refusal) -> float:
 def rests(refusal: Refusal | None, now: float) -> bool:
     """Tell whether a refused write is not repeated yet. A refusal to come was met before the clock was set back."""
     return refusal is not None and refusal.at <= now < retry_at(refusal)
+
+
+def may_fail(refusal: Refusal, now: float) -> bool:
+    """Tell whether the failure of a node may be written whose driver's label alone may be refused: that is tried all the time."""
+    return not refusal.at <= now < refusal.at + FAILS_AFTER
 
 
 def refused(node: NodeFacts, refusal: Refusal, now: float) -> Hold:

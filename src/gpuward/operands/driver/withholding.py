@@ -9,7 +9,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import PatchNode
-from gpuward.model.driver import is_driver_pod, owner_uid, revisions_of
+from gpuward.model.driver import is_driver_pod, owner_uid, revisions_of, spares_default_runtime
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
@@ -42,7 +42,9 @@ def withholding(body: Mapping[str, Any], snapshot: Snapshot, *, is_new: bool) ->
     selected = [node for node in snapshot.nodes.values() if selector.items() <= node.labels.items()
                 and not _is_given_up(node, snapshot)]
     unknown = [node for node in snapshot.nodes.values() if node.name in snapshot.unsettled and _may_be_selected(node, selector)]
-    found = ((node, loaded_alone(node, snapshot.pods.get(node.name, ()), snapshot.namespace, living)) for node in selected)
+    spared = spares_default_runtime(snapshot)
+    found = ((node, loaded_alone(node, snapshot.pods.get(node.name, ()), snapshot.namespace, living, spared=spared))
+             for node in selected)
     taken = [node for node, loaded in found if loaded and loaded.digest != digest and (is_new or loaded.used)]
     restarting = [node for node in selected if _restarted(node, snapshot) not in ("", digest)]
     why = f"DaemonSet {body['metadata']['name']} would replace the driver under its pods"
@@ -58,7 +60,8 @@ def _may_be_selected(node: NodeView, selector: Mapping[str, str]) -> bool:
 
 
 def _replaces(node: NodeView, snapshot: Snapshot, digest: str, living: Set[str]) -> bool:
-    loaded = loaded_alone(node, snapshot.pods.get(node.name, ()), snapshot.namespace, living)
+    spared = spares_default_runtime(snapshot)
+    loaded = loaded_alone(node, snapshot.pods.get(node.name, ()), snapshot.namespace, living, spared=spared)
     return loaded is not None and loaded.used and loaded.digest != digest
 
 
