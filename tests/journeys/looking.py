@@ -8,7 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from gpuward import names
+from gpuward.cli.explain import last_event
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import headline
@@ -45,7 +48,8 @@ async def status_of(stage: Stage) -> dict[str, Any]:
 async def explanation_of(stage: Stage, node: str) -> Explanation:
     """Return what `gpuward explain` says of a node."""
     async with looking(stage) as picture:
-        return explained(picture, node)
+        found = explained(picture, node)
+    return msgspec.structs.replace(found, event=await last_event(Client(stage.sandbox.transport()), node))
 
 
 async def obey(stage: Stage, command: str) -> None:

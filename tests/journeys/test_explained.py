@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from contextlib import redirect_stdout
 
-from gpuward import names
+from gpuward import errors, names
 from gpuward.cli.explain import show
 from gpuward.cli.leader import Leader
 from gpuward.kube import resources
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import explanation_of
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
@@ -104,3 +106,19 @@ async def test_in_a_pause_it_is_told_which_driver_a_node_has_and_which_it_is_to_
     assert state.startswith("STATE     on another driver for ")
     assert state.endswith("; it has no label while upgrades are off")
     assert f"DRIVER    {NEW}" in told[NEW]
+
+
+@on_stage(gpu_nodes=2)
+async def test_what_only_the_operator_knows_of_a_node_is_quoted_from_its_event(stage: Stage) -> None:
+    await stage.installed()
+
+    def interfere(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        changes = request.method == "PATCH" and request.path == "/api/v1/nodes/gpu-1"
+        return refusal(errors.Forbidden("policy X says no")) if changes else proceed()
+
+    stage.transport.interfere = interfere
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused" and held_events(stage, "gpu-1"))
+    told = await explained(stage, "gpu-1")
+    assert "ago the operator said: WriteRefused: the API server refuses to change this node: " in told
+    assert "policy X says no" in told

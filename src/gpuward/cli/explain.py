@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+from datetime import datetime
 from typing import Any
 
+import msgspec
 import structlog
 from rich.table import Table
 
@@ -16,7 +18,9 @@ from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look
 from gpuward.cli.terminal import console, say_json, styled
 from gpuward.cli.view import age
-from gpuward.errors import InputError
+from gpuward.errors import ApiError, InputError, Unreachable
+from gpuward.kube import resources
+from gpuward.kube.http.client import Client, Selection
 from gpuward.model.explain import sentence
 from gpuward.model.plan import NodeStatus
 from gpuward.model.record import CordonOwner, format_time
@@ -51,10 +55,25 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
             if name not in picture.snapshot.nodes:
                 raise unknown_node(name, list(picture.snapshot.nodes))
             found = explained(picture, name, knows_budgets=look.knows_budgets)
+            found = msgspec.structs.replace(found, event=await last_event(client, name))
             if output == "json":
                 say_json(as_json(found, leader))
             else:
                 show(found, leader)
+
+
+async def last_event(client: Client, node: str) -> tuple[float, str]:
+    """Return when the operator said last why a node is held, and what: it may know what the cluster does not show."""
+    said: list[tuple[float, str]] = []
+    chosen = f"involvedObject.kind=Node,involvedObject.name={node},reason={names.HELD_EVENT_REASON}"
+    try:
+        async for raw in client.list(Selection(resources.EVENTS, namespace="default", fields=chosen)):
+            event = msgspec.json.decode(raw)
+            at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+            said.append((datetime.fromisoformat(at).timestamp(), str(event.get("message") or "")))
+    except (ApiError, Unreachable):
+        return 0.0, ""
+    return max(said, default=(0.0, ""))
 
 
 def unknown_node(name: str, known: list[str]) -> InputError:
@@ -92,6 +111,8 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
         facts.append(("REASON", f"{status.hold.reason}: {sentence(status.hold)}"))
         if status.hold.until is not None:
             facts.append(("UNTIL", f"{format_time(status.hold.until)}, {_distance(status.hold.until - now)}"))
+    if found.event[1] and (status.hold is None or found.event[1] != f"{status.hold.reason}: {sentence(status.hold)}"):
+        facts.append(("EVENT", f"{age(now - found.event[0])} ago the operator said: {found.event[1]}"))
     if found.next:
         facts.append(("NEXT", f"{' -> '.join(found.next)}, as soon as the operator acts"))
     if status.turn:
@@ -150,6 +171,7 @@ def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:
         "reason": str(hold.reason) if hold else None,
         "message": sentence(hold) if hold else None,
         "until": format_time(hold.until) if hold and hold.until is not None else None,
+        "lastEvent": {"at": format_time(found.event[0]), "message": found.event[1]} if found.event[1] else None,
         "next": list(found.next),
         "turn": (status.turn or None) if status else None,
         "attempts": failure.attempts if failure else 0,

@@ -54,6 +54,8 @@ class Explanation(msgspec.Struct, frozen=True):
     driver: str = ""
     """The version that it has loaded and, where that is another one, the one that it should have."""
     unmanaged: str = ""
+    event: tuple[float, str] = (0.0, "")
+    """When the operator last said on the node why it is held, and what."""
     next: tuple[str, ...] = ()
     """The states that the operator takes the node to as soon as it acts."""
     failure: Failure | None = None
