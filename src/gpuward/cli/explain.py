@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import structlog
+from rich.console import Console
 from rich.table import Table
 
 from gpuward import names
@@ -83,9 +84,9 @@ def unknown_node(name: str, known: list[str]) -> InputError:
     return InputError("NODE", name, hint)
 
 
-def show(found: Explanation, leader: Leader) -> None:
+def show(found: Explanation, leader: Leader, out: Console | None = None) -> None:
     """Print an explanation for people."""
-    out = console()
+    out = out or console()
     for title, text in _facts(found, leader):
         out.print(styled(f"{title:<9} {text}"), soft_wrap=True)
     if found.pods:

@@ -126,7 +126,7 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
     under_way = {name for name, status in picture.plan.nodes.items() if status.state in IN_PROGRESS}
     explained = [one for one in waiting if one.is_explained_by(under_way)]
     waiting = [one for one in waiting if one not in explained]
-    but = " but on nodes that are upgraded now" if explained else ""
+    but = ", apart from nodes that are being upgraded" if explained else ""
     if not waiting:
         return [(f"operands  all {len(operands)} ready{but}", "")]
     return [(f"operands  {len(operands) - len(waiting)} of {len(operands)} ready{but}", ""),

@@ -35,6 +35,8 @@ class Row(NamedTuple):
     since: str
     reason: str
     colour: str
+    code: str = ""
+    """The reason in a word: what is left of it on a narrow terminal."""
 
 
 TITLES = ("NODE", "STATE", "DRIVER", "FOR", "WAITS FOR")
@@ -46,7 +48,7 @@ def node_rows(reports: Sequence[NodeReport], now: float) -> list[Row]:
     """Return a row for each node, in their order."""
     return [
         Row(one.node, state_of(one), one.driver, age(now - one.since) if one.since else "", one.message,
-            COLOURS.get(one.group, "default"))
+            COLOURS.get(one.group, "default"), one.reason)
         for one in reports
     ]
 
@@ -75,7 +77,7 @@ def node_table(rows: Sequence[Row], most: int | None = None, width: int | None =
     table.add_column(titles[-1], overflow="fold" if width is None else "ellipsis", no_wrap=width is not None)
     for row in shown:
         cells = dict(zip(TITLES, row, strict=False))
-        cells["WAITS FOR"] = row.reason if last is None else cut(row.reason, last)
+        cells["WAITS FOR"] = row.reason if last is None else cut(": ".join(filter(None, (row.code, row.reason))), last)
         table.add_row(*(styled(cells[title], row.colour if title == "STATE" else "") for title in titles))
     return table
 

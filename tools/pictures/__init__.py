@@ -1,0 +1,1 @@
+"""Pictures of what `gpuward status` and `gpuward explain` show, for the documentation."""
