@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +12,11 @@ from gpuward.cli.leader import Leader
 from gpuward.cli.look import Picture
 from gpuward.cli.terminal import styled
 from gpuward.cli.view import COLOURS, cut
-from gpuward.labels.discovery import has_gpu
-from gpuward.model.plan import Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
-from gpuward.operands.decide import has_nfd_labels
 from gpuward.operands.rollout import CONDITION, rollout_of
-from gpuward.policy.refused import refusal, refusals
-from gpuward.report.nodes import Group, GroupReport, group_of
+from gpuward.report import headline as report
+from gpuward.report.nodes import GroupReport
 from gpuward.report.operands import OperandReport
 
 BAR = 30
@@ -45,47 +41,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
 
 def headline(picture: Picture) -> str:
     """Say what is managed, and whether all is well with the policies."""
-    active, plan = picture.active, picture.plan
-    if picture.elsewhere:
-        return picture.elsewhere
-    if active.view is None and not plan.nodes:
-        return f"{_none(picture)}: nothing is managed"
-    if active.view is None:
-        return f"{_none(picture)}: no driver is upgraded until one is in force"
-    if refused := refusal(picture.drivers):
-        return refused
-    if active.switched_off and not plan.nodes:
-        return f"ClusterPolicy {active.view.name}: driver.enabled is false, so no driver is managed"
-    if not plan.nodes:
-        return f"ClusterPolicy {active.view.name}: {why_no_nodes(picture)}"
-    mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
-    told = f"ClusterPolicy {active.view.name}: {plan.counts.up_to_date} of {plan.counts.total} nodes up to date{_bad(plan)}{mode}"
-    of_drivers = refusals(picture.drivers)
-    if not of_drivers:
-        return told
-    more = f" (and {len(of_drivers) - 1} more)" if of_drivers[1:] else ""
-    return f"{of_drivers[0]}{more}; apart from that {told}"
-
-
-def _bad(plan: Plan) -> str:
-    """Count the nodes that somebody has to look at."""
-    groups = Counter(map(group_of, plan.nodes.values()))
-    return "".join(f", {groups[group]} {group}" for group in (Group.FAILED, Group.HELD, Group.NOT_READY) if groups[group])
-
-
-def why_no_nodes(picture: Picture) -> str:
-    """Say what is missing where no node is managed."""
-    snapshot = picture.snapshot
-    if not has_nfd_labels(snapshot):
-        return ("no node is managed: no node has labels of node feature discovery. Install it, "
-                "or label nodes with GPUs: kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true")
-    if not any(map(has_gpu, snapshot.nodes.values())):
-        return "no node is managed: node feature discovery has found no NVIDIA GPU on any node"
-    told = f"no node has a driver that is managed in namespace {snapshot.namespace} yet"
-    view = picture.active.view
-    if view is None or (view.body.get("status") or {}).get("namespace"):
-        return told
-    return f"{told}; no operator has followed the ClusterPolicy, or it lives in another namespace: name that with -n"
+    return picture.elsewhere or report.headline(picture.plan, picture.snapshot, picture.drivers)
 
 
 def said_by_operator(picture: Picture) -> list[str]:
@@ -104,10 +60,6 @@ def said_by_operator(picture: Picture) -> list[str]:
     if of_upgrade and (differs or any(each in of_upgrade for each in REMEMBERED)):
         told.append(f"{upgrade.get('reason')}: {of_upgrade}")
     return [each for each in told if not any(str(problem) in each for problem in picture.active.problems)]
-
-
-def _none(picture: Picture) -> str:
-    return "no ClusterPolicy" if not picture.snapshot.policies else picture.active.upgrades.absent
 
 
 def _bar(picture: Picture) -> str:

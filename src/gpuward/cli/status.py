@@ -24,12 +24,11 @@ from gpuward.cli.values import values_at
 from gpuward.cli.view import node_rows, node_table
 from gpuward.cli.waiting import Waiting
 from gpuward.errors import InputError
-from gpuward.model.record import format_time
 from gpuward.model.selectors import is_selector, matches
-from gpuward.policy.refused import refusals
 from gpuward.ports import Observer
+from gpuward.report.document import document
 from gpuward.report.nodes import Group, NodeReport, group_reports, node_reports
-from gpuward.report.operands import OperandReport, operand_reports
+from gpuward.report.operands import operand_reports
 
 LEASE_EVERY = 5.0
 """Seconds between two looks at the operator's Lease while nodes are watched."""
@@ -136,11 +135,11 @@ class _Status:
             for report in reports:
                 say(f"node/{report.node}")
             return
-        document = as_json(picture, self.leader, reports)
+        told = as_json(picture, self.leader, reports)
         if self.choice.output == "json":
-            say_json(document)
+            say_json(told)
         else:
-            say(values_at(self.choice.output, document))
+            say(values_at(self.choice.output, told))
 
     def _screen(self) -> list[Any]:
         picture = self.look.picture(self.leader)
@@ -181,54 +180,5 @@ def _caption(reports: Sequence[NodeReport], most: int | None) -> str:
 
 
 def as_json(picture: Picture, leader: Leader, reports: Sequence[NodeReport] | None = None) -> dict[str, Any]:
-    """Return the plan for programs: the counts, the operands, and for each node state, since, reason code and sentence; of the
-    nodes in `reports` alone, if they are given.
-    """
-    active, plan = picture.active, picture.plan
-    every = node_reports(plan, picture.snapshot, picture.drivers)
-    reports = every if reports is None else reports
-    return {
-        "clusterPolicy": active.view.name if active.view else None,
-        "problems": _problems(picture),
-        "operator": leader.as_json(),
-        "autoUpgrade": plan.auto_upgrade,
-        "counts": {
-            "total": plan.counts.total, "inProgress": plan.counts.in_progress, "done": plan.counts.done,
-            "failed": plan.counts.failed, "pending": plan.counts.pending, "available": plan.counts.available,
-            "unavailable": plan.counts.unavailable, "upToDate": plan.counts.up_to_date, "outdated": plan.counts.outdated,
-        },
-        "groups": [{"group": str(one.group), "nodes": one.nodes, "reasons": dict(one.reasons)} for one in group_reports(every)],
-        "operands": [_operand(one) for one in operand_reports(picture.snapshot, picture.drivers)],
-        "nodes": [_node(report) | {"upToDate": plan.nodes[report.node].up_to_date}
-                  for report in sorted(reports, key=lambda report: report.node)],
-    }
-
-
-def _operand(report: OperandReport) -> dict[str, Any]:
-    stuck = report.stuck
-    return {
-        "name": report.name, "daemonSets": list(report.daemonsets), "ready": report.ready, "desired": report.desired,
-        "waitsFor": report.waits or None,
-        "stuck": {"pod": stuck.pod, "node": stuck.node, "container": stuck.container, "reason": stuck.why} if stuck else None,
-    }
-
-
-def _node(report: NodeReport) -> dict[str, Any]:
-    return {
-        "name": report.node,
-        "state": report.state or None,
-        "group": str(report.group),
-        "driver": {"loaded": report.loaded or None, "wanted": report.wanted or None},
-        "since": format_time(report.since) if report.since else None,
-        "reason": report.reason or None,
-        "message": report.message or None,
-        "until": format_time(report.until) if report.until else None,
-        "turn": report.turn or None,
-    }
-
-
-def _problems(picture: Picture) -> list[str]:
-    """Return what is wrong with the policies: of a ClusterPolicy that is invalid every field."""
-    active, refused = picture.active, refusals(picture.drivers)
-    every_field = [str(problem) for problem in active.problems]
-    return [*every_field, *(refused[1:] if every_field else refused), *filter(None, [active.upgrades.absent, picture.elsewhere])]
+    """Return what is known for programs; of the nodes in `reports` alone, if they are given."""
+    return document(picture.plan, picture.snapshot, picture.drivers, leader.as_json(), reports, picture.elsewhere)

@@ -74,6 +74,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     """The version of the driver that is loaded, as far as that is known."""
     wanted: str = ""
     """The version that its driver DaemonSet has."""
+    pool: str = ""
+    """What it is one of: the nodes of an NVIDIADriver, or those with GPUs of one product."""
 
     @property
     def driver(self) -> str:
@@ -141,15 +143,23 @@ def group_of(status: NodeStatus) -> Group:
 
 def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: str) -> NodeReport:
     hold = status.hold
+    node = snapshot.nodes.get(name) if snapshot is not None else None
     return NodeReport(
         name, group_of(status), status.label, status.since,
         reason=str(hold.reason) if hold is not None else "",
         message=sentence(hold) if hold is not None else "",
         until=hold.until if hold is not None else None,
         turn=status.turn,
-        loaded=loaded_version(snapshot.nodes[name], snapshot) if snapshot is not None and name in snapshot.nodes else "",
+        loaded=loaded_version(node, snapshot) if snapshot is not None and node is not None else "",
         wanted=wanted,
+        pool=pool_of(node) if node is not None else "",
     )
+
+
+def pool_of(node: NodeView) -> str:
+    """Return the pool of a node; empty while GPU feature discovery has not said which GPUs it has."""
+    owner = node.labels.get(names.DRIVER_OWNER, "")
+    return f"NVIDIADriver {owner}" if owner else node.labels.get(names.GPU_PRODUCT, "")
 
 
 def loaded_version(node: NodeView, snapshot: Snapshot) -> str:

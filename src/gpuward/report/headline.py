@@ -1,0 +1,54 @@
+"""The first line about a cluster: which ClusterPolicy, how many nodes are up to date, or what keeps all from being so."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gpuward.labels.discovery import has_gpu
+from gpuward.model.plan import Plan
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PolicyView
+from gpuward.operands.decide import has_nfd_labels
+from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.refused import refusal, refusals
+from gpuward.report.nodes import Group, group_of
+
+
+def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
+    """Say what is managed, and whether all is well with the policies."""
+    active = policies.policy
+    if active.view is None:
+        none = active.upgrades.absent if snapshot.policies else "no ClusterPolicy"
+        return f"{none}: {'no driver is upgraded until one is in force' if plan.nodes else 'nothing is managed'}"
+    if refused := refusal(policies):
+        return refused
+    if active.switched_off and not plan.nodes:
+        return f"ClusterPolicy {active.view.name}: driver.enabled is false, so no driver is managed"
+    if not plan.nodes:
+        return f"ClusterPolicy {active.view.name}: {why_no_nodes(snapshot, active.view)}"
+    mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
+    told = f"ClusterPolicy {active.view.name}: {plan.counts.up_to_date} of {plan.counts.total} nodes up to date{_bad(plan)}{mode}"
+    of_drivers = refusals(policies)
+    if not of_drivers:
+        return told
+    more = f" (and {len(of_drivers) - 1} more)" if of_drivers[1:] else ""
+    return f"{of_drivers[0]}{more}; apart from that {told}"
+
+
+def _bad(plan: Plan) -> str:
+    """Count the nodes that somebody has to look at."""
+    groups = Counter(map(group_of, plan.nodes.values()))
+    return "".join(f", {groups[group]} {group}" for group in (Group.FAILED, Group.HELD, Group.NOT_READY) if groups[group])
+
+
+def why_no_nodes(snapshot: Snapshot, policy: PolicyView) -> str:
+    """Say what is missing where no node is managed under a ClusterPolicy."""
+    if not has_nfd_labels(snapshot):
+        return ("no node is managed: no node has labels of node feature discovery. Install it, "
+                "or label nodes with GPUs: kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true")
+    if not any(map(has_gpu, snapshot.nodes.values())):
+        return "no node is managed: node feature discovery has found no NVIDIA GPU on any node"
+    told = f"no node has a driver that is managed in namespace {snapshot.namespace} yet"
+    if (policy.body.get("status") or {}).get("namespace"):
+        return told
+    return f"{told}; no operator has followed the ClusterPolicy, or it lives in another namespace: name that with -n"
