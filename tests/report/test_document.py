@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from gpuward import names
 from gpuward.report.document import document
 from gpuward.report.nodes import node_reports, pool_of
@@ -51,3 +53,10 @@ def test_a_node_belongs_to_its_nvidia_driver_and_else_to_its_product() -> None:
     assert pool_of(build.node(labels=product)) == "Tesla-T4"
     assert pool_of(build.node(labels={**product, names.DRIVER_OWNER: "inference"})) == "NVIDIADriver inference"
     assert pool_of(build.node()) == ""
+
+
+def test_a_policy_whose_upgrades_cannot_be_decided_is_a_problem() -> None:
+    plan, snapshot, policies = rollout(12)
+    troubled = msgspec.structs.replace(plan, troubles={"inference": "KeyError: 'x'"})
+    assert document(troubled, snapshot, policies, {})["problems"] == [
+        "no upgrade under NVIDIADriver inference can be decided: KeyError: 'x'"]

@@ -26,7 +26,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
     nodes = sorted(every if chosen is None else chosen, key=lambda report: report.node)
     return {
         "clusterPolicy": view.name if view else None,
-        "problems": _problems(policies, elsewhere),
+        "problems": [*_problems(policies, elsewhere), *_troubles(plan)],
         "operator": operator,
         "autoUpgrade": plan.auto_upgrade,
         "counts": {
@@ -69,3 +69,8 @@ def _problems(policies: PoliciesInForce, elsewhere: str) -> list[str]:
     active, refused = policies.policy, refusals(policies)
     every_field = [str(problem) for problem in active.problems]
     return [*every_field, *(refused[1:] if every_field else refused), *filter(None, [active.upgrades.absent, elsewhere])]
+
+
+def _troubles(plan: Plan) -> list[str]:
+    whose = {name: f"NVIDIADriver {name}" if name else "the ClusterPolicy" for name in plan.troubles}
+    return [f"no upgrade under {whose[name]} can be decided: {why}" for name, why in plan.troubles.items()]

@@ -13,6 +13,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets, is_driver_pod
 from gpuward.model.explain import sentence
+from gpuward.model.placement import Placements, after
 from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
@@ -20,7 +21,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.model.withheld import is_withheld, selecting, with_driver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.upgrade.facts_cache import gather
+from gpuward.upgrade.scope import concerns
 
 _SYSTEM: Final = re.compile(r"-[a-z]+[\d.]*$")
 """How the tag of a driver's image ends: `-ubuntu22.04`, `-rhel9`."""
@@ -103,7 +104,7 @@ def node_reports(plan: Plan, snapshot: Snapshot | None = None, policies: Policie
 
     Without a snapshot nothing is said about the versions of drivers.
     """
-    wanted = _wanted(snapshot, policies) if snapshot is not None and policies is not None else {}
+    wanted = _wanted(plan.nodes, snapshot, policies) if snapshot is not None and policies is not None else {}
     found = [_report(name, status, snapshot, wanted.get(name, "")) for name, status in plan.nodes.items()]
     order = {group: number for number, group in enumerate(Group)}
     return sorted(found, key=lambda one: (order[one.group], one.node))
@@ -179,13 +180,16 @@ def version_of(image: str) -> str:
     return _SYSTEM.sub("", tag) if colon else digest[:19]
 
 
-def _wanted(snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:
+def _wanted(managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:
     daemonsets = driver_daemonsets(snapshot)
+    nodes = [node for name in managed if (node := snapshot.nodes.get(name)) is not None]
     images: dict[str, str] = {}
     for policy in policies.upgrades:
-        for facts in gather(snapshot, policy):
-            node = with_driver(facts.node) if is_withheld(facts.node) else facts.node
-            moved = facts.moving.labels if facts.moving is not None else {}
-            labels = {key: value for key, value in {**node.labels, **moved}.items() if value is not None}
-            images[node.name] = next((ds.image for ds in selecting(daemonsets, labels)), "")
+        placements = Placements(snapshot, None if policy.unowned else policy.placing)
+        for node in nodes:
+            if concerns(policy, node):
+                moving = placements.moving(node, snapshot.pods.get(node.name, ()))
+                served = with_driver(node) if is_withheld(node) else node
+                labels = after(served.labels, moving.labels) if moving is not None else served.labels
+                images[node.name] = next((ds.image for ds in selecting(daemonsets, labels)), "")
     return {name: version_of(image) for name, image in images.items()}
