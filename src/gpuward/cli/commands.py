@@ -45,9 +45,9 @@ def dry_run_option(command: F) -> F:
     return click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")(command)
 
 
-def go_bool(name: str, text: str) -> Callable[[F], F]:
+def go_bool(name: str, text: str, default: str = "false") -> Callable[[F], F]:
     """Add a boolean option that is written as in Go: `--name`, `--name=true` or `--name=false`."""
-    return click.option(name, is_flag=False, flag_value="true", default="false", type=click.BOOL, help=text)
+    return click.option(name, is_flag=False, flag_value="true", default=default, type=click.BOOL, help=text)
 
 
 def faults_option(when: str) -> Callable[[F], F]:
@@ -144,6 +144,7 @@ def demo(file: str | None, speed: float, keep: bool, faults: tuple[str, ...], im
 @go_bool("--zap-devel", "Log for people, as text and with debug lines.")
 @click.option("--recorder-dir", default="", metavar="FOLDER",
               help="Record decisions for `gpuward replay` in this folder, in 32 MiB. Without it they are in your home.")
+@go_bool("--ui", "Serve a page that shows the fleet at /ui of the metrics address; --ui=false serves none.", "true")
 @click.option("--no-recorder", is_flag=True, help="Record nothing for `gpuward replay`.")
 def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
     """Run the operator.

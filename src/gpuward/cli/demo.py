@@ -11,10 +11,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from gpuward import names
 from gpuward.cli.sandbox import at_speed
 from gpuward.cli.screen import Screen
 from gpuward.cli.story import Options, Story, as_int_or_text
 from gpuward.cli.terminal import console, say
+from gpuward.controllers.page import PATH, board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.conversion import max_unavailable
 from gpuward.errors import DemoFailed, InputError, PolicyError
@@ -87,9 +89,11 @@ async def _open_doors(story: Story, stack: contextlib.AsyncExitStack) -> None:
     kubeconfig.write_text(await story.sandbox.serve(), encoding="utf-8")
     operator = story.operator
     routes = metrics_routes(operator.metrics) + health_routes(lambda: operator.ready, lambda: operator.alive)
+    routes += page_routes(board_of(operator, names.DEFAULT_NAMESPACE))
     metrics = await stack.enter_async_context(serve("--keep", "127.0.0.1:0", routes))
     say(f"export KUBECONFIG={kubeconfig}")
     say(f"metrics: http://{metrics}/metrics")
+    say(f"page: http://{metrics}{PATH}")
 
 
 async def _wait_for_interrupt(screen: Screen) -> None:

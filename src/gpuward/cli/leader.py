@@ -14,6 +14,7 @@ from gpuward import errors, names
 from gpuward.cli.view import age
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
+from gpuward.kube.lease.rules import process_name
 from gpuward.model.record import format_time
 from gpuward.ports import Clock
 
@@ -63,7 +64,7 @@ async def find_leader(client: Client, namespace: str, clock: Clock) -> Leader:
 def judge(lease: dict[str, Any], now: float) -> Leader:
     """Return what a Lease says at a time."""
     spec = lease.get("spec") or {}
-    holder, renewed = _short(spec.get("holderIdentity") or ""), _seconds(spec.get("renewTime"))
+    holder, renewed = process_name(spec.get("holderIdentity") or ""), _seconds(spec.get("renewTime"))
     if renewed is None:
         return Leader(f"{NONE}: the Lease was never renewed; {WITHOUT}", now, holder=holder)
     ago = f"{age(now - renewed)} ago"
@@ -73,11 +74,6 @@ def judge(lease: dict[str, Any], now: float) -> Leader:
         return Leader(f"operator {holder} renewed its Lease {ago}", now, running=True, holder=holder, renewed=renewed)
     message = f"{NONE}: {holder} renewed its Lease {ago}, and not since; {WITHOUT}"
     return Leader(message, now, holder=holder, renewed=renewed)
-
-
-def _short(identity: str) -> str:
-    """Return the pod's or host's name of an identity, to which controller-runtime and gpuward append an id."""
-    return identity.rpartition("_")[0] or identity
 
 
 def _seconds(moment: object) -> float | None:

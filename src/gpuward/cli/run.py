@@ -23,6 +23,7 @@ from gpuward.cli import logs
 from gpuward.cli.connect import WallClock, check_access, connected
 from gpuward.cli.recordings import own_folder
 from gpuward.controllers.operator import Operator, Settings
+from gpuward.controllers.page import board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.durations import parse_duration
 from gpuward.errors import GpuwardError, InputError
@@ -50,6 +51,7 @@ class Flags(msgspec.Struct, frozen=True):
     zap_devel: bool
     recorder_dir: str
     no_recorder: bool
+    ui: bool
 
 
 def run_operator(kubeconfig: str | None, context: str | None, flags: Flags) -> None:
@@ -78,18 +80,19 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
             log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
                       "--server-side -f -")
         candidate = _candidate(settings, flags) if flags.leader_elect else None
-        elector = _elector(client, access, candidate, lambda: operator.turned()) if candidate else None
+        elector = _elector(client, access, candidate, lambda: turned()) if candidate else None
         operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True, candidate)
+        board = board_of(operator, settings.namespace, lambda: elector.holder if elector else "") if flags.ui else None
+
+        def turned() -> None:
+            operator.turned()
+            if board is not None:
+                board.forget()
+
         if not flags.no_recorder:
-            folder = Path(flags.recorder_dir) if flags.recorder_dir else own_folder(os.environ, access)
-            log.info("Recording decisions", folder=str(folder))
-            recorder = Recorder(folder, version("gpuward"), private=not flags.recorder_dir, images=settings.images)
-            operator.upgrades.listeners.append(recorder.note)
-            operator.operands.listeners.append(recorder.note_policies)
-            operator.drivers.listeners.append(recorder.note_drivers)
-            stack.callback(recorder.close)
+            stack.callback(_recorder(operator, settings, flags, access).close)
         stop = _stopped()
-        routes = metrics_routes(operator.metrics)
+        routes = metrics_routes(operator.metrics) + (page_routes(board) if board is not None else [])
         await stack.enter_async_context(serve("--metrics-bind-address", flags.metrics_bind_address, routes))
         probes = health_routes(lambda: operator.ready, lambda: operator.alive and (elector is None or elector.alive))
         await stack.enter_async_context(serve("--health-probe-bind-address", flags.health_probe_bind_address, probes))
@@ -106,6 +109,16 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
             log.error("Something that must not end has ended: the operator ends with it", error=_told(error))
             raise
         log.info("Stopped")
+
+
+def _recorder(operator: Operator, settings: Settings, flags: Flags, access: Access) -> Recorder:
+    folder = Path(flags.recorder_dir) if flags.recorder_dir else own_folder(os.environ, access)
+    structlog.get_logger(source="setup").info("Recording decisions", folder=str(folder))
+    recorder = Recorder(folder, version("gpuward"), private=not flags.recorder_dir, images=settings.images)
+    operator.upgrades.listeners.append(recorder.note)
+    operator.operands.listeners.append(recorder.note_policies)
+    operator.drivers.listeners.append(recorder.note_drivers)
+    return recorder
 
 
 async def _all_until(stop: asyncio.Event, works: Iterable[Coroutine[Any, Any, NoReturn]]) -> None:

@@ -77,7 +77,7 @@ class Metrics:
             return
         self._upgrades(seen.decision)
         for outcome in seen.outcomes:
-            if isinstance(outcome.action, PatchNode) and _fails(outcome.action) and not (outcome.error or outcome.dropped):
+            if isinstance(outcome.action, PatchNode) and fails(outcome.action) and not (outcome.error or outcome.dropped):
                 self._failures.inc()
 
     def applied(self, seen: Pass[PoliciesInForce, Reconciliation]) -> None:
@@ -125,7 +125,7 @@ class Metrics:
             self._gauges[name].set(value)
 
 
-def _fails(patch: PatchNode) -> bool:
+def fails(patch: PatchNode) -> bool:
     """Tell whether a node fails; one without a state only gets back the label that a pause took."""
     known = patch.expect_labels.get(names.UPGRADE_STATE, "") is None and patch.entered[:1] == (State.FAILED,)
     return State.FAILED in patch.entered and not known

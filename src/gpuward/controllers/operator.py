@@ -70,8 +70,8 @@ class Operator:
         random = Random(settings.seed)
         clock = ServerClock(clock)
         client.heard = clock.heard
-        self._acting, self._clock = acting, clock
-        self.metrics = Metrics(self._leads)
+        self._acting, self.clock = acting, clock
+        self.metrics = Metrics(self.leads)
         self.policies = PolicyReader()
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
         self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)
@@ -83,7 +83,7 @@ class Operator:
         self.executor = ApiExecutor(world, acting)
         self.plan = Plan()
         """What the last pass of the upgrade decided."""
-        shared = Shared(self.policies.read, self.executor, clock, self._leads, self.cluster.late)
+        shared = Shared(self.policies.read, self.executor, clock, self.leads, self.cluster.late)
         policies, watcher = ClusterPolicyController(settings.images), self.cluster.watcher()
         self.upgrades = Loop(
             UpgradeController(), self.cluster.watcher(counts=False), shared,
@@ -109,6 +109,10 @@ class Operator:
         """Tell whether the cluster has been listed."""
         return self.alive and self.cluster.is_synced
 
+    def leads(self) -> bool:
+        """Tell whether this process decides and acts."""
+        return self._acting() and (self.ledger is None or self.ledger.known)
+
     def turned(self) -> None:
         """Forget what is known for who leads only: that has changed."""
         self.metrics.forget()
@@ -131,9 +135,6 @@ class Operator:
 
     def _planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         self.plan = seen.decision or self.plan
-
-    def _leads(self) -> bool:
-        return self._acting() and (self.ledger is None or self.ledger.known)
 
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
         yield "pods", partial(self._pods.run, self.cluster.watcher())

@@ -128,3 +128,8 @@ def new_lease(namespace: str, name: str = names.LEADER_LEASE) -> dict[str, Any]:
 def micro_time(wall: float) -> str:
     """Write Unix seconds as a Kubernetes MicroTime: RFC 3339 in UTC with exactly six decimals."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def process_name(identity: str) -> str:
+    """Return the pod's or host's name of an identity, to which controller-runtime and gpuward append an id."""
+    return identity.rpartition("_")[0] or identity
