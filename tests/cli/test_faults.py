@@ -83,7 +83,7 @@ def test_a_limit_of_none_keeps_every_node_waiting_for_as_long_as_the_demo_looks_
     story, seconds = played(2, max_unavailable="0")
     assert seconds is None
     assert story.tally.longest.seconds > 300
-    assert story.tally.longest.reason == "maxUnavailable allows 0, and 0 are out of service already"
+    assert story.tally.longest.reason == "maxUnavailable allows 0: no node may be taken out of service"
 
 
 def test_where_faults_come_to() -> None:
