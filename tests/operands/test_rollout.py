@@ -61,7 +61,7 @@ def test_the_message_counts_and_names_the_held_nodes_by_reason() -> None:
     held = [(WAITING, Reason.PARALLEL_LIMIT)] * 2 + [(WAITING, Reason.PROTECTED_PODS)] * 4
     assert rollout_of(plan((State.CORDON_REQUIRED, None), *held)).message == (
         "0 of 7 nodes up to date, 1 in progress, 6 pending, 0 failed; "
-        "held: 4 ProtectedPods (n3, n4, n5 and 1 more), 2 ParallelLimit")
+        "waiting: 2 ParallelLimit; held: 4 ProtectedPods (n3, n4, n5 and 1 more)")
 
 
 def test_the_message_tells_done_nodes_whose_driver_is_not_ready_from_those_that_are_up_to_date() -> None:

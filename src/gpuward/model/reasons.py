@@ -77,6 +77,11 @@ class Reason(StrEnum):
         return self in _IN_PASSING
 
     @property
+    def ends_by_itself(self) -> bool:
+        """Tell whether it is over in time, if nothing goes wrong: a node that it keeps waits, and is not held."""
+        return self in _WAITS
+
+    @property
     def needs_person(self) -> bool:
         """Tell whether it does not end without somebody who looks at it."""
         return self in _NEEDS_PERSON
@@ -98,6 +103,8 @@ _IN_PASSING: Final = frozenset({
     Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,
     Reason.VALIDATOR_REPLACING, Reason.WRITE_UNANSWERED,
 })
+_WAITS: Final = _TURN | _IN_PASSING | {
+    Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.JOBS_RUNNING, Reason.RETRY_LATER, Reason.METADATA_BEHIND}
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,

@@ -89,8 +89,9 @@ def _message(plan: Plan) -> str:
     held: dict[Reason, list[str]] = defaultdict(list)
     for name, hold in sorted(plan.holds.items()):
         held[hold.reason].append(name)
-    parts = [_held(reason, held[reason]) for reason in Reason if reason in held]
-    text += f"; held: {', '.join(parts)}" if parts else ""
+    for told, waits in (("waiting", True), ("held", False)):
+        parts = [_held(reason, held[reason]) for reason in Reason if reason in held and reason.ends_by_itself is waits]
+        text += f"; {told}: {', '.join(parts)}" if parts else ""
     quoted = next((hold for hold in plan.holds.values() if hold.reason in _QUOTED), None)
     return text + (f"; {sentence(quoted)}" if quoted is not None else "")
 
