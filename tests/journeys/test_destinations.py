@@ -77,7 +77,7 @@ async def test_nodes_that_come_keep_to_the_parallel_limit_of_where_they_go(stage
 async def test_nodes_that_come_keep_to_the_unavailable_limit_of_where_they_go(stage: Stage) -> None:
     most, said = await moved_at_once(stage, {"maxUnavailable": 1})
     assert most == 1
-    assert any(text.startswith("maxUnavailable of NVIDIADriver b allows 1, and 1 are out of service already") for text in said)
+    assert any(text.startswith("maxUnavailable of NVIDIADriver b allows 1, and 1 is out of service already") for text in said)
 
 
 @on_stage(gpu_nodes=4)

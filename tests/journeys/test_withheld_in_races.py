@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from gpuward import errors, names
+from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from gpuward.sandbox.programs import OPENS_GPUS
@@ -233,6 +234,55 @@ def test_a_node_whose_driver_may_not_be_given_back_says_so_and_holds_no_other(er
         assert stage.driver("gpu-2") == NEW, "others go on"
         stage.transport.interfere = lambda request, proceed: proceed()
         await stage.until(lambda: stage.finished(NEW) and not stage.cordons(), within=3 * 3600)
+        assert torn(stage) == []
+
+    story()
+
+
+@pytest.mark.parametrize("mode", ["plain", "nvidiadriver"])
+def test_where_upgrades_are_by_hand_an_idle_node_gets_its_driver_back_whatever_version_that_is(mode: str) -> None:
+    @on_stage(gpu_nodes=1, upgrade={"autoUpgrade": False})
+    async def story(stage: Stage) -> None:
+        if mode == "nvidiadriver":
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("default", {"autoUpgrade": False}, default=True))
+        await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+        await stage.rest(60)
+        await stage.label("gpu-1", names.DEPLOY_OPERANDS, "false")
+        await stage.until(lambda: not driver_pods(stage))
+        if mode == "nvidiadriver":
+            await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "default", {"spec": {"version": NEW}})
+        else:
+            await set_driver(stage, {"version": NEW})
+        await stage.rest(60)
+        await stage.label("gpu-1", names.DEPLOY_OPERANDS, None)
+        await stage.until(lambda: stage.drivers() == [NEW], within=900)
+
+    story()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5.0])
+@pytest.mark.parametrize("mode", ["plain", "nvidiadriver"])
+def test_upgrades_that_become_a_person_s_with_another_version_tear_no_driver(mode: str, seconds: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        if mode == "nvidiadriver":
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("default", default=True))
+        await stage.installed()
+        await with_notebooks(stage)
+
+        async def edit(spec: dict[str, object]) -> None:
+            if mode == "nvidiadriver":
+                await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "default", {"spec": spec})
+            else:
+                await set_driver(stage, spec)
+
+        await edit({"resources": FEWER_CPUS})
+        await stage.until(lambda: restarting(stage))
+        slow(stage, seconds)
+        await edit({"version": NEW, "upgradePolicy": {"autoUpgrade": False}})
+        await stage.rest(900)
         assert torn(stage) == []
 
     story()

@@ -45,7 +45,7 @@ TRIALS: Final = {
             Fault(103.0, "delete-driver-pod", 0.0, 0.0, 0.99)),
         {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": "100%"}),
     "owners-change-at-once": Trial(
-        "no driver is taken off a node whose turn has not come", "two-nvidiadrivers", (
+        UNDER_PODS, "two-nvidiadrivers", (
             Fault(130.0, "change-pool", 0.0, 0.99, 0.8),)),
     "drivers-follow-discovery": Trial(UNDER_PODS, "precompiled", (Fault(100.0, "discovery-edited", 60.0, 0.8, 0.01),)),
     "kernels-share-a-selector": Trial(
@@ -58,7 +58,7 @@ TRIALS: Final = {
         "failures are not laundered", "clusterpolicy", (
             Fault(100.0, "validator-overdue", 200.0, 0.0, 0.0), Fault(220.0, "operands-off", 40.0, 0.0, 0.1)), seconds=400.0),
     "what-is-refused-is-followed": Trial(
-        "no driver is taken off a node whose turn has not come", "clusterpolicy", (
+        UNDER_PODS, "clusterpolicy", (
             Fault(100.0, "refused-sandbox", 60.0, 0.5, 0.9),)),
     "absurd-times-stop-all": Trial(
         "no pass fails", "clusterpolicy", (

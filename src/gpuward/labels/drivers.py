@@ -75,7 +75,8 @@ class DriverLabels:
         if placed.get(names.DEPLOY_DRIVER) != "true" or not (is_withheld(node) or self._empties(node, placed)):
             return False
         loaded = loaded_alone(node, pods, self._namespace, self._living, spared=self._spared)
-        if loaded is None or (not loaded.used and node.labels.get(names.UPGRADE_SKIP) == "true"):  # nobody empties it
+        nobody_empties_it = node.labels.get(names.UPGRADE_SKIP) == "true" or not self._empties(node, placed)
+        if loaded is None or (nobody_empties_it and not loaded.used):
             return False
         before, coming = selecting(self._drivers, node.labels), selecting(self._drivers, placed)
         if not coming:

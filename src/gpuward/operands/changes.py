@@ -11,7 +11,7 @@ from gpuward.model.owned import OwnedView
 from gpuward.model.snapshot import Applied, Snapshot
 from gpuward.model.views import DaemonSetView, Ref
 from gpuward.operands.driver.adoption import Adoption, adoption
-from gpuward.operands.driver.withholding import Withholding, withholding
+from gpuward.operands.driver.withholding import Withholding, told_otherwise, withholding
 from gpuward.operands.objects import Json
 from gpuward.operands.state import ObjectRef, OperandState, OwnerKind, applied_hash, ref_of, with_applied_hash, with_owner
 
@@ -81,6 +81,8 @@ def changes(states: Iterable[Prepared], snapshot: Snapshot, empties: Set[str] = 
                 continue
             is_driver = obj.owner in empties and obj.key[0] == "DaemonSet"
             held = withholding(obj.body, snapshot, is_new=obj.key in to_come) if is_driver else Withholding()
+            if obj.key[0] == "DaemonSet" and not is_driver:
+                held = Withholding(told_otherwise(obj.body, snapshot))
             actions += held.actions if held.nodes else [msgspec.structs.replace(action, withholds=is_driver)]
         for ref in state.absent:
             have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))

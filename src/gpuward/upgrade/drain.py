@@ -155,4 +155,4 @@ def _is_untried(node: NodeFacts) -> bool:
     if driver is None:
         return not node.node.ready or node.unlabelled
     stays = not node.in_step or (driver.deleting and node.was_there(driver))
-    return stays or (not node.node.ready and driver.phase == "Pending")
+    return stays or (not node.node.ready and not driver.begun)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuward import names
+from gpuward.labels.discovery import is_lost
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import is_driver_pod, owner_uid, revisions_of, spares_default_runtime
 from gpuward.model.snapshot import Snapshot
@@ -25,6 +26,19 @@ class Withholding(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
     actions: tuple[PatchNode, ...] = ()
     """Take the label from these nodes by which the DaemonSet would select them; the upgrade empties them first."""
+
+
+def told_otherwise(body: Mapping[str, Any], snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the nodes that a DaemonSet selects whose annotation still tells the driver manager that gpuward empties them, though
+    upgrades are not automatic any more: another driver would come under their pods.
+    """
+    template: Mapping[str, Any] = body.get("spec", {}).get("template", {}).get("spec", {})
+    selector: Mapping[str, str] = template.get("nodeSelector", {})
+    if not _digest_of(template):
+        return ()
+    return tuple(sorted(
+        node.name for node in snapshot.nodes.values() if selector.items() <= node.labels.items()
+        and node.annotations.get(names.UPGRADE_ENABLED) == "true" and not is_lost(node) and not _is_given_up(node, snapshot)))
 
 
 def withholding(body: Mapping[str, Any], snapshot: Snapshot, *, is_new: bool) -> Withholding:
@@ -82,8 +96,15 @@ def _restarted(node: NodeView, snapshot: Snapshot) -> str:
     if record is None or node.state is not State.POD_RESTART_REQUIRED or not record.restart:
         return ""
     pods = (pod for pod in snapshot.pods.get(node.name, ()) if is_driver_pod(pod, snapshot.namespace) and not pod.deleting)
-    going = any(pod.uid in (record.pods or ()) and (record.forced or not _in_step(pod, snapshot)) for pod in pods)
+    going = any(pod.uid in (record.pods or ()) and (record.forced or not _in_step(pod, snapshot))
+                and not _stays(pod, snapshot) for pod in pods)
     return record.restart if going else ""
+
+
+def _stays(pod: PodView, snapshot: Snapshot) -> bool:
+    """Tell whether a pod's deletion has been refused so often that no others wait for it."""
+    refusal = snapshot.refusals.get(pod.uid)
+    return refusal is not None and refusal.count >= GIVEN_UP
 
 
 def _in_step(pod: PodView, snapshot: Snapshot) -> bool:
