@@ -57,7 +57,8 @@ def test_changes_that_hang_again_and_again_let_an_opening_pass_in_its_turn() -> 
                 await walk.change(name, 30)
 
         hanging = await begun(again("a"), again("b"))
-        await asyncio.wait_for(walk.opening("node", 1), timeout=100)
+        async with asyncio.timeout(100):
+            await walk.opening("node", 1)
         for task in hanging:
             task.cancel()
         await asyncio.gather(*hanging, return_exceptions=True)
@@ -72,8 +73,9 @@ def test_who_is_cancelled_leaves_the_gate_to_others() -> None:
         first, second, third = await begun(walk.change("a", 30), walk.change("b", 30), walk.opening("c", 1))
         second.cancel()
         first.cancel()
-        await asyncio.wait_for(third, timeout=5)
-        await asyncio.wait_for(walk.change("d", 1), timeout=5)
+        async with asyncio.timeout(5):
+            await third
+            await walk.change("d", 1)
         return walk.told
 
     assert run_virtual(main) == ["a begins", "c begins", "c ends", "d begins", "d ends"]
