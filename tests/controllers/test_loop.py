@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from gpuward.controllers.loop import Loop, Shared
+from gpuward.controllers.metrics import Metrics
 from gpuward.model.actions import Action, DeletePod
 from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
@@ -80,10 +81,10 @@ def log() -> Iterator[list[Any]]:
 
 
 def play(controller: Always, executor: Done, seconds: float, acting: Callable[[], bool] = lambda: True,
-         meanwhile: Callable[[Seen], Coroutine[Any, Any, None]] | None = None) -> None:
+         meanwhile: Callable[[Seen], Coroutine[Any, Any, None]] | None = None, metrics: Metrics | None = None) -> None:
     async def main() -> None:
         seen = Seen()
-        shared = Shared(PolicyReader().read, executor, LoopClock(), acting)
+        shared = Shared(PolicyReader().read, executor, LoopClock(), acting, passed=(metrics or Metrics()).passed)
         loop = Loop(controller, seen, shared, controller.heard)
         task = asyncio.create_task(loop.run())
         if meanwhile:
@@ -176,3 +177,14 @@ def test_who_listens_is_given_each_pass_with_how_it_went_and_those_that_fail() -
     broken = Always(Plan(), bug=KeyError("x"))
     play(broken, Done(), 0.1)
     assert [(seen.decision, seen.error) for seen in broken.passes] == [(None, "KeyError")]
+
+
+def test_passes_are_counted_and_those_that_crash_too() -> None:
+    metrics = Metrics()
+    play(Always(Plan(), bug=ValueError("no")), Done(), 0.5, metrics=metrics)
+    text = metrics.text().decode()
+    assert 'gpuward_pass_crashes_total{controller="Test"} 1.0\n' in text
+    play(Always(Plan()), Done(), 60, metrics=metrics)
+    text = metrics.text().decode()
+    assert 'gpuward_pass_crashes_total{controller="Test"} 1.0\n' in text
+    assert 'gpuward_pass_seconds_count{controller="Test"} 2.0\n' in text

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from gpuward import names
 from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.serving import health_routes, metrics_routes, parse_address, serve
 from gpuward.errors import InputError
-from gpuward.model.passes import Pass
+from gpuward.model.actions import PatchStatus
+from gpuward.model.passes import Outcome, Pass
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import NodeView
+from gpuward.model.views import NodeView, Ref
 from gpuward.operands.decide import Reconciliation
-from gpuward.operands.status import Verdict, judged
+from gpuward.operands.status import Verdict, failed, judged
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 
@@ -136,3 +139,23 @@ def test_metrics_have_nvidias_names(verdict: Verdict | None, status: str) -> Non
     assert "gpu_operator_reconciliation_total" in text
     assert "gpu_operator_reconciliation_failed_total" in text
     assert "_created" not in text
+
+
+REFUSED = Outcome(PatchStatus("ClusterPolicy", Ref("", "cluster-policy"), {}), error="no")
+
+
+@pytest.mark.parametrize(("seen", "count"), [
+    ({"decision": Reconciliation(verdict=judged({}, has_nfd_labels=True, has_gpu_nodes=True))}, 0),
+    ({"decision": Reconciliation(verdict=judged({"state-driver": "its pods"}, has_nfd_labels=True, has_gpu_nodes=True))}, 0),
+    ({"decision": Reconciliation(verdict=judged({}, has_nfd_labels=True, has_gpu_nodes=True)), "outcomes": (REFUSED,)}, 1),
+    ({"decision": Reconciliation(verdict=judged({}, has_nfd_labels=True, has_gpu_nodes=True)),
+      "outcomes": (msgspec.structs.replace(REFUSED, called_off=True),)}, 0),
+    ({"decision": Reconciliation(verdict=failed("state-driver", "no such Secret"))}, 1),
+    ({"error": "ValueError"}, 1),
+])
+def test_a_reconciliation_that_waits_has_not_failed(seen: dict[str, Any], count: int) -> None:
+    metrics = Metrics()
+    metrics.applied(Pass(Snapshot("ns"), PoliciesInForce(ActivePolicy()), 1700000000.0, **seen))
+    text = metrics.text().decode()
+    assert "gpu_operator_reconciliation_total 1.0\n" in text
+    assert f"gpu_operator_reconciliation_failed_total {count}.0\n" in text

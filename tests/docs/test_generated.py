@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuward.controllers.metricnames import COUNTED, FLEET, OWN, OWN_FLEET, PREFIX, full_name
 from gpuward.sandbox.known_faults import EVERYWHERE, KNOWN_FAULTS
 from gpuward.upgrade.diagram import reasons_table, transitions_diagram
 
@@ -21,7 +22,18 @@ def faults_table() -> str:
     return "\n".join(["| fault | what happens | without a node named, on |", "|---|---|---|", *rows])
 
 
-SECTIONS = {"upgrade.md": {"transitions": transitions_diagram, "reasons": reasons_table}, "sandbox.md": {"faults": faults_table}}
+def metrics_table() -> str:
+    """Return all metrics as a Markdown table."""
+    rows = [(PREFIX + name, "", "gauge", "leader", means) for name, means in FLEET.items()]
+    rows += [(f"{PREFIX}{name}_total", "", "counter", "each", means) for name, means in COUNTED.items()]
+    rows += [(full_name(name, told), ", ".join(told.labels), told.kind, exporter, told.means)
+             for told_by, exporter in ((OWN_FLEET, "leader"), (OWN, "each")) for name, told in told_by.items()]
+    lines = [f"| `{name}` | {labels} | {kind} | {exporter} | {means} |" for name, labels, kind, exporter, means in rows]
+    return "\n".join(["| metric | labels | type | from | meaning |", "|---|---|---|---|---|", *lines])
+
+
+SECTIONS = {"upgrade.md": {"transitions": transitions_diagram, "reasons": reasons_table}, "sandbox.md": {"faults": faults_table},
+            "metrics.md": {"metrics": metrics_table}}
 
 
 def written(text: str, sections: Mapping[str, Callable[[], str]]) -> str:

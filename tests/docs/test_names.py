@@ -32,8 +32,8 @@ _COMMENT = re.compile(r"(?:^|\s)#\s.*$", re.MULTILINE)
 _RAISED = re.compile(r"\berrors\.(?!(?:py|txt)\b)(\w+)")
 _RAISES = re.compile(r"^(\s*)Raises:\n((?:\1 {4}.*\n|\s*\n)+)", re.MULTILINE)
 _ENTRY = re.compile(r"^\s+([\w.]+): ", re.MULTILINE)
-_METRIC = re.compile(r"^gpuward_(\w+?)(?:_total)?$")
-"""What every metric of ours has before its name, and what Prometheus' client adds behind it."""
+_METRIC = re.compile(r"^(?:gpuward|gpu_operator)_(\w+?)(?:_total)?$")
+"""What every metric has before its name, and what Prometheus' client adds behind it."""
 _MODULE = re.compile(r"\b(?:gpuward|kubesandbox)(?:\.(?!io\b)\w+)+")
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from gpuward import errors, names
+from gpuward.controllers.metricnames import OWN, OWN_PREFIX
 from gpuward.controllers.operator import Operator
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.rules import new_lease
@@ -79,10 +80,14 @@ async def test_who_has_lost_the_lease_starts_nothing(stage: Stage) -> None:
     await stage.upgraded()
 
 
+OF_THE_PROCESS = tuple(OWN_PREFIX + name for name in OWN)
+
+
 def fleet_metrics(operator: Operator) -> dict[str, float]:
     """Return what an operator tells of the fleet: NVIDIA's gauges and ours, without those of the process and its counters."""
-    lines = [line.split() for line in operator.metrics.text().decode().splitlines() if not line.startswith("#")]
-    return {name: float(value) for name, value in lines
+    lines = [line.rsplit(" ", 1) for line in operator.metrics.text().decode().splitlines() if not line.startswith("#")]
+    told = {name: float(value) for name, value in lines if not name.startswith(OF_THE_PROCESS)}
+    return {name: value for name, value in told.items()
             if (name.startswith(("gpu_operator_", "gpuward_")) and not name.endswith("_total")) or "gpu_nodes" in name}
 
 
@@ -102,11 +107,13 @@ async def test_only_who_leads_tells_of_the_fleet(stage: Stage) -> None:
     assert fleet_metrics(first) == {}
     assert b"process_cpu_seconds_total" in first.metrics.text()
     assert b"gpu_operator_reconciliation_total" in first.metrics.text()
+    assert [b"\ngpuward_leader 0.0\n" in one.metrics.text() for one in (first, second)] == [True, False]
     await stage.upgraded()
     await stage.rest(60)
     assert fleet_metrics(first) == {}
     assert fleet_metrics(second)["gpu_operator_nodes_upgrades_done"] == 3.0
     assert fleet_metrics(second)["gpu_operator_gpu_nodes_total"] == 3.0
+    assert fleet_metrics(second)['gpuward_nodes_by_group{group="up to date"}'] == 3.0
     work.cancel()
 
 

@@ -74,7 +74,7 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
     """
     if not operands:
         return []
-    waiting = [one for one in operands if one.waits and not (one.older and one.ready >= one.desired)]
+    waiting = [one for one in operands if one.is_waiting]
     under_way = {name for name, status in picture.plan.nodes.items() if status.state in IN_PROGRESS}
     explained = [one for one in waiting if one.is_explained_by(under_way)]
     waiting = [one for one in waiting if one not in explained]

@@ -64,6 +64,8 @@ class Shared(msgspec.Struct, frozen=True):
     """Whether this process leads; one that does not looks on."""
     late: Callable[[str, str, float | None], None] = lambda loop, lane, begun: None
     """Told which lanes of a loop have no answer yet, and since when; None once they have one."""
+    passed: Callable[[str, float, bool], None] = lambda loop, seconds, crashed: None
+    """Told how long each pass of a loop took, its requests included, and whether it crashed."""
 
 
 class Loop(Generic[D]):
@@ -109,9 +111,14 @@ class Loop(Generic[D]):
         except Exception:  # a bug in a decision must not end the operator: it is logged, and tried again
             self._crashes += 1
             self._log.exception("A pass failed")
+            self._passed(now, crashed=True)
             return self._clock.now() + retry_after(self._crashes)
         self._crashes = 0
+        self._passed(now)
         return wake_at
+
+    def _passed(self, begun: float, *, crashed: bool = False) -> None:
+        self._shared.passed(self.controller.name, max(0.0, self._clock.now() - begun), crashed)
 
     async def _pass(self, now: float) -> float | None:
         snapshot = self.observer.observe()

@@ -71,7 +71,7 @@ class Operator:
         clock = ServerClock(clock)
         client.heard = clock.heard
         self._acting, self.clock = acting, clock
-        self.metrics = Metrics(self.leads)
+        self.metrics = Metrics(self.leads, client.stats)
         self.policies = PolicyReader()
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
         self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)
@@ -83,7 +83,7 @@ class Operator:
         self.executor = ApiExecutor(world, acting)
         self.plan = Plan()
         """What the last pass of the upgrade decided."""
-        shared = Shared(self.policies.read, self.executor, clock, self.leads, self.cluster.late)
+        shared = Shared(self.policies.read, self.executor, clock, self.leads, self.cluster.late, self.metrics.passed)
         policies, watcher = ClusterPolicyController(settings.images), self.cluster.watcher()
         self.upgrades = Loop(
             UpgradeController(), self.cluster.watcher(counts=False), shared,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import msgspec
 
@@ -17,6 +17,7 @@ from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 DRIVER = "driver"
 _STATE_PREFIX = "state-"
+Pods = Mapping[str, Sequence[PodView]]
 
 
 class OperandReport(msgspec.Struct, frozen=True):
@@ -37,6 +38,16 @@ class OperandReport(msgspec.Struct, frozen=True):
     missing: int = 0
     """Pods that are not there."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether it waits for more than the turn of nodes whose pods have an older template."""
+        return bool(self.waits) and not (self.older and self.ready >= self.desired)
+
+    def is_troubled(self, under_way: Set[str]) -> bool:
+        """Tell whether it waits for more than nodes that are upgraded now. An NVIDIADriver without nodes is no trouble."""
+        nothing = not self.daemonsets and self.name != DRIVER
+        return self.is_waiting and not nothing and not self.is_explained_by(under_way)
+
     def is_explained_by(self, under_way: Set[str]) -> bool:
         """Tell whether nothing is wrong but on nodes that are upgraded now, which takes pods away for a while."""
         troubled = self.stuck is not None and self.stuck.in_trouble
@@ -51,9 +62,19 @@ def operand_reports(snapshot: Snapshot, policies: PoliciesInForce) -> list[Opera
         return []
     ctx = Context(policy, ClusterFacts(namespace=snapshot.namespace), {})
     wanted = [operand for operand in OPERANDS if _name(operand) != DRIVER and operand.enabled(ctx)]
-    pods = [pod for on_node in snapshot.pods.values() for pod in on_node if pod.namespace == snapshot.namespace]
+    pods = _by_owner(snapshot)
     found = [_report(_name(operand), _named(operand, ctx), snapshot, pods) for operand in wanted]
     return [*_drivers(snapshot, policies, pods), *(one for one in found if one is not None)]
+
+
+def _by_owner(snapshot: Snapshot) -> Pods:
+    """Return the pods of our namespace by the uid of their owner."""
+    found: dict[str, list[PodView]] = {}
+    for on_node in snapshot.pods.values():
+        for pod in on_node:
+            if pod.owner is not None and pod.namespace == snapshot.namespace:
+                found.setdefault(pod.owner.uid, []).append(pod)
+    return found
 
 
 def _name(operand: OperandModule) -> str:
@@ -64,7 +85,7 @@ def _named(operand: OperandModule, ctx: Context) -> frozenset[str]:
     return frozenset(ref.name for ref in operand.refs(ctx) if ref.kind == "DaemonSet")
 
 
-def _report(name: str, named: frozenset[str], snapshot: Snapshot, pods: Sequence[PodView]) -> OperandReport | None:
+def _report(name: str, named: frozenset[str], snapshot: Snapshot, pods: Pods) -> OperandReport | None:
     """Return the report of an operand, None for one that has no DaemonSet under any policy."""
     if not named:
         return None
@@ -75,7 +96,7 @@ def _report(name: str, named: frozenset[str], snapshot: Snapshot, pods: Sequence
         name, tuple(sorted(named)), waits="its DaemonSet does not exist")
 
 
-def _drivers(snapshot: Snapshot, policies: PoliciesInForce, pods: Sequence[PodView]) -> list[OperandReport]:
+def _drivers(snapshot: Snapshot, policies: PoliciesInForce, pods: Pods) -> list[OperandReport]:
     """Return a report for each that drivers come from, whether or not it is to have any now."""
     found: dict[str, list[DaemonSetView]] = {}
     if policies.in_force:
@@ -91,9 +112,9 @@ def _drivers(snapshot: Snapshot, policies: PoliciesInForce, pods: Sequence[PodVi
     return [_sum(name, there, snapshot, pods) if there else OperandReport(name, waits=none) for name, there in found.items()]
 
 
-def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pods: Sequence[PodView]) -> OperandReport:
-    uids = {ds.uid for ds in daemonsets}
-    own = [pod for pod in pods if pod.owner is not None and pod.owner.uid in uids]
+def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pods: Pods) -> OperandReport:
+    uids = sorted({ds.uid for ds in daemonsets})
+    own = [pod for uid in uids for pod in pods.get(uid, ())]
     desired = sum(ds.desired for ds in daemonsets)
     ready = sum(pod.ready and not pod.deleting for pod in own)
     told = (waits_for(ds, own, snapshot.revisions) for ds in daemonsets)

@@ -313,15 +313,16 @@ class Client:
     ) -> Answer:
         if query is None and verb == "patch":
             query = MANAGED
-        asked = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
         try:
             response = await self.transport.request(
                 METHODS[verb], path, query=query, body=body, content_type=content_type, timeout=self.timeout
             )
         except errors.Unreachable:
-            self.stats.count(verb, label, 0)
+            self.stats.count(verb, label, 0, loop.time() - asked)
             raise
-        self.stats.count(verb, label, response.status)
+        self.stats.count(verb, label, response.status, loop.time() - asked)
         self._note_date(response.header("Date") or "", asked)
         return _accept(response)
 

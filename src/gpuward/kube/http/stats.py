@@ -1,9 +1,13 @@
-"""How many requests were made, for metrics and for figures."""
+"""How many requests were made, and how long they took, for metrics and for figures."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+BOUNDS: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 30.0)
+"""Seconds up to which requests are counted together; the rest took longer."""
 
 
 class RequestKey(NamedTuple):
@@ -15,6 +19,20 @@ class RequestKey(NamedTuple):
     """0 when no answer came."""
 
 
+class Durations:
+    """Count how long requests of one kind took."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        """Requests by the first bound that they did not exceed; the last count is of those beyond all."""
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add one request."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
+
 class RequestStats:
     """Count requests by verb, resource and status. Paged lists count every page; a watch counts when it ends."""
 
@@ -22,10 +40,14 @@ class RequestStats:
 
     def __init__(self) -> None:
         self.requests: Counter[RequestKey] = Counter()
+        self.durations: dict[tuple[str, str], Durations] = {}
+        """By verb and resource; watches have none, as they last for as long as the server likes."""
 
-    def count(self, verb: str, resource: str, status: int) -> None:
+    def count(self, verb: str, resource: str, status: int, seconds: float | None = None) -> None:
         """Add one request."""
         self.requests[RequestKey(verb, resource, status)] += 1
+        if seconds is not None:
+            self.durations.setdefault((verb, resource), Durations()).add(seconds)
 
     def total(self, verb: str | None = None, resource: str | None = None) -> int:
         """Return the number of requests with this verb and this resource; None matches all."""
