@@ -10,7 +10,7 @@ import pytest
 
 from gpuward.controllers.metricnames import COUNTED, FLEET, OWN, OWN_FLEET, PREFIX, full_name
 from gpuward.sandbox.known_faults import EVERYWHERE, KNOWN_FAULTS
-from gpuward.upgrade.diagram import reasons_table, transitions_diagram
+from gpuward.upgrade.diagram import reason_pages, reasons_table, transitions_diagram
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ def metrics_table() -> str:
 
 
 SECTIONS = {"upgrade.md": {"transitions": transitions_diagram, "reasons": reasons_table}, "sandbox.md": {"faults": faults_table},
-            "metrics.md": {"metrics": metrics_table}}
+            "metrics.md": {"metrics": metrics_table}, "reasons.md": {"reasons": reason_pages}}
 
 
 def written(text: str, sections: Mapping[str, Callable[[], str]]) -> str:

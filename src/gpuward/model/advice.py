@@ -1,0 +1,217 @@
+"""What each reason means at length, whether somebody has to act, and what to do: docs/reasons.md, where alerts lead to."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from gpuward.model.reasons import Reason
+
+
+class Act(StrEnum):
+    """Say whether somebody has to act."""
+
+    YES = "Yes"
+    ROLLOUT = "Yes: it holds every node that has not begun"
+    WISH = "No, it is as somebody wants it"
+    LATER = "Not yet: it ends by itself, or becomes a failure at its deadline"
+    NO = "No, it ends by itself"
+
+
+class Advice(NamedTuple):
+    """Hold what to tell about one reason."""
+
+    act: Act
+    means: str
+    do: str
+
+
+ADVICE: Final[dict[Reason, Advice]] = {
+    Reason.SKIPPED: Advice(
+        Act.WISH, "Somebody labelled the node so that its driver is left alone. It keeps the driver that it has and does not "
+        "count as pending.",
+        "`gpuward skip --undo NODE` lets it take part again."),
+    Reason.PAUSED: Advice(
+        Act.WISH, "Automatic upgrades are off. No node starts and no pod is evicted; the clocks of nodes under way stand still, "
+        "but for that of a validation.",
+        "`gpuward resume` ends a `gpuward pause`. Where the field was set by hand or by a repository, set `autoUpgrade: true` "
+        "there."),
+    Reason.NO_POLICY: Advice(
+        Act.ROLLOUT, "There is no ClusterPolicy in force, and with it went the validators: no upgrade could be brought to an "
+        "end.",
+        "Apply the ClusterPolicy again; the rollout goes on from where it is. If the removal was meant, nothing has to be done."),
+    Reason.INVALID_POLICY: Advice(
+        Act.ROLLOUT, "The ClusterPolicy, the NVIDIADriver or the RolloutPolicy cannot be followed as it is written, or something "
+        "that it names is missing. Nodes under way finish under the last valid settings.",
+        "`gpuward status` quotes the field, its value and what to write instead. Correct it."),
+    Reason.NODE_GONE: Advice(
+        Act.NO, "The Node object is being deleted, so that upgrading it would be for nothing.",
+        "If it does not go, `kubectl get node NODE -o yaml` shows the finalizer that keeps it."),
+    Reason.NODE_NOT_READY: Advice(
+        Act.YES, "The kubelet does not answer or says that the node is not Ready. Its pods could neither be evicted nor started.",
+        "`kubectl describe node NODE` says what it lacks. Repair it, remove it from the cluster, or leave it out with `gpuward "
+        "skip NODE`. The others go on meanwhile."),
+    Reason.DRIVER_POD_MISSING: Advice(
+        Act.LATER, "A DaemonSet is to make a driver pod here and has not done so yet. Mostly that takes seconds.",
+        "If it lasts, `gpuward explain NODE` names the labels or taints in the way; `kubectl describe daemonset` in the "
+        "operator's namespace shows pods that may not be created."),
+    Reason.DRIVER_ORPHANED: Advice(
+        Act.WISH, "The driver pod belongs to no DaemonSet, as after a deletion with `--cascade=orphan`. It runs on and serves.",
+        "Nothing, while upgrades are on: another one takes its place when the node is upgraded. While they are off, deleting the "
+        "pod replaces it at once, under whatever uses its driver."),
+    Reason.NOT_SELECTED: Advice(
+        Act.YES, "Drivers are left to NVIDIADrivers, and none of them selects this node: it gets no driver pod.",
+        "Label the node so that an NVIDIADriver selects it, widen a `nodeSelector`, or give one `default: true`. `gpuward "
+        "explain NODE` lists labels that would do. A node that is to have no driver can be skipped."),
+    Reason.DRIVER_REFUSED: Advice(
+        Act.YES, "An NVIDIADriver is for this node and can make no DaemonSet for it, because of a conflict with another one or "
+        "an error in it.",
+        "`kubectl get nvidiadrivers` and the condition say which field or which other NVIDIADriver is in the way. Correct that."),
+    Reason.TEMPLATE_SETTLING: Advice(
+        Act.NO, "The DaemonSet has just got a new template, and its controller has not made a revision of it yet.",
+        "If it lasts for minutes, look at kube-controller-manager: no DaemonSet of the cluster is being taken care of."),
+    Reason.TEMPLATE_EDITED: Advice(
+        Act.ROLLOUT, "Somebody else edits a driver DaemonSet again and again, or holds it. Nothing is decided by what it says "
+        "meanwhile.",
+        "The reason names the field manager. Stop it, and make the change in the ClusterPolicy or the NVIDIADriver."),
+    Reason.OPERANDS_STARTING: Advice(
+        Act.NO, "Only the driver pod has to be restarted. That is safe under running pods while the device plugin or DCGM holds "
+        "the driver open, and they are just starting.",
+        "If it lasts, look at these pods in `gpuward status -o wide`: one that does not start keeps the node waiting."),
+    Reason.FAILURE_BUDGET: Advice(
+        Act.ROLLOUT, "More nodes failed than the failure budget allows. Nodes under way finish, and no other one starts.",
+        "`gpuward status --failed` lists them, `gpuward explain NODE` has the cause. Mend it or go back to the old driver "
+        "version, then `gpuward resume`."),
+    Reason.NEW_DRIVER_FAILS: Advice(
+        Act.ROLLOUT, "The new driver runs on no node yet, and on the first one it is in trouble. The others keep their driver.",
+        "`gpuward explain NODE` for the node in the reason; the log of its driver pod says more. Correct the version, the image "
+        "or its settings, or go back. If only that node is broken, `gpuward resume` lets the others go on."),
+    Reason.REFUSED_ELSEWHERE: Advice(
+        Act.ROLLOUT, "The API server refuses to let a driver pod be replaced on another node. No further node is emptied for "
+        "nothing.",
+        "The message is the server's: mostly an admission webhook or a missing right. Mend that; it is tried again by itself, or "
+        "after `gpuward resume`."),
+    Reason.LEDGER_REFUSED: Advice(
+        Act.ROLLOUT, "Before a node starts it is noted on the Lease of the leader election, and the API server refuses that "
+        "write.",
+        "Give the operator's service account the right to update that Lease (`deploy/operator.yaml` has it), or mend the webhook "
+        "that is quoted."),
+    Reason.HELD_DEVICES: Advice(
+        Act.YES, "A pod that asks for no GPU has the driver open, so that it could not be unloaded. The node has not been "
+        "cordoned.",
+        "End that pod, or choose `deviceHolders: Evict` or `Ignore` in the RolloutPolicy. The reason says how the pod holds the "
+        "driver."),
+    Reason.PROTECTED_PODS: Advice(
+        Act.YES, "A GPU pod has to leave and may not be evicted: no controller would start it again, it has an emptyDir volume, "
+        "a DaemonSet or the kubelet would bring it back, or several disruption budgets cover it. The node has not been cordoned.",
+        "`gpuward explain NODE` has the pod and the setting that would let it go. Or delete the pod when its work is done."),
+    Reason.BUDGET_BLOCKS: Advice(
+        Act.YES, "A disruption budget would not let the pod go even if all its pods were healthy: it wants as many as there are.",
+        "Ask the owner of the budget to allow one disruption or to run one replica more; `gpuward explain NODE` has the "
+        "command."),
+    Reason.BUDGET_USED_UP: Advice(
+        Act.NO, "A disruption budget has no room just now, as other pods under it are away. It has room again when they are "
+        "back.",
+        "If it lasts, see why these pods do not get ready: `kubectl get pdb -A` shows current and desired healthy pods."),
+    Reason.UNAVAILABLE_LIMIT: Advice(
+        Act.NO, "As many nodes are out of service as `maxUnavailable` allows. Cordoned nodes and nodes that are not Ready count, "
+        "too.",
+        "If no upgrade is under way, bring the nodes that the reason names back into service, or raise the limit."),
+    Reason.PARALLEL_LIMIT: Advice(
+        Act.NO, "As many nodes are under way as `maxParallelUpgrades` allows. The node has its turn after others.",
+        "Nothing. If it goes too slowly, raise the limit; see why those under way take long."),
+    Reason.JOBS_RUNNING: Advice(
+        Act.NO, "The policy lets certain pods finish (`waitForCompletion`). The node is cordoned and goes on once they are "
+        "complete.",
+        "Without a timeout this may last for as long as the jobs do. Set one, or end the jobs."),
+    Reason.EVICTING: Advice(
+        Act.LATER, "GPU pods were asked to leave and have their grace periods to end.",
+        "Nothing, until the deadline. A pod that hangs in Terminating has a finalizer or a process that does not stop."),
+    Reason.EVICTION_REFUSED: Advice(
+        Act.LATER, "The eviction API refuses, mostly for a disruption budget. It is tried again after 2 s, then ever more "
+        "rarely, every 30 s at last.",
+        "Make room in the budget that the message names, before the deadline. With `killAtDeadline` the pod is deleted then."),
+    Reason.COMES_BACK: Advice(
+        Act.YES, "A controller puts pods back on the cordoned node as soon as they are evicted, mostly as they tolerate the "
+        "cordon.",
+        "Take the toleration for unschedulable nodes from that workload, or scale it down until the node is done."),
+    Reason.UNCORDONED: Advice(
+        Act.YES, "Somebody made the node schedulable again in mid-upgrade, and pods came. It is cordoned again each time.",
+        "`kubectl get node NODE -o yaml --show-managed-fields` tells who it was. Stop the script, the autoscaler or the person."),
+    Reason.KILLING: Advice(
+        Act.LATER, "The time to evict was up, and `killAtDeadline` had the pods deleted. They have their grace periods, up to a "
+        "bound.",
+        "If deletion is refused, the message says why. A pod that does not end has a finalizer, or its node does not answer."),
+    Reason.DRIVER_STOPPING: Advice(
+        Act.LATER, "The old driver pod has been deleted and unloads the driver, which takes up to some minutes.",
+        "If it lasts, its log says what holds the kernel modules; a process outside of Kubernetes may."),
+    Reason.REPLACEMENT_REFUSED: Advice(
+        Act.YES, "The API server refuses the deletion of the driver pod, or the look before it. The driver is untouched.",
+        "The message is the server's. Mend the webhook or the right; it is tried again by itself, every 30 s at last."),
+    Reason.DRIVER_STARTING: Advice(
+        Act.LATER, "The new driver pod is not ready yet. An image is pulled and modules are built or loaded, which takes "
+        "minutes.",
+        "Nothing, until the deadline of `pod-restart-required` (30 minutes unless the RolloutPolicy has another one)."),
+    Reason.DRIVER_UNPLACED: Advice(
+        Act.YES, "The scheduler finds no place for the driver pod that was made for this node, mostly as it asks for more memory "
+        "or CPU than the node has left, or does not tolerate a taint.",
+        "`kubectl describe pod` of the driver pod says what it lacks. Make room, or correct the requests and tolerations in the "
+        "policy: the pod is replaced then."),
+    Reason.DRIVER_FAILING: Advice(
+        Act.YES, "The driver pod crashes, or its image cannot be pulled. A node under way fails at its deadline and is tried "
+        "again some times.",
+        "`kubectl logs` of the driver pod, also `--previous`; `kubectl describe pod` for images. Common causes: a version "
+        "without an image for this operating system, a kernel without headers, a driver on the host."),
+    Reason.DRIVER_IN_USE: Advice(
+        Act.YES, "Somebody deleted the driver pod under running GPU pods. Its modules stay loaded for these, so that the new pod "
+        "cannot load its own.",
+        "The GPU pods run on. Let them end, or ask for an upgrade of the node: `gpuward explain NODE` has the command."),
+    Reason.VALIDATOR_MISSING: Advice(
+        Act.LATER, "The new driver is ready, and no validator pod is on the node yet to confirm it.",
+        "If it lasts, look at DaemonSet `nvidia-operator-validator`: its node selector, its tolerations, or quota."),
+    Reason.VALIDATOR_STARTING: Advice(
+        Act.LATER, "A validator pod is at work: toolkit, CUDA and plugin have to be there for it to get ready.",
+        "If it lasts, `kubectl logs POD --all-containers` says which check it is in. The node fails after 10 minutes, unless the "
+        "RolloutPolicy has another deadline."),
+    Reason.VALIDATOR_REPLACING: Advice(
+        Act.NO, "A validator pod that saw the old driver is replaced, so that the new one is really tested.",
+        "Nothing."),
+    Reason.FAILED: Advice(
+        Act.YES, "The upgrade of this node failed and its retries are used up, or somebody else called it failed. It stays "
+        "cordoned unless its driver was not touched.",
+        "`gpuward explain NODE` has the step and the cause. Mend it, then `gpuward retry NODE`. It also serves again as soon as "
+        "its driver pod is ready and validated, or another driver version is asked for."),
+    Reason.RETRY_LATER: Advice(
+        Act.NO, "The upgrade of this node failed, and it is tried again by itself after a pause that doubles.",
+        "If you know the cause, mend it before the next try; `gpuward retry NODE` tries it at once."),
+    Reason.UNKNOWN_STATE: Advice(
+        Act.YES, "The label `nvidia.com/gpu-driver-upgrade-state` has a value that is none of NVIDIA's. Nothing is done about "
+        "the node.",
+        "Remove the label: gpuward sets the right one. Or set it to `upgrade-required`."),
+    Reason.TWO_DRIVER_PODS: Advice(
+        Act.YES, "Several driver pods run on the node, and it cannot be known which one holds the driver.",
+        "Find the DaemonSet that should not be there (`kubectl get pods -o wide` in the operator's namespace) and delete it, or "
+        "the pod without one."),
+    Reason.MAINTENANCE: Advice(
+        Act.YES, "NVIDIA's operator handed this node to a maintenance operator, by the state on its label. gpuward leaves it "
+        "alone, and it keeps its slot.",
+        "Finish it there, or set its state label to `upgrade-required` to have it upgraded here."),
+    Reason.METADATA_BEHIND: Advice(
+        Act.NO, "The node runs the driver that it should. Its driver pod only lacks some labels, annotations or a node selector "
+        "of the newest template.",
+        "Nothing: restarting a driver for that would disturb its pods. The pod has them when it is replaced next."),
+    Reason.WRITE_REFUSED: Advice(
+        Act.YES, "The API server refuses to change this node, or a webhook drops what is written. The others go on.",
+        "The message is the server's. Mend the webhook or the right; it is repeated after 1 s, then ever more rarely, every 45 s "
+        "at last."),
+    Reason.WRITE_UNANSWERED: Advice(
+        Act.NO, "The API server has not answered a change of this node for some seconds. Nothing is decided about it meanwhile.",
+        "If it happens often, look for slow admission webhooks. After 30 s it counts as a refusal."),
+    Reason.MOVE_PAUSED: Advice(
+        Act.WISH, "The node is to get its driver from another NVIDIADriver, or for another operating system or kernel, and "
+        "automatic upgrades are off.",
+        "Turn them on, or delete the driver pod by hand once nothing uses it."),
+    Reason.UNDECIDED: Advice(
+        Act.YES, "gpuward met an error of its own when it looked at this node, and touches it no more. The others go on.",
+        "Please report it: `gpuward bug-report` gathers what is needed. The error is in the reason."),
+}
