@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -69,3 +70,16 @@ def test_the_size_of_what_reads_kubeconfigs_is_about_what_decisions_says() -> No
     lines = sum(len((ROOT / found[3] / file).read_text(encoding="utf-8").splitlines()) for file in files)
     assert len(files) == int(found[2])
     assert lines == pytest.approx(int(found[1].replace(",", "")), rel=0.1)
+
+
+def test_the_prometheus_rule_has_the_rules_of_the_rule_file(rewrite_docs: bool) -> None:
+    folder = ROOT / "deploy" / "monitoring"
+    comment, _, groups = (folder / "alerts.yaml").read_text(encoding="utf-8").partition("groups:\n")
+    head = ("# The alerts of alerts.yaml, for the Prometheus operator; pytest tests/docs --rewrite-docs writes it anew.\n"
+            f"# {comment.splitlines()[-1].removeprefix('# ')}\n"
+            "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: gpuward\n  namespace: gpu-operator\n"
+            "  labels:\n    app: gpu-operator\nspec:\n  groups:\n")
+    wanted, file = head + textwrap.indent(groups, "  "), folder / "prometheusrule.yaml"
+    if rewrite_docs:
+        file.write_text(wanted, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == wanted, "run: pytest tests/docs --rewrite-docs"

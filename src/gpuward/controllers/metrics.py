@@ -52,6 +52,9 @@ class Metrics:
         self.registry.register(RequestCollector(requests if requests is not None else RequestStats()))
         self._failures = self._own(Counter, "driver_upgrade_failures")
         self._states = self._own(Histogram, "driver_upgrade_state_seconds", buckets=STATE_BOUNDS)
+        for state in State:  # a series that begins with its first observation would have no increase
+            if state not in AT_REST:
+                self._states.labels(state)
         self._evictions = self._own(Counter, "evictions")
         for result in ("granted", "refused"):
             self._evictions.labels(result)
