@@ -35,11 +35,11 @@ from kubesandbox.store import Store
 from kubesandbox.timeloop import LoopClock, run_virtual
 from tests.build import policy
 from tests.journeys.stage import Stage, playing
-from tests.kube.scripted import ScriptedTransport
+from tests.kube.scripted import Asked, ScriptedTransport, ok, refused
 from tests.waits import held_by
 
 NOW = 1_700_000_000.0
-NONE = "no operator with --leader-elect runs"
+NONE = "no operator runs"
 Ask = Callable[..., Result]
 
 
@@ -49,7 +49,7 @@ class Watched(ApiServer):
     hides_lease = False
 
     def handle(self, request: Request) -> Answer | Stream:
-        if request.method != "GET" or (self.hides_lease and "/leases/" in request.path):
+        if request.method != "GET" or (self.hides_lease and "/leases" in request.path):
             return refusal(Forbidden(f"{request.path} is forbidden"))
         return super().handle(request)
 
@@ -203,28 +203,61 @@ def lease(ago: float, holder: str = "gpuward-abc_1f2e", **spec: Any) -> dict[str
     (lease(-2), True, "operator gpuward-abc renewed its Lease 0s ago"),
     (lease(3, "gpuward-abc"), True, "operator gpuward-abc renewed its Lease 3s ago"),
     (lease(40, leaseDurationSeconds=60), True, "operator gpuward-abc renewed its Lease 40s ago"),
-    (lease(7500), None, f"{NONE}: gpuward-abc renewed its Lease 2h5m ago, and not since; one without it may"),
-    (lease(60, ""), None, f"{NONE}: the last one gave its Lease back 60s ago; one without it may"),
-    ({"spec": {}}, None, f"{NONE}: the Lease was never renewed; one without it may"),
-    (lease(3, renewTime="soon"), None, f"{NONE}: the Lease was never renewed; one without it may"),
+    (lease(7500), False, f"{NONE}: gpuward-abc renewed its Lease 2h5m ago, and not since"),
+    (lease(60, ""), False, f"{NONE}: the last one gave its Lease back 60s ago"),
+    ({"spec": {}}, False, f"{NONE}: the Lease ns/name was never renewed"),
+    (None, False, f"{NONE}: there is no Lease ns/name"),
+    (lease(3, renewTime="soon"), False, f"{NONE}: the Lease ns/name was never renewed"),
 ])
-def test_the_lease_tells_whether_an_operator_runs(found: dict[str, Any], running: bool | None, message: str) -> None:
-    leader = judge(found, NOW)
+def test_the_lease_tells_whether_an_operator_runs(found: dict[str, Any] | None, running: bool, message: str) -> None:
+    leader = judge(found, NOW, "ns/name")
     assert (leader.running, leader.message) == (running, message)
 
 
-@pytest.mark.parametrize(("status", "date", "message"), [
-    (404, True, "no Lease gpu-operator/53822513.nvidia.com: no operator with --leader-elect runs; one without it may"),
-    (500, True, "the Lease gpu-operator/53822513.nvidia.com cannot be read now: "),
-    (200, False, "operator gpuward-abc renewed its Lease 3s ago (by this machine's clock)"),
+OWN, ALL = "/namespaces/gpu-operator/leases/", "/leases"
+HERE, ELSEWHERE = lease(3), {**lease(5, "nvidia-0_9f"), "metadata": {"name": names.LEADER_LEASE, "namespace": "nvidia"}}
+UNLISTED = "Leases of other namespaces cannot be listed, so one may run in another"
+
+
+@pytest.mark.parametrize(("own", "others", "running", "message"), [
+    (HERE, 403, True, "operator gpuward-abc renewed its Lease 3s ago"),
+    (404, [], False, f"{NONE}: there is no Lease gpu-operator/53822513.nvidia.com"),
+    (404, [ELSEWHERE], True, "operator nvidia-0 renewed its Lease 5s ago, in namespace nvidia and not in gpu-operator"),
+    (403, [{**lease(3), "metadata": {"name": names.LEADER_LEASE, "namespace": names.DEFAULT_NAMESPACE}}, ELSEWHERE], True,
+     "operator gpuward-abc renewed its Lease 3s ago"),
+    (403, [], False, f"{NONE}: there is no Lease gpu-operator/53822513.nvidia.com"),
+    (403, [ELSEWHERE], True, "operator nvidia-0 renewed its Lease 5s ago, in namespace nvidia and not in gpu-operator"),
+    (lease(7500), [{**ELSEWHERE, **lease(60)}], False, f"{NONE}: gpuward-abc renewed its Lease 2h5m ago, and not since"),
+    (404, 403, None, f"{NONE}: there is no Lease gpu-operator/53822513.nvidia.com; {UNLISTED}"),
+    (403, 403, None, "the Lease gpu-operator/53822513.nvidia.com may not be read, so it is not known whether an operator runs"),
+    (500, 403, None, "the Lease gpu-operator/53822513.nvidia.com cannot be read now: no"),
 ])
-def test_whatever_the_answer_to_the_question_for_the_lease_it_is_told(status: int, date: bool, message: str) -> None:
+def test_whatever_the_answers_about_leases_it_is_told(own: Any, others: Any, running: bool | None, message: str) -> None:
+    """An answer is a refusal's status, a Lease, or a list of them."""
+    def answer(asked: Asked) -> Response:
+        found = own if asked.path.startswith("/apis/coordination.k8s.io/v1" + OWN) else others
+        if isinstance(found, int):
+            return refused(found, "Failure")
+        return ok({"metadata": {}, "items": found} if isinstance(found, list) else found)
+
+    async def main() -> Leader:
+        return await find_leader(Client(ScriptedTransport(answer)), names.DEFAULT_NAMESPACE, LoopClock())
+
+    leader = run_virtual(main, start=NOW)
+    told = leader.message.removesuffix(" (by this machine's clock)")
+    assert (leader.now, leader.running, told) == (NOW, running, message)
+
+
+@pytest.mark.parametrize(("date", "message"), [
+    (True, "operator gpuward-abc renewed its Lease 3s ago"),
+    (False, "operator gpuward-abc renewed its Lease 3s ago (by this machine's clock)"),
+])
+def test_an_age_by_another_clock_than_the_servers_is_told_as_one(date: bool, message: str) -> None:
     headers = {"Date": formatdate(NOW, usegmt=True)} if date else {}
 
     async def main() -> Leader:
-        client = Client(ScriptedTransport(lambda asked: Response(status, headers, msgspec.json.encode(lease(3)))))
+        client = Client(ScriptedTransport(lambda asked: Response(200, headers, msgspec.json.encode(lease(3)))))
         return await find_leader(client, names.DEFAULT_NAMESPACE, LoopClock())
 
     leader = run_virtual(main, start=NOW)
-    assert leader.message.startswith(message)
-    assert (leader.now, leader.running) == (NOW, True if status == 200 else None)
+    assert (leader.now, leader.message) == (NOW, message)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from gpuward.sandbox.samples import IMAGES
-from tests.recorder.test_process import COMMAND, PORTS, process, until
+from tests.recorder.test_process import COMMAND, PORTS, install, process, until
 
 ONCE = """
 import json, pathlib, sys
@@ -31,6 +33,26 @@ def log_in_by(plugin: str, kubeconfig: Path) -> None:
     for user in read["users"]:
         user["user"] = {"exec": section}
     kubeconfig.write_text(yaml.safe_dump(read))
+
+
+def test_of_two_operators_without_an_election_one_waits_and_status_names_the_other(tmp_path: Path) -> None:
+    kubeconfig, log = tmp_path / "kubeconfig", tmp_path / "log"
+    with process(tmp_path / "sandbox", "sandbox", "--nodes", "1", "--kubeconfig", str(kubeconfig)):
+        until(kubeconfig.exists, tmp_path / "sandbox")
+        asyncio.run(install(kubeconfig))
+        environment = {**IMAGES, "OPERATOR_NAMESPACE": "gpu-operator", "KUBECONFIG": str(kubeconfig)}
+        with process(log, "run", *PORTS, "--no-recorder", **environment):
+            until(lambda: '"msg": "Leading"' in log.read_text(), log)
+            with process(tmp_path / "second", "run", *PORTS, "--no-recorder", **environment):
+                until(lambda: "Listed the cluster" in (tmp_path / "second").read_text(), tmp_path / "second")
+                until(lambda: "Another operator runs" in (tmp_path / "second").read_text(), tmp_path / "second")
+            shown = subprocess.run([*COMMAND, "status"], env={**os.environ, **environment}, capture_output=True, text=True,
+                                   timeout=60, check=False)
+    assert shown.stdout.splitlines()[1].startswith(f"operator {socket.gethostname()} renewed its Lease ")
+    lines = [json.loads(line) for line in (tmp_path / "second").read_text().splitlines()]
+    (told,) = [line for line in lines if line["msg"] == "Another operator runs: waiting until it is gone"]
+    assert told["holder"].startswith(f"{socket.gethostname()}_")
+    assert not [line for line in lines if line.get("logger", "").startswith("controllers.")]
 
 
 def test_the_process_ends_with_its_election(tmp_path: Path) -> None:

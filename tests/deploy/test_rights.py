@@ -77,6 +77,7 @@ def test_rights_to_objects_with_fixed_names_are_for_these_names(resource: str, k
 def test_the_election_and_the_ledger_need_one_lease() -> None:
     assert named("leases", "get", "update", "patch") == [[names.LEADER_LEASE]]
     assert named("leases", "create") == [[]]
+    assert named("leases", "list") == [[names.LEADER_LEASE]]
     assert named("customresourcedefinitions", "get") == [["servicemonitors.monitoring.coreos.com"]]
 
 
@@ -131,7 +132,7 @@ ONLY_WHEN_NEEDED: set[Right] = {
     ("patch", "nvidiadrivers.nvidia.com"), ("patch", "nvidiadrivers.nvidia.com/status"),
     ("update", "clusterpolicies.nvidia.com/finalizers"),
     ("get", "leases.coordination.k8s.io"), ("create", "leases.coordination.k8s.io"), ("update", "leases.coordination.k8s.io"),
-    ("patch", "leases.coordination.k8s.io"),
+    ("patch", "leases.coordination.k8s.io"), ("list", "leases.coordination.k8s.io"),
 }
 """What gpuward does only after a restart, for objects that are switched off, or on clusters that have more installed."""
 

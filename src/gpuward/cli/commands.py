@@ -130,7 +130,7 @@ def demo(file: str | None, speed: float, keep: bool, faults: tuple[str, ...], im
               help="Serve /metrics here. With 0 it is not served.")
 @click.option("--health-probe-bind-address", default=":8081", show_default=True, metavar="ADDRESS",
               help="Serve /healthz and /readyz here. With 0 they are not served.")
-@go_bool("--leader-elect", "Act only while holding the Lease, so that several replicas can run.")
+@go_bool("--leader-elect", "Elect a leader, so that several replicas can run.")
 @click.option("--leader-elect-namespace", default="", metavar="NAME",
               help="Keep the Lease in this namespace, and not in the operator's.")
 @click.option("--leader-lease-renew-deadline", default="0s", metavar="DURATION",

@@ -1,7 +1,4 @@
-"""Tell whether an operator acts at all: by the Lease that the one that leads renews every few seconds.
-
-One that was started without --leader-elect has none, and leaves the Lease of an earlier one as it is.
-"""
+"""Tell whether an operator runs: by the Lease that the one that acts renews every few seconds, in whatever namespace."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ from gpuward import errors, names
 from gpuward.cli.view import age
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
+from gpuward.kube.lease.others import Holder, leases_named
 from gpuward.kube.lease.rules import process_name
 from gpuward.model.record import format_time
 from gpuward.ports import Clock
 
-NONE = "no operator with --leader-elect runs"
-WITHOUT = "one without it may"
+NONE = "no operator runs"
 LEASE_DURATION = 15.0
 """Seconds that a Lease holds that does not say, as in client-go."""
 
 
 class Leader(msgspec.Struct, frozen=True):
-    """Hold what the Lease says. `running` is None where that cannot be known: nothing shows an operator without a Lease."""
+    """Hold what the Lease says. `running` is None where that cannot be known, for want of rights."""
 
     message: str
     now: float
@@ -41,39 +38,59 @@ class Leader(msgspec.Struct, frozen=True):
 
 
 async def find_leader(client: Client, namespace: str, clock: Clock) -> Leader:
-    """Read the Lease in the operator's namespace; that it may not be read, or is not there, is an answer too."""
+    """Read the Lease in the operator's namespace, and where nobody renews that those of others; what may not be read is told."""
     place = f"{namespace}/{names.LEADER_LEASE}"
-    lease: dict[str, Any] = {}
+    lease: dict[str, Any] | None = None
     unknown = ""
     try:
         lease = (await client.get(resources.LEASES, names.LEADER_LEASE, namespace)).object()
     except errors.NotFound:
-        unknown = f"no Lease {place}: {NONE}; {WITHOUT}"
+        pass
     except errors.Forbidden:
         unknown = f"the Lease {place} may not be read, so it is not known whether an operator runs"
     except (errors.ApiError, errors.Unreachable) as error:
         unknown = f"the Lease {place} cannot be read now: {error}"
     told = client.date
     now = clock.now() if told is None else told
-    if unknown:
-        return Leader(unknown, now)
-    leader = judge(lease, now)
-    return leader if told is not None else msgspec.structs.replace(leader, message=f"{leader.message} (by this machine's clock)")
+    leader = Leader(unknown, now) if unknown else judge(lease, now, place)
+    if not leader.running:
+        leader = await _elsewhere(client, namespace, leader)
+    return leader if told is not None or not leader.running else msgspec.structs.replace(
+        leader, message=f"{leader.message} (by this machine's clock)")
 
 
-def judge(lease: dict[str, Any], now: float) -> Leader:
-    """Return what a Lease says at a time."""
+async def _elsewhere(client: Client, namespace: str, here: Leader) -> Leader:
+    """Return who runs in another namespace, or else what is known of this one."""
+    try:
+        leases = await leases_named(client, names.LEADER_LEASE)
+    except (errors.ApiError, errors.Unreachable):
+        if here.running is None:
+            return here
+        message = f"{here.message}; Leases of other namespaces cannot be listed, so one may run in another"
+        return msgspec.structs.replace(here, message=message, running=None)
+    found = {(place := Holder.of(lease).namespace): judge(lease, here.now, f"{place}/{names.LEADER_LEASE}") for lease in leases}
+    if here.running is None:
+        here = found.get(namespace) or judge(None, here.now, f"{namespace}/{names.LEADER_LEASE}")
+    for other, leader in found.items():
+        if leader.running and not here.running:
+            return msgspec.structs.replace(leader, message=f"{leader.message}, in namespace {other} and not in {namespace}")
+    return here
+
+
+def judge(lease: dict[str, Any] | None, now: float, place: str) -> Leader:
+    """Return what the Lease of a place says at a time; None is one that is not there."""
+    if lease is None:
+        return Leader(f"{NONE}: there is no Lease {place}", now, running=False)
     spec = lease.get("spec") or {}
     holder, renewed = process_name(spec.get("holderIdentity") or ""), _seconds(spec.get("renewTime"))
     if renewed is None:
-        return Leader(f"{NONE}: the Lease was never renewed; {WITHOUT}", now, holder=holder)
+        return Leader(f"{NONE}: the Lease {place} was never renewed", now, running=False, holder=holder)
     ago = f"{age(now - renewed)} ago"
     if not holder:
-        return Leader(f"{NONE}: the last one gave its Lease back {ago}; {WITHOUT}", now, renewed=renewed)
+        return Leader(f"{NONE}: the last one gave its Lease back {ago}", now, running=False, renewed=renewed)
     if now <= renewed + float(spec.get("leaseDurationSeconds") or LEASE_DURATION):
         return Leader(f"operator {holder} renewed its Lease {ago}", now, running=True, holder=holder, renewed=renewed)
-    message = f"{NONE}: {holder} renewed its Lease {ago}, and not since; {WITHOUT}"
-    return Leader(message, now, holder=holder, renewed=renewed)
+    return Leader(f"{NONE}: {holder} renewed its Lease {ago}, and not since", now, running=False, holder=holder, renewed=renewed)
 
 
 def _seconds(moment: object) -> float | None:

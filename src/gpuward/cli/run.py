@@ -8,11 +8,10 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
-from random import Random
 from typing import Any, NoReturn
 
 import msgspec
@@ -22,17 +21,14 @@ from gpuward import names
 from gpuward.cli import logs
 from gpuward.cli.connect import WallClock, check_access, connected
 from gpuward.cli.recordings import own_folder
+from gpuward.cli.standing import Standing
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.page import board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.durations import parse_duration
 from gpuward.errors import GpuwardError, InputError
-from gpuward.kube.config.access import Access
 from gpuward.kube.endless import endless
-from gpuward.kube.http.aiohttp_transport import AiohttpTransport
-from gpuward.kube.http.client import Client
 from gpuward.kube.lease.election import Candidate
-from gpuward.kube.lease.election_thread import ElectionThread
 from gpuward.kube.lease.rules import LeaseTiming
 from gpuward.recorder.recorder import Recorder
 
@@ -79,10 +75,12 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         for resource in await check_access(client):
             log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
                       "--server-side -f -")
-        candidate = _candidate(settings, flags) if flags.leader_elect else None
-        elector = _elector(client, access, candidate, lambda: turned()) if candidate else None
-        operator = Operator(client, settings, WallClock(), elector.valid if elector else lambda: True, candidate)
-        board = board_of(operator, settings.namespace, lambda: elector.holder if elector else "") if flags.ui else None
+        candidate = _candidate(settings, flags)
+        standing = Standing(client, candidate, lambda: turned(), elects=flags.leader_elect)
+        elector = standing.elector(access)
+        ledger = candidate if flags.leader_elect else None
+        operator = Operator(client, settings, WallClock(), lambda: standing.acts(elector), ledger)
+        board = board_of(operator, settings.namespace, lambda: elector.holder) if flags.ui else None
 
         def turned() -> None:
             operator.turned()
@@ -94,17 +92,13 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         stop = _stopped()
         routes = metrics_routes(operator.metrics) + (page_routes(board) if board is not None else [])
         await stack.enter_async_context(serve("--metrics-bind-address", flags.metrics_bind_address, routes))
-        probes = health_routes(lambda: operator.ready, lambda: operator.alive and (elector is None or elector.alive))
+        probes = health_routes(lambda: operator.ready, lambda: operator.alive and elector.alive)
         await stack.enter_async_context(serve("--health-probe-bind-address", flags.health_probe_bind_address, probes))
-        if elector:
-            elector.start()
-            stack.push_async_callback(elector.stop)
+        elector.start()
+        stack.push_async_callback(elector.stop)
         log.info("Starting", namespace=settings.namespace, server=access.server)
-        works = [endless("the operator", operator.run)]
-        if elector:
-            works.append(endless("the leader election", elector.ended))
         try:
-            await _all_until(stop, works)
+            await _all_until(stop, [endless("the operator", operator.run), endless("the leader election", elector.ended)])
         except Exception as error:
             log.error("Something that must not end has ended: the operator ends with it", error=_told(error))
             raise
@@ -142,26 +136,12 @@ def _told(error: BaseException) -> str:
 
 def _candidate(settings: Settings, flags: Flags) -> Candidate:
     namespace = flags.leader_elect_namespace or settings.namespace
-    return Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, _timing(flags))
+    return Candidate(f"{socket.gethostname()}_{uuid.uuid4()}", namespace, names.LEADER_LEASE, _timing(flags), looks_around=True)
 
 
 def _timing(flags: Flags) -> LeaseTiming:
     deadline = parse_duration("--leader-lease-renew-deadline", flags.leader_lease_renew_deadline)
     return LeaseTiming.given("--leader-lease-renew-deadline", deadline)
-
-
-def _elector(client: Client, access: Access, candidate: Candidate, turned: Callable[[], None]) -> ElectionThread:
-    log = structlog.get_logger(source="leaderelection")
-
-    def changed(leading: bool) -> None:
-        log.info("Leading" if leading else "No longer leading", lease=f"{candidate.namespace}/{candidate.lease}")
-        turned()
-
-    def silent(since: float) -> None:
-        if isinstance(client.transport, AiohttpTransport):
-            client.transport.expire_watches(since)
-
-    return ElectionThread(lambda: AiohttpTransport(access), candidate, random=Random(), changed=changed, silent=silent)
 
 
 def _stopped() -> asyncio.Event:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from gpuward.errors import DemoFailed
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.stats import RequestKey
+from gpuward.kube.lease.election import Candidate, Elector
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import IN_PROGRESS, State
@@ -75,7 +77,7 @@ class Story:
         self.old_version = ""
         self.new_version = ""
         self.operator.upgrades.listeners.append(self._planned)
-        self._work: asyncio.Task[None] | None = None
+        self._work: asyncio.Future[Any] | None = None
         self._moved = 0.0
         self._seen: set[tuple[str, State | None]] = set()
         """The steps that nodes have taken, since the upgrade began."""
@@ -128,7 +130,7 @@ class Story:
         stored = await users.create(resources.CLUSTER_POLICIES, adjusted(self.options))
         self.old_version = stored.object()["spec"]["driver"].get("version") or IMAGES["DRIVER_IMAGE"].rpartition(":")[2]
         self.new_version = self.options.to_version or next_version(self.old_version)
-        self._work = asyncio.create_task(self.operator.run())
+        self._work = asyncio.gather(self.operator.run(), self._heartbeat())
 
     async def stop(self) -> None:
         """End the operator and the sandbox."""
@@ -136,6 +138,12 @@ class Story:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         await self.sandbox.stop()
+
+    async def _heartbeat(self) -> None:
+        """Hold the Lease, by which `gpuward status` tells that an operator runs."""
+        candidate = Candidate("gpuward-demo", names.DEFAULT_NAMESPACE)
+        client = Client(self.sandbox.transport())
+        await Elector(client, candidate, random=Random(0), wall=self.clock.now, changed=lambda leading: None).run()
 
     async def install(self) -> float:
         """Wait until the whole stack is ready, then let workloads come; return how long that took by the sandbox's clock.

@@ -33,6 +33,7 @@ from gpuward.kube.http.client import Client
 from gpuward.kube.http.servertime import ServerClock
 from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.ledger import LeaseLedger
+from gpuward.kube.lease.takeover import Takeover
 from gpuward.kube.resources import GVR, KINDS, NVIDIA_DRIVERS, ROLLOUT_POLICIES
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
@@ -60,7 +61,7 @@ class Operator:
     """Keep one cluster's GPU stack and upgrade its drivers.
 
     `acting` tells whether this process leads; one that does not only looks on. One that stands for election as `candidate` enters
-    nodes into the ledger of admissions before it starts them; without a candidate nobody else may write to the cluster.
+    nodes into the ledger of admissions before it starts them; without a candidate nobody else may write to the cluster meanwhile.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Operator:
         self._references = ReferencedObjects(
             client, settings.namespace, self.policies, clock, self.cluster.follow_monitors, self.cluster.refer)
         self.ledger = LeaseLedger(client, self.cluster, candidate) if candidate else None
+        self._beginning = self.ledger or Takeover(self.cluster)
         world = World(self.cluster, Events(self.events), clock, self.ledger)
         self.executor = ApiExecutor(world, acting)
         self.plan = Plan()
@@ -111,13 +113,12 @@ class Operator:
 
     def leads(self) -> bool:
         """Tell whether this process decides and acts."""
-        return self._acting() and (self.ledger is None or self.ledger.known)
+        return self._acting() and self._beginning.known
 
     def turned(self) -> None:
-        """Forget what is known for who leads only: that has changed."""
+        """Forget what is known for who acts only: that has changed."""
         self.metrics.forget()
-        if self.ledger is not None:
-            self.ledger.forget()
+        self._beginning.forget()
 
     async def run(self) -> None:
         """Run until cancelled. Raises what ends any of its tasks, errors.EndedByItself for one that just stops."""
@@ -139,8 +140,7 @@ class Operator:
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
         yield "pods", partial(self._pods.run, self.cluster.watcher())
         yield "references", partial(self._references.run, self.cluster.watcher())
-        if self.ledger:
-            yield "ledger", partial(self.ledger.run, self._acting)
+        yield "ledger" if self.ledger else "takeover", partial(self._beginning.run, self._acting)
         for loop in self._loops:
             yield loop.controller.name, loop.run
 

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpuward import errors, names
 from gpuward.kube.http.client import Client
+from gpuward.kube.lease.others import Holder, Others
 from gpuward.kube.lease.rules import LeaseTiming, Observation, Step, claimed, new_lease, next_step, released
 from gpuward.kube.resources import LEASES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
 JUST_AFTER = 0.01
 """Seconds after a Lease's end at which a candidate looks: an event loop may wake it a moment early."""
+REFUSED_FOR = 5.0
+"""Seconds after which a refusal to use the Lease is believed: an API server that has just started knows no roles yet."""
+_REFUSALS = frozenset({400, 403, 404, 405, 422})
+"""Answers that say that the Lease cannot be used at all, not that it cannot be now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,26 @@ class Candidate:
     namespace: str
     lease: str = names.LEADER_LEASE
     timing: LeaseTiming = field(default_factory=LeaseTiming)
+    looks_around: bool = False
+    """Whether to give way to an operator in another namespace, who holds a Lease of the same name there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Hold whom to tell of what happens to a candidate.
+
+    `silent` is called when the server answers again after an attempt that it did not answer, with the time (the loop's) at
+    which that attempt began: connections that have been silent since then may be dead.
+    `blocked` is called with whoever holds the Lease, or one of that name elsewhere, while this one waits; with None at its end.
+    `refused` is called once when the server has refused for a while to let the Lease be used.
+    """
+
+    silent: Callable[[float], None] = lambda since: None
+    blocked: Callable[[Holder | None], None] = lambda holder: None
+    refused: Callable[[errors.GpuwardError], None] = lambda error: None
+
+
+NOBODY = Told()
 
 
 class Elector:
@@ -40,8 +65,6 @@ class Elector:
     `wall` gives Unix seconds for what is written into the Lease; every wait is measured on the event loop's clock.
     `changed` is called with True when leading begins and with False when it ends, whatever the reason. Whoever was
     told False must stop writing: the renewal deadline is shorter than the time after which others take over.
-    `silent` is called when the server answers again after an attempt that it did not answer, with the time (the loop's) at
-    which that attempt began: connections that have been silent since then may be dead.
     """
 
     def __init__(
@@ -52,7 +75,7 @@ class Elector:
         random: Random,
         wall: Callable[[], float],
         changed: Callable[[bool], None],
-        silent: Callable[[float], None] = lambda since: None,
+        told: Told = NOBODY,
     ) -> None:
         self.leading = False
         self.holder = ""
@@ -64,7 +87,11 @@ class Elector:
         self._random = random
         self._wall = wall
         self._changed = changed
-        self._silent = silent
+        self._told = told
+        self._others = Others(client, candidate.lease, candidate.namespace) if candidate.looks_around else None
+        self._blocker: Holder | None = None
+        self._refused_since: float | None = None
+        self._believes_refusal = False
         self._unanswered: float | None = None
         """When the first attempt began that was not answered, until one is."""
         self._lease: dict[str, Any] | None = None
@@ -77,6 +104,11 @@ class Elector:
         To be asked before a write: while nothing runs in this process, nobody is told that leading has ended.
         """
         return self.leading and now < self._renewed + self._candidate.timing.renew_deadline
+
+    @property
+    def unusable(self) -> bool:
+        """Tell whether the server does not let the Lease be used: then it cannot tell who else runs."""
+        return self._believes_refusal and self._refused_since is not None
 
     async def run(self) -> None:
         """Acquire, renew, and acquire again after a loss, until cancelled; then release the Lease if it is ours."""
@@ -113,17 +145,30 @@ class Elector:
             self.failure = error if isinstance(error, errors.GpuwardError) else errors.Unreachable("no answer in time")
             if isinstance(error, TimeoutError) and self._unanswered is None:
                 self._unanswered = begun
+            self._note_refusal(begun)
             self._lease = None  # the answer may be lost, but the write may have happened: read before the next one
             held = self.leading and loop.time() < self._renewed + timing.renew_deadline
         else:
-            self.failure = None
+            self.failure = self._refused_since = None
+            self._believes_refusal = False
             if self._unanswered is not None:
-                self._silent(self._unanswered)
+                self._told.silent(self._unanswered)
                 self._unanswered = None
             if held:
                 # Others count from when they see the renewal, which is after this: the early end is the safe one.
                 self._renewed = begun
         self._lead(held)
+
+    def _note_refusal(self, begun: float) -> None:
+        error = self.failure
+        if not isinstance(error, errors.ApiError) or error.status not in _REFUSALS:
+            self._refused_since, self._believes_refusal = None, False
+            return
+        if self._refused_since is None:
+            self._refused_since = begun
+        if begun >= self._refused_since + REFUSED_FOR and not self._believes_refusal:
+            self._believes_refusal = True
+            self._told.refused(error)
 
     async def _try(self) -> bool:
         """Make one attempt, reading the Lease again when it moved under us. Return whether it is ours now."""
@@ -132,17 +177,51 @@ class Elector:
                 await self._read()
             step = next_step(self._candidate.identity, self._seen, asyncio.get_running_loop().time())
             if step is Step.WAIT:
+                self._block(Holder.of(self._lease or {}))
                 return False
             if step is not Step.RENEW:
                 self._lead(False)  # one that slept while others led and left begins anew: what it knows is of another time
+                if await self._gives_way():
+                    return False
             try:
                 await self._claim(step)
             except errors.Conflict:
                 if fresh:
                     raise
                 continue
+            # Two that began at once have both seen nobody before; now at least one of them sees the other.
+            if await self._gives_way():
+                await self._give_back()
+                return False
+            self._block(None)
             return True
         return False
+
+    async def _gives_way(self) -> bool:
+        """Look for an operator in another namespace: always before leading begins, and now and then while it lasts."""
+        if self._others is None or (self.leading and not self._others.is_due(asyncio.get_running_loop().time())):
+            return False
+        holder = None
+        if not self.leading:
+            holder = await self._others.look()
+        else:  # a look that fails must not cost the Lease
+            with contextlib.suppress(errors.ApiError, errors.Unreachable, TimeoutError):
+                async with asyncio.timeout(self._candidate.timing.retry):
+                    holder = await self._others.look()
+        if holder is not None:
+            self._block(holder)
+        return holder is not None
+
+    async def _give_back(self) -> None:
+        self._lead(False)
+        if self._lease is not None:
+            answer = await self._client.replace(LEASES, released(self._lease, self._wall()))
+            self._observe(answer.object())
+
+    def _block(self, holder: Holder | None) -> None:
+        if holder != self._blocker:
+            self._blocker = holder
+            self._told.blocked(holder)
 
     async def _read(self) -> None:
         try:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpuward import errors
 from gpuward.kube.http.client import Client
-from gpuward.kube.lease.election import Candidate, Elector
+from gpuward.kube.http.servertime import ServerClock
+from gpuward.kube.lease.election import NOBODY, Candidate, Elector, Told
 
 T = TypeVar("T")
 
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
     from random import Random
 
     from gpuward.kube.http.transport import Transport
+
+
+class _Machine:
+    """Tell the time of this machine, until the API server has told its own."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self.now = wall
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
 
 
 class ElectionThread:
@@ -38,14 +50,14 @@ class ElectionThread:
         *,
         random: Random,
         changed: Callable[[bool], None],
-        silent: Callable[[float], None] = lambda since: None,
+        told: Told = NOBODY,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._connect = connect
         self._candidate = candidate
         self._random = random
         self._changed = changed
-        self._silent = silent
+        self._told = told
         self._wall = wall
         self._elector: Elector | None = None
         self._home: asyncio.AbstractEventLoop | None = None
@@ -56,7 +68,7 @@ class ElectionThread:
         self._thread = threading.Thread(target=self._main, name="leader-election", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; `changed` and `silent` will be called on the event loop that runs now."""
+        """Start the thread; `changed` and `told` will be called on the event loop that runs now."""
         self._home = asyncio.get_running_loop()
         self._ended = self._home.create_future()
         self._thread.start()
@@ -69,6 +81,11 @@ class ElectionThread:
     def valid(self) -> bool:
         """Tell whether we lead and have renewed within the deadline; may be asked from any thread."""
         return self._elector is not None and self._elector.valid(time.monotonic())
+
+    @property
+    def unusable(self) -> bool:
+        """Tell whether the server does not let the Lease be used: then it cannot tell who else runs."""
+        return self._elector is not None and self._elector.unusable
 
     @property
     def holder(self) -> str:
@@ -116,14 +133,20 @@ class ElectionThread:
     async def _elect(self) -> None:
         self._away = asyncio.get_running_loop()
         transport = self._connect()
+        client, clock = Client(transport), ServerClock(_Machine(self._wall))
+        client.heard = clock.heard  # those who read the Lease judge its times by this clock
         try:
             self._elector = Elector(
-                Client(transport),
+                client,
                 self._candidate,
                 random=self._random,
-                wall=self._wall,
+                wall=clock.now,
                 changed=lambda leading: self._tell(self._changed, leading),
-                silent=lambda since: self._tell(self._silent, since),
+                told=Told(
+                    lambda since: self._tell(self._told.silent, since),
+                    lambda holder: self._tell(self._told.blocked, holder),
+                    lambda error: self._tell(self._told.refused, error),
+                ),
             )
             self._work = asyncio.ensure_future(self._elector.run())
             if self._stopping.is_set():

@@ -1,0 +1,113 @@
+"""Two operators side by side, neither of which was told of the other: one acts, and the other one says for whom it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from gpuward import names
+from gpuward.cli.standing import Standing
+from gpuward.controllers.operator import Operator, Settings
+from gpuward.errors import Forbidden
+from gpuward.kube.http.client import Client
+from gpuward.kube.lease.election import Candidate, Elector, Told
+from gpuward.kube.resources import LEASES
+from gpuward.model.states import State
+from gpuward.sandbox.samples import IMAGES
+from kubesandbox.builders import namespace
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.stage import NEW, Stage, on_stage
+
+WAITS = "Another operator runs: waiting until it is gone"
+UNKNOWN = "The Lease cannot be used, so it is not known whether another operator runs: acting without it"
+
+
+class Process:
+    """Be an operator as `gpuward run` without --leader-elect puts it together, but on one event loop."""
+
+    def __init__(self, stage: Stage, name: str, place: str = names.DEFAULT_NAMESPACE, *, may_use_leases: bool = True) -> None:
+        loop = asyncio.get_running_loop()
+        transport, lease = stage.sandbox.transport(), stage.sandbox.transport()
+        self.client = Client(transport)
+        if not may_use_leases:
+            lease.interfere = forbidden
+        candidate = Candidate(f"{name}_1f", place, looks_around=True)
+        self.standing = Standing(self.client, candidate, lambda: self.operator.turned(), elects=False)
+        self.elector = Elector(
+            Client(lease), candidate, random=Random(name), wall=stage.clock.now, changed=self.standing.changed,
+            told=Told(blocked=self.standing.blocked, refused=self.standing.refused))
+        self.operator = Operator(
+            self.client, Settings(place, IMAGES, seed=0), stage.clock,
+            lambda: self.elector.valid(loop.time()) or self.elector.unusable)
+        self.work = [asyncio.create_task(self.elector.run()), asyncio.create_task(self.operator.run())]
+
+    @property
+    def writes(self) -> int:
+        """Return how often it wrote to the cluster, its Lease aside."""
+        return self.client.stats.writes()
+
+    async def stop(self) -> None:
+        """End it as a signal does: first what writes, then the Lease."""
+        for task in reversed(self.work):
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def forbidden(request: Request, proceed: Any) -> Answer | Stream:
+    """Refuse everything."""
+    return refusal(Forbidden(f"{request.path} is forbidden"))
+
+
+async def alone(stage: Stage) -> Process:
+    """Put an operator that holds the Lease in the place of the stage's, and install."""
+    await stage.kill_operator()
+    process = Process(stage, "first")
+    stage.operator = process.operator
+    await stage.installed()
+    return process
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": "100%", "maxParallelUpgrades": 1})
+async def test_the_second_one_waits_and_then_finishes_what_the_first_had_begun(stage: Stage) -> None:
+    first = await alone(stage)
+    second = Process(stage, "second")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    assert second.writes == 0
+    (told,) = stage.warnings(WAITS)
+    assert (told["holder"], told["lease"]) == ("first_1f", f"gpu-operator/{names.LEADER_LEASE}")
+    assert told["since"] == stage.get(str(LEASES), names.LEADER_LEASE)["spec"]["acquireTime"]
+    assert "stop one of the two" in told["fix"]
+    await first.stop()
+    stage.operator = second.operator
+    await stage.upgraded()
+    assert stage.most_in_progress == 1
+    assert stage.cordons() == []
+    await second.stop()
+
+
+@on_stage(gpu_nodes=2)
+async def test_one_that_lives_in_another_namespace_makes_nothing_there(stage: Stage) -> None:
+    first = await alone(stage)
+    stage.sandbox.apply(namespace("other"))
+    second = Process(stage, "second", "other")
+    await stage.upgrade_to(NEW)
+    await stage.upgraded()
+    assert second.writes == 0
+    assert stage.sandbox.store.list("daemonsets.apps", "other") == []
+    (told,) = stage.warnings(WAITS)
+    assert (told["holder"], told["lease"]) == ("first_1f", f"gpu-operator/{names.LEADER_LEASE}")
+    await first.stop()
+    await second.stop()
+
+
+@on_stage(gpu_nodes=2)
+async def test_without_rights_to_leases_the_operator_acts_and_says_what_it_does_not_know(stage: Stage) -> None:
+    await stage.kill_operator()
+    process = Process(stage, "first", may_use_leases=False)
+    stage.operator = process.operator
+    await stage.installed()
+    (told,) = stage.warnings(UNKNOWN)
+    assert "forbidden" in told["error"]
+    await process.stop()
