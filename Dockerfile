@@ -10,6 +10,7 @@ COPY src src
 # The lock is of the whole workspace; what it has beside gpuward is not installed.
 COPY packages packages
 COPY examples examples
+COPY deploy deploy
 # Compiled here, as the user that it runs as may not keep what Python compiles.
 RUN uv sync --locked --no-dev --no-editable --compile-bytecode
 

@@ -102,3 +102,11 @@ def test_a_bug_report_of_somebody_who_may_not_read_everything(verbs: Plane, tmp_
     assert "nodes: 403 Forbidden: " in found["errors.txt"].decode()
     assert "cluster/nodes.json" not in found
     assert json.loads(found["namespace/daemonsets.json"])["items"]
+
+
+def test_a_check_knows_the_operator_its_rights_and_its_crds(verbs: Plane) -> None:
+    found = json.loads(verbs.gpuward("check", "--context", "admin", "-o", "json"))
+    told = {(one["check"], one["found"]): one["level"] for one in found["findings"]}
+    assert {level for (check, _), level in told.items() if check in ("crds", "namespace", "policy", "kubernetes")} == {"ok"}
+    assert told["rights", "ServiceAccount gpu-operator has all 154"] == "ok"
+    assert [level for (check, text), level in told.items() if check == "operators" and "renewed its Lease" in text] == ["ok"]

@@ -287,6 +287,21 @@ def replay(file: Path, at: str | None, node: str | None, output: str) -> None:
         sys.exit(1)
 
 
+@commands.command()
+@connection_options
+@namespace_option
+@output_option("text")
+def check(kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
+    """Check whether a cluster is ready for gpuward, or what ails it.
+
+    It prints one line for each thing it looks at, with what to do. It changes nothing, and says what it may not see. It exits
+    with 1 if something fails.
+    """
+    from gpuward.cli.check import check_cluster
+
+    check_cluster(kubeconfig, context, namespace, output)
+
+
 @commands.command("bug-report")
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE",
               help="Write to this file. Without it the name has the time, in this folder.")

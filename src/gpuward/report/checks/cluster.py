@@ -1,0 +1,124 @@
+"""The cluster as such: its version and clock, the operator's namespace and rights, and who else looks at our writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from gpuward.model.selectors import read_selector, satisfied
+from gpuward.report.checks.facts import Facts, Finding, Level, Object, Right, Unseen, unseen
+
+OLDEST: Final = (1, 25)
+"""Before it CRDs with CEL rules, and so NVIDIA's, are not served by default."""
+TRIED: Final = (1, 32)
+"""The oldest version that gpuward is tried on."""
+MOST_AHEAD: Final = 5.0
+"""Seconds by which clocks may differ; no decision goes by this machine's clock, but people compare logs."""
+MOST_NAMED: Final = 4
+ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
+_SEEN: Final = (("", "nodes", False), ("apps", "daemonsets", True), ("", "pods", True), ("", "pods/eviction", False))
+"""What the upgrade writes, and whether only what is in the operator's namespace matters: evictions are everywhere."""
+
+
+def kubernetes(facts: Facts) -> Iterator[Finding]:
+    """Say whether the API server's version is one that gpuward runs on."""
+    found = _VERSION.match(facts.version)
+    if found is None:
+        yield Finding("kubernetes", Level.WARN, f"the version {facts.version!r} cannot be read")
+        return
+    number, oldest, tried = (int(found[1]), int(found[2])), "{}.{}".format(*OLDEST), "{}.{}".format(*TRIED)
+    if number < OLDEST:
+        yield Finding("kubernetes", Level.FAIL, f"{facts.version} is too old", f"upgrade it to {oldest} or later, best {tried}")
+    elif number < TRIED:
+        yield Finding("kubernetes", Level.WARN, f"{facts.version}: gpuward is tried on {tried} and later")
+    else:
+        yield Finding("kubernetes", Level.OK, facts.version)
+
+
+def clock(facts: Facts) -> Iterator[Finding]:
+    """Say whether this machine and the API server agree about the time."""
+    if facts.ahead is None:
+        yield Finding("clock", Level.WARN, "the API server does not tell its time")
+    elif abs(facts.ahead) > MOST_AHEAD:
+        side = "ahead of" if facts.ahead > 0 else "behind"
+        yield Finding("clock", Level.WARN, f"this machine's clock is {abs(facts.ahead):.0f} s {side} the API server's",
+                      "synchronise both by NTP")
+    else:
+        yield Finding("clock", Level.OK, "this machine's agrees with the API server's")
+
+
+def namespace(facts: Facts) -> Iterator[Finding]:
+    """Say whether driver pods, which are privileged, may run in the operator's namespace."""
+    name = facts.namespace
+    fix = f"kubectl label namespace {name} {ENFORCE}=privileged --overwrite"
+    if isinstance(facts.place, Unseen):
+        yield unseen("namespace", facts.place)
+    elif facts.place is None:
+        yield Finding("namespace", Level.WARN, f"there is no namespace {name}", "kubectl apply -f deploy/operator.yaml")
+    else:
+        enforced = (facts.place["metadata"].get("labels") or {}).get(ENFORCE)
+        if enforced == "privileged":
+            yield Finding("namespace", Level.OK, f"{name} lets privileged pods run")
+        elif enforced is None:
+            yield Finding("namespace", Level.WARN, f"{name} has no label {ENFORCE}: the API server's default counts", fix)
+        else:
+            yield Finding("namespace", Level.FAIL, f"{name} enforces Pod Security {enforced}: no driver pod can run", fix)
+
+
+def rights(facts: Facts) -> Iterator[Finding]:
+    """Say which rights of deploy/operator.yaml are missing."""
+    asked = facts.rights
+    if isinstance(asked, Unseen):
+        yield unseen("rights", asked)
+    elif not asked.missing:
+        yield Finding("rights", Level.OK, f"{asked.subject} has all {asked.asked}")
+    else:
+        level = Level.FAIL if asked.is_account else Level.WARN
+        fix = "kubectl apply -f deploy/operator.yaml" if asked.is_account else "you need them to run gpuward as yourself"
+        told = f"{asked.subject} lacks {len(asked.missing)} of {asked.asked}: {_some(asked.missing)}"
+        yield Finding("rights", level, told, fix)
+
+
+def _some(missing: tuple[Right, ...]) -> str:
+    more = f" and {len(missing) - MOST_NAMED} more" if missing[MOST_NAMED:] else ""
+    return ", ".join(map(str, missing[:MOST_NAMED])) + more
+
+
+def webhooks(facts: Facts) -> Iterator[Finding]:
+    """Name webhooks that see what the upgrade writes."""
+    if isinstance(facts.webhooks, Unseen):
+        yield unseen("webhooks", facts.webhooks)
+        return
+    labels = (facts.place["metadata"].get("labels") or {}) if isinstance(facts.place, Mapping) else {}
+    labels = {"kubernetes.io/metadata.name": facts.namespace, **labels}
+    count = 0
+    for configuration in facts.webhooks:
+        for hook in configuration.get("webhooks") or ():
+            if seen := [what for what in _SEEN if _sees(hook, *what, labels)]:
+                count += 1
+                resources = ", ".join(resource for _, resource, _ in seen)
+                policy = hook.get("failurePolicy", "Fail")
+                yield Finding(
+                    "webhooks", Level.WARN, f"webhook {hook['name']} of {configuration['metadata']['name']} sees changes of "
+                    f"{resources} (failurePolicy {policy})",
+                    "make sure that it lets gpuward's changes pass" + (", and that it is up: nothing passes without it"
+                                                                       if policy == "Fail" else ""))
+    if not count:
+        yield Finding("webhooks", Level.OK, "none sees what gpuward writes")
+
+
+def _sees(hook: Object, group: str, resource: str, own: bool, labels: Mapping[str, str]) -> bool:
+    chosen = hook.get("namespaceSelector") or {}
+    expressions = [(one["key"], one["operator"], one.get("values") or ()) for one in chosen.get("matchExpressions") or ()]
+    if own and not satisfied(read_selector(chosen.get("matchLabels") or {}, expressions), labels):
+        return False
+    return any(_covers(rule, group, resource) for rule in hook.get("rules") or ())
+
+
+def _covers(rule: Mapping[str, Any], group: str, resource: str) -> bool:
+    base, _, sub = resource.partition("/")
+    wanted = {resource, f"*/{sub}", f"{base}/*", "*/*"} if sub else {resource, "*", "*/*"}
+    writes = set(rule.get("operations") or ()) & {"*", "CREATE", "UPDATE", "DELETE"}
+    return bool(writes and {group, "*"} & set(rule.get("apiGroups") or ()) and wanted & set(rule.get("resources") or ()))

@@ -1,0 +1,50 @@
+"""The nodes: what discovery says of them, and what runs their containers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from gpuward import names
+from gpuward.labels.discovery import has_gpu
+from gpuward.operands.cluster import RUNTIMES
+from gpuward.report.checks.facts import Facts, Finding, Level, Unseen, unseen
+
+INSTALL: Final = ("install node feature discovery, or label nodes with GPUs: "
+                  "kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true")
+
+
+def discovery(facts: Facts) -> Iterator[Finding]:
+    """Say whether node feature discovery runs, and has found GPUs."""
+    if isinstance(facts.nodes, Unseen):
+        yield unseen("discovery", facts.nodes)
+        return
+    labelled = [node for node in facts.nodes if any(label.startswith(names.NFD_PREFIX) for label in node.labels)]
+    gpus = [node for node in facts.nodes if has_gpu(node)]
+    if not labelled:
+        yield Finding("discovery", Level.FAIL, "no node has labels of node feature discovery", INSTALL)
+    elif not gpus:
+        yield Finding("discovery", Level.WARN, f"no NVIDIA GPU on any of {len(labelled)} nodes with labels of node feature "
+                      "discovery", "see that its workers run on the nodes with GPUs")
+    else:
+        yield Finding("discovery", Level.OK, f"{len(gpus)} of {len(facts.nodes)} nodes have GPUs")
+        if bare := [node.name for node in gpus if not (node.labels.get(names.NFD_OS_ID) and node.labels.get(names.NFD_KERNEL))]:
+            yield Finding("discovery", Level.WARN, f"{bare[0]} and {len(bare) - 1} more have no labels of their operating system "
+                          "and kernel: no driver image can be chosen" if bare[1:] else
+                          f"{bare[0]} has no labels of its operating system and kernel: no driver image can be chosen", INSTALL)
+
+
+def runtimes(facts: Facts) -> Iterator[Finding]:
+    """Say whether the container runtime of nodes with GPUs is one that the toolkit can set up, and the same on all."""
+    if isinstance(facts.nodes, Unseen):
+        return
+    counts = Counter(node.runtime for node in facts.nodes if has_gpu(node))
+    told = ", ".join(f"{runtime or 'unknown'} on {count}" for runtime, count in sorted(counts.items()))
+    if unknown := sorted(set(counts) - set(RUNTIMES)):
+        yield Finding("runtime", Level.FAIL, f"{told}: the container toolkit cannot set up {unknown[0] or 'an unknown runtime'}",
+                      f"use one of {', '.join(RUNTIMES)} on nodes with GPUs")
+    elif len(counts) > 1:
+        yield Finding("runtime", Level.WARN, f"{told}: one container toolkit serves all nodes", "use the same on all nodes")
+    elif counts:
+        yield Finding("runtime", Level.OK, told)

@@ -1,0 +1,136 @@
+"""`gpuward check`: what it reads of a cluster, what it says where it may not, and how it exits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuward import names
+from gpuward.cli.check import as_json, line
+from gpuward.cli.inspection import inspected, needed
+from gpuward.errors import Forbidden
+from gpuward.kube.http.client import Client
+from gpuward.report.checks import Finding, findings
+from gpuward.sandbox.cluster import Sandbox
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.timeloop import LoopClock
+from tests.deploy.test_rights import objects
+from tests.journeys.stage import POLICY, Stage, on_stage, policy
+from tests.recorder.test_process import COMMAND, install, process, until
+
+REVIEWS = "/apis/authorization.k8s.io/v1/"
+
+
+async def checked(sandbox: Sandbox, interfere: Callable[..., Answer | Stream] | None = None,
+                  namespace: str = names.DEFAULT_NAMESPACE) -> list[Finding]:
+    """Return the findings about a cluster, for one whose requests may be disturbed."""
+    transport = sandbox.transport()
+    if interfere is not None:
+        transport.interfere = interfere
+    return list(findings(await inspected(Client(transport), namespace, LoopClock())))
+
+
+def lines(found: list[Finding], level: str = "") -> list[str]:
+    return [" ".join(str(line(one)).split()) for one in found if level in ("", one.level)]
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_cluster_in_which_all_is_well_but_that_no_operator_is_seen(stage: Stage) -> None:
+    await stage.installed()
+    found = await checked(stage.sandbox)
+    assert lines(found, "ok") == [
+        "ok kubernetes v1.36.3+kubesandbox", "ok clock this machine's agrees with the API server's",
+        "ok crds clusterpolicies.nvidia.com v1", "ok crds nvidiadrivers.nvidia.com v1alpha1",
+        "ok crds rolloutpolicies.gpuward.io v1alpha1", "ok rights your own user has all 154",
+        "ok webhooks none sees what gpuward writes", "ok runtime-classes nvidia, nvidia-cdi, nvidia-legacy",
+        "ok discovery 2 of 3 nodes have GPUs", "ok runtime containerd on 2",
+        "ok policy ClusterPolicy cluster-policy can be followed",
+    ]
+    (told,) = [one for one in found if one.check == "operators"]
+    assert (told.level, told.found) == ("warn", "no operator runs: there is no Lease gpu-operator/53822513.nvidia.com")
+    assert "kubectl logs -n gpu-operator deployment/gpu-operator" in told.fix
+    assert lines(found, "fail") == []
+
+
+@on_stage(gpu_nodes=1)
+async def test_policies_are_judged_with_what_they_name(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/virtualTopology", {"config": "topology"})
+    await stage.patch_policy("driver/imagePullSecrets", ["pulling"])
+    stage.sandbox.apply(policy("second"))
+    missing = "is missing in namespace gpu-operator, and a policy names it -> make it, or name another one"
+    found = await checked(stage.sandbox)
+    assert f"fail references ConfigMap topology {missing}" in lines(found)
+    assert any(one.startswith("warn policy ClusterPolicy second is ignored: cluster-policy is older") for one in lines(found))
+    await stage.patch_policy("driver/version", "no version at all")
+    (problem,) = [one for one in lines(await checked(stage.sandbox), "fail") if one.startswith("fail policy")]
+    assert problem.startswith(f"fail policy ClusterPolicy {POLICY}: spec.driver.version: 'no version at all'")
+
+
+@on_stage(gpu_nodes=1)
+async def test_it_asks_about_the_operators_service_account_and_writes_nothing(stage: Stage) -> None:
+    """The roles that are shipped are what is asked about; which of them are missing only the API server knows."""
+    asked: list[Request] = []
+    reviews: list[Any] = []
+
+    def judge(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        asked.append(request)
+        if not request.path.startswith(REVIEWS):
+            return proceed()
+        review = json.loads(request.body)
+        reviews.append(review["spec"])
+        allowed = review["spec"]["resourceAttributes"]["resource"] != "runtimeclasses"
+        return Answer(201, json.dumps({**review, "status": {"allowed": allowed}}).encode())
+
+    await stage.installed()
+    for obj in objects("ServiceAccount"):
+        stage.sandbox.apply(obj)
+    told = [one for one in lines(await checked(stage.sandbox, judge)) if "rights" in one]
+    assert told == ["fail rights ServiceAccount gpu-operator lacks 6 of 154: create runtimeclasses.node.k8s.io, delete "
+                    "runtimeclasses.node.k8s.io, get runtimeclasses.node.k8s.io, list runtimeclasses.node.k8s.io and 2 more -> "
+                    "kubectl apply -f deploy/operator.yaml"]
+    assert {review["user"] for review in reviews} == {"system:serviceaccount:gpu-operator:gpu-operator"}
+    assert {"group": "coordination.k8s.io", "resource": "leases", "verb": "list", "name": names.LEADER_LEASE} in [
+        review["resourceAttributes"] for review in reviews]
+    assert {request.method for request in asked if not request.path.startswith(REVIEWS)} == {"GET"}
+
+
+@on_stage(gpu_nodes=1)
+async def test_who_may_see_nothing_is_told_so_and_nothing_fails(stage: Stage) -> None:
+    def blind(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        return proceed() if request.path == "/version" else refusal(Forbidden(f"{request.path} is forbidden"))
+
+    found = await checked(stage.sandbox, blind)
+    assert lines(found, "fail") == []
+    assert {one.check for one in found if one.found.startswith("not known: ")} == {
+        "crds", "namespace", "rights", "webhooks", "operators", "runtime-classes", "discovery", "policy", "references"}
+    assert as_json(found)["ok"] is True
+
+
+def test_every_right_that_is_shipped_is_asked_about_once() -> None:
+    rights = list(needed("elsewhere"))
+    assert len(rights) == len(set(rights))
+    assert {right.namespace for right in rights} == {"", "elsewhere"}
+    rules = [rule for role in (*objects("ClusterRole"), *objects("Role")) for rule in role["rules"]]
+    assert {right.resource for right in rights} == {resource for rule in rules for resource in rule["resources"]}
+
+
+def test_as_a_process_it_exits_with_1_where_something_fails(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    with process(tmp_path / "sandbox", "sandbox", "--nodes", "1", "--kubeconfig", str(kubeconfig)):
+        until(kubeconfig.exists, tmp_path / "sandbox")
+        options = ["--kubeconfig", str(kubeconfig)]
+        before = subprocess.run([*COMMAND, "check", *options], capture_output=True, text=True, timeout=60, check=False)
+        asyncio.run(install(kubeconfig))
+        after = subprocess.run([*COMMAND, "check", *options, "-o", "json"], capture_output=True, text=True, timeout=60,
+                               check=False)
+    assert before.returncode == 1, before.stderr
+    assert "fail  crds             clusterpolicies.nvidia.com is not installed -> gpuward crds | kubectl apply" in before.stdout
+    assert before.stdout.splitlines()[-1].endswith(" 1 fail")
+    told = json.loads(after.stdout)
+    assert (after.returncode, told["ok"]) == (0, True)
+    assert {"check": "crds", "level": "ok", "found": "clusterpolicies.nvidia.com v1", "fix": None} in told["findings"]
