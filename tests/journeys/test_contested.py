@@ -106,6 +106,38 @@ def test_who_writes_a_state_label_again_and_again_is_answered_by_few_events(labe
     story()
 
 
+@pytest.mark.parametrize("pause", [0.2, 3.0, 60.0])
+def test_who_takes_a_label_off_a_node_again_and_again_is_told_of_once(pause: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        async def undo() -> None:
+            while True:
+                await asyncio.sleep(pause)
+                await stage.label("gpu-1", names.GPU_PRESENT, None)
+
+        await stage.installed()
+        before = stage.client.stats.total("patch", "nodes")
+        rival = asyncio.create_task(undo())
+        await stage.rest(3600)
+        assert stage.client.stats.total("patch", "nodes") - before <= min(3600 / pause, 1300), "ever more rarely"
+        (told,) = [event for event in stage.events("gpu-1", "Warning") if names.GPU_PRESENT in event]
+        assert told.startswith(f"label {names.GPU_PRESENT}=true was written 6 times within 10 minutes: somebody else keeps")
+        assert [line["node"] for line in stage.warnings("Labels are changed back")] == ["gpu-1"]
+        rival.cancel()
+        await stage.until(lambda: stage.labels("gpu-1").get(names.GPU_PRESENT) == "true", within=60)
+
+    story()
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_the_labels_of_an_upgrade_are_no_fight(stage: Stage) -> None:
+    await stage.installed()
+    for version in (NEW, OLD, NEW):
+        await stage.upgrade_to(version)
+        await stage.upgraded(version)
+    assert stage.warnings("Labels are changed back") == []
+
+
 @on_stage(gpu_nodes=3, upgrade=ONE)
 async def test_an_older_manifest_of_ours_that_somebody_applies_is_not_followed(stage: Stage) -> None:
     """As a GitOps tool does with what it once exported, hash and all, while our own writes of it are refused."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import structlog
 
+from gpuward.controllers.undone import UndoneLabels
 from gpuward.labels.decide import Labelling, decide_labels
 from gpuward.labels.discovery import KeptOperands
 from gpuward.labels.policy import label_policy, remembered_policy
@@ -60,13 +61,16 @@ class LabelController:
 
 
 class LabelLog:
-    """Log what changed, and nodes that keep their operands though discovery sees no GPU there, once for each reason."""
+    """Log what changed, nodes whose labels others change back, and those that keep their operands though discovery sees no GPU
+    there, once for each reason.
+    """
 
     def __init__(self, tell: Callable[[NodeView, str], None] = lambda node, message: None) -> None:
         """Take what reports an event about a node."""
         self._log = structlog.get_logger(source=LabelController.name)
         self._kept: Mapping[str, KeptOperands] = {}
         self._troubles: Mapping[str, str] = {}
+        self._undone = UndoneLabels()
         self._tell = tell
 
     def __call__(self, seen: Pass[PoliciesInForce, Labels]) -> None:
@@ -76,6 +80,10 @@ class LabelLog:
         for outcome in seen.outcomes:
             if not (outcome.error or outcome.dropped):
                 self._log.info("Labelled node", node=outcome.action.lane, why=outcome.action.why)
+        for name, message in self._undone.take(seen.outcomes, seen.at):
+            self._log.warning("Labels are changed back", node=name, reason=message)
+            if (node := seen.snapshot.nodes.get(name)) is not None:
+                self._tell(node, message)
         self._log_kept(seen.snapshot, seen.decision.labelling.kept)
         self._log_troubles(seen.snapshot, seen.decision.labelling.troubles)
 
