@@ -248,6 +248,23 @@ def test_whatever_the_answers_about_leases_it_is_told(own: Any, others: Any, run
     assert (leader.now, leader.running, told) == (NOW, running, message)
 
 
+@pytest.mark.parametrize(("every", "running", "message"), [
+    (2.0, True, "operator gpuward-abc renewed its Lease just now"),
+    (1e9, False, f"{NONE}: gpuward-abc renewed its Lease 2h5m ago, and not since"),
+])
+def test_a_lease_that_is_renewed_holds_whatever_the_clocks_say(every: float, running: bool, message: str) -> None:
+    """The clock of an operator's machine may be hours behind."""
+    def answer(asked: Asked) -> Response:
+        renewals = (asyncio.get_running_loop().time() - NOW) // every
+        return ok(lease(7500 - renewals) if asked.path.endswith(names.LEADER_LEASE) else {"metadata": {}, "items": []})
+
+    async def main() -> Leader:
+        return await find_leader(Client(ScriptedTransport(answer)), names.DEFAULT_NAMESPACE, LoopClock())
+
+    leader = run_virtual(main, start=NOW)
+    assert (leader.running, leader.message.removesuffix(" (by this machine's clock)")) == (running, message)
+
+
 @pytest.mark.parametrize(("date", "message"), [
     (True, "operator gpuward-abc renewed its Lease 3s ago"),
     (False, "operator gpuward-abc renewed its Lease 3s ago (by this machine's clock)"),
