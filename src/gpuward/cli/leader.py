@@ -73,7 +73,7 @@ async def _watched(client: Client, namespace: str, seen: Leader) -> Leader:
         while loop.time() < end:
             await asyncio.sleep(LOOK_TWICE / 6)
             spec = (await client.get(resources.LEASES, names.LEADER_LEASE, namespace)).object().get("spec") or {}
-            renewed, holder = _seconds(spec.get("renewTime")), _short(spec.get("holderIdentity") or "")
+            renewed, holder = _seconds(spec.get("renewTime")), process_name(spec.get("holderIdentity") or "")
             if holder and renewed is not None and renewed != seen.renewed:
                 message = f"operator {holder} renewed its Lease just now"
                 return Leader(message, seen.now, running=True, holder=holder, renewed=renewed)

@@ -27,6 +27,7 @@ from gpuward.controllers.page import board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.durations import parse_duration
 from gpuward.errors import GpuwardError, InputError
+from gpuward.kube.config.access import Access
 from gpuward.kube.endless import endless
 from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.rules import LeaseTiming
