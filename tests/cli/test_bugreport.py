@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from gpuward import errors, names
 from gpuward.cli import bugreport
 from gpuward.cli.archive import archive_at
-from gpuward.cli.bugreport import FOLDER, Options, made
+from gpuward.cli.bugreport import FOLDER, ReportOptions, made
 from gpuward.cli.commands import replay
 from gpuward.cli.redaction import redacted, scrubbed
 from gpuward.errors import InputError
@@ -45,7 +45,8 @@ def members(path: Path) -> dict[str, bytes]:
 
 async def report(stage: Stage, path: Path, *, recordings: Path | None = None, client: Client | None = None) -> dict[str, bytes]:
     """Make a report of a stage, and return its members."""
-    await made(client or Client(stage.sandbox.transport()), None, names.DEFAULT_NAMESPACE, Options(path, False, 20, recordings))
+    options = ReportOptions(path, False, 20, recordings)
+    await made(client or Client(stage.sandbox.transport()), None, names.DEFAULT_NAMESPACE, options)
     return members(path)
 
 

@@ -7,11 +7,11 @@ from random import Random
 from typing import Any
 
 from gpuward import names
-from gpuward.cli.standing import Standing
+from gpuward.cli.candidacy import Candidacy
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.errors import Forbidden
 from gpuward.kube.http.client import Client
-from gpuward.kube.lease.election import Candidate, Elector, Told
+from gpuward.kube.lease.election import Candidate, ElectionListeners, Elector
 from gpuward.kube.resources import LEASES
 from gpuward.model.states import State
 from gpuward.sandbox.samples import IMAGES
@@ -33,10 +33,10 @@ class Process:
         if not may_use_leases:
             lease.interfere = forbidden
         candidate = Candidate(f"{name}_1f", place, looks_around=True)
-        self.standing = Standing(self.client, candidate, lambda: self.operator.turned(), elects=False)
+        self.standing = Candidacy(self.client, candidate, lambda: self.operator.turned(), elects=False)
         self.elector = Elector(
             Client(lease), candidate, random=Random(name), wall=stage.clock.now, changed=self.standing.changed,
-            told=Told(blocked=self.standing.blocked, refused=self.standing.refused))
+            told=ElectionListeners(blocked=self.standing.blocked, refused=self.standing.refused))
         self.operator = Operator(
             self.client, Settings(place, IMAGES, seed=0), stage.clock,
             lambda: self.elector.valid(loop.time()) or self.elector.unusable)

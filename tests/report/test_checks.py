@@ -11,13 +11,13 @@ import pytest
 from gpuward import names
 from gpuward.crd.generate import all_crds
 from gpuward.model.views import NodeView
-from gpuward.report.checks import CHECKS, Facts, Level, findings
-from gpuward.report.checks.facts import Named, Operator, Policy, Right, Rights, Unseen
+from gpuward.report.checks import CHECKS, Inspected, Level, findings
+from gpuward.report.checks.facts import Named, OtherOperator, Policy, Right, Rights, Unseen
 from gpuward.report.checks.install import difference
 
 NFD = {names.NFD_GPU_LABELS[0]: "true", names.NFD_OS_ID: "ubuntu", names.NFD_KERNEL: "5.15"}
 ENFORCE = "pod-security.kubernetes.io/enforce"
-RUNS = Operator("gpu-operator", "operator a renewed its Lease 2s ago", True)
+RUNS = OtherOperator("gpu-operator", "operator a renewed its Lease 2s ago", True)
 HIDDEN = Unseen("secrets are forbidden")
 
 
@@ -45,7 +45,7 @@ def hook(name: str, group: str, resource: str, *, operations: tuple[str, ...] = 
     return {"metadata": {"name": "conf"}, "webhooks": [{"name": name, "rules": [rule], **more}]}
 
 
-WELL = Facts(
+WELL = Inspected(
     namespace="gpu-operator", version="v1.33.1-eks-1", ahead=0.2, wanted_crds=tuple(all_crds()), crds=crds(),
     place=place(**{ENFORCE: "privileged"}), rights=Rights("ServiceAccount gpu-operator", True, 154), operators=(RUNS,),
     deployments=(deployment("gpu-operator"),), runtime_classes=({"metadata": {"name": "nvidia"}, "handler": "nvidia"},),
@@ -98,14 +98,14 @@ def test_a_cluster_that_is_well() -> None:
      "webhook a.b of conf sees changes of nodes, daemonsets, pods (failurePolicy Ignore)", "gpuward's changes pass"),
     ({"webhooks": (hook("a.b", "", "pods/*", operations=("CREATE",)),)}, "webhooks", "warn",
      "webhook a.b of conf sees changes of pods/eviction (failurePolicy Fail)", ""),
-    ({"operators": (Operator("x", "no operator runs: gone", False),)}, "operators", "warn", "no operator runs",
+    ({"operators": (OtherOperator("x", "no operator runs: gone", False),)}, "operators", "warn", "no operator runs",
      "kubectl get pods"),
-    ({"operators": (Operator("gpu-operator", "no operator runs: b left", False),)}, "operators", "warn",
+    ({"operators": (OtherOperator("gpu-operator", "no operator runs: b left", False),)}, "operators", "warn",
      "no operator runs: b left", "kubectl logs -n gpu-operator deployment/gpu-operator"),
     ({"operators": (), "deployments": ()}, "operators", "warn", "no operator runs", "kubectl apply -f deploy/operator.yaml"),
-    ({"operators": (Operator("nv", "operator b renewed", True),)}, "operators", "warn",
+    ({"operators": (OtherOperator("nv", "operator b renewed", True),)}, "operators", "warn",
      "operator b renewed, in namespace nv and not in gpu-operator", "add -n nv"),
-    ({"operators": (RUNS, Operator("nv", "operator b renewed", True))}, "operators", "fail",
+    ({"operators": (RUNS, OtherOperator("nv", "operator b renewed", True))}, "operators", "fail",
      f"{RUNS.message}; operator b renewed", "keep one"),
     ({"deployments": (deployment("a"), deployment("b"))}, "operators", "fail",
      "Deployments of GPU operators: a/gpu-operator, b/gpu-operator", "keep one"),

@@ -13,15 +13,15 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.waits import FailureBudgetSpent
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.report.document import document
-from gpuward.report.page import Ended, History, Leading, page_document, waiting_document
+from gpuward.report.page import Ended, Leading, RolloutHistory, page_document, waiting_document
 from tests import build
 from tests.report.fleets import Fleet, rollout
 
 LEADS = Leading("operator-1", True, "operator-1")
-NOTHING = History(build.NOW)
+NOTHING = RolloutHistory(build.NOW)
 
 
-def told(fleet: Fleet, history: History = NOTHING) -> dict[str, object]:
+def told(fleet: Fleet, history: RolloutHistory = NOTHING) -> dict[str, object]:
     return page_document(*fleet, LEADS, history)
 
 
@@ -41,7 +41,7 @@ def test_it_holds_what_status_prints() -> None:
 
 
 def test_nodes_that_ended_are_told_with_how_long_they_took() -> None:
-    history = History(build.NOW - 60, 2, 1, (Ended("b", build.NOW, True), Ended("a", build.NOW - 5, False, 61.7)))
+    history = RolloutHistory(build.NOW - 60, 2, 1, (Ended("b", build.NOW, True), Ended("a", build.NOW - 5, False, 61.7)))
     assert told(rollout(2), history)["history"] == {
         "since": "2023-11-14T22:12:20.000Z", "finished": 2, "failed": 1, "last": [
             {"node": "b", "at": "2023-11-14T22:13:20.000Z", "failed": True, "seconds": None},

@@ -15,7 +15,7 @@ import structlog
 
 from gpuward import errors, names
 from gpuward.cli.archive import Archive, archive_at
-from gpuward.cli.bugreport_kinds import CLUSTER, IN_NAMESPACE, OPTIONAL, Wanted
+from gpuward.cli.bugreport_kinds import CLUSTER, IN_NAMESPACE, OPTIONAL, CollectedKind
 from gpuward.cli.connect import connected
 from gpuward.cli.look import Look
 from gpuward.cli.recordings import own_folder
@@ -69,7 +69,7 @@ class Report:
         archive.add(ERRORS, "".join(f"{problem}\n" for problem in sorted(self.problems)).encode())
         archive.add(MANIFEST, await self._manifest(archive))
 
-    async def _objects(self, archive: Archive, name: str, wanted: Wanted, namespace: str = "") -> list[Mapping[str, Any]]:
+    async def _objects(self, archive: Archive, name: str, wanted: CollectedKind, namespace: str = "") -> list[Mapping[str, Any]]:
         """Add the objects of a kind, page by page, as a List; return what choosing logs takes of them, where they are pods."""
         kept: list[Mapping[str, Any]] = []
         selection = Selection(wanted.resource, namespace or wanted.namespace, fields=wanted.fields)
@@ -190,7 +190,7 @@ def _name(pod: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Options:
+class ReportOptions:
     """Hold what a person wants."""
 
     output: Path | None
@@ -199,7 +199,7 @@ class Options:
     recordings: Path | None
 
 
-def write_report(kubeconfig: str | None, context: str | None, namespace: str, options: Options) -> None:
+def write_report(kubeconfig: str | None, context: str | None, namespace: str, options: ReportOptions) -> None:
     """Write the archive, and say what is in it and what is not.
 
     Raises:
@@ -209,13 +209,13 @@ def write_report(kubeconfig: str | None, context: str | None, namespace: str, op
     asyncio.run(_write(kubeconfig, context, namespace, options))
 
 
-async def _write(kubeconfig: str | None, context: str | None, namespace: str, options: Options) -> None:
+async def _write(kubeconfig: str | None, context: str | None, namespace: str, options: ReportOptions) -> None:
     async with connected(kubeconfig, context) as (client, access):
         for line in await made(client, access, namespace, options):
             say(line)
 
 
-async def made(client: Client, access: Access | None, namespace: str, options: Options) -> list[str]:
+async def made(client: Client, access: Access | None, namespace: str, options: ReportOptions) -> list[str]:
     """Write the archive; return what there is to say about it."""
     at = time_of(client)
     path = options.output or Path(f"gpuward-bug-report-{format_time(at)[:19].replace(':', '').replace('-', '')}Z.tar.gz")

@@ -8,7 +8,7 @@ from gpuward.kube import resources
 from gpuward.kube.resources import GVR
 
 
-class Wanted(NamedTuple):
+class CollectedKind(NamedTuple):
     """Name a kind whose objects are in the report."""
 
     file: str
@@ -20,30 +20,30 @@ class Wanted(NamedTuple):
 
 
 CLUSTER: Final = (
-    Wanted("clusterpolicies", "ClusterPolicy", resources.CLUSTER_POLICIES),
-    Wanted("nvidiadrivers", "NVIDIADriver", resources.NVIDIA_DRIVERS),
-    Wanted("rolloutpolicies", "RolloutPolicy", resources.ROLLOUT_POLICIES),
-    Wanted("nodes", "Node", resources.NODES),
-    Wanted("node-events", "Event", resources.EVENTS, "default", "involvedObject.kind=Node"),
-    Wanted("poddisruptionbudgets", "PodDisruptionBudget", resources.POD_DISRUPTION_BUDGETS),
-    Wanted("runtimeclasses", "RuntimeClass", resources.RUNTIME_CLASSES),
-    Wanted("resourceclaims", "ResourceClaim", resources.RESOURCE_CLAIMS),
+    CollectedKind("clusterpolicies", "ClusterPolicy", resources.CLUSTER_POLICIES),
+    CollectedKind("nvidiadrivers", "NVIDIADriver", resources.NVIDIA_DRIVERS),
+    CollectedKind("rolloutpolicies", "RolloutPolicy", resources.ROLLOUT_POLICIES),
+    CollectedKind("nodes", "Node", resources.NODES),
+    CollectedKind("node-events", "Event", resources.EVENTS, "default", "involvedObject.kind=Node"),
+    CollectedKind("poddisruptionbudgets", "PodDisruptionBudget", resources.POD_DISRUPTION_BUDGETS),
+    CollectedKind("runtimeclasses", "RuntimeClass", resources.RUNTIME_CLASSES),
+    CollectedKind("resourceclaims", "ResourceClaim", resources.RESOURCE_CLAIMS),
     # What NVIDIA's must-gather script has where it is there.
-    Wanted("clusterversions", "ClusterVersion", GVR("config.openshift.io", "v1", "clusterversions", False)),
-    Wanted("machines", "Machine", GVR("machine.openshift.io", "v1beta1", "machines", True)),
-    Wanted("hyperconvergeds", "HyperConverged", GVR("hco.kubevirt.io", "v1beta1", "hyperconvergeds", True)),
-    Wanted("kubevirts", "KubeVirt", GVR("kubevirt.io", "v1", "kubevirts", True)),
+    CollectedKind("clusterversions", "ClusterVersion", GVR("config.openshift.io", "v1", "clusterversions", False)),
+    CollectedKind("machines", "Machine", GVR("machine.openshift.io", "v1beta1", "machines", True)),
+    CollectedKind("hyperconvergeds", "HyperConverged", GVR("hco.kubevirt.io", "v1beta1", "hyperconvergeds", True)),
+    CollectedKind("kubevirts", "KubeVirt", GVR("kubevirt.io", "v1", "kubevirts", True)),
 )
 IN_NAMESPACE: Final = (
-    Wanted("pods", "Pod", resources.PODS),
-    Wanted("daemonsets", "DaemonSet", resources.DAEMON_SETS),
-    Wanted("controllerrevisions", "ControllerRevision", resources.CONTROLLER_REVISIONS),
-    Wanted("deployments", "Deployment", resources.DEPLOYMENTS),
-    Wanted("replicasets", "ReplicaSet", GVR("apps", "v1", "replicasets", True)),
-    Wanted("events", "Event", resources.EVENTS),
-    Wanted("leases", "Lease", resources.LEASES),
-    Wanted("services", "Service", resources.SERVICES),
-    Wanted("serviceaccounts", "ServiceAccount", resources.SERVICE_ACCOUNTS),
+    CollectedKind("pods", "Pod", resources.PODS),
+    CollectedKind("daemonsets", "DaemonSet", resources.DAEMON_SETS),
+    CollectedKind("controllerrevisions", "ControllerRevision", resources.CONTROLLER_REVISIONS),
+    CollectedKind("deployments", "Deployment", resources.DEPLOYMENTS),
+    CollectedKind("replicasets", "ReplicaSet", GVR("apps", "v1", "replicasets", True)),
+    CollectedKind("events", "Event", resources.EVENTS),
+    CollectedKind("leases", "Lease", resources.LEASES),
+    CollectedKind("services", "Service", resources.SERVICES),
+    CollectedKind("serviceaccounts", "ServiceAccount", resources.SERVICE_ACCOUNTS),
 )
 OPTIONAL: Final = frozenset({
     "nvidiadrivers.nvidia.com", "rolloutpolicies.gpuward.io", "resourceclaims.resource.k8s.io",

@@ -319,9 +319,9 @@ def bug_report(kubeconfig: str | None, context: str | None, namespace: str, **op
     It needs read rights only; what may not be read is named in its errors.txt. Secrets are not read, and values that look like
     credentials are left out. `gpuward replay` reads the recordings in it.
     """
-    from gpuward.cli.bugreport import Options, write_report
+    from gpuward.cli.bugreport import ReportOptions, write_report
 
-    write_report(kubeconfig, context, namespace, Options(**options))
+    write_report(kubeconfig, context, namespace, ReportOptions(**options))
 
 
 @commands.command()
@@ -370,5 +370,5 @@ def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None, faults:
     with sandbox_for("gpuward sandbox"):
         from gpuward.cli.faults import placed
         from gpuward.cli.images import images_in
-        from gpuward.cli.sandbox import Wanted, serve_sandbox
-    serve_sandbox(Wanted(nodes, port, kubeconfig, placed(faults, nodes), images_in(images)), speed)
+        from gpuward.cli.sandbox import ServedSandbox, serve_sandbox
+    serve_sandbox(ServedSandbox(nodes, port, kubeconfig, placed(faults, nodes), images_in(images)), speed)

@@ -23,7 +23,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.policy.refused import refusals
 from gpuward.ports import Clock
-from gpuward.report.checks.facts import Facts, Named, Object, Operator, Policy, Right, Rights, Unseen
+from gpuward.report.checks.facts import Inspected, Named, Object, OtherOperator, Policy, Right, Rights, Unseen
 from gpuward.wire.nodes import node_view
 from gpuward.wire.policies import oldest_first, policy_view
 
@@ -34,7 +34,7 @@ DATE_RESOLUTION: Final = 0.5
 """Seconds that a Date header leaves out, on average."""
 
 
-async def inspected(client: Client, namespace: str, clock: Clock) -> Facts:
+async def inspected(client: Client, namespace: str, clock: Clock) -> Inspected:
     """Return all that is known of a cluster.
 
     Raises:
@@ -49,7 +49,7 @@ async def inspected(client: Client, namespace: str, clock: Clock) -> Facts:
     wanted = tuple(all_crds())
     crd_names = [crd["metadata"]["name"] for crd in wanted]
     crds = [await _got(client, resources.CUSTOM_RESOURCE_DEFINITIONS, name) for name in crd_names]
-    return Facts(
+    return Inspected(
         namespace=namespace, version=version, ahead=ahead, nodes=nodes, deployments=deployments, policy=policy, named=named,
         wanted_crds=wanted, crds={name: crd for name, crd in zip(crd_names, crds, strict=True) if crd is not None},
         place=await _got(client, resources.NAMESPACES, namespace),
@@ -91,19 +91,19 @@ async def _deployments(client: Client, namespace: str) -> tuple[Object, ...] | U
     return found if isinstance(here, Unseen) else here
 
 
-async def _operators(client: Client, namespace: str, clock: Clock) -> tuple[Operator, ...] | Unseen:
+async def _operators(client: Client, namespace: str, clock: Clock) -> tuple[OtherOperator, ...] | Unseen:
     try:
         leases = {Holder.of(lease).namespace: lease for lease in await leases_named(client, names.LEADER_LEASE)}
     except errors.ApiError:
         leader = await find_leader(client, namespace, clock)
         known = leader.running or leader.holder or leader.renewed
-        return (Operator(namespace, leader.message, bool(leader.running)),) if known else Unseen(leader.message)
+        return (OtherOperator(namespace, leader.message, bool(leader.running)),) if known else Unseen(leader.message)
     now = clock.now() if client.date is None else client.date
     judged = [(place, judge(leases.get(place), now, f"{place}/{names.LEADER_LEASE}"))
               for place in sorted({*leases, namespace})]
     if not any(leader.running for _, leader in judged) and (seen := await find_leader(client, namespace, clock)).running:
-        return (Operator(namespace, seen.message, True),)  # it renews its Lease, though by the clocks that has run out
-    return tuple(Operator(place, leader.message, bool(leader.running)) for place, leader in judged)
+        return (OtherOperator(namespace, seen.message, True),)  # it renews its Lease, though by the clocks that has run out
+    return tuple(OtherOperator(place, leader.message, bool(leader.running)) for place, leader in judged)
 
 
 async def _webhooks(client: Client) -> tuple[Object, ...] | Unseen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuward.cli.rollouts import Lines, Patch, Rollout, Rollouts, all_nodes, change, read_rollouts, time_of
+from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
 from gpuward.cli.terminal import listed
 from gpuward.errors import GpuwardError
 from gpuward.kube.http.client import Client
@@ -22,7 +22,7 @@ async def pause_rollouts(client: Client, driver: str, *, dry_run: bool) -> Lines
     chosen = _chosen(rollouts, driver)
     since = format_time(time_of(client))
 
-    def off(rollout: Rollout) -> Patch | None:
+    def off(rollout: PolicyRollout) -> Patch | None:
         return rollout.switched(False, since) if rollout.is_on else None
 
     for rollout in chosen:
@@ -38,7 +38,7 @@ async def pause_rollouts(client: Client, driver: str, *, dry_run: bool) -> Lines
     yield f"Next: {_next(under_way)}; `{_command(driver)}` turns upgrades on again"
 
 
-def _chosen(rollouts: Rollouts, driver: str) -> tuple[Rollout, ...]:
+def _chosen(rollouts: Rollouts, driver: str) -> tuple[PolicyRollout, ...]:
     policy = rollouts.in_force("pause")
     if driver:
         return (rollouts.named(driver, "pause"),)
@@ -49,7 +49,7 @@ def _chosen(rollouts: Rollouts, driver: str) -> tuple[Rollout, ...]:
     return rollouts.drivers
 
 
-def _since(rollout: Rollout) -> str:
+def _since(rollout: PolicyRollout) -> str:
     return f", since {rollout.paused_at} by `gpuward pause`" if rollout.is_paused else ", not by `gpuward pause`"
 
 

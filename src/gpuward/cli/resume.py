@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gpuward import names
-from gpuward.cli.rollouts import Lines, Patch, Rollout, Rollouts, all_nodes, change, read_rollouts, time_of
+from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
 from gpuward.cli.terminal import listed
 from gpuward.errors import PolicyError
 from gpuward.kube.http.client import Client
@@ -79,17 +79,17 @@ async def resume_rollout(client: Client, now: float, driver: str = "") -> Resume
     return Resumed(target.view.name, at, tuple(sorted(failed)), bool(driver))
 
 
-def _on(rollout: Rollout) -> Patch | None:
+def _on(rollout: PolicyRollout) -> Patch | None:
     return rollout.switched(True, None) if rollout.is_paused else None
 
 
-def _off(rollouts: Rollouts, target: Rollout, driver: str) -> Sequence[Rollout]:
+def _off(rollouts: Rollouts, target: PolicyRollout, driver: str) -> Sequence[PolicyRollout]:
     """Return what has upgrades off that were asked to go on."""
     meant = rollouts.drivers if rollouts.left_to_drivers and not driver else (target,)
     return [rollout for rollout in meant if not rollout.is_on]
 
 
-def _forgiven_before(rollouts: Rollouts, target: Rollout) -> float:
+def _forgiven_before(rollouts: Rollouts, target: PolicyRollout) -> float:
     return max(_resumed_before(rollout.view) for rollout in (rollouts.policy or target, target))
 
 

@@ -28,7 +28,7 @@ Patch = dict[str, Any]
 Lines = AsyncIterator[str]
 
 
-class Rollout(msgspec.Struct, frozen=True):
+class PolicyRollout(msgspec.Struct, frozen=True):
     """Hold an object that has upgrades of its own."""
 
     view: PolicyView
@@ -90,8 +90,8 @@ class Rollout(msgspec.Struct, frozen=True):
 class Rollouts(msgspec.Struct, frozen=True):
     """Hold the ClusterPolicy in force, if there is one, and all NVIDIADrivers."""
 
-    policy: Rollout | None
-    drivers: tuple[Rollout, ...] = ()
+    policy: PolicyRollout | None
+    drivers: tuple[PolicyRollout, ...] = ()
 
     @property
     def left_to_drivers(self) -> bool:
@@ -99,13 +99,13 @@ class Rollouts(msgspec.Struct, frozen=True):
         spec = (self.policy.view.body.get("spec") or {}) if self.policy is not None else {}
         return (spec.get("driver") or {}).get("useNvidiaDriverCRD") is True
 
-    def in_force(self, what: str) -> Rollout:
+    def in_force(self, what: str) -> PolicyRollout:
         """Return the ClusterPolicy. Raises GpuwardError without one."""
         if self.policy is None:
             raise GpuwardError(f"there is no ClusterPolicy, and so no rollout to {what}")
         return self.policy
 
-    def named(self, name: str, what: str) -> Rollout:
+    def named(self, name: str, what: str) -> PolicyRollout:
         """Return the NVIDIADriver of a name, which must have rollouts of its own.
 
         Raises:
@@ -122,7 +122,7 @@ class Rollouts(msgspec.Struct, frozen=True):
             raise InputError("--driver", name, fix)
         return found[name]
 
-    def of(self, node: NodeView) -> Rollout | None:
+    def of(self, node: NodeView) -> PolicyRollout | None:
         """Return the object by which a node's driver is upgraded, None where there is none."""
         if not self.left_to_drivers:
             return self.policy
@@ -133,14 +133,14 @@ class Rollouts(msgspec.Struct, frozen=True):
 async def read_rollouts(client: Client) -> Rollouts:
     """Read them as they are now. A kind that is not installed has no objects."""
     policies = await _all(client, resources.CLUSTER_POLICIES)
-    policy = Rollouts(next((Rollout(view) for view in oldest_first(policies) if not view.deleting), None))
+    policy = Rollouts(next((PolicyRollout(view) for view in oldest_first(policies) if not view.deleting), None))
     try:
         drivers = await _all(client, resources.NVIDIA_DRIVERS)
     except Forbidden:
         if policy.left_to_drivers:
             raise
         return policy
-    rollouts = (Rollout(view, driver=True) for view in drivers if not view.deleting)
+    rollouts = (PolicyRollout(view, driver=True) for view in drivers if not view.deleting)
     return msgspec.structs.replace(policy, drivers=tuple(sorted(rollouts, key=lambda each: each.view.name)))
 
 
@@ -156,7 +156,9 @@ async def all_nodes(client: Client) -> list[NodeView]:
     return [node_view(raw) async for raw in client.list(Selection(resources.NODES))]
 
 
-async def change(client: Client, rollout: Rollout, patch_of: Callable[[Rollout], Patch | None]) -> Rollout | None:
+async def change(
+    client: Client, rollout: PolicyRollout, patch_of: Callable[[PolicyRollout], Patch | None]
+) -> PolicyRollout | None:
     """Patch an object as it was read, or as it is by now if somebody else was faster.
 
     Return None when it was patched, else the object as it is: there was nothing to change in it.
@@ -173,7 +175,7 @@ async def change(client: Client, rollout: Rollout, patch_of: Callable[[Rollout],
         try:
             await client.patch_merge(rollout.resource, read.name, {**patch, "metadata": meta})
         except Conflict:
-            rollout = Rollout(policy_view((await client.get(rollout.resource, read.name)).body), rollout.driver)
+            rollout = PolicyRollout(policy_view((await client.get(rollout.resource, read.name)).body), rollout.driver)
             if attempt == ATTEMPTS or rollout.view.uid != read.uid:
                 raise
         else:

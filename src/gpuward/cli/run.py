@@ -19,9 +19,9 @@ import structlog
 
 from gpuward import names
 from gpuward.cli import logs
+from gpuward.cli.candidacy import Candidacy
 from gpuward.cli.connect import WallClock, check_access, connected
 from gpuward.cli.recordings import own_folder
-from gpuward.cli.standing import Standing
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.page import board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
@@ -77,7 +77,7 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
             log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
                       "--server-side -f -")
         candidate = _candidate(settings, flags)
-        standing = Standing(client, candidate, lambda: turned(), elects=flags.leader_elect)
+        standing = Candidacy(client, candidate, lambda: turned(), elects=flags.leader_elect)
         elector = standing.elector(access)
         ledger = candidate if flags.leader_elect else None
         operator = Operator(client, settings, WallClock(), lambda: standing.acts(elector), ledger)

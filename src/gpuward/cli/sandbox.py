@@ -21,7 +21,7 @@ from kubesandbox import errors
 from kubesandbox.timeloop import SpeedLoop
 
 
-class Wanted(NamedTuple):
+class ServedSandbox(NamedTuple):
     """Hold what the sandbox is asked for."""
 
     nodes: int
@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
     has_image: Callable[[str], bool]
 
 
-def serve_sandbox(wanted: Wanted, speed: float) -> None:
+def serve_sandbox(wanted: ServedSandbox, speed: float) -> None:
     """Serve until a signal comes."""
     with at_speed(speed) as runner:
         runner.run(_serve(wanted))
@@ -52,7 +52,7 @@ def at_speed(speed: float, back: float = 0.0) -> asyncio.Runner:
     return asyncio.Runner(loop_factory=loop)
 
 
-async def _serve(wanted: Wanted) -> None:
+async def _serve(wanted: ServedSandbox) -> None:
     cluster = Sandbox()
     cluster.has_image = wanted.has_image
     ended = asyncio.Event()

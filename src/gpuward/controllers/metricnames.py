@@ -10,7 +10,7 @@ OWN_PREFIX: Final = "gpuward_"
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 
-class Told(NamedTuple):
+class Help(NamedTuple):
     """Say what a metric is."""
 
     kind: str
@@ -38,36 +38,36 @@ COUNTED: Final = {
 }
 """NVIDIA's counters, without prefix and `_total`."""
 OWN_FLEET: Final = {
-    "nodes_by_state": Told(GAUGE, "Managed nodes by the state label of their upgrade; `none` without one, `unknown` for a value "
+    "nodes_by_state": Help(GAUGE, "Managed nodes by the state label of their upgrade; `none` without one, `unknown` for a value "
                            "that is not NVIDIA's", ("state",)),
-    "nodes_by_group": Told(GAUGE, "Managed nodes by the groups of `gpuward status`; they add up to all", ("group",)),
-    "driver_upgrade_held_nodes": Told(GAUGE, "Nodes whose driver upgrade waits, by the reason", ("reason",)),
-    "driver_upgrade_held_since_timestamp_seconds": Told(
+    "nodes_by_group": Help(GAUGE, "Managed nodes by the groups of `gpuward status`; they add up to all", ("group",)),
+    "driver_upgrade_held_nodes": Help(GAUGE, "Nodes whose driver upgrade waits, by the reason", ("reason",)),
+    "driver_upgrade_held_since_timestamp_seconds": Help(
         GAUGE, "Since when the node that has waited longest for a reason has waited for it, as this leader has seen it, Unix "
         "seconds; absent while no node does", ("reason",)),
-    "operand_pods_desired": Told(GAUGE, "Pods that an operand should have", ("operand",)),
-    "operand_pods_ready": Told(GAUGE, "Pods of an operand that are ready", ("operand",)),
-    "operand_troubled": Told(GAUGE, "Whether an operand is not ready for more than nodes that are upgraded now", ("operand",)),
+    "operand_pods_desired": Help(GAUGE, "Pods that an operand should have", ("operand",)),
+    "operand_pods_ready": Help(GAUGE, "Pods of an operand that are ready", ("operand",)),
+    "operand_troubled": Help(GAUGE, "Whether an operand is not ready for more than nodes that are upgraded now", ("operand",)),
 }
 """Our gauges of the fleet, without their prefix."""
 OWN: Final = {
-    "driver_upgrade_failures": Told(COUNTER, "Driver upgrades of nodes that failed"),
-    "driver_upgrade_state_seconds": Told(HISTOGRAM, "How long nodes were in a state of their upgrade, when they left it",
+    "driver_upgrade_failures": Help(COUNTER, "Driver upgrades of nodes that failed"),
+    "driver_upgrade_state_seconds": Help(HISTOGRAM, "How long nodes were in a state of their upgrade, when they left it",
                                          ("state",)),
-    "evictions": Told(COUNTER, "Evictions that were asked for, by whether the API server granted them", ("result",)),
-    "pass_seconds": Told(HISTOGRAM, "How long the passes of a controller took, requests included", ("controller",)),
-    "pass_last_timestamp_seconds": Told(
+    "evictions": Help(COUNTER, "Evictions that were asked for, by whether the API server granted them", ("result",)),
+    "pass_seconds": Help(HISTOGRAM, "How long the passes of a controller took, requests included", ("controller",)),
+    "pass_last_timestamp_seconds": Help(
         GAUGE, "When a controller's last pass ended, Unix seconds; there is none while nothing changes", ("controller",)),
-    "pass_crashes": Told(COUNTER, "Passes that ended in an error of gpuward itself", ("controller",)),
-    "api_requests": Told(COUNTER, "Requests to the API server, by HTTP status; `none` where no answer came. Those of the leader "
+    "pass_crashes": Help(COUNTER, "Passes that ended in an error of gpuward itself", ("controller",)),
+    "api_requests": Help(COUNTER, "Requests to the API server, by HTTP status; `none` where no answer came. Those of the leader "
                          "election are not among them", ("verb", "resource", "code")),
-    "api_request_seconds": Told(HISTOGRAM, "How long requests took, watches aside", ("verb", "resource")),
-    "leader": Told(GAUGE, "Whether this process leads: who does not only looks on"),
-    "build_info": Told(GAUGE, "1, with the version that runs", ("version",)),
+    "api_request_seconds": Help(HISTOGRAM, "How long requests took, watches aside", ("verb", "resource")),
+    "leader": Help(GAUGE, "Whether this process leads: who does not only looks on"),
+    "build_info": Help(GAUGE, "1, with the version that runs", ("version",)),
 }
 """Our metrics of one process, without their prefix and, for counters, `_total`."""
 
 
-def full_name(name: str, told: Told) -> str:
+def full_name(name: str, told: Help) -> str:
     """Return the name of a metric of ours as Prometheus has it."""
     return OWN_PREFIX + name + ("_total" if told.kind == COUNTER else "")

@@ -26,7 +26,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.operands.decide import Reconciliation
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.report.page import Ended, History, Leading, page_document, waiting_document
+from gpuward.report.page import Ended, Leading, RolloutHistory, page_document, waiting_document
 
 PATH: Final = "/ui"
 MOST_ENDED: Final = 50
@@ -77,7 +77,7 @@ class Board:
         self._failing = 0.0
         """Since when no upgrade could be decided, by a bug; 0 while all is well."""
         self._ended: deque[Ended] = deque(maxlen=MOST_ENDED)
-        self._history = History(0.0)
+        self._history = RolloutHistory(0.0)
         self._news = True
         self._data: Data | None = None
         self._not_before = 0.0
@@ -89,7 +89,7 @@ class Board:
             self._failing = self._failing or seen.at
             return
         if self._plan is None:
-            self._history = History(seen.at)
+            self._history = RolloutHistory(seen.at)
         self._plan, self._failing = seen.decision, 0.0
         self._latest = seen.at, seen.snapshot, seen.policies
         for outcome in seen.outcomes:
@@ -110,7 +110,7 @@ class Board:
         started = node.record.started if node is not None and node.record is not None else 0.0
         self._ended.appendleft(Ended(name, seen.at, failed, max(0.0, seen.at - started) if started else None))
         counts = self._history
-        self._history = History(counts.since, counts.finished + (not failed), counts.failed + failed)
+        self._history = RolloutHistory(counts.since, counts.finished + (not failed), counts.failed + failed)
 
     def data(self) -> Data:
         """Return the document, made anew if there is news, and not too often."""

@@ -21,7 +21,7 @@ ACCEPTED = "Accepted"
 """The type of the one condition."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class PolicyFinding(msgspec.Struct, frozen=True):
     """Hold what is to be said of a RolloutPolicy: its state, and the condition's reason and message."""
 
     state: str
@@ -79,17 +79,18 @@ class RolloutPolicyLog:
         self._said = seen.decision.problems
 
 
-def _finding(view: PolicyView, rollout: ActiveRollout) -> Finding:
+def _finding(view: PolicyView, rollout: ActiveRollout) -> PolicyFinding:
     assert rollout.view is not None
     if view.uid != rollout.view.uid:
-        return Finding("ignored", "Ignored", f"{rollout.title} is older and in force")
+        return PolicyFinding("ignored", "Ignored", f"{rollout.title} is older and in force")
     if rollout.problems:
         told = "; ".join(str(problem) for problem in rollout.problems)
-        return Finding("invalid", "Invalid", f"{told}. No upgrade starts; nodes in progress go on under the settings before.")
-    return Finding("active", "InForce", "driver upgrades follow it")
+        goes_on = "No upgrade starts; nodes in progress go on under the settings before."
+        return PolicyFinding("invalid", "Invalid", f"{told}. {goes_on}")
+    return PolicyFinding("active", "InForce", "driver upgrades follow it")
 
 
-def _status(finding: Finding, view: PolicyView, now: float) -> Mapping[str, Any] | None:
+def _status(finding: PolicyFinding, view: PolicyView, now: float) -> Mapping[str, Any] | None:
     """Return the status to write, or None when the current one says the same."""
     current = view.body.get("status") or {}
     before: Mapping[str, Any] = next((one for one in current.get("conditions") or () if one.get("type") == ACCEPTED), {})

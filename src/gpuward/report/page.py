@@ -36,7 +36,7 @@ class Ended(msgspec.Struct, frozen=True):
     """How long it took from the node's admission; None where that is not known."""
 
 
-class History(msgspec.Struct, frozen=True):
+class RolloutHistory(msgspec.Struct, frozen=True):
     """Hold what one process has seen since it leads."""
 
     since: float
@@ -58,7 +58,7 @@ class Leading(msgspec.Struct, frozen=True):
         return {"process": self.process, "leads": self.leads, "holder": self.holder or None}
 
 
-def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, leading: Leading, history: History,
+def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, leading: Leading, history: RolloutHistory,
                   failing: float = 0.0) -> dict[str, Any]:
     """Return the document of the process that leads. `failing` is since when no upgrade could be decided, 0 where all is well."""
     nodes = {name: status.as_labelled() for name, status in plan.nodes.items()}

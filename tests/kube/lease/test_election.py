@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from gpuward.kube.http.client import Client
-from gpuward.kube.lease.election import Candidate, Elector, Told
+from gpuward.kube.lease.election import Candidate, ElectionListeners, Elector
 from gpuward.kube.lease.rules import LeaseTiming
 from sandbox_helpers.virtual import virtual_with
 from tests.kube.leases import LeaseServer
@@ -30,7 +30,7 @@ class Member:
             random=Random(identity),
             wall=lambda: asyncio.get_running_loop().time(),
             changed=self.heard.append,
-            told=Told(self.silences.append),
+            told=ElectionListeners(self.silences.append),
         )
         self.task = asyncio.create_task(self.elector.run())
 

@@ -11,7 +11,7 @@ import pytest
 from gpuward import names
 from gpuward.errors import Forbidden, GpuwardError
 from gpuward.kube.http.client import Client
-from gpuward.kube.lease.election import Candidate, Elector, Told
+from gpuward.kube.lease.election import Candidate, ElectionListeners, Elector
 from gpuward.kube.lease.others import LOOK_AGAIN, Holder
 from gpuward.kube.lease.rules import LeaseTiming
 from gpuward.kube.resources import LEASES
@@ -69,7 +69,8 @@ class Member:
         timing = LeaseTiming() if looks else NVIDIAS
         self.elector = Elector(
             self.client, Candidate(f"{name}_1f", place, timing=timing, looks_around=looks), random=Random(f"{name}{seed}"),
-            wall=world.now, changed=lambda leading: None, told=Told(blocked=self.blockers.append, refused=self.refusals.append),
+            wall=world.now, changed=lambda leading: None,
+            told=ElectionListeners(blocked=self.blockers.append, refused=self.refusals.append),
         )
         self.task = asyncio.create_task(self.elector.run())
         world.members.append(self)

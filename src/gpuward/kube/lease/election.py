@@ -42,7 +42,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ElectionListeners:
     """Hold whom to tell of what happens to a candidate.
 
     `silent` is called when the server answers again after an attempt that it did not answer, with the time (the loop's) at
@@ -56,7 +56,7 @@ class Told:
     refused: Callable[[errors.GpuwardError], None] = lambda error: None
 
 
-NOBODY = Told()
+NOBODY = ElectionListeners()
 
 
 class Elector:
@@ -75,7 +75,7 @@ class Elector:
         random: Random,
         wall: Callable[[], float],
         changed: Callable[[bool], None],
-        told: Told = NOBODY,
+        told: ElectionListeners = NOBODY,
     ) -> None:
         self.leading = False
         self.holder = ""

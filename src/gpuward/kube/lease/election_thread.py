@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gpuward import errors
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.servertime import ServerClock
-from gpuward.kube.lease.election import NOBODY, Candidate, Elector, Told
+from gpuward.kube.lease.election import NOBODY, Candidate, ElectionListeners, Elector
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class ElectionThread:
         *,
         random: Random,
         changed: Callable[[bool], None],
-        told: Told = NOBODY,
+        told: ElectionListeners = NOBODY,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._connect = connect
@@ -142,7 +142,7 @@ class ElectionThread:
                 random=self._random,
                 wall=clock.now,
                 changed=lambda leading: self._tell(self._changed, leading),
-                told=Told(
+                told=ElectionListeners(
                     lambda since: self._tell(self._told.silent, since),
                     lambda holder: self._tell(self._told.blocked, holder),
                     lambda error: self._tell(self._told.refused, error),

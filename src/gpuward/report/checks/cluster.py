@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuward.model.selectors import read_selector, satisfied
-from gpuward.report.checks.facts import Facts, Finding, Level, Object, Right, Unseen, unseen
+from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Right, Unseen, unseen
 
 OLDEST: Final = (1, 25)
 """Before it CRDs with CEL rules, and so NVIDIA's, are not served by default."""
@@ -22,7 +22,7 @@ _SEEN: Final = (("", "nodes", False), ("apps", "daemonsets", True), ("", "pods",
 """What the upgrade writes, and whether only what is in the operator's namespace matters: evictions are everywhere."""
 
 
-def kubernetes(facts: Facts) -> Iterator[Finding]:
+def kubernetes(facts: Inspected) -> Iterator[Finding]:
     """Say whether the API server's version is one that gpuward runs on."""
     found = _VERSION.match(facts.version)
     if found is None:
@@ -37,7 +37,7 @@ def kubernetes(facts: Facts) -> Iterator[Finding]:
         yield Finding("kubernetes", Level.OK, facts.version)
 
 
-def clock(facts: Facts) -> Iterator[Finding]:
+def clock(facts: Inspected) -> Iterator[Finding]:
     """Say whether this machine and the API server agree about the time."""
     if facts.ahead is None:
         yield Finding("clock", Level.WARN, "the API server does not tell its time")
@@ -49,7 +49,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
         yield Finding("clock", Level.OK, "this machine's agrees with the API server's")
 
 
-def namespace(facts: Facts) -> Iterator[Finding]:
+def namespace(facts: Inspected) -> Iterator[Finding]:
     """Say whether driver pods, which are privileged, may run in the operator's namespace."""
     name = facts.namespace
     fix = f"kubectl label namespace {name} {ENFORCE}=privileged --overwrite"
@@ -67,7 +67,7 @@ def namespace(facts: Facts) -> Iterator[Finding]:
             yield Finding("namespace", Level.FAIL, f"{name} enforces Pod Security {enforced}: no driver pod can run", fix)
 
 
-def rights(facts: Facts) -> Iterator[Finding]:
+def rights(facts: Inspected) -> Iterator[Finding]:
     """Say which rights of deploy/operator.yaml are missing."""
     asked = facts.rights
     if isinstance(asked, Unseen):
@@ -86,7 +86,7 @@ def _some(missing: tuple[Right, ...]) -> str:
     return ", ".join(map(str, missing[:MOST_NAMED])) + more
 
 
-def webhooks(facts: Facts) -> Iterator[Finding]:
+def webhooks(facts: Inspected) -> Iterator[Finding]:
     """Name webhooks that see what the upgrade writes."""
     if isinstance(facts.webhooks, Unseen):
         yield unseen("webhooks", facts.webhooks)

@@ -60,7 +60,7 @@ class Rights(msgspec.Struct, frozen=True):
     missing: tuple[Right, ...] = ()
 
 
-class Operator(msgspec.Struct, frozen=True):
+class OtherOperator(msgspec.Struct, frozen=True):
     """Hold what a Lease says about an operator."""
 
     namespace: str
@@ -85,7 +85,7 @@ class Named(msgspec.Struct, frozen=True):
     unseen: tuple[str, ...] = ()
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     """Hold all that is known."""
 
     namespace: str
@@ -100,7 +100,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     rights: Rights | Unseen = Unseen("nobody asked")
     webhooks: tuple[Object, ...] | Unseen = ()
     """Configurations of webhooks, validating and mutating."""
-    operators: tuple[Operator, ...] | Unseen = ()
+    operators: tuple[OtherOperator, ...] | Unseen = ()
     deployments: tuple[Object, ...] | Unseen = ()
     runtime_classes: tuple[Object, ...] | Unseen = ()
     nodes: tuple[NodeView, ...] | Unseen = ()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuward import names
-from gpuward.report.checks.facts import Facts, Finding, Level, Object, Unseen, unseen
+from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Unseen, unseen
 
 APPLY_CRDS: Final = "gpuward crds | kubectl apply --server-side --force-conflicts -f -"
 NEEDED: Final = "clusterpolicies.nvidia.com"
@@ -15,7 +15,7 @@ MEANING: Final = {"nvidiadrivers.nvidia.com": "drivers are the ClusterPolicy's",
 RUNTIME_CLASSES: Final = ("nvidia", "nvidia-cdi", "nvidia-legacy")
 
 
-def crds(facts: Facts) -> Iterator[Finding]:
+def crds(facts: Inspected) -> Iterator[Finding]:
     """Compare the CRDs with those of this gpuward."""
     for wanted in facts.wanted_crds:
         name = wanted["metadata"]["name"]
@@ -69,7 +69,7 @@ def difference(ours: Any, theirs: Any, path: str = "") -> str:
     return "" if ours == theirs else path
 
 
-def operators(facts: Facts) -> Iterator[Finding]:
+def operators(facts: Inspected) -> Iterator[Finding]:
     """Say who runs, by Leases and by Deployments."""
     running = () if isinstance(facts.operators, Unseen) else [one for one in facts.operators if one.runs]
     if isinstance(facts.operators, Unseen):
@@ -88,7 +88,7 @@ def operators(facts: Facts) -> Iterator[Finding]:
     yield from _deployments(facts)
 
 
-def _start(facts: Facts) -> str:
+def _start(facts: Inspected) -> str:
     deployments = () if isinstance(facts.deployments, Unseen) else facts.deployments
     here = [one["metadata"]["name"] for one in deployments if one["metadata"]["namespace"] == facts.namespace]
     if not here:
@@ -97,7 +97,7 @@ def _start(facts: Facts) -> str:
            f"kubectl logs -n {facts.namespace} deployment/{here[0]}"
 
 
-def _deployments(facts: Facts) -> Iterator[Finding]:
+def _deployments(facts: Inspected) -> Iterator[Finding]:
     if isinstance(facts.deployments, Unseen):
         yield unseen("operators", facts.deployments)
         return
@@ -113,7 +113,7 @@ def _deployments(facts: Facts) -> Iterator[Finding]:
                           "it runs", f"kubectl scale deployment {name} -n {namespace} --replicas=0")
 
 
-def runtime_classes(facts: Facts) -> Iterator[Finding]:
+def runtime_classes(facts: Inspected) -> Iterator[Finding]:
     """Say whether classes of our names are somebody else's."""
     if isinstance(facts.runtime_classes, Unseen):
         yield unseen("runtime-classes", facts.runtime_classes)
@@ -128,7 +128,7 @@ def runtime_classes(facts: Facts) -> Iterator[Finding]:
         yield Finding("runtime-classes", Level.OK, ", ".join(there) if there else "none yet: the operator makes them")
 
 
-def policy(facts: Facts) -> Iterator[Finding]:
+def policy(facts: Inspected) -> Iterator[Finding]:
     """Say whether the ClusterPolicy, and NVIDIADrivers in force, can be followed."""
     if isinstance(facts.policy, Unseen):
         yield unseen("policy", facts.policy)
@@ -146,7 +146,7 @@ def policy(facts: Facts) -> Iterator[Finding]:
                       f"kubectl delete clusterpolicy {name}")
 
 
-def references(facts: Facts) -> Iterator[Finding]:
+def references(facts: Inspected) -> Iterator[Finding]:
     """Say which ConfigMaps and Secrets that a policy names are missing."""
     if isinstance(facts.named, Unseen):
         yield unseen("references", facts.named)

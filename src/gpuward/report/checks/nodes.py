@@ -9,13 +9,13 @@ from typing import Final
 from gpuward import names
 from gpuward.labels.discovery import has_gpu
 from gpuward.operands.cluster import RUNTIMES
-from gpuward.report.checks.facts import Facts, Finding, Level, Unseen, unseen
+from gpuward.report.checks.facts import Finding, Inspected, Level, Unseen, unseen
 
 INSTALL: Final = ("install node feature discovery, or label nodes with GPUs: "
                   "kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true")
 
 
-def discovery(facts: Facts) -> Iterator[Finding]:
+def discovery(facts: Inspected) -> Iterator[Finding]:
     """Say whether node feature discovery runs, and has found GPUs."""
     if isinstance(facts.nodes, Unseen):
         yield unseen("discovery", facts.nodes)
@@ -35,7 +35,7 @@ def discovery(facts: Facts) -> Iterator[Finding]:
                           f"{bare[0]} has no labels of its operating system and kernel: no driver image can be chosen", INSTALL)
 
 
-def runtimes(facts: Facts) -> Iterator[Finding]:
+def runtimes(facts: Inspected) -> Iterator[Finding]:
     """Say whether the container runtime of nodes with GPUs is one that the toolkit can set up, and the same on all."""
     if isinstance(facts.nodes, Unseen):
         return

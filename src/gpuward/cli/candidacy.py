@@ -11,12 +11,12 @@ from gpuward.errors import GpuwardError
 from gpuward.kube.config.access import Access
 from gpuward.kube.http.aiohttp_transport import AiohttpTransport
 from gpuward.kube.http.client import Client
-from gpuward.kube.lease.election import Candidate, Told
+from gpuward.kube.lease.election import Candidate, ElectionListeners
 from gpuward.kube.lease.election_thread import ElectionThread
 from gpuward.kube.lease.others import Holder
 
 
-class Standing:
+class Candidacy:
     """Say in the log how this operator stands to others, and tell it when that changes.
 
     One that does not elect is thought to be alone. It holds the Lease all the same, for others to see, waits while another
@@ -35,7 +35,7 @@ class Standing:
     def elector(self, access: Access) -> ElectionThread:
         """Return what holds the Lease; it has a connection of its own."""
         return ElectionThread(lambda: AiohttpTransport(access), self._candidate, random=Random(), changed=self.changed,
-                              told=Told(self._silent, self.blocked, self.refused))
+                              told=ElectionListeners(self._silent, self.blocked, self.refused))
 
     def acts(self, elector: ElectionThread) -> bool:
         """Tell whether to act now."""
