@@ -74,7 +74,7 @@ def test_so_does_a_node_whose_deadline_has_passed(step: State) -> None:
     (False, [], False),
     (True, [driver_pod("n0", deleting=True)], False),
     (False, [driver_pod("n0", deleting=True)], False),
-    (False, [msgspec.structs.replace(driver_pod("n0", "560", created=NOW - 30, ready=False), phase="Pending")], False),
+    (False, [driver_pod("n0", "560", created=NOW - 30, ready=False, phase="Pending", begun=False)], False),
     (False, [driver_pod("n0", "560", created=NOW - 30, ready=False)], True),
     (True, [driver_pod("n0", "560", created=NOW - 30, ready=False)], True),
 ], ids=["no pod", "no pod, away", "old pod", "old pod, away", "not begun, away", "begun, away", "begun"])
