@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpuward import names
-from tests.controlplane.plane import OPERATOR, PATIENCE, WRITES, NodeWatch, Plane
+from tests.controlplane.plane import NodeWatch, Plane
 from tests.controlplane.steps import NODES, check_limit, protect, upgrade
 
 pytestmark = pytest.mark.controlplane
@@ -47,14 +47,3 @@ def test_status_agrees_with_the_cluster(installed: Plane) -> None:
     nodes = json.loads(installed.gpuward("status", "--context", "gpuward", "-o", "json"))["nodes"]
     states = {node["name"]: node["state"] for node in nodes}
     assert states == {f"gpu-{number:02}": "upgrade-done" for number in range(1, NODES + 1)}
-
-
-def test_a_restarted_operator_writes_nothing(installed: Plane) -> None:
-    """Start a second operator beside the first, which is idle: what both agree on is not written again."""
-    installed.kubectl("wait", "clusterpolicy/cluster-policy", "--for=condition=DriverUpgrade", f"--timeout={PATIENCE:.0f}s")
-    installed.policy_ready()
-    with installed.audited() as requests:
-        installed.first_verdict()
-    asked = [entry for entry in requests if entry["user"]["username"] == OPERATOR]
-    assert {"get", "list", "watch"} <= {entry["verb"] for entry in asked}
-    assert [entry["requestURI"] for entry in asked if entry["verb"] in WRITES] == []
