@@ -11,7 +11,7 @@ import pytest
 
 from gpuward.controllers.metricnames import COUNTED, FLEET, OWN, OWN_FLEET, PREFIX, full_name
 from gpuward.sandbox.known_faults import EVERYWHERE, KNOWN_FAULTS
-from gpuward.upgrade.diagram import reason_pages, reasons_table, transitions_diagram
+from gpuward.upgrade.diagram import reason_pages, reasons_table, transitions_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ def metrics_table() -> str:
     return "\n".join(["| metric | labels | type | from | meaning |", "|---|---|---|---|---|", *lines])
 
 
-SECTIONS = {"upgrade.md": {"transitions": transitions_diagram, "reasons": reasons_table}, "sandbox.md": {"faults": faults_table},
+SECTIONS = {"upgrade.md": {"transitions": transitions_table, "reasons": reasons_table}, "sandbox.md": {"faults": faults_table},
             "metrics.md": {"metrics": metrics_table}, "reasons.md": {"reasons": reason_pages}}
 
 

@@ -1,4 +1,4 @@
-"""The parts of docs/upgrade.md and docs/reasons.md that follow from the code: the diagram of states, and the reasons."""
+"""What docs/ says of upgrades that follows from the code: the table of states, and the reasons."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import TRANSITIONS, State
 
 
-def transitions_diagram() -> str:
-    """Return the transition table as a Mermaid state diagram."""
-    lines = ["```mermaid", "stateDiagram-v2"]
-    for before, afters in TRANSITIONS.items():
-        lines += [f"    {_name(before)} --> {_name(after)}" for after in State if after in afters]
-    return "\n".join([*lines, "```"])
+def transitions_table() -> str:
+    """Return where a node can go from each state, as a Markdown table."""
+    rows = [f"| {_name(before)} | {', '.join(_name(after) for after in State if after in afters)} |"
+            for before, afters in TRANSITIONS.items() if afters]
+    return "\n".join(["| from | to |", "|---|---|", *rows])
 
 
 def reasons_table() -> str:
@@ -36,4 +35,4 @@ def _reason_page(reason: Reason, advice: Advice) -> str:
 
 
 def _name(state: State) -> str:
-    return str(state).replace("-", "_") or "unknown"
+    return f"`{state}`" if state else "no label"
