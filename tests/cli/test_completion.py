@@ -31,7 +31,7 @@ def completed(*words: str, environment: Mapping[str, str] = os.environ) -> list[
 
 
 def test_bash_completes_commands_options_and_values() -> None:
-    assert completed("gpuward", "re") == ["replay", "resume", "retry"]
+    assert completed("gpuward", "re") == ["reasons", "replay", "resume", "retry"]
     assert completed("gpuward", "skip", "--un") == ["--undo"]
     assert completed("gpuward", "completion", "") == ["bash", "fish", "zsh"]
 

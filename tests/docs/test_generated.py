@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from tools.docs import reasons
 
 from gpuward.controllers.metricnames import COUNTED, FLEET, OWN, OWN_FLEET, PREFIX, full_name
 from gpuward.sandbox.known_faults import EVERYWHERE, KNOWN_FAULTS
-from gpuward.upgrade.diagram import reason_pages, reasons_table, transitions_table
+from gpuward.upgrade.diagram import reasons_table, transitions_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,7 +35,11 @@ def metrics_table() -> str:
 
 
 SECTIONS = {"upgrade.md": {"transitions": transitions_table, "reasons": reasons_table}, "sandbox.md": {"faults": faults_table},
-            "metrics.md": {"metrics": metrics_table}, "reasons.md": {"reasons": reason_pages}}
+            "metrics.md": {"metrics": metrics_table}, "reasons.md": {"reasons": reasons.index}}
+PAGES = reasons.pages()
+"""Pages that are made whole, by their paths below docs/."""
+FOLDERS = ("reasons",)
+"""Folders of docs/ that have such pages alone."""
 
 
 def written(text: str, sections: Mapping[str, Callable[[], str]]) -> str:
@@ -56,7 +61,22 @@ def test_the_generated_sections_are_up_to_date(page: str, rewrite_docs: bool) ->
     assert rewrite_docs or text == written(text, sections), "run: pytest tests/docs --rewrite-docs"
 
 
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"], ids=lambda page: page.name)
+def test_the_pages_that_are_made_whole_are_up_to_date(rewrite_docs: bool) -> None:
+    docs = ROOT / "docs"
+    there = {str(file.relative_to(docs)): file for folder in FOLDERS for file in (docs / folder).glob("*.md")}
+    if rewrite_docs:
+        for file in (file for page, file in there.items() if page not in PAGES):
+            file.unlink()
+        for page, text in PAGES.items():
+            (docs / page).parent.mkdir(exist_ok=True)
+            (docs / page).write_text(text, encoding="utf-8")
+        return
+    assert there.keys() == PAGES.keys(), "run: pytest tests/docs --rewrite-docs"
+    stale = [page for page, file in there.items() if file.read_text(encoding="utf-8") != PAGES[page]]
+    assert stale == [], "run: pytest tests/docs --rewrite-docs"
+
+
+@pytest.mark.parametrize("page", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"], ids=lambda page: page.name)
 def test_paths_that_a_page_names_exist(page: Path) -> None:
     named = re.findall(r"`((?:src|packages|docs|tests|examples|deploy|tools)/[\w./-]+)`", page.read_text(encoding="utf-8"))
     assert [path for path in named if not (ROOT / path).exists()] == []

@@ -52,13 +52,32 @@ def test_each_alert_fires_when_it_should_and_only_then(promtool: str) -> None:
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
 def test_each_alert_says_how_bad_it_is_and_leads_to_a_page_that_is_there(alert: Object) -> None:
     assert alert["labels"]["severity"] in ("warning", "critical")
-    assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}
-    page, _, anchor = alert["annotations"]["runbook_url"].removeprefix("https://example.com/gpuward/").partition("#")
-    headings = {found.lower() for found in re.findall(r"^#+ (\w+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)}
-    reasons = {str(reason).lower() for reason in Reason if str(reason) in alert["expr"]}
-    wanted = reasons if "toLower" in anchor else {anchor}
-    assert wanted
-    assert wanted <= headings
+    assert set(alert["annotations"]) == {"summary", "description", "runbook"}
+    found = re.fullmatch(r"docs/(.*\.md)(?:#(\w+))?(?:, or: gpuward reasons .*)?", alert["annotations"]["runbook"])
+    assert found is not None
+    assert is_there(found[1], found[2], alert["expr"])
+
+
+def is_there(page: str, anchor: str | None, expr: str) -> bool:
+    """Tell whether a page of docs/ is there, with its section, for every reason that the alert is about."""
+    reasons = [str(reason) for reason in Reason if re.search(rf"\b{reason}\b", expr)]
+    pages = [ROOT / "docs" / page.replace("{{ $labels.reason }}", reason) for reason in reasons or [""]]
+    if not all(file.exists() for file in pages):
+        return False
+    headings = re.findall(r"^#+ (\w+)$", pages[0].read_text(encoding="utf-8"), re.MULTILINE)
+    return anchor is None or anchor in {heading.lower() for heading in headings}
+
+
+def test_the_place_of_the_site_is_said_once_and_makes_addresses_of_all_runbooks() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    (place, command), = re.findall(r"^ +SITE=(\S+)\n +(sed .*) > rule\.yaml$", text, re.MULTILINE)
+    done = subprocess.run(["bash", "-c", f"SITE={place}; {command}"], cwd=ROOT, capture_output=True, text=True, check=True)
+    (group,) = yaml.safe_load(done.stdout)["spec"]["groups"]
+    assert [rule["expr"] for rule in group["rules"]] == [alert["expr"] for alert in alerts()], "nothing else changes"
+    for rule in group["rules"]:
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+        path, _, anchor = rule["annotations"]["runbook_url"].removeprefix(f"{place}/").partition("#")
+        assert is_there(path.removesuffix("html") + "md", anchor or None, rule["expr"])
 
 
 def test_alerts_are_about_all_reasons_that_stop_a_rollout_or_need_somebody() -> None:

@@ -16,6 +16,7 @@ from gpuward import names
 from gpuward.cli.extra import sandbox_for
 from gpuward.cli.values import Duration, OutputForm
 from gpuward.errors import InputError
+from gpuward.model.reasons import Reason
 from gpuward.sandbox.known_faults import EVERYWHERE, FAULT_ANNOTATION, KNOWN_FAULTS
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -351,6 +352,20 @@ def crds() -> None:
     from gpuward.cli.crds import print_crds
 
     print_crds()
+
+
+@commands.command()
+@click.argument("reason", required=False, metavar="[REASON]",
+                type=click.Choice([str(reason) for reason in sorted(Reason)], case_sensitive=False))
+def reasons(reason: str | None) -> None:
+    """Say what a reason means and what to do about it.
+
+    Reasons are those of `gpuward status`, of events and of alerts. Without REASON all are listed, with whether somebody has to
+    act. It asks no cluster.
+    """
+    from gpuward.cli.reasons import print_reasons
+
+    print_reasons(reason)
 
 
 @commands.command(cls=Checked)

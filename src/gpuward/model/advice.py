@@ -1,4 +1,6 @@
-"""What each reason means at length, whether somebody has to act, and what to do: docs/reasons.md, where alerts lead to."""
+"""What each reason means at length, whether somebody has to act, and what to do: for `gpuward reasons`, and for the pages of
+docs/reasons/, where alerts lead to.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What docs/ says of upgrades that follows from the code: the table of states, and the reasons."""
+"""What docs/ says of upgrades that follows from the code: the table of states, and that of reasons."""
 
 from __future__ import annotations
 
-from gpuward.model.advice import ADVICE, Advice
 from gpuward.model.counting import template
 from gpuward.model.explain import SENTENCES
 from gpuward.model.reasons import Reason
@@ -18,20 +17,8 @@ def transitions_table() -> str:
 
 def reasons_table() -> str:
     """Return every reason why a node waits, with its sentence, as a Markdown table."""
-    rows = [f"| `{reason}` | {template(SENTENCES[reason])} |" for reason in Reason]
+    rows = [f"| [{reason}](reasons/{reason}.md) | {template(SENTENCES[reason])} |" for reason in Reason]
     return "\n".join(["| reason | sentence |", "|---|---|", *rows])
-
-
-def reason_pages() -> str:
-    """Return a section for each reason: its sentence, what that means, whether somebody has to act, and what to do."""
-    return "\n\n".join(_reason_page(reason, ADVICE[reason]) for reason in sorted(Reason))
-
-
-def _reason_page(reason: Reason, advice: Advice) -> str:
-    return "\n\n".join([
-        f"## {reason}", f"> {template(SENTENCES[reason])}", advice.means, f"**Does somebody have to act?** {advice.act}.",
-        f"**What to do:** {advice.do}",
-    ])
 
 
 def _name(state: State) -> str:

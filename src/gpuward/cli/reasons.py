@@ -1,0 +1,32 @@
+"""`gpuward reasons`: what a reason means and what to do about it, for whoever has nothing but this command."""
+
+from __future__ import annotations
+
+import textwrap
+
+from gpuward.cli.terminal import say
+from gpuward.model.advice import ADVICE
+from gpuward.model.counting import template
+from gpuward.model.explain import SENTENCES
+from gpuward.model.reasons import Reason
+
+_WIDTH = 100
+
+
+def print_reasons(name: str | None) -> None:
+    """Print one reason at length or, without a name, all of them in a line each."""
+    if name is None:
+        _print_all()
+        return
+    reason = Reason(name)
+    advice = ADVICE[reason]
+    for title, text in (("REASON", str(reason)), ("SAYS", template(SENTENCES[reason])), ("MEANS", advice.means),
+                        ("ACT?", f"{advice.act}."), ("DO", advice.do)):
+        for line in textwrap.wrap(text, _WIDTH, initial_indent=f"{title:<8}", subsequent_indent=" " * 8, break_on_hyphens=False):
+            say(line)
+
+
+def _print_all() -> None:
+    longest = max(len(reason) for reason in Reason)
+    for reason in sorted(Reason):
+        say(f"{reason:<{longest}}  {ADVICE[reason].act}")
