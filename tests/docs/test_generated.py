@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from tools.docs import reasons
+from tools.docs import fields, reasons
 
 from gpuward.controllers.metricnames import COUNTED, FLEET, OWN, OWN_FLEET, PREFIX, full_name
 from gpuward.sandbox.known_faults import EVERYWHERE, KNOWN_FAULTS
@@ -36,9 +36,9 @@ def metrics_table() -> str:
 
 SECTIONS = {"upgrade.md": {"transitions": transitions_table, "reasons": reasons_table}, "sandbox.md": {"faults": faults_table},
             "metrics.md": {"metrics": metrics_table}, "reasons.md": {"reasons": reasons.index}}
-PAGES = reasons.pages()
+PAGES = reasons.pages() | fields.pages()
 """Pages that are made whole, by their paths below docs/."""
-FOLDERS = ("reasons",)
+FOLDERS = ("reasons", "reference")
 """Folders of docs/ that have such pages alone."""
 
 
