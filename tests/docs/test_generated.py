@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from tools.docs import fields, reasons
+from tools.docs import fields, images, reasons
 
 from gpuward.controllers.metricnames import COUNTED, FLEET, OWN, OWN_FLEET, PREFIX, full_name
 from gpuward.sandbox.known_faults import EVERYWHERE, KNOWN_FAULTS
@@ -35,7 +35,8 @@ def metrics_table() -> str:
 
 
 SECTIONS = {"upgrade.md": {"transitions": transitions_table, "reasons": reasons_table}, "sandbox.md": {"faults": faults_table},
-            "metrics.md": {"metrics": metrics_table}, "reasons.md": {"reasons": reasons.index}}
+            "metrics.md": {"metrics": metrics_table}, "reasons.md": {"reasons": reasons.index},
+            "air-gapped.md": {"images": images.table}}
 PAGES = reasons.pages() | fields.pages()
 """Pages that are made whole, by their paths below docs/."""
 FOLDERS = ("reasons", "reference")

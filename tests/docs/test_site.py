@@ -69,6 +69,21 @@ def test_lists_and_tables_are_not_taken_for_sentences(pages: dict[str, Page]) ->
     assert {name: texts for name, texts in found.items() if texts} == {}
 
 
+def linked(page: Path) -> set[Path]:
+    """Return the pages that a page links to."""
+    found = re.findall(r"\]\((?!https?://)([^)#\s]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    return {(page.parent / link).resolve() for link in found}
+
+
+def test_every_page_is_three_links_from_the_readme_at_most() -> None:
+    """On GitHub there is no navigation."""
+    reached = {ROOT / "README.md"}
+    for _ in range(3):
+        reached |= {found for page in reached for found in linked(page)}
+    assert [page for page in reached if not page.exists()] == []
+    assert {file.resolve() for file in (ROOT / "docs").rglob("*.md")} - reached == set()
+
+
 @pytest.mark.parametrize("link", ["[a page](nowhere.md)", "[a section](upgrade.md#nowhere)", "[a file](../src/nowhere.py)"])
 def test_a_broken_link_fails_the_build(tmp_path: Path, link: str) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
