@@ -92,7 +92,7 @@ def _schemas(field: Field) -> tuple[Schema, Schema, Schema]:
 
 def _table(fields: list[Field], above: str) -> list[str]:
     rows = [_row(found, above) for field in fields for found in _all(field)]
-    return ["| field | type | default | limits | meaning |", "|---|---|---|---|---|", *rows]
+    return rows and ["| field | type | default | limits | meaning |", "|---|---|---|---|---|", *rows]
 
 
 def _row(field: Field, above: str) -> str:
