@@ -142,7 +142,7 @@ def test_an_equal_driver_is_reused_under_running_gpu_pods() -> None:
         await cluster.rest(3)
         began = cluster.now
         await cluster.until(lambda: cluster.pods(DRIVER) and all_ready(cluster.pods(DRIVER)), within=60)
-        assert cluster.now - began < 10
+        assert 30 < cluster.now - began < 40, "the driver manager waits for the validator pod, which ends with its grace"
         assert cluster.machine("gpu-1").driver == "550.90.07"
         assert is_ready(cluster.store.get("pods", "ml", "train"))
 

@@ -184,7 +184,14 @@ def test_a_driver_pod_of_the_very_second_of_the_admission_is_not_taken_for_the_o
 def test_validation_waits(pods: list[PodView], reason: Reason) -> None:
     answer = ask(VALIDATING, *pods)
     assert (answer.state, answer.reason) == (VALIDATION, reason)
-    assert answer.deleted == (["validator-n0"] if reason is Reason.VALIDATOR_REPLACING else [])
+    assert answer.deleted == (["validator-n0"] if reason is Reason.VALIDATOR_REPLACING or pods[-1].deleting else [])
+
+
+@pytest.mark.parametrize("record", [RESTARTING, VALIDATING], ids=["restarted", "validated"])
+@pytest.mark.parametrize(("grace", "given"), [(30.0, [1]), (2.0, [1]), (1.0, []), (0.0, [])])
+def test_a_validator_pod_that_ends_is_told_once_to_end_soon(record: NodeView, grace: float, given: list[int]) -> None:
+    answer = ask(record, STARTING, validator(deleting=True, grace=grace))
+    assert [action.grace for action in answer.plan.actions if isinstance(action, DeletePod)] == given
 
 
 def test_validation_ends_when_a_validator_that_saw_the_driver_is_ready() -> None:

@@ -169,7 +169,9 @@ class PluginValidation(Validation):
 
 
 class ValidatorIdle(GpuService):
-    """Be the validator's main container: it idles, and takes the status files with it when it stops."""
+    """Be the validator's main container, a shell that idles: its hook takes the status files away, and then it is killed."""
+
+    ignores_stop = True
 
     def stop(self) -> None:
         self.machine.erase(*VALIDATIONS)

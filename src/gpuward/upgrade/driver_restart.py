@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gpuward import names
@@ -14,6 +16,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
+from gpuward.model.views import PodView
 from gpuward.model.waits import OperandPod, Plain, TwoDriverPods
 from gpuward.upgrade.drain import fail
 from gpuward.upgrade.facts import NodeFacts
@@ -26,6 +29,9 @@ RESTARTS_TOLERATED = 10
 """NVIDIA's limit: a driver container that restarted more often has failed (operator-libs, pod restart step)."""
 RETURNS_TOLERATED = 5
 """How often a node is emptied anew because pods that use its GPUs came back, before that counts as a failure."""
+VALIDATOR_GRACE = 1
+"""Seconds that a validator pod gets to end. Its main container is a shell, which ignores SIGTERM: it would be killed all the same
+at the end of its own grace, 30 s, with its node out of service."""
 
 
 @step(State.POD_RESTART_REQUIRED)
@@ -50,9 +56,18 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return fail(node, causes.overdue(hold, until - node.record.since, ready=bool(node.node.ready)), now)
     again = min((at for at in (hold.until, until) if at is not None), default=None)
     hold = msgspec.structs.replace(hold, until=until)
+    lingering = shortened(node.validators)
     if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_UNPLACED):
-        return Wait(hold, annotations=_without_safe_load(node), retry_at=until)
-    return Wait(hold, actions=_replacement(node), recordon=bool(_replacement(node)) and not node.unschedulable, retry_at=again)
+        return Wait(hold, actions=lingering, annotations=_without_safe_load(node), retry_at=until)
+    replacement = _replacement(node)
+    recordon = bool(replacement) and not node.unschedulable
+    return Wait(hold, actions=(*replacement, *lingering), recordon=recordon, retry_at=again)
+
+
+def shortened(validators: Iterable[PodView]) -> tuple[DeletePod, ...]:
+    """Return the deletions that give validator pods that end less time for it than they have."""
+    why, ending = "it would let its node wait", (pod for pod in validators if pod.deleting)
+    return tuple(DeletePod(pod.ref, pod.node, grace=VALIDATOR_GRACE, why=why) for pod in ending if pod.grace > VALIDATOR_GRACE)
 
 
 def _awaited(node: NodeFacts) -> Hold:
@@ -153,5 +168,11 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
         return fail(node, causes.overdue(hold, until - node.record.since, ready=bool(node.node.ready)), now)
-    deletions = tuple(DeletePod(pod.ref, node.node.name, why="it validated an earlier driver") for pod in stale)
-    return Wait(msgspec.structs.replace(hold, until=until), actions=deletions, annotations=safe_load, retry_at=until)
+    actions = (*replaced(stale), *shortened(node.validators))
+    return Wait(msgspec.structs.replace(hold, until=until), actions=actions, annotations=safe_load, retry_at=until)
+
+
+def replaced(validators: Iterable[PodView]) -> tuple[DeletePod, ...]:
+    """Return the deletions of validator pods, which their DaemonSet replaces."""
+    why = "it validated an earlier driver"
+    return tuple(DeletePod(pod.ref, pod.node, grace=min(VALIDATOR_GRACE, int(pod.grace)), why=why) for pod in validators)

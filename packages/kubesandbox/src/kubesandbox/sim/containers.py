@@ -264,6 +264,11 @@ class PodRun:
         for run in self.containers:
             run.adopt(self.place(run), now)
 
+    @property
+    def ignores_stop(self) -> bool:
+        """Tell whether a process takes no notice of the order to stop."""
+        return any(run.program is not None and run.program.ignores_stop for run in self.main)
+
     def stop(self) -> None:
         """Pass the order to stop on to the programs."""
         for run in self.containers:

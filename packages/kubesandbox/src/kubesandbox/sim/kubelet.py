@@ -306,7 +306,7 @@ class Kubelets:
         deadline = _over_at(pod, run, now)
         if run is not None and run.stop_at is None:
             run.stop()
-            run.stop_at = now + self._termination(pod)
+            run.stop_at = NEVER if run.ignores_stop else now + self._termination(pod)
         if self._world.faults.hits(FaultKind.STUCK_TERMINATING, node_of(pod), name_of(pod), namespace=namespace_of(pod)):
             return
         # A pod that has no process to end, or whose grace is over, goes at once.

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from kubesandbox.errors import ApiError
 from kubesandbox.sim.objects import Object, annotations_of, name_of, namespace_of, uid_of
@@ -84,6 +84,9 @@ class Place:
 
 class Program(ABC):
     """Run in one container from its start to its end. Subclasses say what happens in `run`."""
+
+    ignores_stop: ClassVar[bool] = False
+    """Whether the process takes no notice of SIGTERM, as a shell without a trap, and is killed when its pod's grace is over."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
