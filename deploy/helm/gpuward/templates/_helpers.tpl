@@ -1,0 +1,162 @@
+{{/* The name that NVIDIA's chart has, which labels and selectors of its users ask for. */}}
+{{- define "gpuward.name" -}}
+{{ .Values.nameOverride | default "gpu-operator" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{- define "gpuward.labels" -}}
+app.kubernetes.io/name: {{ include "gpuward.name" . }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.operator.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "gpuward.image" -}}
+{{ .Values.operator.repository }}/{{ .Values.operator.image }}:{{ .Values.operator.version | default .Chart.AppVersion }}
+{{- end -}}
+
+{{/* What the pods of the operator and of the chart's hooks have in common. */}}
+{{- define "gpuward.podSpec" -}}
+{{- with .Values.operator.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.operator.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.operator.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  seccompProfile:
+    type: RuntimeDefault
+{{- end -}}
+
+{{- define "gpuward.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+{{- if not .Values.platform.openshift }}
+runAsUser: 65532
+{{- end }}
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* The fields of `from` named in `keys` that are not empty. A version is text, whatever YAML took it for. */}}
+{{- define "gpuward.fields" -}}
+{{- $from := .from | default dict -}}
+{{- $fields := dict -}}
+{{- range .keys -}}
+{{- $key := . -}}
+{{- with get $from $key -}}
+{{- $_ := set $fields $key (eq $key "version" | ternary (toString .) .) -}}
+{{- end -}}
+{{- end -}}
+{{- if $fields }}{{ toYaml $fields }}{{ end -}}
+{{- end -}}
+
+{{/* An operand of the ClusterPolicy: whether it is wanted, its image, what all of them may say, and the keys of `more`. */}}
+{{- define "gpuward.operand" -}}
+{{- $common := list "repository" "image" "version" "imagePullPolicy" "imagePullSecrets" "resources" "env" "args" "hostNetwork" -}}
+{{- $from := .from | default dict -}}
+{{- if not (kindIs "invalid" $from.enabled) }}
+enabled: {{ $from.enabled }}
+{{- end }}
+{{ include "gpuward.fields" (dict "from" $from "keys" (concat $common (.more | default list))) }}
+{{- end -}}
+
+{{- define "gpuward.driverManager" -}}
+{{ include "gpuward.fields" (dict "from" . "keys" (list "repository" "image" "version" "imagePullPolicy" "imagePullSecrets" "env")) }}
+{{- end -}}
+
+{{/* driver.upgradePolicy. Seconds are whole numbers, however large. */}}
+{{- define "gpuward.upgradePolicy" -}}
+{{- $wait := .waitForCompletion | default dict -}}
+{{- $pods := .gpuPodDeletion | default dict -}}
+{{- $drain := .drain | default dict -}}
+autoUpgrade: {{ .autoUpgrade | default false }}
+maxParallelUpgrades: {{ .maxParallelUpgrades | default 0 | int }}
+maxUnavailable: {{ .maxUnavailable | default "25%" }}
+waitForCompletion:
+  timeoutSeconds: {{ $wait.timeoutSeconds | default 0 | int }}
+  {{- with $wait.podSelector }}
+  podSelector: {{ . | quote }}
+  {{- end }}
+podDeletion:
+  force: {{ $pods.force | default false }}
+  timeoutSeconds: {{ $pods.timeoutSeconds | default 0 | int }}
+  deleteEmptyDir: {{ $pods.deleteEmptyDir | default false }}
+drain:
+  enable: {{ $drain.enable | default false }}
+  force: {{ $drain.force | default false }}
+  {{- with $drain.podSelector }}
+  podSelector: {{ . | quote }}
+  {{- end }}
+  timeoutSeconds: {{ $drain.timeoutSeconds | default 0 | int }}
+  deleteEmptyDir: {{ $drain.deleteEmptyDir | default false }}
+{{- end -}}
+
+{{/*
+Labels of all operands. helm.sh/chart is part of their pod templates: what a ClusterPolicy in the cluster says stays,
+so that an upgrade of the chart, or a move from NVIDIA's, restarts nothing.
+*/}}
+{{- define "gpuward.operandLabels" -}}
+{{- $chart := .Chart.Name -}}
+{{- $policy := lookup "nvidia.com/v1" "ClusterPolicy" "" "cluster-policy" | default dict -}}
+{{- with dig "spec" "daemonsets" "labels" "helm.sh/chart" "" $policy -}}
+{{- $chart = . -}}
+{{- end -}}
+{{- $labels := dict "helm.sh/chart" $chart "app.kubernetes.io/managed-by" (include "gpuward.name" .) -}}
+{{ toYaml (merge (dict) (.Values.daemonsets.labels | default dict) $labels) }}
+{{- end -}}
+
+{{/* Refuse a value whose name the chart does not know, and say which one was probably meant. A schema can only say the first. */}}
+{{- define "gpuward.checkNames" -}}
+{{- $this := . -}}
+{{- range $name, $value := .values -}}
+{{- if not (hasKey $this.names $name) -}}
+{{- include "gpuward.refuseName" (merge (dict "name" $name) $this) -}}
+{{- end -}}
+{{- $below := get $this.names $name -}}
+{{- if and (kindIs "map" $below) (kindIs "map" $value) -}}
+{{- include "gpuward.checkNames" (dict "values" $value "names" $below "path" (printf "%s%s." $this.path $name) "all" $this.all) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpuward.refuseName" -}}
+{{- $name := .name -}}
+{{- $meant := printf "%s%s" .path (include "gpuward.nearest" (dict "name" .name "names" (keys .names | sortAlpha))) -}}
+{{- if not .path -}}
+{{- range $section, $below := .all -}}
+{{- if kindIs "map" $below }}{{ if hasKey $below $name }}{{ $meant = printf "%s.%s" $section $name }}{{ end }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- fail (printf "%s%s is not a value of this chart. Did you mean %s? (helm show values lists all.)" .path .name $meant) -}}
+{{- end -}}
+
+{{/* The one of `names` that shares most pairs of letters with `name`, for its length. */}}
+{{- define "gpuward.nearest" -}}
+{{- $name := lower .name -}}
+{{- $best := first .names -}}
+{{- $most := -1000 -}}
+{{- range $candidate := .names -}}
+{{- $other := lower $candidate -}}
+{{- $shared := 0 -}}
+{{- range $i := until (max 0 (sub (len $name) 1) | int) -}}
+{{- if contains (substr $i (int (add $i 2)) $name) $other }}{{ $shared = add $shared 1 }}{{ end -}}
+{{- end -}}
+{{- $score := div (mul 2000 $shared) (add (len $name) (len $other)) -}}
+{{- if gt $score $most }}{{ $most = $score }}{{ $best = $candidate }}{{ end -}}
+{{- end -}}
+{{ $best }}
+{{- end -}}

@@ -1,0 +1,219 @@
+"""The Helm chart, as the real helm renders it: NVIDIA's values give NVIDIA's ClusterPolicy, and mistakes are refused by name."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from tools.chart.files import CHART, ROOT, made_files, without_dependency
+from tools.chart.values import IGNORED, RENAMED, SPEC
+
+from gpuward.cli.commands import commands
+from gpuward.crd import decode
+
+GOLDENS = Path(__file__).parent / "chart"
+SETS = {
+    "default": [],
+    "published-recipe": ["driver.enabled=false", "toolkit.version=v1.17.0-ubi8", "mig.strategy=mixed",
+                         "driver.upgradePolicy.maxParallelUpgrades=5"],
+    "nvidiadriver": ["driver.nvidiaDriverCRD.enabled=true", "gds.enabled=true", "driver.repoConfig.configMapName=repos",
+                     "driver.licensingConfig.configMapName=licence", "driver.certConfig.name=certs",
+                     "driver.virtualTopology.config=topology", "driver.kernelModuleConfig.name=modules", "driver.secretEnv=env",
+                     "daemonsets.labels.team=ml", "driver.imagePullPolicy=Always"],
+    "no-policies": ["clusterPolicy.deployCR=false", "driver.nvidiaDriverCRD.enabled=true",
+                    "driver.nvidiaDriverCRD.deployDefaultCR=false"],
+    "precompiled": ["driver.usePrecompiled=true", "driver.version=595", "driver.kernelModuleType=open",
+                    "driver.rdma.enabled=true", "cdi.nriPluginEnabled=true"],
+    "upgrade-policy": ["driver.upgradePolicy.autoUpgrade=false", "driver.upgradePolicy.maxUnavailable=3",
+                       "driver.upgradePolicy.waitForCompletion.podSelector=app=train",
+                       "driver.upgradePolicy.waitForCompletion.timeoutSeconds=1000000",
+                       "driver.upgradePolicy.drain.enable=true", "driver.upgradePolicy.gpuPodDeletion.force=true"],
+    "configmaps": ["devicePlugin.config.create=true", "devicePlugin.config.name=shared", "devicePlugin.config.default=any",
+                   "devicePlugin.config.data.any=version: v1", "migManager.config.create=true", "migManager.config.name=layouts",
+                   "migManager.config.data.config\\.yaml=version: v1", "dcgmExporter.config.create=true",
+                   "dcgmExporter.config.name=counters", "dcgmExporter.config.data=DCGM_FI_DEV_SM_CLOCK\\, gauge\\, clock"],
+    "operands": ["toolkit.enabled=false", "gfd.enabled=false", "dcgm.enabled=true", "nodeStatusExporter.enabled=true",
+                 "devicePlugin.mps.root=/mps", "dcgmExporter.enablePodLabels=true", "validator.cuda.env[0].name=A",
+                 "validator.resources.limits.cpu=1", "sandboxDevicePlugin.enabled=false"],
+    "mirror": ["operator.repository=mirror.local/gpuward", "operator.version=1.2.3", "operator.imagePullSecrets[0]=mirror",
+               "driver.repository=mirror.local/nvidia", "driver.manager.repository=mirror.local/nvidia",
+               "validator.repository=mirror.local/nvidia", "validator.imagePullSecrets[0]=mirror", "nfd.enabled=false"],
+    "one-replica": ["operator.replicas=1", "operator.ui=false", "operator.recorder.enabled=false",
+                    "operator.logging.develMode=true", "operator.upgradeCRD=false", "operator.priorityClassName="],
+    "monitoring": ["operator.prometheusRule.enabled=true", "operator.prometheusRule.labels.release=prom",
+                   "operator.networkPolicy.enabled=true", "operator.metrics.serviceMonitor.additionalLabels.release=prom"],
+    "openshift": ["platform.openshift=true", "operator.cleanupCRD=true", "nfd.nodefeaturerules=true", "psa.enabled=true",
+                  "rolloutPolicy.retries=2", "daemonsets.updateStrategy=OnDelete"],
+}
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    found = shutil.which("helm") or (str(ROOT / ".cache/bin/helm") if (ROOT / ".cache/bin/helm").exists() else None)
+    if found is None and os.environ.get("CI") == "true":
+        pytest.fail("helm is not installed: ./dev test builds it")
+    return found or pytest.skip("helm is not installed: ./dev test builds it")
+
+
+@pytest.fixture(scope="session")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    copy = tmp_path_factory.mktemp("chart") / CHART.name
+    shutil.copytree(CHART, copy)
+    without_dependency(copy)
+    return copy
+
+
+def rendered(helm: str, chart: Path, values: list[str], *more: str) -> str:
+    """Return what helm renders with the values; raise a ValueError with what it says if it does not."""
+    settings = [word for value in values for word in ("--set", value)]
+    about = ["gpu-operator", str(chart), "--namespace", "gpu-operator", "--kube-version", "1.36.0"]
+    done = subprocess.run([helm, "template", *about, *settings, *more], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(done.stderr)
+    return done.stdout
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [obj for obj in yaml.safe_load_all(text) if obj]
+
+
+def of_kind(text: str, kind: str) -> dict[str, Any]:
+    return next(obj for obj in objects(text) if obj["kind"] == kind)
+
+
+def test_the_files_that_are_made_are_up_to_date() -> None:
+    made = made_files().items()
+    stale = [str(path.relative_to(ROOT)) for path, text in made if not path.exists() or path.read_text("utf-8") != text]
+    assert not stale, "run: ./dev chart"
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_what_is_rendered_is_what_was_looked_at(name: str, helm: str, chart: Path, rewrite_goldens: bool) -> None:
+    """The default as a whole; the other sets as what differs from it."""
+    text = rendered(helm, chart, SETS[name])
+    if name != "default":
+        before, after = rendered(helm, chart, []).splitlines(), text.splitlines()
+        lines = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
+        text = "\n".join("@@" if line.startswith("@@") else line for line in lines) + "\n"
+    golden = GOLDENS / (f"{name}.yaml" if name == "default" else f"{name}.diff")
+    if rewrite_goldens:
+        golden.write_text(text, encoding="utf-8")
+    assert golden.read_text(encoding="utf-8") == text, "look at the difference, then: pytest tests/deploy --rewrite-goldens"
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_policies_are_valid(name: str, helm: str, chart: Path) -> None:
+    for obj in objects(rendered(helm, chart, SETS[name])):
+        if obj["kind"] == "ClusterPolicy":
+            decode.cluster_policy(obj)
+        elif obj["kind"] == "NVIDIADriver":
+            decode.nvidia_driver(obj)
+        elif obj["kind"] == "RolloutPolicy":
+            decode.rollout_policy(obj)
+
+
+def test_lint_has_nothing_to_say(helm: str, chart: Path) -> None:
+    words = [helm, "lint", "--strict", "--kube-version", "1.36.0", str(chart)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_rights_are_those_of_operator_yaml(helm: str, chart: Path) -> None:
+    shipped = {obj["kind"]: obj.get("rules") for obj in objects((ROOT / "deploy/operator.yaml").read_text())}
+    text = rendered(helm, chart, [])
+    roles = {obj["kind"]: obj["rules"] for obj in objects(text) if obj["metadata"]["name"] == "gpu-operator" and "rules" in obj}
+    assert roles == {kind: shipped[kind] for kind in ("ClusterRole", "Role")}
+
+
+def test_the_selector_is_that_of_nvidias_deployment(helm: str, chart: Path) -> None:
+    """A selector never changes: the chart upgrades a release of NVIDIA's chart in place."""
+    deployment = of_kind(rendered(helm, chart, []), "Deployment")
+    assert deployment["metadata"]["name"] == "gpu-operator"
+    matched = {"app": "gpu-operator", "app.kubernetes.io/component": "gpu-operator"}
+    assert deployment["spec"]["selector"] == {"matchLabels": matched}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_operator_knows_its_arguments(name: str, helm: str, chart: Path) -> None:
+    container = of_kind(rendered(helm, chart, SETS[name]), "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert CliRunner().invoke(commands, [*container["args"], "--help"]).exit_code == 0
+    unknown = CliRunner().invoke(commands, [*container["args"], "--no-such-option"])
+    assert "--no-such-option" in unknown.output
+
+
+def _samples(schema: dict[str, Any], path: str = "") -> Any:
+    """Return a value for each field of a schema, under the names that the chart has."""
+    if schema.get("type") == "object" and "properties" in schema:
+        below = {name: f"{path}.{name}".lstrip(".") for name in schema["properties"]}
+        return {RENAMED.get(full, name): _samples(schema["properties"][name], full) for name, full in below.items()}
+    if schema.get("type") == "array":
+        return [_samples(schema["items"])]
+    samples = {"boolean": True, "integer": 7, "object": {"key": "value"}}
+    return schema["enum"][-1] if "enum" in schema else samples.get(schema.get("type", ""), "text")
+
+
+def _absent(values: Any, spec: Any, path: str = "") -> Iterator[str]:
+    if isinstance(values, dict) and isinstance(spec, dict):
+        for name, value in values.items():
+            field = "podDeletion" if name == "gpuPodDeletion" else name
+            full = f"{path}.{name}".lstrip(".")
+            if field not in spec:
+                yield full
+            else:
+                yield from _absent(value, spec[field], full)
+
+
+def test_every_field_of_a_clusterpolicy_can_be_set(helm: str, chart: Path, tmp_path: Path) -> None:
+    """A value that is accepted and then dropped would be a trap."""
+    values = {name: _samples(schema, name) for name, schema in SPEC.items()}
+    values["driver"].pop("useNvidiaDriverCRD")
+    operators_own = {"operator.labels", "operator.annotations"}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    spec = of_kind(rendered(helm, chart, [], "--skip-schema-validation", "--values", str(file)), "ClusterPolicy")["spec"]
+    assert set(_absent(values, spec)) == IGNORED | operators_own
+
+
+@pytest.mark.parametrize(("value", "said"), [
+    ("driver.upgradPolicy.autoUpgrade=false",
+     "driver.upgradPolicy is not a value of this chart. Did you mean driver.upgradePolicy?"),
+    ("upgradePolicy.autoUpgrade=true", "upgradePolicy is not a value of this chart. Did you mean driver.upgradePolicy?"),
+    ("drivr.enabled=false", "drivr is not a value of this chart. Did you mean driver?"),
+    ("toolkit.verion=v1", "toolkit.verion is not a value of this chart. Did you mean toolkit.version?"),
+    ("driver.upgradePolicy.drain.podSelecter=a", "Did you mean driver.upgradePolicy.drain.podSelector?"),
+    ("operator.replica=2", "operator.replica is not a value of this chart. Did you mean operator.replicas?"),
+    ("rolloutPolicy.retry=2", "rolloutPolicy.retry is not a value of this chart. Did you mean rolloutPolicy.retries?"),
+    ("driver.enabled=yes", "at '/driver/enabled': got string, want boolean"),
+    ("driver.upgradePolicy.maxParallelUpgrades=five", "at '/driver/upgradePolicy/maxParallelUpgrades': got string, want integer"),
+    ("mig.strategy=mixd", "at '/mig/strategy': value must be one of '', 'none', 'single', 'mixed'"),
+    ("operator.logging.timeEncoding=iso", "at '/operator/logging/timeEncoding': value must be one of"),
+    ("gpuCluster.deployCR=true", "gpuCluster.deployCR is true, and gpuward does not support GPUCluster."),
+    ("toolkit.enabled=false,cdi.nriPluginEnabled=true", "Set toolkit.enabled=true."),
+    ("devicePlugin.config.create=true", "devicePlugin.config.data is empty"),
+])
+def test_a_mistake_is_refused_by_name(value: str, said: str, helm: str, chart: Path) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        rendered(helm, chart, [value])
+
+
+def test_an_older_kubernetes_is_refused(helm: str, chart: Path) -> None:
+    said = "chart requires kubeVersion: >= 1.29.0-0 which is incompatible with Kubernetes v1.28.0"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        rendered(helm, chart, [], "--kube-version", "1.28.0")
+
+
+def test_extra_objects_may_have_templates(helm: str, chart: Path, tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "extra", "namespace": "{{ .Release.Namespace }}"}}
+    file.write_text(yaml.safe_dump({"extraObjects": [made, yaml.safe_dump(made).replace("extra", "second")]}), encoding="utf-8")
+    found = [obj["metadata"] for obj in objects(rendered(helm, chart, [], "--values", str(file))) if obj["kind"] == "ConfigMap"]
+    assert found == [{"name": "extra", "namespace": "gpu-operator"}, {"name": "second", "namespace": "gpu-operator"}]
