@@ -62,7 +62,7 @@ def test_a_bad_policy_file_is_named(tmp_path: Path, text: str, problem: str) -> 
 
 def test_log_lines_have_the_shape_of_zap() -> None:
     lines: list[str] = []
-    logs.configure(lines.append, lambda: 12.5)
+    logs.configure(lines.append, lambda: 12.5, times="epoch")
     log = structlog.get_logger(source="controllers.Upgrade")
     log.info("Updated node state", node="n0")
     log.debug("not shown")
@@ -72,6 +72,19 @@ def test_log_lines_have_the_shape_of_zap() -> None:
     logs.configure(lines.append, lambda: 0.0, level="2", times="rfc3339", readable=True)
     structlog.get_logger(source="x").debug("shown")
     assert lines[1] == "1970-01-01T00:00:00Z\tDEBUG\tx\tshown\n"
+
+
+@pytest.mark.parametrize(("times", "shown"), [
+    ("epoch", 1.5), ("millis", 1500.0), ("nano", 1500000000), ("iso8601", "1970-01-01T00:00:01.500Z"),
+    ("rfc3339", "1970-01-01T00:00:01Z"), ("rfc3339nano", "1970-01-01T00:00:01.500000Z"), ])
+def test_times_in_the_log_are_rfc_3339_and_zap_s_flag_chooses_others(times: str, shown: object) -> None:
+    lines: list[str] = []
+    logs.configure(lines.append, lambda: 1.5, times=times)
+    structlog.get_logger().info("said")
+    assert json.loads(lines[0])["ts"] == shown
+    logs.configure(lines.append, lambda: 1.5)
+    structlog.get_logger().info("said")
+    assert json.loads(lines[1])["ts"] == "1970-01-01T00:00:01Z"
 
 
 @pytest.mark.parametrize(("level", "times"), [("loud", "epoch"), ("info", "sundial")])

@@ -56,8 +56,25 @@ def held(*reasons: Reason) -> Plan:
 def test_a_state_entered_is_one_line_with_all_states_passed(log: list[Any]) -> None:
     patch = PatchNode(NODE, entered=(State.CORDON_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED), why="a -> b")
     told(outcomes=[Outcome(patch), Outcome(patch, error="no"), Outcome(patch, dropped=True)])
-    assert log == [{"event": "Updated node state", "log_level": "info", "node": "n1", "change": "a -> b",
+    assert log == [{"event": "Node goes on to wait-for-jobs-required", "log_level": "info", "node": "n1", "change": "a -> b",
                     "states": ["cordon-required", "wait-for-jobs-required"], "source": "controllers.Upgrade"}]
+
+
+def test_what_happens_to_many_nodes_at_once_is_one_line(log: list[Any]) -> None:
+    patches = [PatchNode(Ref("", f"n{number}", "u"), entered=(State.DONE,), why="a -> b") for number in range(500)]
+    told(outcomes=[Outcome(patch) for patch in patches])
+    assert [(line["event"], line["nodes"], line["count"]) for line in log] == [
+        ("500 nodes run the driver that is wanted", ["n0", "n1", "n2", "n3", "n4"], 500)]
+
+
+def test_nodes_passed_over_for_one_reason_are_one_line(log: list[Any]) -> None:
+    told(held(Reason.SKIPPED, Reason.SKIPPED, Reason.NODE_NOT_READY))
+    assert [(line["event"], line.get("count", 1)) for line in log] == [("Skipping 2 nodes", 2), ("Skipping node", 1)]
+
+
+def test_a_failed_upgrade_is_a_warning(log: list[Any]) -> None:
+    told(outcomes=[Outcome(PatchNode(NODE, entered=(State.FAILED,), why="a -> b"))])
+    assert [(line["event"], line["log_level"]) for line in log] == [("Driver upgrade of node has failed", "warning")]
 
 
 def test_evictions_and_their_refusals_are_told(log: list[Any]) -> None:

@@ -60,7 +60,7 @@ def test_what_is_forbidden_is_named_and_the_rest_done(plane: Plane, rules: list[
         with NodeWatch(plane) as watch:
             upgrade(plane, watch, "580.126.09", maxParallelUpgrades=0, maxUnavailable="100%")
         said = log.failures("forbidden")
-        assert [line["msg"] for line in said] == ["Cannot follow", "Cannot write events"]
+        assert [line["msg"] for line in said] == ["Cannot watch a resource", "Cannot write events"]
         assert said[0]["resource"] == "runtimeclasses.node.k8s.io"
         assert 'cannot list resource "runtimeclasses"' in said[0]["error"]
         assert 'cannot create resource "events"' in said[1]["error"]

@@ -1,4 +1,4 @@
-"""What `kubectl logs` shows of the GPU stack's pods: what their simulated programs did."""
+"""What the operator logs of a fleet, and what `kubectl logs` shows of the GPU stack's pods: what their simulated programs did."""
 
 from __future__ import annotations
 
@@ -34,3 +34,19 @@ async def test_driver_pods_tell_what_they_do_to_the_machine(stage: Stage) -> Non
     assert driver_log(stage, "gpu-1", "nvidia-driver-ctr", previous="true") == crash
     stage.sandbox.trouble("gpu-1")
     await stage.until(lambda: stage.sandbox.machine("gpu-1").driver == NEW)
+
+
+@on_stage(gpu_nodes=20, upgrade={"maxParallelUpgrades": 1})
+async def test_an_edit_of_a_policy_that_concerns_the_fleet_is_a_line_for_each_step_and_not_for_each_node(stage: Stage) -> None:
+    await stage.installed()
+    labelled = [line for line in stage.log if line["msg"].startswith("Changed labels of 20 nodes")]
+    assert (labelled[0]["count"], labelled[0]["nodes"]) == (20, [f"gpu-{number:02}" for number in range(1, 6)])
+    before = len(stage.log)
+    await stage.patch_policy("dcgmExporter/enabled", False)
+    await stage.rest(30)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: list(stage.states().values()).count("upgrade-required") == 19)
+    lines = stage.log[before:]
+    assert [line["msg"] for line in lines if "new driver" in line["msg"]] == [f"19 nodes need the new driver {NEW}"]
+    assert [line["node"] for line in lines if line["msg"] == f"Node starts its upgrade to driver {NEW}"] == ["gpu-01"]
+    assert len(lines) < 20, [line["msg"] for line in lines]

@@ -128,7 +128,7 @@ def test_what_is_on_its_way_out_is_left_alone_and_waited_for(kind: str) -> None:
 def test_only_what_is_there_is_deleted() -> None:
     gone = (ObjectRef("v1", "ConfigMap", "ns", "a"), ObjectRef("v1", "ConfigMap", "ns", "never-was"))
     assert changes([state(absent=gone)], OWNER, applied()[0]) == (
-        DeleteObject("ConfigMap", Ref("ns", "a", "uid"), why="state-x does not want it"),
+        DeleteObject("ConfigMap", Ref("ns", "a", "uid"), why="state-x no longer needs it"),
     )
 
 

@@ -138,7 +138,7 @@ def demo(file: str | None, speed: float, keep: bool, faults: tuple[str, ...], im
               help="Let the leader try for so long to renew its Lease. With 0s it is 8s.")
 @click.option("--zap-log-level", default="info", show_default=True, metavar="LEVEL",
               help="Log from this level on: debug, info, warning, error, or a number above 0.")
-@click.option("--zap-time-encoding", default="epoch", show_default=True, metavar="ENCODING",
+@click.option("--zap-time-encoding", default="rfc3339", show_default=True, metavar="ENCODING",
               help="Write times as epoch, millis, nano, iso8601, rfc3339 or rfc3339nano.")
 @click.option("--zap-encoder", type=click.Choice(["json", "console"]), default="json", show_default=True,
               help="Log in this format.")

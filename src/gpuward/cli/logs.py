@@ -25,7 +25,7 @@ TIMES: Final[dict[str, Callable[[float], Any]]] = {
 Event = MutableMapping[str, Any]
 
 
-def configure(write: Callable[[str], object], now: Callable[[], float], *, level: str = "info", times: str = "epoch",
+def configure(write: Callable[[str], object], now: Callable[[], float], *, level: str = "info", times: str = "rfc3339",
               readable: bool = False) -> None:
     """Send all log lines to `write`, each with its line end.
 

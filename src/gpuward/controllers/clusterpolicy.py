@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
-from gpuward.model.actions import PatchStatus
+from gpuward.controllers.lines import alike, headline, named
+from gpuward.model.actions import ApplyObject, DeleteObject, DeletePod, PatchAnnotations, PatchNode, ReleasePod
 from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.operands.decide import OperandMemory, Reconciliation, decide
 from gpuward.operands.rollout import rollout_of
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+
+ON_MANY: Final[Mapping[type, str]] = {
+    PatchNode: "Changed labels of {n:node|nodes}",
+    DeletePod: "Deleted {n:driver pod|driver pods}",
+    ReleasePod: "Took {n:driver pod from its DaemonSet|driver pods from their DaemonSet}",
+}
+"""What is said of writes that may be the same for many nodes."""
 
 
 class ClusterPolicyController:
@@ -63,8 +71,18 @@ class ClusterPolicyLog:
 
 
 def log_writes(log: Any, outcomes: tuple[Outcome, ...]) -> None:
-    """Log each write of an object; statuses have lines of their own."""
-    for outcome in outcomes:
-        action = outcome.action
-        if outcome.written and not isinstance(action, PatchStatus):
-            log.info(type(action).__name__, object=action.lane, why=action.why)
+    """Log each write of an object, and in one line the same write to many nodes; statuses have lines of their own."""
+    written = [outcome.action for outcome in outcomes if outcome.written]
+    for action in written:
+        if isinstance(action, ApplyObject | DeleteObject | PatchAnnotations):
+            log.info(f"{_verb(action)} {action.kind}", object=action.lane, why=action.why)
+    on_many = ((type(each), each.why, each.lane if isinstance(each, PatchNode) else str(each.pod)) for each in written
+               if isinstance(each, PatchNode | DeletePod | ReleasePod))
+    for (kind, why), names in alike(((kind, why), name) for kind, why, name in on_many).items():
+        log.info(headline(ON_MANY[kind], names), **named(names, "node" if kind is PatchNode else "pod"), why=why)
+
+
+def _verb(action: ApplyObject | DeleteObject | PatchAnnotations) -> str:
+    if isinstance(action, ApplyObject):
+        return "Replaced" if action.version else "Created"
+    return "Deleted" if isinstance(action, DeleteObject) else "Annotated"

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
+from gpuward.controllers.lines import NAMED, alike, headline, named
 from gpuward.controllers.undone import UndoneLabels
 from gpuward.labels.decide import Labelling, decide_labels
 from gpuward.labels.discovery import KeptOperands
 from gpuward.labels.policy import label_policy, remembered_policy
 from gpuward.labels.settled import Settled
-from gpuward.model.actions import Action
+from gpuward.model.actions import Action, PatchNode
 from gpuward.model.passes import Pass
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-
-NAMED = 10
-"""How many nodes a line of the log names."""
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -60,9 +59,24 @@ class LabelController:
         return Labels(decide_labels(snapshot, policy, now, self._settled))
 
 
+class _Change(NamedTuple):
+    """Hold what a patch does to a node, so that nodes are told together to which the same is done."""
+
+    given: tuple[tuple[str, str], ...]
+    taken: tuple[str, ...]
+    annotations: tuple[str, ...]
+    why: str
+
+
+def _change(patch: PatchNode) -> _Change:
+    labels = sorted(patch.labels.items())
+    given = tuple((key, value) for key, value in labels if value is not None)
+    return _Change(given, tuple(key for key, value in labels if value is None), tuple(sorted(patch.annotations)), patch.why)
+
+
 class LabelLog:
-    """Log what changed, nodes whose labels others change back, and those that keep their operands though discovery sees no GPU
-    there, once for each reason.
+    """Log what changed, in one line what is done to many nodes, nodes whose labels others change back, and those that keep their
+    operands though discovery sees no GPU there, once for each reason.
     """
 
     def __init__(self, tell: Callable[[NodeView, str], None] = lambda node, message: None) -> None:
@@ -77,15 +91,21 @@ class LabelLog:
         """Take a pass."""
         if seen.decision is None:
             return
-        for outcome in seen.outcomes:
-            if not (outcome.error or outcome.dropped):
-                self._log.info("Labelled node", node=outcome.action.lane, why=outcome.action.why)
+        self._log_patches([outcome.action for outcome in seen.outcomes if outcome.written])
         for name, message in self._undone.take(seen.outcomes, seen.at):
             self._log.warning("Labels are changed back", node=name, reason=message)
             if (node := seen.snapshot.nodes.get(name)) is not None:
                 self._tell(node, message)
         self._log_kept(seen.snapshot, seen.decision.labelling.kept)
         self._log_troubles(seen.snapshot, seen.decision.labelling.troubles)
+
+    def _log_patches(self, patches: Sequence[Action]) -> None:
+        changes = ((_change(patch), patch.node.name) for patch in patches if isinstance(patch, PatchNode))
+        for change, nodes in alike(changes).items():
+            what = "labels" if change.given or change.taken else "annotations"
+            fields = {"set": dict(change.given), "removed": list(change.taken), "annotations": list(change.annotations)}
+            self._log.info(headline(f"Changed {what} of {{n:node|nodes}}", nodes), **named(nodes), why=change.why,
+                           **{key: value for key, value in fields.items() if value})
 
     def _log_kept(self, snapshot: Snapshot, kept: Mapping[str, KeptOperands]) -> None:
         out, was_out = KeptOperands.OUTAGE in kept.values(), KeptOperands.OUTAGE in self._kept.values()

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from gpuward.controllers.failures import Failures, retry_after
+from gpuward.controllers.lines import alike, named
 from gpuward.controllers.patience import Patience
 from gpuward.model.passes import Decision, Outcome, Pass
 from gpuward.model.snapshot import Snapshot
@@ -142,10 +143,9 @@ class Loop(Generic[D]):
             listener(seen)
 
     def _log_failures(self, outcomes: Sequence[Outcome], ended: float) -> None:
-        for outcome in outcomes:
-            if outcome.called_off:
-                action = outcome.action
-                self._log.info("Called off", action=type(action).__name__, object=action.lane, reason=outcome.error)
+        off = ((type(each.action).__name__, each.error, each.action.lane) for each in outcomes if each.called_off)
+        for (kind, reason), lanes in alike(((name, why), lane) for name, why, lane in off).items():
+            self._log.info("Called off after a last look", action=kind, **named(lanes, "object"), reason=reason)
         for outcome in self._failures.take(outcomes, ended):
             action = outcome.action
             self._log.warning("Action failed", action=type(action).__name__, object=action.lane, error=outcome.error)

@@ -146,11 +146,11 @@ class Operator:
 
     def _report(self, resource: GVR, error: GpuwardError | None) -> None:
         if error is None:
-            self._log.info("Following again", resource=str(resource))
+            self._log.info("Watching a resource again", resource=str(resource))
         elif resource in NOT_INSTALLED and isinstance(error, NotFound):
             self._log.info(f"Not installed: {NOT_INSTALLED[resource]}", resource=str(resource))
         else:
-            self._log.warning("Cannot follow", resource=str(resource), error=str(error))
+            self._log.warning("Cannot watch a resource", resource=str(resource), error=str(error))
 
     def _report_events(self, error: GpuwardError | None) -> None:
         if error is None:

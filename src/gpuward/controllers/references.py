@@ -97,7 +97,7 @@ class ReferencedObjects:
             self._complete = wanted.config_maps <= found.config_maps.keys() and wanted.secrets <= found.secrets
         self._again = self._clock.now() + rest
         if complaint and complaint != self._complaint:
-            self._log.warning("Looking up what policies refer to failed", error=complaint)
+            self._log.warning("Objects that a policy refers to cannot be looked up", error=complaint)
         self._complaint = complaint
 
     async def look(self, wanted: ReferencedNames) -> References:

@@ -72,10 +72,10 @@ class RolloutPolicyLog:
             return
         for outcome in seen.outcomes:
             if not (outcome.error or outcome.dropped):
-                self._log.info("RolloutPolicy status", object=outcome.action.lane, status=outcome.action.why)
+                self._log.info("Wrote the status of a RolloutPolicy", object=outcome.action.lane, status=outcome.action.why)
         for problem in seen.decision.problems:
             if problem not in self._said:
-                self._log.warning("Settings of rollouts cannot be followed", problem=problem)
+                self._log.warning("Rollout settings cannot be followed", problem=problem)
         self._said = seen.decision.problems
 
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import structlog
 
+from gpuward.controllers.lines import alike, headline, named
 from gpuward.controllers.planning import Planner
 from gpuward.model.actions import EvictPod, PatchNode
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.explain import sentence
-from gpuward.model.passes import Outcome, Pass
+from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
+from gpuward.report.nodes import wanted_versions
+
+STEPS: Final = {
+    State.UNKNOWN: "{n:node leaves|nodes leave} the driver upgrade",
+    State.UPGRADE_REQUIRED: "{n:node needs|nodes need} the new driver {driver}",
+    State.DONE: "{n:node runs|nodes run} the driver that is wanted",
+    State.FAILED: "Driver upgrade of {n:node|nodes} has failed",
+}
+"""What is said of nodes that enter these states."""
+STARTS: Final = "{n:node starts its|nodes start their} upgrade to driver {driver}"
+GOES_ON: Final = "{n:node goes|nodes go} on to {state}"
 
 
 class UpgradeController:
@@ -36,7 +50,7 @@ class UpgradeController:
 
 
 class UpgradeLog:
-    """Log each state entered, each eviction, and each node passed over, once."""
+    """Log each state entered, each eviction, and each node passed over, once; the same of many nodes in one line."""
 
     def __init__(self) -> None:
         self._log = structlog.get_logger(source=UpgradeController.name)
@@ -48,29 +62,45 @@ class UpgradeLog:
         if plan is None:
             return
         for outcome in seen.outcomes:
-            self._log_outcome(outcome)
+            if isinstance(outcome.action, EvictPod) and not outcome.dropped:
+                self._log_eviction(outcome.action, outcome.error)
+        self._log_states(seen)
         skipped = {name: sentence(hold) for name, hold in plan.holds.items() if hold.reason.passed_over}
-        skipped |= {f"NVIDIADriver {name}": why for name, why in plan.troubles.items()}
-        for pod in _unplaced(seen.snapshot):
-            skipped[f"pod {pod.name}"] = f"the driver pod has no node: {pod.waiting}"
-        for name, why in skipped.items():
+        for why, nodes in alike((why, name) for name, why in skipped.items() if self._said.get(name) != why).items():
+            self._log.warning(headline("Skipping {n:node|nodes}", nodes), **named(nodes), reason=why)
+        others = {f"NVIDIADriver {name}": why for name, why in plan.troubles.items()}
+        others |= {f"pod {pod.name}": f"the driver pod has no node: {pod.waiting}" for pod in _unplaced(seen.snapshot)}
+        for name, why in others.items():
             if self._said.get(name) != why:
-                kind, _, bare = name.rpartition(" ")
-                self._log.warning(f"Skipping {kind or 'node'}", **{kind or "node": bare}, reason=why)
-        self._said = skipped
+                kind, _, bare = name.partition(" ")
+                self._log.warning(f"Skipping {kind}", **{kind: bare}, reason=why)
+        self._said = skipped | others
 
-    def _log_outcome(self, outcome: Outcome) -> None:
-        action = outcome.action
-        if outcome.dropped:
-            return
-        if isinstance(action, EvictPod):
-            if outcome.error:
-                self._log.info("Eviction refused", node=action.node, pod=str(action.pod), error=outcome.error)
-            else:
-                self._log.info("Evicted pod", node=action.node, pod=str(action.pod))
-        elif isinstance(action, PatchNode) and action.entered and not outcome.error:
-            states = [str(state) for state in action.entered]
-            self._log.info("Updated node state", node=action.node.name, states=states, change=action.why)
+    def _log_eviction(self, action: EvictPod, error: str) -> None:
+        if error:
+            self._log.info("Eviction refused", node=action.node, pod=str(action.pod), error=error)
+        else:
+            self._log.info("Evicted pod", node=action.node, pod=str(action.pod))
+
+    def _log_states(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        patches = [outcome.action for outcome in seen.outcomes
+                   if isinstance(outcome.action, PatchNode) and outcome.action.entered and outcome.written]
+        starting = [patch.node.name for patch in patches if State.UPGRADE_REQUIRED in patch.entered]
+        drivers = wanted_versions(starting, seen.snapshot, seen.policies) if starting else {}
+        for (entered, change, driver), nodes in alike(_steps(patches, drivers)).items():
+            last = entered[-1]
+            text = STARTS if driver and last is not State.UPGRADE_REQUIRED else STEPS.get(last, GOES_ON)
+            log = self._log.warning if last is State.FAILED else self._log.info
+            told = headline(text, nodes, driver=driver, state=last).rstrip()
+            log(told, **named(nodes), states=[str(state) for state in entered], change=change)
+
+
+def _steps(patches: Iterable[PatchNode], drivers: Mapping[str, str]) -> Iterator[tuple[tuple[tuple[State, ...], str, str], str]]:
+    """Yield what happened to each node: the states that it entered, from where to where, and for which driver."""
+    for patch in patches:
+        name = patch.node.name
+        driver = drivers.get(name, "") if State.UPGRADE_REQUIRED in patch.entered else ""
+        yield (patch.entered, patch.why, driver), name
 
 
 def _unplaced(snapshot: Snapshot) -> list[PodView]:

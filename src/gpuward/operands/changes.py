@@ -88,7 +88,7 @@ def changes(states: Iterable[Prepared], snapshot: Snapshot, empties: Set[str] = 
             have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))
             if have is not None and have.owner_uid and not have.deleting:
                 gone = Ref(ref.namespace, ref.name, have.uid)
-                actions.append(DeleteObject(ref.kind, gone, why=f"{state.state} does not want it"))
+                actions.append(DeleteObject(ref.kind, gone, why=f"{state.state} no longer needs it"))
     return tuple(actions)
 
 
@@ -131,12 +131,12 @@ def _apply(wanted: WantedObject, snapshot: Snapshot, state: str) -> ApplyObject 
         return None
     body = wanted.body if there is None else with_selector(wanted.body, there.selector)
     if have is None:
-        return ApplyObject(kind, ref, body, digest, again=last is not None, why=f"{state} wants it")
+        return ApplyObject(kind, ref, body, digest, again=last is not None, why=f"{state} needs it")
     if have.deleting or _is_as_applied(have, last, wanted, there):
         return None
     target = Ref(ref.namespace, ref.name, have.uid)
     unknown = last is None or last.hash == digest
-    return ApplyObject(kind, target, body, digest, have.version, verify=unknown, why=f"{state} wants it otherwise")
+    return ApplyObject(kind, target, body, digest, have.version, verify=unknown, why=f"{state} needs it changed")
 
 
 def _daemon_set(wanted: WantedObject, snapshot: Snapshot) -> DaemonSetView | None:

@@ -185,7 +185,7 @@ def _remember(active: ActivePolicy) -> list[Action]:
     text = remember(active.upgrades, labels=label_settings(active.policy))
     if annotations.get(names.VALID_UPGRADE_POLICY) == text:
         return []
-    return [PatchAnnotations(KIND, active.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]
+    return [PatchAnnotations(KIND, active.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="what it says is valid, and is kept")]
 
 
 def _judge(policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], waiting: Mapping[str, str],

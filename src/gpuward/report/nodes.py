@@ -104,7 +104,7 @@ def node_reports(plan: Plan, snapshot: Snapshot | None = None, policies: Policie
 
     Without a snapshot nothing is said about the versions of drivers.
     """
-    wanted = _wanted(plan.nodes, snapshot, policies) if snapshot is not None and policies is not None else {}
+    wanted = wanted_versions(plan.nodes, snapshot, policies) if snapshot is not None and policies is not None else {}
     found = [_report(name, status, snapshot, wanted.get(name, "")) for name, status in plan.nodes.items()]
     order = {group: number for number, group in enumerate(Group)}
     return sorted(found, key=lambda one: (order[one.group], one.node))
@@ -180,7 +180,8 @@ def version_of(image: str) -> str:
     return _SYSTEM.sub("", tag) if colon else digest[:19]
 
 
-def _wanted(managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:
+def wanted_versions(managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:
+    """Return the version of the driver that each of these nodes should have."""
     daemonsets = driver_daemonsets(snapshot)
     nodes = [node for name in managed if (node := snapshot.nodes.get(name)) is not None]
     images: dict[str, str] = {}

@@ -201,7 +201,7 @@ def _stale(each: ActiveDriver, made: Rendered, snapshot: Snapshot, nodes: Sequen
     gone = {owned.uid for owned in stale if owned.kind == "DaemonSet"}
     if any(pod.owner is not None and pod.owner.uid in gone for pods in snapshot.pods.values() for pod in pods if pod.node):
         return []
-    why = f"no node pool of {each.view.name} wants it"
+    why = f"no node pool of {each.view.name} needs it"
     return [DeleteObject(owned.kind, Ref(owned.namespace, owned.name, owned.uid), orphan=owned.uid in gone,
                          if_empty=owned.uid in gone, why=why) for owned in stale]
 
@@ -211,4 +211,4 @@ def _remember(each: ActiveDriver) -> list[Action]:
     text = remember(each.upgrades, claim=KeptClaim(each.claim.selector, each.claim.default))
     if each.problems or annotation(each.view.body, names.VALID_UPGRADE_POLICY) == text:
         return []
-    return [PatchAnnotations(KIND, each.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="it is valid")]
+    return [PatchAnnotations(KIND, each.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="what it says is valid, and is kept")]
