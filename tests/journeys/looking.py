@@ -15,6 +15,7 @@ from gpuward.cli.explain import last_event
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import headline
+from gpuward.cli.podwords import words_of
 from gpuward.cli.status import as_json
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
@@ -49,7 +50,9 @@ async def explanation_of(stage: Stage, node: str) -> Explanation:
     """Return what `gpuward explain` says of a node."""
     async with looking(stage) as picture:
         found = explained(picture, node)
-    return msgspec.structs.replace(found, event=await last_event(Client(stage.sandbox.transport()), node))
+    client = Client(stage.sandbox.transport())
+    said = await words_of(client, picture.snapshot, node)
+    return msgspec.structs.replace(found, event=await last_event(client, node), said=said)
 
 
 async def obey(stage: Stage, command: str) -> None:

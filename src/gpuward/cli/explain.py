@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from gpuward.cli.connect import connected
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look
+from gpuward.cli.podwords import PodWords, words_of
 from gpuward.cli.terminal import console, say_json, styled
 from gpuward.cli.view import age
 from gpuward.errors import ApiError, InputError, Unreachable
@@ -56,7 +58,8 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
             if name not in picture.snapshot.nodes:
                 raise unknown_node(name, list(picture.snapshot.nodes))
             found = explained(picture, name, knows_budgets=look.knows_budgets)
-            found = msgspec.structs.replace(found, event=await last_event(client, name))
+            found = msgspec.structs.replace(found, event=await last_event(client, name),
+                                           said=await words_of(client, picture.snapshot, name))
             if output == "json":
                 say_json(as_json(found, leader))
             else:
@@ -91,11 +94,32 @@ def show(found: Explanation, leader: Leader, out: Console | None = None) -> None
         out.print(styled(f"{title:<9} {text}"), soft_wrap=True)
     if found.pods:
         out.print("\nPODS THAT HAVE TO LEAVE", _pods(found), sep="\n")
-    for title, lines in (("NOTES", found.notes), ("WHAT WOULD HELP", _remedies(found))):
-        if lines:
-            out.print(f"\n{title}")
-            for line in lines:
-                out.print(styled(f"  {line}"), soft_wrap=True)
+    _section(out, "NOTES", found.notes)
+    if found.said:
+        out.print("\nWHAT ITS PODS SAY")
+    for words in found.said:
+        _say_words(out, words)
+    _section(out, "WHAT WOULD HELP", _remedies(found))
+
+
+def _section(out: Console, title: str, lines: Sequence[str]) -> None:
+    if lines:
+        out.print(f"\n{title}")
+    for line in lines:
+        out.print(styled(f"  {line}"), soft_wrap=True)
+
+
+def _say_words(out: Console, words: PodWords) -> None:
+    """Print what a pod says; a line of its log takes a line here, however long it is."""
+    out.print(styled(f"  {words.container} of pod {words.pod}: {words.why}"), soft_wrap=True)
+    for line in words.message.splitlines():
+        out.print(styled(f"    {line}"), no_wrap=True, overflow="ellipsis")
+    if words.unread:
+        out.print(styled(f"    its log cannot be read: {words.unread}"), soft_wrap=True)
+    elif words.log:
+        out.print("    the end of its log:")
+    for line in words.log:
+        out.print(styled(f"    | {line}"), no_wrap=True, overflow="ellipsis")
 
 
 def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
@@ -183,6 +207,7 @@ def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:
         "record": found.node.annotations.get(names.UPGRADE_RECORD),
         "pods": [{"name": pod.name, "owner": pod.owner or None, "priority": pod.priority, "blocked": pod.why or None}
                  for pod in found.pods],
+        "said": [msgspec.to_builtins(words) for words in found.said],
         "notes": list(found.notes),
         "remedies": [{"do": remedy.do, "then": remedy.then, "commands": list(remedy.commands)} for remedy in found.remedies],
     }

@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.cli.look import Picture
+from gpuward.cli.podwords import PodWords
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import obstacle
@@ -61,6 +62,8 @@ class Explanation(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     cordon: CordonOwner | None = None
     pods: tuple[LeavingPod, ...] = ()
+    said: tuple[PodWords, ...] = ()
+    """What its pods say that are stuck."""
     notes: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
 

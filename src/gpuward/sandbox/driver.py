@@ -65,6 +65,7 @@ class DriverManagerProgram(GpuProgram):
         self._pause()
         deadline = now + GONE_WITHIN_SECONDS
         while remaining := self._operands():
+            self._once("waiting for operands to go: " + ", ".join(remaining))
             if now >= deadline:
                 self._resume()
                 return self._fail("operands did not go: " + ", ".join(remaining))
@@ -89,6 +90,10 @@ class DriverManagerProgram(GpuProgram):
             self._cordon(False)
         self._resume()
         return self._fail(why) if why else 0
+
+    def _once(self, line: str) -> None:
+        if line not in self.lines:
+            self.say(line)
 
     def _fail(self, why: str) -> int:
         self.message = why
@@ -137,12 +142,13 @@ class DriverManagerProgram(GpuProgram):
 
     def _evict_gpu_pods(self, now: float) -> Pausing:
         while pods := [pod for pod in self.world.pods.on_node(self.machine.node) if gpus_wanted(pod["spec"])]:
+            self._once("waiting for GPU pods to go: " + ", ".join(f"{namespace_of(pod)}/{name_of(pod)}" for pod in pods))
             for pod in pods:
                 if not is_terminating(pod):
                     try:
                         self.world.evict(namespace_of(pod), name_of(pod))
-                    except (TooManyRequests, NotFound):
-                        continue
+                    except (TooManyRequests, NotFound) as error:
+                        self._once(f"pod {namespace_of(pod)}/{name_of(pod)} is not evicted: {error}")
             now = yield Watch(now + EVICTION_RETRY_SECONDS)
         return now
 
@@ -165,6 +171,8 @@ class DriverContainer(GpuProgram):
         now = yield Pause(now + (delays.driver_reuse_seconds if reused else delays.driver_seconds))
         if self._hit(FaultKind.DRIVER_CRASH, image):
             return self._fail("could not build the kernel modules")
+        if self._hit(FaultKind.DRIVER_NEVER_READY, image):
+            self.say(f"driver {version} does not answer, as the sandbox's fault driver-hangs wants it")
         while self._hit(FaultKind.DRIVER_NEVER_READY, image):
             now = yield Watch()
         # With the digest of what is loaded only libraries and daemons are installed, whatever version the image has.

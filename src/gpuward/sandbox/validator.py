@@ -33,6 +33,8 @@ class WaitForToolkit(GpuProgram):
     """Be the init container of an operand that loops until the toolkit's status file is there."""
 
     def run(self, now: float) -> Waits:
+        if TOOLKIT_READY not in self.machine.files:
+            self.say(f"waiting for the toolkit to be validated ({TOOLKIT_READY})")
         yield from self.until(now, lambda: TOOLKIT_READY in self.machine.files)
         return 0
 
@@ -44,6 +46,8 @@ class Validation(GpuProgram):
     """
 
     file = ""
+    awaited = ""
+    """What it looks for, in words."""
     workload = ""
     """The app label of the pod that tries it out, where there is one."""
 
@@ -53,21 +57,28 @@ class Validation(GpuProgram):
 
     def run(self, now: float) -> Waits:
         self.machine.erase(self.file)
+        name = self.place.container["name"]
         if self.place.env("WITH_WAIT") == "true":
-            self.say(f"{self.place.container['name']}: waiting until it holds")
+            if not self.holds():
+                self.say(f"{name}: waiting for {self.awaited}")
             now = yield from self.until(now, self.holds)
         tried = self.workload and self.place.env("WITH_WORKLOAD") != "false"
         if not tried:
             now = yield Pause(now + self.delays.validator_seconds)
-        while self.world.faults.hits(FaultKind.VALIDATOR_NEVER_READY, self.machine.node, name_of(self.place.pod)):
+        if self._hangs():
+            self.say(f"{name}: the check does not end, as the sandbox's fault validator-hangs wants it")
+        while self._hangs():
             now = yield Watch()
         if not self.holds():
-            return self._fail("the check failed")
+            return self._fail(f"the check failed: it looks for {self.awaited}")
         if tried and not (yield from self._try_out(now)):
             return self._fail(f"the pod {self.workload} did not succeed")
         self.settle()
         self.say(f"{self.place.container['name']}: passed, and wrote {self.file}")
         return 0
+
+    def _hangs(self) -> bool:
+        return self.world.faults.hits(FaultKind.VALIDATOR_NEVER_READY, self.machine.node, name_of(self.place.pod))
 
     def _try_out(self, now: float) -> Generator[Pause | Watch, float, bool]:
         """Run the workload pod; tell whether it has succeeded in time."""
@@ -116,6 +127,7 @@ class DriverValidation(Validation):
     """Validate that the driver container, or a driver on the host, is ready."""
 
     file = DRIVER_READY
+    awaited = "a driver that is loaded and ready"
 
     def holds(self) -> bool:
         return bool(self.machine.host_driver) or (
@@ -126,6 +138,7 @@ class ToolkitValidation(Validation):
     """Validate that a container gets the driver injected."""
 
     file = TOOLKIT_READY
+    awaited = "a container runtime that knows NVIDIA's runtime classes, with a driver"
 
     def holds(self) -> bool:
         return self.machine.toolkit and bool(self.machine.driver)
@@ -135,6 +148,7 @@ class CudaValidation(Validation):
     """Validate that a CUDA program runs."""
 
     file = CUDA_READY
+    awaited = "a container runtime with a driver"
     workload = CUDA_WORKLOAD
 
     def holds(self) -> bool:
@@ -145,6 +159,7 @@ class PluginValidation(Validation):
     """Validate that the node offers GPUs; NVIDIA's gives up after 30 looks of 5 seconds."""
 
     file = PLUGIN_READY
+    awaited = "a GPU that the device plugin offers"
     workload = PLUGIN_WORKLOAD
 
     def holds(self) -> bool:
