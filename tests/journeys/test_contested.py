@@ -129,6 +129,32 @@ def test_who_takes_a_label_off_a_node_again_and_again_is_told_of_once(pause: flo
     story()
 
 
+@on_stage(gpu_nodes=2)
+async def test_who_sets_a_label_otherwise_again_and_again_is_named(stage: Stage) -> None:
+    def undo() -> None:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1", "labels": {names.GPU_PRESENT: "false"}}}
+        answer = stage.sandbox.api.handle(Request("PATCH", "/api/v1/nodes/gpu-1", {"fieldManager": BY, "force": "true"},
+                                                  json.dumps(body).encode(), APPLY_PATCH))
+        assert isinstance(answer, Answer)
+        assert answer.status == 200, answer.body
+
+    async def keep_undoing() -> None:
+        while True:
+            await asyncio.sleep(5)
+            undo()
+
+    await stage.installed()
+    before = stage.client.stats.total("get", "nodes")
+    rival = asyncio.create_task(keep_undoing())
+    await stage.rest(1200)
+    rival.cancel()
+    (told,) = [event for event in stage.events("gpu-1", "Warning") if names.GPU_PRESENT in event]
+    assert f"=true was written 6 times within 10 minutes: {BY} (by managedFields, last at 2026-" in told
+    assert told.endswith("Z) keeps changing it back")
+    assert [line["reason"] for line in stage.warnings("Labels are changed back", node="gpu-1")] == [told]
+    assert stage.client.stats.total("get", "nodes") - before <= 2, "a fight of hours is looked into when it begins"
+
+
 @on_stage(gpu_nodes=3, upgrade=ONE)
 async def test_the_labels_of_an_upgrade_are_no_fight(stage: Stage) -> None:
     await stage.installed()

@@ -10,6 +10,7 @@ import structlog
 
 from gpuward.controllers.lines import NAMED, alike, headline, named
 from gpuward.controllers.undone import UndoneLabels
+from gpuward.execute.contested import Rival
 from gpuward.labels.decide import Labelling, decide_labels
 from gpuward.labels.discovery import KeptOperands
 from gpuward.labels.policy import label_policy, remembered_policy
@@ -79,23 +80,24 @@ class LabelLog:
     operands though discovery sees no GPU there, once for each reason.
     """
 
-    def __init__(self, tell: Callable[[NodeView, str], None] = lambda node, message: None) -> None:
-        """Take what reports an event about a node."""
+    def __init__(
+        self, tell: Callable[[NodeView, str], None] = lambda node, message: None,
+        rival: Callable[[str, str], Rival | None] = lambda node, label: None,
+    ) -> None:
+        """Take what reports an event about a node, and what knows who undid a label of it."""
         self._log = structlog.get_logger(source=LabelController.name)
         self._kept: Mapping[str, KeptOperands] = {}
         self._troubles: Mapping[str, str] = {}
         self._undone = UndoneLabels()
         self._tell = tell
+        self._rival = rival
 
     def __call__(self, seen: Pass[PoliciesInForce, Labels]) -> None:
         """Take a pass."""
         if seen.decision is None:
             return
         self._log_patches([outcome.action for outcome in seen.outcomes if outcome.written])
-        for name, message in self._undone.take(seen.outcomes, seen.at):
-            self._log.warning("Labels are changed back", node=name, reason=message)
-            if (node := seen.snapshot.nodes.get(name)) is not None:
-                self._tell(node, message)
+        self._log_undone(seen)
         self._log_kept(seen.snapshot, seen.decision.labelling.kept)
         self._log_troubles(seen.snapshot, seen.decision.labelling.troubles)
 
@@ -106,6 +108,18 @@ class LabelLog:
             fields = {"set": dict(change.given), "removed": list(change.taken), "annotations": list(change.annotations)}
             self._log.info(headline(f"Changed {what} of {{n:node|nodes}}", nodes), **named(nodes), why=change.why,
                            **{key: value for key, value in fields.items() if value})
+
+    def _log_undone(self, seen: Pass[PoliciesInForce, Labels]) -> None:
+        """Tell of each node on which labels are changed back, and in one line of the log what is the same for many."""
+        told: dict[tuple[str, str], dict[str, str]] = {}
+        for undone in self._undone.take(seen.outcomes, seen.at):
+            rival = self._rival(undone.node, undone.key)
+            message = undone.told(rival)
+            told.setdefault((undone.shown, rival.manager if rival else ""), {})[undone.node] = message
+            if (node := seen.snapshot.nodes.get(undone.node)) is not None:
+                self._tell(node, message)
+        for messages in told.values():
+            self._log.warning("Labels are changed back", **named(list(messages)), reason=next(iter(messages.values())))
 
     def _log_kept(self, snapshot: Snapshot, kept: Mapping[str, KeptOperands]) -> None:
         out, was_out = KeptOperands.OUTAGE in kept.values(), KeptOperands.OUTAGE in self._kept.values()

@@ -96,10 +96,11 @@ class Operator:
         self.operands = Loop(policies, watcher, shared, ClusterPolicyLog(), self.metrics.applied, pace=SLOW)
         drivers = NVIDIADriverController(settings.images)
         self.drivers = Loop(drivers, self.cluster.watcher(), shared, NVIDIADriverLog(), pace=SLOW)
+        labels = LabelLog(partial(_warn, self.events), world.contested.rival)
         self._loops: list[Loop[Any]] = [
             self.operands,
             self.drivers,
-            Loop(LabelController(), self.cluster.watcher(), shared, LabelLog(partial(_warn, self.events)), pace=SLOW),
+            Loop(LabelController(), self.cluster.watcher(), shared, labels, pace=SLOW),
             Loop(RolloutPolicyController(), self.cluster.watcher(), shared, RolloutPolicyLog(), pace=SLOW),
             self.upgrades,
         ]

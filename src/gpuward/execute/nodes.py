@@ -61,9 +61,10 @@ async def _looked_at(world: World, action: PatchNode) -> None:
         await last_look(world, action.node.name, action.last_look)
     if action.known_pods is not None:
         await look_for_others(world, action.node.name, action.known_pods)
-    _check_drivers(world, action)
     cache = world.cluster.nodes
+    await world.contested.look(world.cluster.client, action, world.clock.now())
     is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations or not _DRIVERS.isdisjoint(action.labels)
+    _check_drivers(world, action)
     try:
         answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, operations(action))
     except errors.GpuwardError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from gpuward import errors
+from gpuward.execute.contested import ContestedLabels
 from gpuward.execute.gate import DriverGate
 from gpuward.kube.cache.cache import Cache
 from gpuward.kube.cluster import Cluster
@@ -50,6 +51,7 @@ class World:
     ledger: Ledger | None = None
     """Where admissions are written down first; None where nobody else can lead."""
     gate: DriverGate = field(default_factory=DriverGate)
+    contested: ContestedLabels = field(default_factory=ContestedLabels)
 
 
 async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
