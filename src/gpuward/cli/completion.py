@@ -10,6 +10,9 @@ from click.shell_completion import ShellComplete, get_completion_class
 PROGRAM = "gpuward"
 VARIABLE = "_GPUWARD_COMPLETE"
 """By this variable the script that a shell has read asks for completions; click derives it from the program's name."""
+_ZSH_REGISTERS = "    compdef _gpuward_completion"
+_ZSH_COMPLETES = "    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
+"""A ~/.zshrc need not have turned completion on before it reads the script: zsh knows no `compdef` then."""
 PATIENCE = 3
 """Seconds that a person may wait for names after a key; a cluster that takes longer is not asked for the rest."""
 
@@ -19,7 +22,8 @@ def print_completion(root: click.Command, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     # The version check of click's own class for bash would run bash, which need not be on this machine.
-    click.echo(ShellComplete.source(kind(root, {}, PROGRAM, VARIABLE)))
+    script = ShellComplete.source(kind(root, {}, PROGRAM, VARIABLE))
+    click.echo(script.replace(_ZSH_REGISTERS, _ZSH_COMPLETES + _ZSH_REGISTERS))
 
 
 def node_names(kubeconfig: str | None, context: str | None, begun: str) -> list[str]:
