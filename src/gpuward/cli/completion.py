@@ -12,7 +12,7 @@ VARIABLE = "_GPUWARD_COMPLETE"
 """By this variable the script that a shell has read asks for completions; click derives it from the program's name."""
 _ZSH_REGISTERS = "    compdef _gpuward_completion"
 _ZSH_COMPLETES = "    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
-"""A ~/.zshrc need not have turned completion on before it reads the script: zsh knows no `compdef` then."""
+"""A ~/.zshrc need not have turned completion on before it reads the script: nothing can be registered then."""
 PATIENCE = 3
 """Seconds that a person may wait for names after a key; a cluster that takes longer is not asked for the rest."""
 
