@@ -83,7 +83,7 @@ def _shown(terminal: int, until: str) -> str:
 
 
 def test_fish_completes_commands_options_and_values() -> None:
-    assert in_fish("gpuward re") == ["replay", "resume", "retry"]
+    assert in_fish("gpuward res") == ["resume"]
     assert in_fish("gpuward skip --un") == ["--undo"]
     assert in_fish("gpuward completion ") == ["bash", "fish", "zsh"]
     assert in_fish("gpuward explain g") == []
