@@ -13,6 +13,8 @@ from gpuward.cli.commands import commands
 from gpuward.cli.terminal import say, say_bug
 from gpuward.errors import ApiError, GpuwardError, Unreachable
 
+CHART_NAMES = frozenset({"gpu-operator", "manage-crds", "cleanup-gpuclusters"})
+"""The names of `cli/chart.py`, which is imported only where one of them is called."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What writing the output can fail with, beside a reader that has gone, which click knows."""
 
@@ -21,7 +23,7 @@ def main() -> None:
     """Run the command line; every expected failure is one line and an exit code of its own, 1 for most."""
     sys.excepthook = say_bug
     try:
-        commands(prog_name=program(sys.argv[0]), standalone_mode=False)
+        called(sys.argv[0])(prog_name=program(sys.argv[0]), standalone_mode=False)
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
@@ -44,8 +46,19 @@ def main() -> None:
         _fail(GpuwardError(f"cannot write the output: {error.strerror}"))
 
 
+def called(path: str) -> click.Command:
+    """Return the command of the file that was called: in the image there are those that NVIDIA's chart starts."""
+    if Path(path).name not in CHART_NAMES:
+        return commands
+    from gpuward.cli.chart import PROGRAMS
+
+    return PROGRAMS[Path(path).name]
+
+
 def program(path: str) -> str:
     """Return how the person has called us: kubectl runs a file named after the command that it is to have."""
+    if Path(path).name in CHART_NAMES:
+        return Path(path).name
     return "kubectl gpuward" if Path(path).stem == "kubectl-gpuward" else "gpuward"
 
 
@@ -60,5 +73,5 @@ def _fail(error: BaseException) -> None:
         text = f"the API server refused ({error.status} {error.reason}): {text}"
     elif isinstance(error, Unreachable):
         text = f"the API server cannot be reached: {text}"
-    say(f"gpuward: {text}", err=True)
+    say(f"{program(sys.argv[0]).removeprefix('kubectl ')}: {text}", err=True)
     sys.exit(error.exit_code if isinstance(error, GpuwardError) else 1)
