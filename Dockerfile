@@ -1,21 +1,18 @@
-# gpuward from its lock file, without what only development and demonstrations need.
-# Pin the base image to what you have checked: docker build --build-arg BASE=docker.io/library/python:3.13-slim@sha256:...
-ARG BASE=docker.io/library/python:3.13-slim
+# The image of `./dev image` for those who build with docker: the same packages, the same wheels, the same files, by the same code.
+# The result starts from nothing; BASE only builds it, and may be any Debian 12 or later. Pin it to what you have checked:
+#   docker build --build-arg BASE=docker.io/library/debian:trixie-slim@sha256:... --label org.opencontainers.image.revision=$(git rev-parse HEAD) .
+ARG BASE=docker.io/library/debian:trixie-slim
 FROM ${BASE} AS build
-ARG UV_VERSION=0.13.9
-RUN pip install --no-cache-dir "uv==${UV_VERSION}"
-WORKDIR /app
-COPY pyproject.toml uv.lock README.md LICENSE ./
-COPY src src
-# The lock is of the whole workspace; what it has beside gpuward is not installed.
-COPY packages packages
-COPY examples examples
-COPY deploy deploy
-# Compiled here, as the user that it runs as may not keep what Python compiles.
-RUN uv sync --locked --no-dev --no-editable --compile-bytecode
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates git mmdebstrap python3 python3-venv
+WORKDIR /src
+COPY . .
+RUN ./dev image --out /out --unpack /image
 
-FROM ${BASE}
-COPY --from=build /app/.venv /app/.venv
+FROM scratch
+LABEL org.opencontainers.image.title=gpuward org.opencontainers.image.licenses=Apache-2.0
+COPY --from=build /image /
+ENV PATH=/usr/bin LC_ALL=C.UTF-8
+WORKDIR /
 USER 65532:65532
-ENTRYPOINT ["/app/.venv/bin/gpuward"]
+ENTRYPOINT ["/usr/bin/gpuward"]
 CMD ["run", "--leader-elect"]
