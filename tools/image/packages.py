@@ -126,11 +126,18 @@ def mirrors_of_this_machine() -> tuple[str, str]:
     Raises:
         BuildError: it uses none.
     """
-    listed = output_of(["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]).decode()
-    found = dict(line.split(" ", 1) for line in reversed(listed.splitlines()))
+    # Without that option it tells of lists only that are there, and images come without them.
+    listed = output_of(["apt-get", "indextargets", "--no-release-info", "--format", "$(COMPONENT) $(RELEASE) $(REPO_URI)",
+                        "Created-By: Packages"]).decode()
+    found: dict[str, list[str]] = {}
+    for component, release, mirror in (line.split(" ", 2) for line in listed.splitlines()):
+        if component == "main":
+            found.setdefault(release, []).append(mirror)
     for release in _releases():
-        if release in found:
-            return found[release], found.get(f"{release}-security", found[release])
+        # Others have packages for a release of Debian, too, but neither updates nor security updates of it.
+        ours = [each for each in found.get(release, []) if each in found.get(f"{release}-updates", [each])]
+        if ours:
+            return ours[0], found.get(f"{release}-security", ours)[0]
     raise BuildError("this machine's apt knows no mirror of Debian: name two with --mirror, one of the archive, one of its "
                      "security updates")
 
