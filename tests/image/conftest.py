@@ -6,10 +6,14 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.image.unpacked import ROOT, Unpacked, build, unpacked
+from tests.image.unpacked import ROOT, Unpacked, another_checkout, build, unpacked
+
+STALE: list[str] = []
+"""What a build said that did not find the pinned packages."""
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +22,22 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
     if shutil.which("mmdebstrap") is None:
         pytest.skip("the image is built with mmdebstrap, which is not installed")
     folder = tmp_path_factory.mktemp("image")
-    return unpacked(build(ROOT, folder / "out"), folder / "root")
+    done, checkout = build(ROOT, folder / "out"), ROOT
+    if done.returncode != 0 and "./dev image --refresh" in done.stderr:
+        # Debian has updated a package since: nothing that this commit did.
+        STALE.append(done.stderr)
+        checkout = another_checkout(folder / "checkout")
+        done = build(checkout, folder / "out", "--refresh")
+        assert done.returncode == 0, done.stderr
+        done = build(checkout, folder / "out")
+    return unpacked(done, folder / "root", checkout)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say that the image was tried with other packages than those that are pinned."""
+    for said in STALE:
+        terminalreporter.section("the list of Debian packages is out of date: ./dev image --refresh")
+        terminalreporter.write_line(said)
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ class Unpacked:
     sbom: Path
     root: Path
     progress: str
+    checkout: Path
 
     @property
     def config(self) -> dict[str, Any]:
@@ -60,26 +61,26 @@ def build(checkout: Path, out: Path, *options: str, umask: int = 0o022) -> subpr
                           text=True, timeout=PATIENCE, check=False, umask=umask)
 
 
-def unpacked(done: subprocess.CompletedProcess[str], folder: Path) -> Unpacked:
+def unpacked(done: subprocess.CompletedProcess[str], folder: Path, checkout: Path) -> Unpacked:
     """Unpack what a build wrote; it must have succeeded."""
     assert done.returncode == 0, done.stderr
     said = dict(line.split("=", 1) for line in done.stdout.splitlines())
     image = Path(said["IMAGE"])
     unpack_image(image, folder)
-    return Unpacked(image, said["DIGEST"], Path(said["SBOM"]), folder, done.stderr)
+    return Unpacked(image, said["DIGEST"], Path(said["SBOM"]), folder, done.stderr, checkout)
 
 
-def another_checkout(folder: Path) -> Path:
+def another_checkout(folder: Path, of: Path = ROOT) -> Path:
     """Return a checkout of the same commit with the same changes, in another folder; what builds keep for later is shared."""
-    git = ["git", "-C", str(ROOT)]
-    subprocess.run([*git, "clone", "--quiet", "--local", "--no-hardlinks", str(ROOT), str(folder)], check=True)
+    git = ["git", "-C", str(of)]
+    subprocess.run([*git, "clone", "--quiet", "--local", "--no-hardlinks", str(of), str(folder)], check=True)
     subprocess.run(["git", "-C", str(folder), "checkout", "--quiet", "--detach", revision()], check=True)
     listed = subprocess.run([*git, "ls-files", "--cached", "--others", "--exclude-standard"], check=True, capture_output=True,
                             text=True)
     for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
+        if (of / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
+            shutil.copyfile(of / name, folder / name)
     for gone in subprocess.run([*git, "ls-files", "--deleted"], check=True, capture_output=True, text=True).stdout.splitlines():
         (folder / gone).unlink()
     (folder / ".cache").mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ def output_of(command: Sequence[str | Path], *, env: Mapping[str, str] | None = 
         BuildError: it is not installed, or it fails; the message has the end of what it said.
     """
     try:
-        done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, check=False)
+        # apt speaks the language of whoever calls it, and what it says is read.
+        variables = {**(os.environ if env is None else env), "LC_ALL": "C.UTF-8"}
+        done = subprocess.run(command, env=variables, cwd=cwd, capture_output=True, check=False)
     except FileNotFoundError as error:
         raise BuildError(f"{command[0]} is not installed") from error
     if done.returncode != 0:

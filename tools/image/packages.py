@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import tarfile
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,8 @@ HEAD: Final = """\
 # Written by `./dev image --refresh`.
 """
 REFRESH: Final = "./dev image --refresh"
+NOT_FOUND: Final = re.compile(r"Version '(.+)' for '(.+)' was not found")
+"""What apt says of each package whose pinned version is gone."""
 
 
 class Pin(NamedTuple):
@@ -75,8 +78,11 @@ def fetched(arch: str, source: Source, pins: Iterable[Pin]) -> list[Path]:
         try:
             found = {pin.name: pin for pin in download(arch, [f"{pin.name}={pin.version}" for pin in wanted], source)}
         except BuildError as error:
-            raise BuildError(f"{error}\nIf the mirror no longer has a pinned version: {REFRESH} pins those that it has. To build "
-                             "this commit as it was, point --mirror at an archive of that time.") from error
+            gone = [f"{name} {version}" for version, name in NOT_FOUND.findall(str(error))]
+            if not gone:
+                raise
+            raise BuildError(f"the mirror no longer has {', '.join(gone)} ({arch}): {REFRESH} pins what it has. To build this "
+                             "commit as it was, point --mirror at an archive of that time") from error
         for pin in wanted:
             if found[pin.name] != pin:
                 raise BuildError(f"{LIST.name} says {' '.join(pin)}, the mirror has {' '.join(found[pin.name])}")
@@ -89,7 +95,7 @@ def download(arch: str, packages: Sequence[str], source: Source) -> list[Pin]:
     with TemporaryDirectory() as folder:
         tar = Path(folder, "system.tar")
         # It would unpack them and throw the package files away, which say what came from where.
-        output_of(["mmdebstrap", "--quiet", "--variant=extract", f"--architectures={arch}", f"--include={','.join(packages)}",
+        output_of(["mmdebstrap", "--variant=extract", f"--architectures={arch}", f"--include={','.join(packages)}",
                    '--aptopt=Apt::Install-Recommends "false"', "--skip=cleanup/apt", SUITE, tar, *_sources(source.mirrors)])
         with tarfile.open(tar) as tree:
             for member in tree:

@@ -18,7 +18,7 @@ class ImagePython:
     def __init__(self, root: Path, machine: Machine) -> None:
         self._command: list[str | Path] = [root / machine.loader, "--library-path", root / machine.libraries,
                                            root / f"usr/bin/python{PYTHON}", "-S"]
-        self._environment = {"PYTHONHOME": str(root / "usr"), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"}
+        self._environment = {"PYTHONHOME": str(root / "usr"), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def run(self, *arguments: str | Path) -> bytes:
         """Return what it prints."""
