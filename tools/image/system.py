@@ -30,7 +30,8 @@ LEFT_OUT: Final = re.compile("|".join([
     rf"{re.escape(STDLIB)}/lib-dynload/({'|'.join(each.replace('*', '[^/]*') for each in EXTENSIONS)})\.cpython-[^/]+",
     rf"{re.escape(STDLIB)}/(turtle|pydoc|antigravity|sitecustomize|this|EXTERNALLY-MANAGED)(\.py)?",
     # What is loaded into other people's programs to watch them.
-    r"usr/lib/[^/]+-linux-gnu/(libmemusage|libpcprofile|libc_malloc_debug|libthread_db|libBrokenLocale|libnss_hesiod|libnsl)\.so.*",
+    r"usr/lib/[^/]+-linux-gnu/(libmemusage|libpcprofile|libc_malloc_debug|libthread_db|libBrokenLocale)\.so.*",
+    r"usr/lib/[^/]+-linux-gnu/(libnss_hesiod|libnsl)\.so.*",
 ]))
 FOLDERS: Final = ("dev", "etc", "proc", "run", "sys", "tmp")
 USER: Final = 65532
