@@ -1,0 +1,87 @@
+"""The Helm chart on a real API server: installed, upgraded, rolled back and taken off by the real helm.
+
+No kubelet runs here, so that hooks, which are pods, are left out; the real node has them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.chart.files import CHART, ROOT, without_dependency
+from tools.controlplane import lent
+
+from tests.controlplane.plane import Plane
+
+pytestmark = pytest.mark.controlplane
+RELEASE = ("gpu-operator", "--namespace", "gpu-operator")
+
+
+class Release:
+    """Stand for the release of the chart in a cluster of its own."""
+
+    def __init__(self, plane: Plane, chart: Path) -> None:
+        self.plane, self.chart = plane, chart
+
+    def helm(self, verb: str, *words: str) -> str:
+        path = f"{os.environ['PATH']}:{ROOT / '.cache/bin'}"
+        done = subprocess.run(["helm", verb, *words], env=self.plane.environment | {"PATH": path}, capture_output=True, text=True,
+                              check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def put(self, verb: str, *values: str, more: tuple[str, ...] = ()) -> str:
+        settings = [word for value in values for word in ("--set", value)]
+        return self.helm(verb, RELEASE[0], str(self.chart), *RELEASE[1:], "--no-hooks", *settings, *more)
+
+    def policy(self) -> dict[str, Any]:
+        spec: dict[str, Any] = self.plane.get("clusterpolicy", "cluster-policy")["spec"]
+        return spec
+
+    def say(self, spec: dict[str, Any]) -> None:
+        self.plane.kubectl("patch", "clusterpolicy", "cluster-policy", "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+@pytest.fixture(scope="module")
+def release(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    """Lend a cluster in which nothing is installed."""
+    if shutil.which("helm") is None and not (ROOT / ".cache/bin/helm").exists():
+        pytest.skip("helm is not installed: ./dev test builds it")
+    chart = tmp_path_factory.mktemp("chart") / CHART.name
+    shutil.copytree(CHART, chart)
+    without_dependency(chart)
+    state = tmp_path_factory.mktemp("bare") / "run"
+    with lent.running(state, "--nodes", "1"):
+        yield Release(Plane(state), chart)
+
+
+def test_a_release_is_installed_upgraded_rolled_back_and_taken_off(release: Release) -> None:
+    notes = release.put("install", "mig.strategy=mixed", more=("--create-namespace",))
+    assert "gpuward status" in notes
+    assert release.policy()["mig"] == {"strategy": "mixed"}
+    release.say({"daemonsets": {"labels": {"helm.sh/chart": "gpu-operator-v26.7.0"}}})
+    release.put("upgrade", "driver.version=595.91.08", more=("--reset-then-reuse-values",))
+    policy = release.policy()
+    assert (policy["driver"]["version"], policy["mig"]) == ("595.91.08", {"strategy": "mixed"})
+    assert policy["daemonsets"]["labels"]["helm.sh/chart"] == "gpu-operator-v26.7.0", "else every operand would restart"
+    release.helm("rollback", RELEASE[0], "1", *RELEASE[1:], "--no-hooks")
+    assert release.policy()["driver"]["version"] == "595.91.07"
+    release.plane.kubectl("apply", "-f", str(ROOT / "examples" / "rolloutpolicy.yaml"))
+    release.helm("uninstall", *RELEASE, "--no-hooks", "--wait")
+    left = release.plane.kubectl("get", "deployments,serviceaccounts,roles,rolebindings,poddisruptionbudgets,clusterpolicies",
+                                 "--all-namespaces", "-o", "name", "-l", "app.kubernetes.io/component=gpu-operator")
+    assert left == ""
+    assert release.plane.kubectl("get", "rolloutpolicies", "-o", "name") != "", "what the release did not make stays"
+
+
+def test_the_objects_of_another_release_are_not_taken_over(release: Release) -> None:
+    release.put("install", more=("--create-namespace",))
+    with pytest.raises(AssertionError, match="cannot be imported into the current release"):
+        release.helm("install", "second", str(release.chart), "--namespace", "second", "--create-namespace", "--no-hooks")
+    release.helm("uninstall", *RELEASE, "--no-hooks", "--wait")
