@@ -291,6 +291,26 @@ def replay(file: Path, at: str | None, node: str | None, output: str) -> None:
 @commands.command()
 @connection_options
 @namespace_option
+@click.option("--timeout", type=Duration(), default="5m", show_default=True, metavar="DURATION",
+              help="Wait so long for policies and operands that are being deleted.")
+@click.option("--unless-used", is_flag=True, help="Leave everything as it is, and end well, where it is in use.")
+@dry_run_option
+def cleanup(kubeconfig: str | None, context: str | None, namespace: str, **options: Any) -> None:
+    """Take away what a GPU operator left on nodes.
+
+    Once its policies and its operands are gone, the labels and annotations of an operator stay on the nodes, and cordons of
+    upgrades that nobody brings to an end any more. This takes them off, and deletes the operator's Lease. What people set stays:
+    their cordons, and labels that say what they want.
+    """
+    from gpuward.cli.cleanup import clean_nodes
+    from gpuward.cli.rollouts import tell
+
+    tell(kubeconfig, context, lambda client: clean_nodes(client, namespace, **options))
+
+
+@commands.command()
+@connection_options
+@namespace_option
 @output_option("text")
 def check(kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
     """Check whether a cluster is ready for gpuward, or what ails it.
