@@ -87,7 +87,7 @@ async def test_nothing_is_taken_from_nodes_that_are_in_use(stage: Stage) -> None
     assert told.startswith(f"there is ClusterPolicy {POLICY}, ")
     await stage.kill_operator()
     stage.sandbox.store.delete(POLICIES, None, POLICY, propagation="Orphan")
-    with pytest.raises(GpuwardError, match="DaemonSet .*gpu-operator/nvidia-driver-daemonset.* has pods where nodes have the"):
+    with pytest.raises(GpuwardError, match=r"DaemonSet .*gpu-operator/nvidia-driver-daemonset.* has pods where nodes have the"):
         await cleanup(stage, timeout=60)
     assert [_marked(stage.node(node)) for node in stage.states()] == [_marked(node) for node in before]
 
