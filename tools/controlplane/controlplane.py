@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,11 +41,11 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def build(bin_dir: Path) -> None:
+def build(bin_dir: Path, packages: Mapping[str, str] = PACKAGES) -> None:
     """Build the programs that are missing or were built from other versions."""
     stamp = hashlib.sha256((HERE / "go.mod").read_bytes() + (HERE / "go.sum").read_bytes()).hexdigest()
     bin_dir.mkdir(parents=True, exist_ok=True)
-    for name, package in PACKAGES.items():
+    for name, package in packages.items():
         mark = bin_dir / f"{name}.built-from"
         if (bin_dir / name).exists() and mark.exists() and mark.read_text() == stamp:
             continue
@@ -61,15 +61,17 @@ def build(bin_dir: Path) -> None:
         say(f"built {name} in {time.monotonic() - began:.0f} s")
 
 
-def up(bin_dir: Path, run: Path, nodes: int, delays: Delays, ports: Callable[[], Ports] = free_ports) -> Place:
-    """Start everything and wait until every node can take pods; on any failure nothing stays behind.
+def up(bin_dir: Path, run: Path, nodes: int, delays: Delays, ports: Callable[[], Ports] = free_ports,
+       real: tuple[str, ...] = ()) -> Place:
+    """Start everything and wait until every simulated node can take pods; on any failure nothing stays behind.
 
+    With names of real nodes there are no simulated ones, and the real ones may join later.
     Between the choice of a port and its use somebody else may take it: then others are chosen.
     """
     if alive := [name for name in processes.names(run) if processes.running(run, name)]:
         raise ProcessFailed(f"it runs already ({', '.join(alive)}): stop it first with ./dev controlplane down")
     for attempt in range(ATTEMPTS):
-        place = Place(bin_dir.resolve(), run, ports())
+        place = Place(bin_dir.resolve(), run, ports(), real)
         shutil.rmtree(run, ignore_errors=True)
         try:
             _start(place, nodes, delays)
@@ -85,6 +87,7 @@ def up(bin_dir: Path, run: Path, nodes: int, delays: Delays, ports: Callable[[],
 def _start(place: Place, nodes: int, delays: Delays) -> None:
     write_files(place, HERE / "stages.yaml", delays)
     (place.run / "ports.json").write_text(json.dumps(asdict(place.ports)))
+    (place.run / "real.json").write_text(json.dumps(place.real))
     lines = command_lines(place, nodes)
     server = Server(place.kubeconfig)
     for name in ("etcd", "kube-apiserver"):
@@ -101,6 +104,15 @@ def _start(place: Place, nodes: int, delays: Delays) -> None:
 def down(run: Path) -> None:
     """End every process; what was logged stays until the next start."""
     processes.stop_all(run)
+
+
+def found(run: Path, bin_dir: Path = CACHE / "bin") -> Place | None:
+    """Return the place that was started last with its state in a folder; None if there was none."""
+    try:
+        ports, real = (json.loads((run / name).read_text()) for name in ("ports.json", "real.json"))
+    except FileNotFoundError:
+        return None
+    return Place(bin_dir, run, Ports(**ports), tuple(real))
 
 
 def _wait(run: Path, what: str, done: Callable[[], bool]) -> None:
@@ -125,7 +137,8 @@ def _interrupted(number: int, _: object) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def _heed_signals() -> None:
+def heed_signals() -> None:
+    """Let a signal to end interrupt what is under way, once."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupted)
 
@@ -174,7 +187,7 @@ def up_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @up_options
 def up_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_dir: Path | None, state: Path) -> None:
     """Start it; prints what a shell evaluates to reach it. State of an earlier run is thrown away."""
-    _heed_signals()
+    heed_signals()
     _up_and_tell(bin_dir, state.resolve(), nodes, Delays(driver_seconds, validator_seconds))
 
 
@@ -182,7 +195,7 @@ def up_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_
 @up_options
 def run_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_dir: Path | None, state: Path) -> None:
     """Start it as `up` does, and stop it when standard input ends: it cannot outlive who holds the other end."""
-    _heed_signals()
+    heed_signals()
     _end_with_input()
     try:
         _up_and_tell(bin_dir, state.resolve(), nodes, Delays(driver_seconds, validator_seconds))
@@ -212,12 +225,12 @@ def down_command(state: Path) -> None:
 def status_command(state: Path) -> None:
     """Say what runs. Exit code 0: all of it; 1: a part; 3: nothing."""
     run = state.resolve()
-    pids = {name: processes.running(run, name) for name in PACKAGES}
+    place = found(run)
+    pids = {name: processes.running(run, name) for name in (place.programs if place else PACKAGES)}
     for name, pid in pids.items():
         click.echo(f"{name:<26}{f'runs as {pid}' if pid else 'does not run'}")
     count = sum(pid is not None for pid in pids.values())
-    if count:
-        place = Place(CACHE / "bin", run, Ports(**json.loads((run / "ports.json").read_text())))
+    if count and place:
         server = Server(place.kubeconfig)
         ready = f"ready, {nodes_ready(server)} nodes are too" if server.is_ready() else "not ready"
         click.echo(f"{place.server} is {ready}\nexport KUBECONFIG={place.kubeconfig}")

@@ -75,6 +75,23 @@ class Place:
     bin: Path
     run: Path
     ports: Ports
+    real: tuple[str, ...] = ()
+    """Names of real nodes that may join. With any, there are no simulated ones."""
+
+    @property
+    def programs(self) -> list[str]:
+        """Return the names of the programs that run here: kwok would claim real nodes, too."""
+        return [name for name in PACKAGES if name != "kwok" or not self.real]
+
+    @property
+    def users(self) -> dict[str, tuple[str, str]]:
+        """Return from each user's name in the kubeconfig to its name and groups."""
+        return USERS | {name: (f"system:node:{name}", "system:nodes") for name in self.real}
+
+    @property
+    def egress(self) -> Path:
+        """Return the socket of the proxy through which the API server reaches real nodes."""
+        return self.run / "egress.sock"
 
     @property
     def server(self) -> str:
@@ -88,7 +105,7 @@ class Place:
 
     @property
     def kubeconfig(self) -> Path:
-        """Return the kubeconfig for people; the contexts are `USERS`."""
+        """Return the kubeconfig for people; the contexts are `users`."""
         return self.run / "kubeconfig"
 
 
@@ -110,14 +127,16 @@ def _is_free(port: int) -> bool:
 def write_files(place: Place, stages: Path, delays: Delays) -> None:
     """Write everything that the programs read: tokens, keys and configurations."""
     place.run.mkdir(parents=True, mode=0o700)
-    tokens = {name: secrets.token_hex(16) for name in USERS}
-    rows = [f'{tokens[name]},{user},{name},"{groups}"' for name, (user, groups) in USERS.items()]
+    tokens = {name: secrets.token_hex(16) for name in place.users}
+    rows = [f'{tokens[name]},{user},{name},"{groups}"' for name, (user, groups) in place.users.items()]
     (place.run / "tokens.csv").write_text("\n".join(rows) + "\n")
     (place.run / "service-accounts.key").write_text(new_key())
-    for name in USERS:
+    for name in place.users:
         _write(place.run / f"{name}.kubeconfig", _kubeconfig(place, tokens, name))
     _write(place.kubeconfig, _kubeconfig(place, tokens, "admin"))
     _write(place.run / "audit-policy.json", _AUDIT)
+    if place.real:
+        _write(place.run / "egress.json", _egress(place))
     _write(place.run / "scheduler.json", {
         "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False},
@@ -157,7 +176,7 @@ def command_lines(place: Place, nodes: int = 0) -> dict[str, list[str]]:
         "kwok": [f"--kubeconfig={place.run / 'kwok.kubeconfig'}", f"--config={place.run / 'stages.yaml'}",
                  "--manage-all-nodes=true", "--node-lease-duration-seconds=40", "--cidr=10.244.0.0/16"],
     }
-    return {name: [str(place.bin / name), *flags[name]] for name in PACKAGES}
+    return {name: [str(place.bin / name), *flags[name]] for name in place.programs}
 
 
 def _etcd(place: Place) -> list[str]:
@@ -176,13 +195,24 @@ def _apiserver(place: Place) -> list[str]:
         # An address of the loopback interface may not stand in the endpoints of the service `kubernetes`.
         "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
         f"--cert-dir={place.certificate.parent}", f"--token-auth-file={place.run / 'tokens.csv'}",
-        "--authorization-mode=RBAC", "--allow-privileged=true",
+        *(_for_real_nodes(place) if place.real else ["--authorization-mode=RBAC"]), "--allow-privileged=true",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-signing-key-file={key}", f"--service-account-key-file={key}",
         f"--audit-policy-file={place.run / 'audit-policy.json'}", f"--audit-log-path={place.run / 'audit.log'}",
         "--audit-log-mode=batch", "--audit-log-batch-max-wait=1s",
         "--enable-priority-and-fairness=false", "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
     ]
+
+
+def _for_real_nodes(place: Place) -> list[str]:
+    return ["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+            "--kubelet-preferred-address-types=InternalIP", f"--egress-selector-config-file={place.run / 'egress.json'}"]
+
+
+def _egress(place: Place) -> dict[str, Any]:
+    connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": str(place.egress)}}}
+    return {"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
+            "egressSelections": [{"name": "cluster", "connection": connection}]}
 
 
 def _controller_manager(place: Place) -> list[str]:

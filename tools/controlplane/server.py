@@ -57,6 +57,13 @@ class Server:
         body = answer.read()
         return json.loads(body) if answer.status == 200 else None
 
+    def delete(self, path: str) -> None:
+        """Delete an object, if it is there."""
+        connection = self._connect()
+        connection.request("DELETE", path, headers=self.headers)
+        if (status := connection.getresponse().status) not in (200, 202, 404):
+            raise ProcessFailed(f"{path} cannot be deleted: the answer is {status}")
+
     def _connect(self) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=self.certificate)
         return http.client.HTTPSConnection(self.address.hostname or "", self.address.port, timeout=30, context=context)

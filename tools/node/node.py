@@ -1,0 +1,107 @@
+"""Start, inspect and stop real Kubernetes nodes on this machine: `./dev node`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import click
+
+from tools.controlplane import controlplane, processes
+from tools.controlplane.controlplane import heed_signals, say
+from tools.controlplane.processes import ProcessFailed
+from tools.controlplane.server import Server, nodes_ready
+from tools.node import cluster as clusters
+from tools.node import files, network, packages
+from tools.node.cluster import CACHE, ROUTER, Cluster
+
+state_option = click.option("--state", type=click.Path(path_type=Path), default=CACHE / "run", help="Where its state is kept.")
+bin_option = click.option("--bin", "bin_dir", type=click.Path(path_type=Path, exists=True, file_okay=False),
+                          envvar=controlplane.BIN, help=f"Run the programs in this folder; also ${controlplane.BIN}.")
+
+
+@click.group()
+def commands() -> None:
+    """Run real Kubernetes nodes on this machine: kubelet, containerd and runc, joined to a real control plane."""
+
+
+@commands.command("build")
+def build_command() -> None:
+    """Build the programs with Go, where that was not done yet."""
+    clusters.build(controlplane.CACHE / "bin")
+
+
+@commands.command("up")
+@state_option
+@bin_option
+@click.option("--nodes", type=click.IntRange(1, network.MOST_NODES), default=1, show_default=True, help="How many nodes.")
+def up_command(nodes: int, bin_dir: Path | None, state: Path) -> None:
+    """Start the nodes, and the control plane if it does not run; prints KUBECONFIG=FILE when all are ready."""
+    heed_signals()
+    if why := packages.missing():
+        raise ProcessFailed(why)
+    if bin_dir is None:
+        clusters.build(bin_dir := controlplane.CACHE / "bin")
+    began = time.monotonic()
+    place = clusters.up(Cluster(state.resolve()), bin_dir, nodes)
+    say(f"{nodes} real node{'s are' if nodes > 1 else ' is'} ready at {place.server} after {time.monotonic() - began:.1f} s")
+    click.echo(f"KUBECONFIG={place.kubeconfig}")
+
+
+@commands.command("down")
+@state_option
+def down_command(state: Path) -> None:
+    """Stop the nodes and their control plane, and remove everything that they left."""
+    clusters.down(Cluster(state.resolve()))
+
+
+@commands.command("load")
+@state_option
+@click.argument("archives", type=click.File("rb"), nargs=-1, required=True)
+def load_command(archives: tuple[IO[bytes], ...], state: Path) -> None:
+    """Give images, in tar files of OCI or docker, to all nodes."""
+    nodes = Cluster(state.resolve()).nodes()
+    if not nodes:
+        raise ProcessFailed("no node runs: start one with ./dev node up")
+    for archive in archives:
+        for name, pid in nodes.items():
+            archive.seek(0)
+            line = ["ctr", "--address", files.SOCKET, "--namespace", "k8s.io", "images", "import", "-"]
+            done = subprocess.run(clusters.within(pid, line), stdin=archive, stdout=sys.stderr, check=False)
+            if done.returncode:
+                raise ProcessFailed(f"{archive.name} cannot be loaded into {name}: see above")
+
+
+@commands.command("status")
+@state_option
+def status_command(state: Path) -> None:
+    """Say what runs. Exit code 0: all that was started; 1: a part; 3: nothing."""
+    cluster = Cluster(state.resolve())
+    place = controlplane.found(cluster.controlplane)
+    planned = {name: cluster.controlplane for name in place.programs} if place else {}
+    planned |= dict.fromkeys([ROUTER, *processes.names(cluster.state)], cluster.state)
+    pids = {name: processes.running(run, name) for name, run in planned.items()}
+    for name, pid in pids.items():
+        click.echo(f"{name:<26}{f'runs as {pid}' if pid else 'does not run'}")
+    count = sum(pid is not None for pid in pids.values())
+    if place and pids["kube-apiserver"]:
+        server = Server(place.kubeconfig)
+        ready = f"ready, {nodes_ready(server)} nodes are too" if server.is_ready() else "not ready"
+        click.echo(f"{place.server} is {ready}\nKUBECONFIG={place.kubeconfig}")
+    sys.exit(0 if count == len(pids) else 1 if count else 3)
+
+
+def main() -> None:
+    """Run the command line; every expected failure is told in words and exit code 1."""
+    try:
+        commands()
+    except (ProcessFailed, OSError) as failure:
+        say(f"node: {failure}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""What a node needs of this machine: its user, its kernel and Debian's packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+from tools.node.files import cni_bin
+
+_PROGRAMS = {
+    "containerd": "containerd", "ctr": "containerd", "containerd-shim-runc-v2": "containerd", "runc": "runc", "ip": "iproute2",
+    "nsenter": "util-linux", "mount": "mount",
+}
+"""From a program to Debian's package."""
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def missing() -> str:
+    """Say in one line what keeps nodes from running here; empty where nothing does."""
+    if sys.platform != "linux":
+        return "nodes run on Linux only"
+    if os.geteuid() != 0:
+        return "nodes need root: they mount and make namespaces"
+    packages = {package for program, package in _PROGRAMS.items() if shutil.which(program, path=_PATH) is None}
+    if cni_bin() is None:
+        packages.add("containernetworking-plugins")
+    if packages:
+        names = " ".join(sorted(packages))
+        return f"packages are missing; with Debian: apt-get install -y --no-install-recommends {names}"
+    return ""
