@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tools.node import packages
+from tools.node import packages, registry
 
-from tests.node.realnodes import Nodes, build_image
+from tests.node.realnodes import IMAGE, Nodes, build_image
 
 WANTED = "GPUWARD_CONTROLPLANE"
 
@@ -20,14 +20,14 @@ def wanted() -> None:
     """Skip tests on real nodes where nobody asked for them or they cannot run; CI must not pass without them."""
     if os.environ.get(WANTED) != "1":
         pytest.skip(f"real nodes are started only with {WANTED}=1, as ./dev test does")
-    if why := packages.missing() or ("" if shutil.which("kubectl") else "kubectl is not on the PATH"):
+    if why := packages.missing(registry.PROGRAM) or ("" if shutil.which("kubectl") else "kubectl is not on the PATH"):
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
 
 
 @pytest.fixture(scope="session")
 def archive(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a tar file with the image that pods of tests run."""
-    return build_image(tmp_path_factory.mktemp("image"))
+    return build_image(tmp_path_factory.mktemp("image"), f"docker.io/library/{IMAGE}")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def nodes(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     """Keep two nodes running, with a pod on each."""
     nodes = Nodes(tmp_path_factory.mktemp("nodes") / "run")
     try:
-        nodes.run("up", "--nodes", "2")
+        nodes.run("up", "--nodes", "2", "--registry")
         nodes.run("load", str(archive))
         for number in (1, 2):
             nodes.serve(f"probe-{number}", f"node-{number}")

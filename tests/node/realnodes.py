@@ -72,9 +72,9 @@ class Nodes:
         found: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))
         return found
 
-    def serve(self, name: str, node: str) -> str:
+    def serve(self, name: str, node: str, image: str = IMAGE, policy: str = "IfNotPresent") -> str:
         """Run a pod that answers over HTTP, wait until it is ready, and return its address."""
-        container = {"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "args": ["serve"]}
+        container = {"name": "main", "image": image, "imagePullPolicy": policy, "args": ["serve"]}
         spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
         self.kubectl("create", "-f", "-", given=json.dumps(
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}))
@@ -98,11 +98,12 @@ class Nodes:
         return {name: int(pid) for name, pid in re.findall(r"^(\S+) +runs as (\d+)$", status, re.MULTILINE)}
 
 
-def build_image(folder: Path) -> Path:
-    """Return a tar file with the image of the program that runs in the pods of tests."""
-    image.build_program(HERE / "probe.go", ROOT / ".cache" / "node" / "probe")
-    image.pack(f"docker.io/library/{IMAGE}", ROOT / ".cache" / "node" / "probe", folder / "probe.tar")
-    return folder / "probe.tar"
+def build_image(folder: Path, name: str) -> Path:
+    """Return a tar file with an image of the program that runs in the pods of tests."""
+    program = ROOT / ".cache" / "node" / "probe"
+    image.build_program(HERE / "probe.go", program)
+    image.pack(name, program, folder / "image.tar")
+    return folder / "image.tar"
 
 
 def settings() -> dict[str, Any]:

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import urllib.request
+from pathlib import Path
 
 import pytest
 
-from tests.node.realnodes import Nodes, eventually, running
+from tests.node.realnodes import Nodes, build_image, eventually, running
 
 pytestmark = pytest.mark.realnode
 
@@ -66,6 +67,14 @@ def test_an_image_that_is_nowhere_is_told(nodes: Nodes) -> None:
 
     eventually("the pull fails", lambda: reason() in ("ErrImagePull", "ImagePullBackOff"))
     nodes.kubectl("delete", "pod", "nowhere", "--now")
+
+
+def test_an_image_is_pulled_from_the_registry_whatever_its_name_says(nodes: Nodes, tmp_path: Path) -> None:
+    name = "nvcr.io/nvidia/cloud-native/probe:v2"
+    nodes.run("push", str(build_image(tmp_path, name)))
+    nodes.serve("pulled", "node-2", name, "Always")
+    events = nodes.get("events", "--field-selector=involvedObject.name=pulled,reason=Pulled")["items"]
+    assert [event["message"].partition('" in')[0] for event in events] == [f'Successfully pulled image "{name}']
 
 
 def test_a_node_may_change_itself_only(nodes: Nodes) -> None:

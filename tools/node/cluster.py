@@ -15,7 +15,7 @@ from tools.controlplane import controlplane, processes
 from tools.controlplane.processes import ProcessFailed
 from tools.controlplane.programs import Delays, Place
 from tools.controlplane.server import Server, nodes_ready
-from tools.node import cgroups, files, image, linux, network, root
+from tools.node import cgroups, files, image, linux, network, registry, root
 from tools.node.network import Address
 from tools.node.root import OWN
 
@@ -25,6 +25,7 @@ KUBELET = {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}
 GROUPS = "gpuward-node-"
 """How the names of all control groups of nodes begin."""
 ROUTER = "router"
+REGISTRY = "registry"
 NAMES = tuple(node.name for node in network.addresses(network.MOST_NODES))
 PATIENCE = 120.0
 POLL = 0.1
@@ -52,13 +53,13 @@ class Cluster:
         return self.state / "nodes" / name
 
     def running(self) -> dict[str, int]:
-        """Return from the names of the router and the nodes that run to their process numbers."""
-        found = {name: processes.running(self.state, name) for name in (ROUTER, *NAMES)}
+        """Return from the names of what runs beside the control plane to process numbers."""
+        found = {name: processes.running(self.state, name) for name in processes.names(self.state)}
         return {name: pid for name, pid in found.items() if pid is not None}
 
     def nodes(self) -> dict[str, int]:
         """Return from the names of the nodes that run to their process numbers."""
-        return {name: pid for name, pid in self.running().items() if name != ROUTER}
+        return {name: pid for name, pid in self.running().items() if name in NAMES}
 
 
 def build(bin_dir: Path) -> None:
@@ -68,7 +69,7 @@ def build(bin_dir: Path) -> None:
     image.build_program(HERE / "pause.go", CACHE / "pause")
 
 
-def up(cluster: Cluster, bin_dir: Path, count: int) -> Place:
+def up(cluster: Cluster, bin_dir: Path, count: int, with_registry: bool = False) -> Place:
     """Start the control plane if it does not run, and nodes, and wait until all are ready; on a failure nothing goes on."""
     if alive := cluster.running():
         raise ProcessFailed(f"it runs already ({', '.join(alive)}): stop it first with ./dev node down")
@@ -80,6 +81,8 @@ def up(cluster: Cluster, bin_dir: Path, count: int) -> Place:
             # What nodes said of themselves before they were killed must not count.
             server.delete(f"/api/v1/nodes/{name}")
         _router(cluster, place)
+        if with_registry:
+            _registry(cluster)
         for node in network.addresses(count):
             _node(cluster, place, node)
         wait(cluster, f"{count} nodes", lambda: nodes_ready(server) == count)
@@ -101,22 +104,28 @@ def _router(cluster: Cluster, place: Place) -> None:
     if len(os.fsencode(place.egress)) > _LONGEST_SOCKET:
         raise ProcessFailed(f"the path of the state is too long for a socket: {place.egress}")
     place.egress.unlink(missing_ok=True)
-    _start(cluster, ROUTER, str(place.egress), str(place.ports.api), cluster.group)
+    _start(cluster, ROUTER, "router", str(place.egress), str(place.ports.api), cluster.group)
     wait(cluster, "the router", place.egress.exists)
+
+
+def _registry(cluster: Cluster) -> None:
+    words = [str(cluster.running()[ROUTER]), cluster.group, *registry.command_line(cluster.state / REGISTRY)]
+    _start(cluster, REGISTRY, "beside", *words)
 
 
 def _node(cluster: Cluster, place: Place, node: Address) -> None:
     folder = cluster.folder(node.name)
     own = root.root_of(folder) / OWN.relative_to("/")
     files.write(own, node, place.run / f"{node.name}.kubeconfig")
+    if REGISTRY in cluster.running():
+        registry.write(own)
     image.pack(files.PAUSE, CACHE / "pause", own / "pause.tar")
-    _start(cluster, node.name, str(folder), str(place.bin / "kubelet"), str(cluster.running()[ROUTER]), cluster.group)
+    _start(cluster, node.name, "inside", str(node.number), str(folder), str(place.bin / "kubelet"),
+           str(cluster.running()[ROUTER]), cluster.group)
 
 
-def _start(cluster: Cluster, name: str, *words: str) -> None:
-    module = "tools.node.router" if name == ROUTER else "tools.node.inside"
-    number = [] if name == ROUTER else [name.rpartition("-")[2]]
-    processes.start(cluster.state, name, [sys.executable, "-m", module, *number, *words])
+def _start(cluster: Cluster, name: str, module: str, *words: str) -> None:
+    processes.start(cluster.state, name, [sys.executable, "-m", f"tools.node.{module}", *words])
 
 
 def wait(cluster: Cluster, what: str, done: Callable[[], bool]) -> None:
@@ -153,7 +162,8 @@ def down(cluster: Cluster) -> None:
 def _sweep(cluster: Cluster) -> None:
     """Remove what an earlier run has left behind, but the control plane."""
     _end_nodes(cluster)
-    shutil.rmtree(cluster.state / "nodes", ignore_errors=True)
+    for name in ("nodes", REGISTRY):
+        shutil.rmtree(cluster.state / name, ignore_errors=True)
     cluster.state.mkdir(parents=True, exist_ok=True)
 
 
@@ -175,6 +185,6 @@ def _privately(action: Callable[[], None]) -> None:
         raise ProcessFailed("the nodes' control groups cannot be removed: see above")
 
 
-def within(pid: int, line: list[str]) -> list[str]:
-    """Return the command line that runs another one in a node, in all its namespaces."""
-    return ["nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", "-C", f"--pid=/proc/{pid}/ns/pid_for_children", *line]
+def within(pid: int) -> list[str]:
+    """Return how a command line begins that runs another one in a node, in all its namespaces."""
+    return ["nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", "-C", f"--pid=/proc/{pid}/ns/pid_for_children"]

@@ -13,6 +13,10 @@ from tools.node.root import OWN
 
 PAUSE = "localhost/gpuward-node/pause:1"
 SOCKET = "/run/containerd/containerd.sock"
+CTR = ("ctr", "--address", SOCKET)
+"""How containerd's own command line begins, within a node."""
+KUBERNETES = "k8s.io"
+"""The namespace of containerd that the kubelet's images and containers are in."""
 CNI_BIN = ("/usr/lib/cni", "/opt/cni/bin")
 """Where distributions put network plugins."""
 PLUGINS = ("ptp", "host-local", "loopback")
@@ -50,6 +54,8 @@ state = "/run/containerd"
 {cri}.cni]
   bin_dir = "{cni_bin()}"
   conf_dir = "{OWN}/cni"
+{cri}.registry]
+  config_path = "{OWN}/registries"
 {cri}.containerd]
   default_runtime_name = "runc"
 {cri}.containerd.runtimes.runc]

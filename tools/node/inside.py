@@ -95,7 +95,7 @@ def _first(node: network.Address, folder: Path, kubelet: Path) -> None:
 def _import(supervisor: Supervisor) -> None:
     """Give containerd the image that keeps a pod's namespaces, as soon as it answers: the kubelet needs it for every pod."""
     until = time.monotonic() + _PATIENCE
-    line = ["ctr", "--address", files.SOCKET, "--namespace", "k8s.io", "images", "import", str(PAUSE)]
+    line = [*files.CTR, "--namespace", files.KUBERNETES, "images", "import", str(PAUSE)]
     while os.waitstatus_to_exitcode(os.waitpid(os.posix_spawnp(line[0], line, _ENVIRONMENT), 0)[1]):
         if time.monotonic() > until:
             raise TimeoutError(f"containerd does not answer; its log is below {LOGS} of the node")

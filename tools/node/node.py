@@ -15,7 +15,7 @@ from tools.controlplane.controlplane import heed_signals, say
 from tools.controlplane.processes import ProcessFailed
 from tools.controlplane.server import Server, nodes_ready
 from tools.node import cluster as clusters
-from tools.node import files, network, packages
+from tools.node import files, network, packages, registry
 from tools.node.cluster import CACHE, ROUTER, Cluster
 
 state_option = click.option("--state", type=click.Path(path_type=Path), default=CACHE / "run", help="Where its state is kept.")
@@ -38,15 +38,16 @@ def build_command() -> None:
 @state_option
 @bin_option
 @click.option("--nodes", type=click.IntRange(1, network.MOST_NODES), default=1, show_default=True, help="How many nodes.")
-def up_command(nodes: int, bin_dir: Path | None, state: Path) -> None:
+@click.option("--registry", "with_registry", is_flag=True, help="Start a registry, too, from which nodes pull all images.")
+def up_command(with_registry: bool, nodes: int, bin_dir: Path | None, state: Path) -> None:
     """Start the nodes, and the control plane if it does not run; prints KUBECONFIG=FILE when all are ready."""
     heed_signals()
-    if why := packages.missing():
+    if why := packages.missing(*([registry.PROGRAM] if with_registry else [])):
         raise ProcessFailed(why)
     if bin_dir is None:
         clusters.build(bin_dir := controlplane.CACHE / "bin")
     began = time.monotonic()
-    place = clusters.up(Cluster(state.resolve()), bin_dir, nodes)
+    place = clusters.up(Cluster(state.resolve()), bin_dir, nodes, with_registry)
     say(f"{nodes} real node{'s are' if nodes > 1 else ' is'} ready at {place.server} after {time.monotonic() - began:.1f} s")
     click.echo(f"KUBECONFIG={place.kubeconfig}")
 
@@ -63,16 +64,32 @@ def down_command(state: Path) -> None:
 @click.argument("archives", type=click.File("rb"), nargs=-1, required=True)
 def load_command(archives: tuple[IO[bytes], ...], state: Path) -> None:
     """Give images, in tar files of OCI or docker, to all nodes."""
-    nodes = Cluster(state.resolve()).nodes()
-    if not nodes:
-        raise ProcessFailed("no node runs: start one with ./dev node up")
     for archive in archives:
-        for name, pid in nodes.items():
+        for name, pid in _nodes(state).items():
             archive.seek(0)
-            line = ["ctr", "--address", files.SOCKET, "--namespace", "k8s.io", "images", "import", "-"]
-            done = subprocess.run(clusters.within(pid, line), stdin=archive, stdout=sys.stderr, check=False)
+            line = [*clusters.within(pid), *files.CTR, "--namespace", files.KUBERNETES, "images", "import", "-"]
+            done = subprocess.run(line, stdin=archive, stdout=sys.stderr, check=False)
             if done.returncode:
                 raise ProcessFailed(f"{archive.name} cannot be loaded into {name}: see above")
+
+
+@commands.command("push")
+@state_option
+@click.argument("archives", type=click.File("rb"), nargs=-1, required=True)
+def push_command(archives: tuple[IO[bytes], ...], state: Path) -> None:
+    """Give images, in tar files of OCI or docker, to the registry of `up --registry`, from which nodes pull them."""
+    if clusters.REGISTRY not in Cluster(state.resolve()).running():
+        raise ProcessFailed("no registry runs: start one with ./dev node up --registry")
+    first = next(iter(_nodes(state).values()))
+    for archive in archives:
+        for name in registry.push(archive, clusters.within(first)):
+            say(f"{name} can be pulled")
+
+
+def _nodes(state: Path) -> dict[str, int]:
+    if nodes := Cluster(state.resolve()).nodes():
+        return nodes
+    raise ProcessFailed("no node runs: start one with ./dev node up")
 
 
 @commands.command("status")

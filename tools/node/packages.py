@@ -10,19 +10,20 @@ from tools.node.files import cni_bin
 
 _PROGRAMS = {
     "containerd": "containerd", "ctr": "containerd", "containerd-shim-runc-v2": "containerd", "runc": "runc", "ip": "iproute2",
-    "nsenter": "util-linux", "mount": "mount",
+    "nsenter": "util-linux",
 }
 """From a program to Debian's package."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def missing() -> str:
-    """Say in one line what keeps nodes from running here; empty where nothing does."""
+def missing(*further: str) -> str:
+    """Say in one line what keeps nodes, and further programs, from running here; empty where nothing does."""
     if sys.platform != "linux":
         return "nodes run on Linux only"
     if os.geteuid() != 0:
         return "nodes need root: they mount and make namespaces"
-    packages = {package for program, package in _PROGRAMS.items() if shutil.which(program, path=_PATH) is None}
+    wanted = _PROGRAMS | {program: program for program in further}
+    packages = {package for program, package in wanted.items() if shutil.which(program, path=_PATH) is None}
     if cni_bin() is None:
         packages.add("containernetworking-plugins")
     if packages:
