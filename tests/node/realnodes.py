@@ -122,7 +122,8 @@ def traces(state: Path) -> set[str]:
     own = Cluster(state).group
     found = {f"process {pid} {name}" for pid, name, group in _processes()
              if own in group or (name in PROGRAMS and GROUPS not in group) or _mentions(pid, str(state))}
-    found |= {f"control group {path}" for path, _, _ in os.walk("/sys/fs/cgroup") if own in path or GROUPS not in path}
+    found |= {f"control group {path}" for path in Path("/sys/fs/cgroup").glob("*/*")
+              if path.is_dir() and (own in path.name or GROUPS not in path.name)}
     return found | ({f"folder {state}"} if state.exists() else set())
 
 

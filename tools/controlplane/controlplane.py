@@ -29,6 +29,7 @@ from tools.controlplane.server import Server, create_nodes, nodes_ready
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "controlplane"
 BIN = "GPUWARD_CONTROLPLANE_BIN"
+VERSION_FLAG = f"k8s.io/component-base/version.gitVersion={VERSION}"
 PATIENCE = 120.0
 """Seconds within which every step of the start must be done; on two busy cores the API server alone takes ten."""
 POLL = 0.1
@@ -41,9 +42,10 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def build(bin_dir: Path, packages: Mapping[str, str] = PACKAGES) -> None:
-    """Build the programs that are missing or were built from other versions."""
-    stamp = hashlib.sha256((HERE / "go.mod").read_bytes() + (HERE / "go.sum").read_bytes()).hexdigest()
+def build(bin_dir: Path, packages: Mapping[str, str] = PACKAGES, module: Path = HERE, version: str = VERSION_FLAG,
+          **environment: str) -> None:
+    """Build the programs of a Go module that are missing or were built from other versions."""
+    stamp = hashlib.sha256((module / "go.mod").read_bytes() + (module / "go.sum").read_bytes()).hexdigest()
     bin_dir.mkdir(parents=True, exist_ok=True)
     for name, package in packages.items():
         mark = bin_dir / f"{name}.built-from"
@@ -53,9 +55,9 @@ def build(bin_dir: Path, packages: Mapping[str, str] = PACKAGES) -> None:
             raise ProcessFailed("Go is not installed, and the control plane is built with it: https://go.dev/doc/install")
         say(f"building {name} (some minutes, once)")
         began = time.monotonic()
-        flags = f"-X k8s.io/component-base/version.gitVersion={VERSION}"
-        command = [go, "build", "-o", str(bin_dir / name), "-ldflags", flags, package]
-        if subprocess.run(command, cwd=HERE, preexec_fn=_yield_to_others, stdout=sys.stderr, check=False).returncode:
+        command = [go, "build", "-o", str((bin_dir / name).absolute()), "-ldflags", f"-X {version}", package]
+        if subprocess.run(command, cwd=module, env={**os.environ, **environment}, preexec_fn=_yield_to_others, stdout=sys.stderr,
+                          check=False).returncode:
             raise ProcessFailed(f"{name} cannot be built: see above")
         mark.write_text(stamp)
         say(f"built {name} in {time.monotonic() - began:.0f} s")

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +15,16 @@ from tools.controlplane import controlplane, processes
 from tools.controlplane.processes import ProcessFailed
 from tools.controlplane.programs import Delays, Place
 from tools.controlplane.server import Server, nodes_ready
-from tools.node import cgroups, files, image, linux, network, registry, root
+from tools.node import cgroups, files, image, inside, linux, network, registry, root
 from tools.node.network import Address
 from tools.node.root import OWN
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "node"
 KUBELET = {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}
+_CONTAINERD = "github.com/containerd/containerd/v2"
+CONTAINERD = {name: f"{_CONTAINERD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")}
+"""Of containerd 2, from a program to its Go package."""
 GROUPS = "gpuward-node-"
 """How the names of all control groups of nodes begin."""
 ROUTER = "router"
@@ -69,8 +72,20 @@ def build(bin_dir: Path) -> None:
     image.build_program(HERE / "pause.go", CACHE / "pause")
 
 
-def up(cluster: Cluster, bin_dir: Path, count: int, with_registry: bool = False) -> Place:
-    """Start the control plane if it does not run, and nodes, and wait until all are ready; on a failure nothing goes on."""
+def build_containerd() -> dict[Path, Path]:
+    """Build containerd 2, and return its programs: from their places in a node to where they are."""
+    folder, module = CACHE / "containerd-2", HERE / "containerd"
+    version = next(line.split()[-1] for line in (module / "go.mod").read_text().splitlines() if _CONTAINERD in line)
+    # Without cgo it needs no headers of file systems.
+    controlplane.build(folder, CONTAINERD, module, f"{_CONTAINERD}/version.Version={version}", CGO_ENABLED="0")
+    return {Path("/usr/bin") / name: folder / name for name in CONTAINERD}
+
+
+def up(cluster: Cluster, bin_dir: Path, count: int, with_registry: bool, programs: Mapping[Path, Path]) -> Place:
+    """Start the control plane if it does not run, and nodes, and wait until all are ready; on a failure nothing goes on.
+
+    `programs` are those that nodes have in the place of this machine's.
+    """
     if alive := cluster.running():
         raise ProcessFailed(f"it runs already ({', '.join(alive)}): stop it first with ./dev node down")
     _sweep(cluster)
@@ -84,7 +99,7 @@ def up(cluster: Cluster, bin_dir: Path, count: int, with_registry: bool = False)
         if with_registry:
             _registry(cluster)
         for node in network.addresses(count):
-            _node(cluster, place, node)
+            _node(cluster, place, node, programs)
         wait(cluster, f"{count} nodes", lambda: nodes_ready(server) == count)
         return place
     except BaseException:
@@ -113,15 +128,15 @@ def _registry(cluster: Cluster) -> None:
     _start(cluster, REGISTRY, "beside", *words)
 
 
-def _node(cluster: Cluster, place: Place, node: Address) -> None:
+def _node(cluster: Cluster, place: Place, node: Address, programs: Mapping[Path, Path]) -> None:
     folder = cluster.folder(node.name)
     own = root.root_of(folder) / OWN.relative_to("/")
     files.write(own, node, place.run / f"{node.name}.kubeconfig")
     if REGISTRY in cluster.running():
         registry.write(own)
     image.pack(files.PAUSE, CACHE / "pause", own / "pause.tar")
-    _start(cluster, node.name, "inside", str(node.number), str(folder), str(place.bin / "kubelet"),
-           str(cluster.running()[ROUTER]), cluster.group)
+    binds = [f"{at}={source}" for at, source in {inside.KUBELET: place.bin / "kubelet", **programs}.items()]
+    _start(cluster, node.name, "inside", str(node.number), str(folder), str(cluster.running()[ROUTER]), cluster.group, *binds)
 
 
 def _start(cluster: Cluster, name: str, module: str, *words: str) -> None:

@@ -1,6 +1,8 @@
 """A node's first process: it makes the namespaces and the file system, and keeps containerd and the kubelet running.
 
-Usage: python -m tools.node.inside NUMBER FOLDER KUBELET ROUTER_PID GROUP
+Usage: python -m tools.node.inside NUMBER FOLDER ROUTER_PID GROUP PLACE=SOURCE...
+
+Each PLACE is a file of the node that is in truth SOURCE on this machine.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from tools.node.root import OWN
 
 LOGS = Path("/var/log")
 PAUSE = OWN / "pause.tar"
+KUBELET = OWN / "kubelet"
 _PATIENCE = 60.0
 _POLL = 0.05
 _REST = 1.0
@@ -28,7 +31,7 @@ _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 
 def kubelet_line(node: network.Address) -> list[str]:
     """Return the kubelet's command line."""
-    return [str(OWN / "kubelet"), f"--config={OWN / 'kubelet.json'}", f"--kubeconfig={OWN / 'kubeconfig'}",
+    return [str(KUBELET), f"--config={OWN / 'kubelet.json'}", f"--kubeconfig={OWN / 'kubeconfig'}",
             f"--hostname-override={node.name}", f"--node-ip={node.ip}", "--v=2"]
 
 
@@ -58,7 +61,7 @@ class Supervisor:
 
 def main() -> None:
     """Make a node's namespaces, and wait for the first process in them."""
-    number, folder, kubelet, router, group = sys.argv[1:]
+    number, folder, router, group, *binds = sys.argv[1:]
     node = network.Address(int(number))
     linux.make_private()
     cgroups.mount()
@@ -70,7 +73,7 @@ def main() -> None:
     linux.unshare(linux.NEWPID)
     if (child := os.fork()) == 0:
         linux.die_with_parent()
-        _first(node, Path(folder), Path(kubelet))
+        _first(node, Path(folder), binds)
     _wait(child)
 
 
@@ -82,9 +85,9 @@ def _wait(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def _first(node: network.Address, folder: Path, kubelet: Path) -> None:
+def _first(node: network.Address, folder: Path, binds: list[str]) -> None:
     socket.sethostname(node.name)
-    root.build(folder, {OWN / "kubelet": kubelet})
+    root.build(folder, {Path(place): Path(source) for place, _, source in (each.partition("=") for each in binds)})
     supervisor = Supervisor()
     supervisor.start(["containerd", "--config", str(OWN / "containerd.toml")])
     _import(supervisor)

@@ -18,6 +18,7 @@ from tools.node import cluster as clusters
 from tools.node import files, network, packages, registry
 from tools.node.cluster import CACHE, ROUTER, Cluster
 
+CONTAINERD = "GPUWARD_CONTAINERD"
 state_option = click.option("--state", type=click.Path(path_type=Path), default=CACHE / "run", help="Where its state is kept.")
 bin_option = click.option("--bin", "bin_dir", type=click.Path(path_type=Path, exists=True, file_okay=False),
                           envvar=controlplane.BIN, help=f"Run the programs in this folder; also ${controlplane.BIN}.")
@@ -39,15 +40,18 @@ def build_command() -> None:
 @bin_option
 @click.option("--nodes", type=click.IntRange(1, network.MOST_NODES), default=1, show_default=True, help="How many nodes.")
 @click.option("--registry", "with_registry", is_flag=True, help="Start a registry, too, from which nodes pull all images.")
-def up_command(with_registry: bool, nodes: int, bin_dir: Path | None, state: Path) -> None:
+@click.option("--containerd", type=click.Choice(["debian", "2"]), default="debian", show_default=True,
+              envvar=CONTAINERD, help=f"Run Debian's containerd, or version 2, which is built with Go; also ${CONTAINERD}.")
+def up_command(containerd: str, with_registry: bool, nodes: int, bin_dir: Path | None, state: Path) -> None:
     """Start the nodes, and the control plane if it does not run; prints KUBECONFIG=FILE when all are ready."""
     heed_signals()
     if why := packages.missing(*([registry.PROGRAM] if with_registry else [])):
         raise ProcessFailed(why)
     if bin_dir is None:
         clusters.build(bin_dir := controlplane.CACHE / "bin")
+    programs = clusters.build_containerd() if containerd == "2" else {}
     began = time.monotonic()
-    place = clusters.up(Cluster(state.resolve()), bin_dir, nodes, with_registry)
+    place = clusters.up(Cluster(state.resolve()), bin_dir, nodes, with_registry, programs)
     say(f"{nodes} real node{'s are' if nodes > 1 else ' is'} ready at {place.server} after {time.monotonic() - began:.1f} s")
     click.echo(f"KUBECONFIG={place.kubeconfig}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -11,7 +12,7 @@ from tools.node import cgroups, linux
 OWN = Path("/opt/gpuward-node")
 """Where the node finds what was prepared for it; a plain folder below its root beforehand."""
 _COPIED = ("usr", "etc", "bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_FOLDERS = ("proc", "sys", "dev", "run", "tmp", "root", "home", "mnt",
+_FOLDERS = ("proc", "sys", "dev", "run", "tmp", "root", "home", "mnt", "srv", "media", "boot",
             "var/lib/kubelet", "var/lib/containerd", "var/log", "var/tmp")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "kmsg", "fuse", "net/tun")
 _LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
@@ -38,6 +39,7 @@ def build(folder: Path, binds: dict[Path, Path]) -> None:
     (root / "tmp").chmod(0o1777)
     for name in _COPIED:
         _copy(Path("/") / name, root / name, folder / "changes" / name)
+    _identify(root, folder.name)
     linux.mount("proc", root / "proc", "proc", linux.NOSUID | linux.NODEV | linux.NOEXEC)
     linux.mount("sysfs", root / "sys", "sysfs", linux.NOSUID | linux.NODEV | linux.NOEXEC)
     cgroups.mount(root)
@@ -62,6 +64,15 @@ def _copy(source: Path, target: Path, changes: Path) -> None:
             each.mkdir(parents=True, exist_ok=True)
         linux.mount("overlay", target, "overlay",
                     options=f"lowerdir={source},upperdir={changes / 'upper'},workdir={changes / 'work'}")
+
+
+def _identify(root: Path, name: str) -> None:
+    (root / "etc" / "hostname").write_text(f"{name}\n")
+    (root / "etc" / "hosts").write_text(f"127.0.0.1 localhost {name}\n")
+    # Two nodes with one identity would be one machine to whoever counts machines.
+    (root / "etc" / "machine-id").write_text(f"{hashlib.sha256(str(root).encode()).hexdigest()[:32]}\n")
+    for link, target in {"run": "/run", "lock": "/run/lock"}.items():
+        (root / "var" / link).symlink_to(target)
 
 
 def _pretend_tunables(root: Path, folder: Path) -> None:
