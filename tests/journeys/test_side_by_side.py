@@ -6,6 +6,8 @@ import asyncio
 from random import Random
 from typing import Any
 
+import pytest
+
 from gpuward import names
 from gpuward.cli.candidacy import Candidacy
 from gpuward.controllers.operator import Operator, Settings
@@ -111,3 +113,26 @@ async def test_without_rights_to_leases_the_operator_acts_and_says_what_it_does_
     (told,) = stage.warnings(UNKNOWN)
     assert "forbidden" in told["error"]
     await process.stop()
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_lease_that_a_tenant_wrote_once_stops_no_upgrade(begins: bool) -> None:
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        process = await alone(stage)
+        stage.sandbox.apply(namespace("tenant"))
+        stage.sandbox.apply({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": names.LEADER_LEASE, "namespace": "tenant"},
+            "spec": {"holderIdentity": "x", "leaseDurationSeconds": 2**31 - 1, "renewTime": "2020-01-01T00:00:00.000000Z"}})
+        if begins:
+            await process.stop()
+            process = Process(stage, "again")
+            stage.operator = process.operator
+        await stage.rest(90)
+        await stage.upgrade_to(NEW)
+        await stage.upgraded()
+        assert stage.drivers() == [NEW]
+        await process.stop()
+
+    story()

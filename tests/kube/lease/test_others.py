@@ -12,7 +12,7 @@ from gpuward import names
 from gpuward.errors import Forbidden, GpuwardError
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.election import Candidate, ElectionListeners, Elector
-from gpuward.kube.lease.others import LOOK_AGAIN, Holder
+from gpuward.kube.lease.others import LOOK_AGAIN, LOOK_CLOSER, UNRENEWED, Holder
 from gpuward.kube.lease.rules import LeaseTiming
 from gpuward.kube.resources import LEASES
 from gpuward.sandbox.transport import InProcessTransport
@@ -146,7 +146,7 @@ async def test_one_that_acts_gives_way_to_an_operator_that_does_not_look(world: 
     ours = Member(world, "ours", "a")
     await asyncio.sleep(5)
     nvidias = Member(world, "nvidias", "nvidia", looks=False)
-    await asyncio.sleep(LOOK_AGAIN + 3)
+    await asyncio.sleep(LOOK_AGAIN + LOOK_CLOSER + 3)
     assert world.acting == ["nvidias"]
     await nvidias.stop()
     await asyncio.sleep(3)
@@ -184,3 +184,28 @@ async def test_a_look_costs_one_list_in_a_minute(world: World) -> None:
     await asyncio.sleep(600)
     assert member.client.stats.total("list", str(LEASES)) - before <= 600 / LOOK_AGAIN
     assert world.api.store.get(str(LEASES), "a", names.LEADER_LEASE)["spec"]["holderIdentity"] == "first_1f"
+
+
+def of_a_tenant(seconds: int, renewed: str = "2020-01-01T00:00:00.000000Z") -> dict[str, Any]:
+    """Return a Lease as anybody may write it who may edit a namespace."""
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": names.LEADER_LEASE, "namespace": "b"},
+            "spec": {"holderIdentity": "x", "leaseDurationSeconds": seconds, "renewTime": renewed}}
+
+
+@with_world
+async def test_one_that_acts_does_not_stop_for_a_lease_that_nobody_renews(world: World) -> None:
+    member = Member(world, "first", "a")
+    await asyncio.sleep(5)
+    world.api.store.create(str(LEASES), of_a_tenant(2**31 - 1))
+    for _ in range(300):
+        await asyncio.sleep(1)
+        assert world.acting == ["first"]
+    assert member.blockers == []
+
+
+@with_world
+async def test_one_that_begins_waits_a_minute_at_most_for_a_lease_that_nobody_renews(world: World) -> None:
+    world.api.store.create(str(LEASES), of_a_tenant(2**31 - 1))
+    Member(world, "first", "a")
+    assert await world.never_two(UNRENEWED - 1) == set()
+    assert await world.never_two(4) == {"first"}

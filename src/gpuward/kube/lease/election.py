@@ -207,7 +207,7 @@ class Elector:
         else:  # a look that fails must not cost the Lease
             with contextlib.suppress(errors.ApiError, errors.Unreachable, TimeoutError):
                 async with asyncio.timeout(self._candidate.timing.retry):
-                    holder = await self._others.look()
+                    holder = await self._others.look(acting=True)
         if holder is not None:
             self._block(holder)
         return holder is not None

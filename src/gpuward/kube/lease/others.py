@@ -18,7 +18,14 @@ from gpuward.kube.lease.rules import Observation
 from gpuward.kube.resources import LEASES
 
 LOOK_AGAIN: Final = 60.0
-"""Seconds between two looks of the one who acts, and so how long it acts beside an operator that does not look."""
+"""Seconds between two looks of the one who acts."""
+LOOK_CLOSER: Final = 5.0
+"""The same while somebody is there of whom it is not known whether they renew: every operator does within 2 s or so."""
+UNRENEWED: Final = 60.0
+"""Seconds at most for which a Lease counts that nobody was seen to renew, whatever it says: a tenant who may
+write Leases in a namespace of their own could stop the operator for ever with one."""
+RENEWED: Final = 600.0
+"""The same after a renewal: longer than any holder leaves between two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,27 @@ async def leases_named(client: Client, name: str) -> list[dict[str, Any]]:
     return [msgspec.json.decode(bytes(item), type=dict[str, Any]) async for item in found]
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """Hold what was seen of one Lease, and whether it was written again while we looked."""
+
+    holder: Holder
+    seen: Observation
+    renewed: bool
+
+    @classmethod
+    def next(cls, before: _Watched | None, holder: Holder, lease: dict[str, Any], now: float) -> _Watched:
+        """Return what is known after reading the Lease at `now`."""
+        if before is None:
+            return cls(holder, Observation().next(lease, now), renewed=False)
+        seen = before.seen.next(lease, now)
+        return cls(holder, seen, before.renewed or seen.state != before.seen.state)
+
+    def counts(self, now: float) -> bool:
+        """Tell whether its holder may still act."""
+        return now <= self.seen.since + min(self.seen.duration, RENEWED if self.renewed else UNRENEWED)
+
+
 class Others:
     """Look for operators in other namespaces. Who may not look sees nobody."""
 
@@ -50,15 +78,18 @@ class Others:
         self._client = client
         self._name = name
         self._namespace = namespace
-        self._seen: dict[str, Observation] = {}
+        self._watched: dict[str, _Watched] = {}
         self._looked = float("-inf")
 
     def is_due(self, now: float) -> bool:
-        """Tell whether the last look was long ago; `now` is a reading of the event loop's clock."""
-        return now >= self._looked + LOOK_AGAIN
+        """Tell whether the one who acts is to look again; `now` is a reading of the event loop's clock."""
+        doubtful = any(one.counts(now) and not one.renewed for one in self._watched.values())
+        return now >= self._looked + (LOOK_CLOSER if doubtful else LOOK_AGAIN)
 
-    async def look(self) -> Holder | None:
+    async def look(self, *, acting: bool = False) -> Holder | None:
         """Return one who renews such a Lease, or may: one that was seen for the first time counts until its time is up.
+
+        Who is `acting` is told only of those that it has seen renew: a Lease alone is no operator.
 
         Raises errors.ApiError and errors.Unreachable; a refusal for want of rights is no error.
         """
@@ -69,5 +100,6 @@ class Others:
         now = self._looked = asyncio.get_running_loop().time()
         elsewhere = {holder.namespace: (holder, lease) for lease in leases
                      if (holder := Holder.of(lease)).namespace != self._namespace and holder.identity}
-        self._seen = {space: self._seen.get(space, Observation()).next(lease, now) for space, (_, lease) in elsewhere.items()}
-        return next((holder for space, (holder, _) in sorted(elsewhere.items()) if now <= self._seen[space].ends), None)
+        self._watched = {space: _Watched.next(self._watched.get(space), *found, now) for space, found in elsewhere.items()}
+        return next((one.holder for _, one in sorted(self._watched.items(), key=lambda item: item[0])
+                     if one.counts(now) and (one.renewed or not acting)), None)
