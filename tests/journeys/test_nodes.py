@@ -13,6 +13,7 @@ from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import gpu_node
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
+from tests.journeys.looking import explanation_of, headline_of, reason_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, blind_to_budgets, on_stage, policy
 
 ALL = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
@@ -191,3 +192,24 @@ async def test_a_node_that_comes_in_mid_rollout_gets_the_new_driver_at_once(stag
     await stage.upgraded()
     assert stage.entered("gpu-3") == [State.DONE]
     assert stage.most_in_progress == 1
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_machine_that_dies_while_no_upgrade_is_under_way_is_said_to_be_dead(paused: bool) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ALL)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await stage.patch_policy("driver/upgradePolicy/autoUpgrade", not paused)
+        stage.sandbox.disconnect("gpu-1")
+        stage.sandbox.set_node_ready("gpu-3", False)
+        await stage.until(lambda: (stage.hold("gpu-1"), stage.hold("gpu-3")) == ("NodeNotReady", "NodeNotReady"), within=300)
+        for node in ("gpu-1", "gpu-3"):
+            told = await explanation_of(stage, node)
+            assert reason_of(told) == "the node is not Ready"
+            assert told.remedies, "somebody has to repair it"
+        assert "2 held" in await headline_of(stage)
+        stage.sandbox.reconnect("gpu-1")
+        await stage.until(lambda: not stage.hold("gpu-1"), within=900)
+        assert "2 of 3" in await headline_of(stage)
+
+    story()

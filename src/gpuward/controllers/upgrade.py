@@ -13,9 +13,10 @@ from gpuward.model.actions import EvictPod, PatchNode
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.explain import sentence
 from gpuward.model.passes import Pass
-from gpuward.model.plan import Plan
+from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import State
+from gpuward.model.states import AT_REST, State
 from gpuward.model.views import PodView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
@@ -65,7 +66,8 @@ class UpgradeLog:
             if isinstance(outcome.action, EvictPod) and not outcome.dropped:
                 self._log_eviction(outcome.action, outcome.error)
         self._log_states(seen)
-        skipped = {name: sentence(hold) for name, hold in plan.holds.items() if hold.reason.passed_over}
+        skipped = {name: sentence(status.hold) for name, status in plan.nodes.items()
+                   if status.hold is not None and _is_passed_over(status, status.hold.reason)}
         for why, nodes in alike((why, name) for name, why in skipped.items() if self._said.get(name) != why).items():
             self._log.warning(headline("Skipping {n:node|nodes}", nodes), **named(nodes), reason=why)
         others = {f"NVIDIADriver {name}": why for name, why in plan.troubles.items()}
@@ -113,3 +115,8 @@ def _unplaced(snapshot: Snapshot) -> list[PodView]:
     if found and any(pod.orphan and is_driver_pod(pod, snapshot.namespace) for pod in pods):
         return []
     return found
+
+
+def _is_passed_over(status: NodeStatus, reason: Reason) -> bool:
+    """Tell whether others go on before a node: one that is not Ready while nobody is upgraded is skipped by nobody."""
+    return reason.passed_over and not (reason is Reason.NODE_NOT_READY and status.state in AT_REST)

@@ -41,6 +41,10 @@ _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
 """Reasons for which a node that waits is passed over."""
 _NOT_OF_THE_KUBELET = frozenset({Reason.WRITE_REFUSED, Reason.PAUSED, Reason.NO_POLICY})
 """What a node under way waits for whether it is Ready or not."""
+_OF_THE_KUBELET = frozenset({
+    Reason.DRIVER_POD_MISSING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE,
+    Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING, Reason.VALIDATOR_REPLACING})
+"""What any other node waits for that comes about on a node that is Ready alone."""
 _Step = Callable[[NodeFacts, UpgradePolicy, float], NodeProgress]
 
 
@@ -130,10 +134,14 @@ def _advance(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress
 
 
 def _if_ready(path: NodeProgress, node: NodeFacts) -> NodeProgress:
-    """Return the path with the one cause of a node under way that is not Ready: what else it waits for is up to its kubelet."""
-    if node.node.ready or path.node.state not in IN_PROGRESS or path.hold is None or path.hold.reason in _NOT_OF_THE_KUBELET:
+    """Return the path with the one cause of a node that is not Ready: what else it waits for is up to its kubelet."""
+    if node.node.ready or path.hold is None:
         return path
-    return msgspec.structs.replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), path.node.record.since))
+    if path.node.state not in IN_PROGRESS:
+        of_kubelet, since = path.hold.reason in _OF_THE_KUBELET, path.hold.since
+    else:
+        of_kubelet, since = path.hold.reason not in _NOT_OF_THE_KUBELET, path.node.record.since
+    return msgspec.structs.replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), since)) if of_kubelet else path
 
 
 def _retried(path: NodeProgress, node: NodeFacts, refusal: Refusal, policy: UpgradePolicy, now: float) -> NodeProgress:
