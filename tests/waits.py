@@ -39,6 +39,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.BudgetBlocks(POD, BUDGET, 3, 2),
     waits.BudgetUsedUp(POD, BUDGET, 1, 2),
     waits.Limit(Reason.UNAVAILABLE_LIMIT, 1, 1, ("n1",), "a"),
+    waits.Limit(Reason.NO_NODE_MAY_START, 1, 1, ("n1",), "a"),
     waits.Limit(Reason.PARALLEL_LIMIT, 1, 1, ("n1",), "a"),
     waits.JobsRunning(POD, 2),
     waits.Evicting(POD, 2),

@@ -73,4 +73,4 @@ async def no_driver_is_taken_for_one(stage: Stage) -> None:
     await stage.upgrade_to()
     await stage.rest(300)
     assert [stage.driver(node) for node in ("gpu-2", "gpu-3")] == [OLD, OLD], "the one node that may be out of service is gpu-1"
-    assert stage.hold("gpu-2") == "UnavailableLimit"
+    assert stage.hold("gpu-2") == "NoNodeMayStart"

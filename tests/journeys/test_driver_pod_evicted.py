@@ -45,7 +45,7 @@ def test_no_newer_driver_comes_under_pods_after_the_kubelet_evicted_a_driver_pod
             await stage.deploy("train", node="gpu-1")
         before, loaded = {pod["metadata"]["uid"] for pod in stage.workload_pods()}, stage.driver("gpu-1")
         await upgrade(stage, mode, NONE_MAY_START)
-        await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+        await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
         stage.sandbox.evict_for_shortage("gpu-operator", driver_pods(stage, "gpu-1")[0]["metadata"]["name"])
         await stage.rest(600)
         assert (torn(stage), stage.driver("gpu-1"), driver_pods(stage, "gpu-1")) == ([], loaded, [])

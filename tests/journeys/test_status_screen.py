@@ -10,12 +10,13 @@ from rich.console import Console, ConsoleDimensions, Group
 from gpuward import names
 from gpuward.cli.leader import Leader
 from gpuward.cli.status import Choice, as_json, screen
+from gpuward.cli.waiting import stopped
 from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import looking, status_of
+from tests.journeys.looking import condition_of, explanation_of, looking, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 
 SMALL, LARGE = ConsoleDimensions(80, 24), ConsoleDimensions(120, 40)
@@ -156,3 +157,29 @@ async def test_what_programs_read_has_an_operand_for_each_state(stage: Stage) ->
         document = as_json(picture, Leader("", 0.0))
     operands = {one["name"] for one in document["operands"]}
     assert operands >= {"driver", "container-toolkit", "device-plugin", "operator-validation"}
+
+
+@pytest.mark.parametrize(("limit", "broken"), [(0, False), (1, True)], ids=["no limit to speak of", "filled by a dead node"])
+def test_a_rollout_that_cannot_start_is_not_said_to_go_on_by_itself(limit: int, broken: bool) -> None:
+    @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": limit, "maxParallelUpgrades": 1})
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        if broken:
+            stage.sandbox.disconnect("gpu-2")
+            await stage.rest(120)
+        await stage.upgrade_to(NEW)
+        await stage.rest(300)
+        screen = "\n".join(await shown(stage))
+        assert "stopped, all for one reason" in screen
+        assert "go on by themselves" not in screen
+        told = await explanation_of(stage, "gpu-1")
+        assert reason_of(told).startswith(f"maxUnavailable allows {limit}")
+        assert ("gpu-2" in reason_of(told)) is broken
+        assert any("maxUnavailable" in remedy.do for remedy in told.remedies)
+        assert condition_of(stage)[:2] == ("False", "NoNodeMayStart")
+        async with looking(stage) as picture:
+            assert stopped(picture).startswith("NoNodeMayStart"), "whoever waits for its end would wait in vain"
+        await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 2)
+        await stage.until(lambda: (stage.driver("gpu-1"), stage.driver("gpu-3")) == (NEW, NEW), within=3600)
+
+    story()

@@ -66,7 +66,7 @@ def test_driver_daemonsets_that_are_deleted_in_mid_rollout_come_back_under_no_po
             await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": wanted})
         else:
             await set_driver(stage, wanted)
-        await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+        await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
         for each in stage.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE):
             if "driver" in each["metadata"]["name"]:
                 await stage.user.delete(
@@ -123,7 +123,7 @@ def test_nodes_that_wait_for_their_driver_go_on_waiting_when_drivers_are_left_to
     async def story(stage: Stage) -> None:
         await switched_off(stage)
         await set_driver(stage, {"enabled": True, "version": NEW, "upgradePolicy": NONE_MAY_START})
-        await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+        await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
         if made:
             more = {"default": True} if made == "default" else {}
             await make(stage, nvidia_driver(made, NONE_MAY_START, version=NEW, **more))
@@ -140,7 +140,7 @@ def test_a_notebook_that_is_restarted_on_a_node_that_waits_for_its_driver_keeps_
     async def story(stage: Stage) -> None:
         await switched_off(stage)
         await set_driver(stage, {"enabled": True, "version": NEW, "upgradePolicy": NONE_MAY_START})
-        await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+        await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
         stage.sandbox.delays.pod_start_seconds = 3
         for pod in stage.workload_pods(node="gpu-1"):
             await stage.user.delete(resources.PODS, pod["metadata"]["name"], WORKLOAD_NAMESPACE)

@@ -151,7 +151,7 @@ def test_a_burst_of_refusals_for_load_tears_no_driver(how: str) -> None:
 async def test_a_version_that_is_taken_back_and_asked_for_again_tears_no_driver(stage: Stage) -> None:
     await switched_off(stage)
     await drivers_come(stage, "plain")
-    await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+    await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
     for version in ("595.91.07", NEW, "595.91.07", NEW):
         await set_driver(stage, {"version": version})
         await stage.rest(0.12)
@@ -218,7 +218,7 @@ def test_a_node_whose_driver_may_not_be_given_back_says_so_and_holds_no_other(er
     async def story(stage: Stage) -> None:
         await switched_off(stage)
         await drivers_come(stage, "plain")
-        await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+        await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
 
         def interfere(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
             gives = b'gpu.deploy.driver","value":"true"' in request.body.replace(b" ", b"")

@@ -65,7 +65,7 @@ def test_a_pause_leaves_nodes_alone_that_wait_for_their_driver(mode: str) -> Non
         before = await without_driver_pods(stage, mode)
         loaded = stage.drivers()
         await with_new_drivers(stage, mode, {"maxUnavailable": 0})
-        await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+        await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
         assert workloads(stage) == before
         await change(stage, mode, OFF)
         await stage.rest(300)
@@ -103,7 +103,7 @@ def test_a_pause_in_mid_rollout_gives_no_further_node_its_driver(mode: str) -> N
 async def test_in_a_pause_the_driver_that_is_loaded_comes_back(stage: Stage) -> None:
     before = await without_driver_pods(stage, "plain")
     await with_new_drivers(stage, "plain", {"maxUnavailable": 0})
-    await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+    await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
     await set_driver(stage, OFF)
     await stage.until(lambda: stage.hold("gpu-1") == "Paused")
     await set_driver(stage, {"version": OLD})
@@ -116,7 +116,7 @@ async def test_in_a_pause_the_driver_that_is_loaded_comes_back(stage: Stage) -> 
 async def test_in_a_pause_a_label_set_by_hand_brings_the_driver(stage: Stage) -> None:
     await without_driver_pods(stage, "plain")
     await with_new_drivers(stage, "plain", {"maxUnavailable": 0})
-    await stage.until(lambda: stage.hold("gpu-1") == "UnavailableLimit")
+    await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")
     await set_driver(stage, OFF)
     await stage.until(lambda: stage.hold("gpu-1") == "Paused")
     await stage.label("gpu-1", names.DEPLOY_DRIVER, "true")

@@ -44,7 +44,7 @@ def test_a_node_whose_driver_is_in_step_again_leaves_the_queue() -> None:
 def test_a_node_that_was_asked_for_stays_though_its_driver_is_in_step(view: NodeView) -> None:
     answer = ask(view, driver_pod(driver="560"), policy=BLOCKED)
     assert answer.state is Q
-    assert answer.reason is Reason.UNAVAILABLE_LIMIT
+    assert answer.reason is Reason.NO_NODE_MAY_START
 
 
 def test_an_orphan_in_the_queue_stays_there() -> None:

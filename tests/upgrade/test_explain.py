@@ -57,7 +57,7 @@ def test_a_page_shows_what_a_sentence_leaves_open_by_name() -> None:
 
 
 def test_a_limit_of_none_blames_no_other_node() -> None:
-    held = Hold(Limit(Reason.UNAVAILABLE_LIMIT, 0, 0, (), "a"))
+    held = Hold(Limit(Reason.NO_NODE_MAY_START, 0, 0, (), "a"))
     assert sentence(held) == "maxUnavailable of NVIDIADriver a allows 0: no node may be taken out of service"
 
 

@@ -164,16 +164,16 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
         refused(gpu_pod()), Reason.EVICTION_REFUSED, [("delete pod default/train", "this node goes on")],
     ),
     "another node's cordon": (
-        World(fleet(4, state=WAITING, states={3: State.DONE}, cordoned=[3]), LIMITED), Reason.UNAVAILABLE_LIMIT,
+        World(fleet(4, state=WAITING, states={3: State.DONE}, cordoned=[3]), LIMITED), Reason.NO_NODE_MAY_START,
         [("uncordon node n3, if it may serve again", AT_ONCE), ("raise maxUnavailable to 2", AT_ONCE)],
     ),
     "another node that is not ready": (
-        World(fleet(4, state=State.UPGRADE_REQUIRED, not_ready=[3]), LIMITED), Reason.UNAVAILABLE_LIMIT,
+        World(fleet(4, state=State.UPGRADE_REQUIRED, not_ready=[3]), LIMITED), Reason.NO_NODE_MAY_START,
         [("get node n3 Ready again", AT_ONCE), ("raise maxUnavailable to 2", AT_ONCE)],
     ),
     "two other nodes, of which each alone is one too many": (
         World(fleet(4, state=WAITING, states=DONE, not_ready=[3], cordoned=[2]), LIMITED),
-        Reason.UNAVAILABLE_LIMIT,
+        Reason.NO_NODE_MAY_START,
         [("raise maxUnavailable to 3", AT_ONCE), ("get node n3 Ready again", AT_ONCE)],
     ),
     "place in a queue for one": (
@@ -182,7 +182,7 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     ),
     "place in a queue under two limits": (
         World(fleet(4, state=WAITING, states={3: State.DONE}, cordoned=[3]), policy(unavailable=1, parallel=1), "n2"),
-        Reason.UNAVAILABLE_LIMIT,
+        Reason.NO_NODE_MAY_START,
         [("uncordon node n3, if it may serve again", "this node then waits for its turn (2nd)"),
          ("raise maxUnavailable to 2", "this node then waits for its turn (2nd)")],
     ),

@@ -85,7 +85,7 @@ def test_a_node_that_may_not_be_tried_again_has_failed_still(
 
 def test_a_retry_waits_in_the_queue_for_the_others() -> None:
     answer = ask(failed_at(), OLD, now=NOW + 60, policy=NOBODY_STARTS)
-    assert (answer.entered, answer.reason) == (["upgrade-required"], Reason.UNAVAILABLE_LIMIT)
+    assert (answer.entered, answer.reason) == (["upgrade-required"], Reason.NO_NODE_MAY_START)
 
 
 def again(remembers: Record) -> Failure | None:

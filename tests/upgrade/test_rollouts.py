@@ -66,7 +66,7 @@ def test_one_failed_node_does_not_stop_the_others() -> None:
 
 def test_a_failed_node_is_named_where_it_uses_up_what_may_be_out() -> None:
     end = world.rollout(build.fleet(5), policy(parallel=1, unavailable=1), broken=["n1"])
-    assert build.hold_of(end.plan, "n2").reason is Reason.UNAVAILABLE_LIMIT
+    assert build.hold_of(end.plan, "n2").reason is Reason.NO_NODE_MAY_START
     assert arguments(build.hold_of(end.plan, "n2").what)["nodes"] == "n1"
 
 

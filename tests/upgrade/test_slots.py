@@ -35,7 +35,7 @@ class Case(NamedTuple):
     """The weaknesses of NVIDIA's because of which ours differs."""
 
 
-PARALLEL, UNAVAILABLE = Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT
+PARALLEL, UNAVAILABLE, NOBODY = Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.NO_NODE_MAY_START
 NVIDIAS = {
     "1: no limits": Case(5, 0, None, 5, 5),
     "2: three at once": Case(5, 3, None, 3, 3, held_by={PARALLEL}),
@@ -49,11 +49,11 @@ NVIDIAS = {
     "9: a quarter of five is rounded up": Case(5, 0, "25%", 2, 2, held_by={UNAVAILABLE}),
     "9: a quarter of ten is rounded up": Case(10, 0, "25%", 3, 3, held_by={UNAVAILABLE}),
     "9: a hundredth of three is one": Case(3, 0, "1%", 1, 1, held_by={UNAVAILABLE}),
-    "10: two strangers are not ready": Case(8, 4, "25%", 0, 0, {6: D, 7: D}, not_ready=(6, 7), held_by={UNAVAILABLE}),
+    "10: two strangers are not ready": Case(8, 4, "25%", 0, 0, {6: D, 7: D}, not_ready=(6, 7), held_by={NOBODY}),
     "11: two failed": Case(10, 2, None, 0, 2, {0: F, 1: F}, held_by={PARALLEL}, changed_by=(5,)),
-    "12: none may be out": Case(4, 0, 0, 0, 0, held_by={UNAVAILABLE}),
-    "12: none of a hundred may be out": Case(4, 0, "0%", 0, 0, held_by={UNAVAILABLE}),
-    "12: none may be out, one is": Case(4, 0, 0, 1, 1, cordoned=(2,), held_by={UNAVAILABLE}),
+    "12: none may be out": Case(4, 0, 0, 0, 0, held_by={NOBODY}),
+    "12: none of a hundred may be out": Case(4, 0, "0%", 0, 0, held_by={NOBODY}),
+    "12: none may be out, one is": Case(4, 0, 0, 1, 1, cordoned=(2,), held_by={NOBODY}),
     "13: one under way was cordoned before": Case(
         10, 5, "25%", 1, 2, {0: C}, (0,), held_by={UNAVAILABLE}, changed_by=(21,)
     ),
@@ -69,7 +69,7 @@ OURS = {
         4, 1, None, 3, 1, cordoned=(2, 3), held_by={PARALLEL}, changed_by=(19,)
     ),
     "a cordoned node that is not ready does not start": Case(
-        3, 0, 0, 1, 0, cordoned=(1,), not_ready=(1,), held_by={UNAVAILABLE}, changed_by=(19, 20)
+        3, 0, 0, 1, 0, cordoned=(1,), not_ready=(1,), held_by={NOBODY}, changed_by=(19, 20)
     ),
     "a node that is not ready does not start": Case(3, 0, "100%", 3, 2, not_ready=(0,), changed_by=(20,)),
     "nodes under way over the limit start nobody": Case(6, 1, None, 0, 0, {0: C, 1: C}, held_by={PARALLEL}),

@@ -14,7 +14,8 @@ from gpuward.model.reasons import Reason
 from gpuward.operands.rollout import CONDITION, rollout_of
 from gpuward.ports import Observer
 
-STOPPED = frozenset({"InvalidPolicy", "Paused", "FailureBudgetExceeded", "NewDriverFails", "TemplateEdited", "NodesFailed"})
+STOPPED = frozenset({
+    "InvalidPolicy", "Paused", "FailureBudgetExceeded", "NewDriverFails", "TemplateEdited", "NoNodeMayStart", "NodesFailed"})
 """Reasons of the condition that do not end by themselves."""
 SETTLED = 2.0
 """Seconds for which all must be well: an edit of a moment ago has not been taken up by everybody."""

@@ -118,7 +118,13 @@ ADVICE: Final[dict[Reason, Advice]] = {
     Reason.UNAVAILABLE_LIMIT: Advice(
         Act.NO, "As many nodes are out of service as `maxUnavailable` allows. Cordoned nodes and nodes that are not Ready count, "
         "too.",
-        "If no upgrade is under way, bring the nodes that the reason names back into service, or raise the limit."),
+        "Nothing, while nodes are under way. Nodes that the reason names and that are broken or cordoned take the room of "
+        "others: bring them back into service, or raise the limit."),
+    Reason.NO_NODE_MAY_START: Advice(
+        Act.ROLLOUT, "`maxUnavailable` allows no node at all, or it is filled by nodes that no upgrade brings back: broken, "
+        "cordoned or failed ones. No node is under way, and none starts.",
+        "Bring the nodes that the reason names back into service, take them out of the cluster, or raise `maxUnavailable`. "
+        "`gpuward explain NODE` tries what would do."),
     Reason.PARALLEL_LIMIT: Advice(
         Act.NO, "As many nodes are under way as `maxParallelUpgrades` allows. The node has its turn after others.",
         "Nothing. If it goes too slowly, raise the limit; see why those under way take long."),

@@ -64,6 +64,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed:pod|pods} go now and nodes under way need {claimed}; "
     "pod {pod} is under it",
     Reason.UNAVAILABLE_LIMIT: "maxUnavailable{whose} allows {limit}, and {used:is|are} out of service already ({nodes})",
+    Reason.NO_NODE_MAY_START: "maxUnavailable{whose} allows {limit}, and {used:is|are} out of service that no upgrade brings "
+    "back ({nodes}): no node starts",
     Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades{whose} under way ({nodes})",
     Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",
     Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
@@ -101,7 +103,7 @@ NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of se
 def sentence(hold: Hold) -> str:
     """Return what the node waits for, in one sentence."""
     what = hold.what
-    told = NO_LIMIT if isinstance(what, Limit) and not what.used else SENTENCES[hold.reason]
+    told = NO_LIMIT if isinstance(what, Limit) and not what.limit else SENTENCES[hold.reason]
     return counted(told, arguments(what))
 
 

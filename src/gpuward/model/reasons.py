@@ -33,6 +33,7 @@ class Reason(StrEnum):
     BUDGET_USED_UP = "BudgetUsedUp"
     UNAVAILABLE_LIMIT = "UnavailableLimit"
     PARALLEL_LIMIT = "ParallelLimit"
+    NO_NODE_MAY_START = "NoNodeMayStart"
     # Waits of a node in progress.
     JOBS_RUNNING = "JobsRunning"
     EVICTING = "Evicting"
@@ -98,6 +99,7 @@ _TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
 _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
     Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
+    Reason.NO_NODE_MAY_START,
 }
 _IN_PASSING: Final = frozenset({
     Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,

@@ -128,7 +128,7 @@ class BudgetUsedUp(OnBudget, frozen=True):
 class Limit(msgspec.Struct, frozen=True):
     """Wait until fewer nodes count."""
 
-    reason: Literal[Reason.UNAVAILABLE_LIMIT, Reason.PARALLEL_LIMIT]
+    reason: Literal[Reason.UNAVAILABLE_LIMIT, Reason.PARALLEL_LIMIT, Reason.NO_NODE_MAY_START]
     used: int
     limit: int
     nodes: tuple[str, ...]

@@ -19,10 +19,10 @@ _ENDED = AT_REST | {State.FAILED}
 
 
 _STOPS = {Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.NEW_DRIVER_FAILS: "NewDriverFails",
-          Reason.TEMPLATE_EDITED: "TemplateEdited"}
+          Reason.TEMPLATE_EDITED: "TemplateEdited", Reason.NO_NODE_MAY_START: "NoNodeMayStart"}
 """What is said of a rollout that one thing stops, the most important first."""
 
-_QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED})
+_QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.NO_NODE_MAY_START})
 """Reasons of the fleet that say nothing without what they quote."""
 
 

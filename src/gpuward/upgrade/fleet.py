@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from math import inf
 from typing import Final
 
@@ -74,6 +73,8 @@ class Fleet(msgspec.Struct, frozen=True):
     total: int = 0
     in_progress: frozenset[str] = frozenset()
     unavailable: frozenset[str] = frozenset()
+    stuck: frozenset[str] = frozenset()
+    """Those of them that stay so until somebody does something."""
     now: float = 0.0
     failed: frozenset[str] = frozenset()
     """Nodes that failed in this rollout since it was last resumed, and did not succeed since; not for pods that came too late."""
@@ -120,12 +121,6 @@ class Fleet(msgspec.Struct, frozen=True):
         return Counter(budget.ref for pod in going for budget in self.budgets_of(pod) if not budget.lets_go(pod))
 
 
-@lru_cache(maxsize=16)
-def some_of(nodes: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of the first few nodes, for people."""
-    return tuple(sorted(nodes)[:3])
-
-
 NOBODY = Fleet()
 """A fleet that holds nobody up, for gates that look at the node alone."""
 
@@ -147,6 +142,8 @@ class Standing(msgspec.Struct, frozen=True):
     """Whether it will be one of this policy's nodes, and is another one's as yet."""
     in_progress: bool = False
     unavailable: bool = False
+    stuck: bool = False
+    """Whether it stays out of service until somebody does something."""
     failed: bool = False
     proven: str = ""
     """The revision hash of the driver that is loaded and validated on the node, if it is the one that it should have."""
@@ -234,6 +231,7 @@ def fleet_of(standings: Iterable[Standing], unsettled: frozenset[str], now: floa
         coming=frozenset(node.name for node in known if node.coming),
         in_progress=in_progress,
         unavailable=in_progress | {node.name for node in known if node.unavailable},
+        stuck=frozenset(node.name for node in known if node.stuck) - in_progress,
         now=now,
         failed=frozenset(node.name for node in known if node.failed),
         troubles=_troubles(known, now),

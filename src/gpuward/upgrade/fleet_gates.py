@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import msgspec
+
 from gpuward.model.denials import RefusedElsewhere, ReplacementRefused
 from gpuward.model.obstacles import SeveralBudgets
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, Limit, NewDriverFails, ProtectedPods
-from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_of
+from gpuward.upgrade.fleet import Candidate, Fleet, Gate
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
+
+
+@lru_cache(maxsize=16)
+def some_of(nodes: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of the first few nodes, for people."""
+    return tuple(sorted(nodes)[:3])
 
 
 def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -77,7 +87,10 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     if len(fleet.unavailable) - is_out < limit or (is_out and not _may_serve(node)):
         return None
     used = fleet.unavailable
-    return Hold(Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_of(used), fleet.elsewhere), node.record.since)
+    told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_of(used), fleet.elsewhere)
+    if limit <= 0 or used - {node.node.name} <= fleet.stuck:
+        told = msgspec.structs.replace(told, reason=Reason.NO_NODE_MAY_START)
+    return Hold(told, node.record.since)
 
 
 def _may_serve(node: Candidate) -> bool:

@@ -78,10 +78,13 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
     waits = node.state is State.UPGRADE_REQUIRED and path.hold is None
     hold = held_by_itself(node, policy) if waits else None
     state = node.state if node.node.state is not None else None
+    stands = standing(before, node, policy)
+    if stands.unavailable and not stands.in_progress and _is_stuck(node, path.hold or hold, waits):
+        stands = msgspec.structs.replace(stands, stuck=True)
     return NodeDecision(
         before=before,
         path=path,
-        standing=standing(before, node, policy),
+        standing=stands,
         turn=turn(node) if waits else NO_TURN,
         hold=hold,
         shown=NodeStatus(
@@ -93,6 +96,13 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
         quiet=quiet,
         actions=() if quiet else actions_of(path, before),
     )
+
+
+def _is_stuck(node: NodeFacts, hold: Hold | None, waits: bool) -> bool:
+    """Tell whether a node that is out of service comes back only if somebody does something about it."""
+    if hold is None:
+        return not waits and (node.unschedulable or not node.node.ready)
+    return hold.reason.needs_person or (hold.reason is Reason.SKIPPED and (node.unschedulable or not node.node.ready))
 
 
 class _Kept(NamedTuple):

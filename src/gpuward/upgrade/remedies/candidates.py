@@ -159,6 +159,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.BUDGET_BLOCKS: unblock,
     Reason.BUDGET_USED_UP: more_budget,
     Reason.UNAVAILABLE_LIMIT: _more_unavailable,
+    Reason.NO_NODE_MAY_START: _more_unavailable,
     Reason.PARALLEL_LIMIT: _more_parallel,
     Reason.NOT_SELECTED: _be_selected,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
