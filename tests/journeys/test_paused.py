@@ -6,12 +6,14 @@ import pytest
 
 from gpuward.cli.look import shown
 from gpuward.cli.view import node_rows
+from gpuward.cli.waiting import is_done, stopped
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import State
 from gpuward.report.nodes import node_reports
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
+from tests.journeys.looking import condition_of, looking
 from tests.journeys.stage import NEW, POLICY, Stage, on_stage, policy
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_explained import metric
@@ -149,3 +151,21 @@ async def test_a_failed_node_that_loses_its_policy_is_tried_again_in_its_time(st
     stage.sandbox.apply(again)
     await stage.rest(60)
     assert (stage.state(failed), stage.hold(failed)) == (State.FAILED, "RetryLater")
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_pause_in_which_nothing_is_behind_is_no_rollout_that_stands_still(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.rest(120)
+    status, reason, message = condition_of(stage)
+    assert (status, reason) == ("True", "UpToDate")
+    assert message == "2 of 2 nodes up to date, 0 in progress, 0 pending, 0 failed; automatic upgrades are off"
+    async with looking(stage) as picture:
+        assert is_done(picture)
+        assert not stopped(picture)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: condition_of(stage)[:2] == ("False", "Paused"))
+    async with looking(stage) as picture:
+        assert not is_done(picture)
+        assert stopped(picture).startswith("Paused: 0 of 2 nodes up to date")

@@ -49,6 +49,8 @@ def plan(*nodes: tuple[State, Reason | None], auto: bool = True, labels: tuple[s
     (plan((DONE, None), (FAILED, Reason.FAILED)), "NodesFailed"),
     (plan((FAILED, Reason.FAILED), (State.CORDON_REQUIRED, None)), "Progressing"),
     (plan((WAITING, None), auto=False), "Paused"),
+    (plan((DONE, None), (State.UNKNOWN, Reason.DRIVER_STARTING), auto=False), "Paused"),
+    (plan((DONE, None), (DONE, None), auto=False), "UpToDate"),
     (plan((WAITING, Reason.INVALID_POLICY)), "InvalidPolicy"),
 ])
 def test_the_most_important_reason_of_the_fleet(fleet: Plan, reason: str) -> None:

@@ -45,7 +45,9 @@ def rollout_of(plan: Plan) -> Rollout:
     if reasons[Reason.INVALID_POLICY]:
         reason = "InvalidPolicy"
     elif not plan.auto_upgrade:
-        reason = "Paused"
+        done = counts.up_to_date == counts.total
+        return Rollout("True", "UpToDate", f"{_message(plan)}; automatic upgrades are off") if done else Rollout(
+            "False", "Paused", _message(plan))
     elif stopped := next((told for held, told in _STOPS.items() if reasons[held]), ""):
         reason = stopped
     elif _under_way(plan):
