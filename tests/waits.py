@@ -17,7 +17,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
-from gpuward.model.unserved import DriverRefused, NotSelected
+from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected
 from gpuward.model.views import Owner, Ref
 
 POD, OWNER = Ref("ml", "train", "u"), Owner("ReplicaSet", "train", "o")
@@ -56,6 +56,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.Starting(POD, Reason.DRIVER_IN_USE, TROUBLE, (POD,)),
     waits.Starting(POD, Reason.VALIDATOR_STARTING, TROUBLE),
     NotSelected(POD, ("a",)),
+    DriverLabelUnknown(POD, "yes"),
     DriverRefused(POD, "a", OwnerConflict(("a", "b"), "n1")),
     waits.Failed(State.POD_RESTART_REQUIRED, "it broke", DriverNow()),
     waits.RetryLater(State.POD_RESTART_REQUIRED, "it broke", 1, 3, DriverNow("driver", False, TROUBLE)),

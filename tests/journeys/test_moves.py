@@ -215,7 +215,8 @@ async def test_a_move_to_a_driver_that_crashes_costs_one_node_however_often_it_i
     await make(stage, nvidia_driver("b", version=NEW))
     await stage.rest(4 * 3600)
     (lost,) = [node for node in stage.states() if stage.driver(node) != OLD]
-    assert {stage.hold(node) for node in stage.states() if node != lost} <= {"NewDriverFails", "UnavailableLimit", "NoNodeMayStart"}
+    held = {stage.hold(node) for node in stage.states() if node != lost}
+    assert held <= {"NewDriverFails", "UnavailableLimit", "NoNodeMayStart"}
     assert (stage.most_in_progress, stage.most_unavailable, watcher.torn) == (1, 1, [])
     assert stage.operator.plan.counts.total == 5
 

@@ -151,3 +151,26 @@ def test_no_nvidiadriver_at_all_is_no_pause(installed: bool) -> None:
         assert "automatic upgrades are off" in await headline_of(stage)
 
     story()
+
+
+@pytest.mark.parametrize("crd", [False, True])
+def test_a_mistyped_label_takes_no_node_out_of_the_totals(crd: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        if crd:
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await make(stage, nvidia_driver("a", ALL_AT_ONCE, default=True))
+            await stage.until(lambda: condition_of(stage)[1] == "UpToDate", 3600)
+        await stage.label("gpu-1", names.DEPLOY_DRIVER, "True")
+        await stage.rest(300)
+        assert condition_of(stage)[1] == "DriversNotReady"
+        assert "1 of 2 nodes up to date, 1 held" in await headline_of(stage)
+        told = await explanation_of(stage, "gpu-1")
+        assert reason_of(told).startswith("the label nvidia.com/gpu.deploy.driver=True is none of true, false and pre-installed")
+        ((command,),) = [remedy.commands for remedy in told.remedies]
+        assert command == "kubectl label node gpu-1 nvidia.com/gpu.deploy.driver=true --overwrite"
+        await stage.label("gpu-1", names.DEPLOY_DRIVER, "true")
+        await stage.until(lambda: condition_of(stage)[1] == "UpToDate", 3600)
+
+    story()

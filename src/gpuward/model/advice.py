@@ -69,6 +69,10 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.YES, "An NVIDIADriver is for this node and can make no DaemonSet for it, because of a conflict with another one or "
         "an error in it.",
         "`kubectl get nvidiadrivers` and the condition say which field or which other NVIDIADriver is in the way. Correct that."),
+    Reason.DRIVER_LABEL_UNKNOWN: Advice(
+        Act.YES, "The label `nvidia.com/gpu.deploy.driver` has a value that means nothing. DaemonSets select nodes by `true`, so "
+        "that the node loses its driver pod, or gets none.",
+        "Set the label to `true`, to `false` if the node is to have no driver, or to `pre-installed` if its host has one."),
     Reason.TEMPLATE_SETTLING: Advice(
         Act.NO, "The DaemonSet has just got a new template, and its controller has not made a revision of it yet.",
         "If it lasts for minutes, look at kube-controller-manager: no DaemonSet of the cluster is being taken care of."),

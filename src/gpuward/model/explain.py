@@ -11,7 +11,7 @@ from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.troubles import DriverNow, PodTrouble
-from gpuward.model.unserved import DriverRefused, NotSelected, Unserved
+from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved
 from gpuward.model.views import Ref
 from gpuward.model.waits import (
     ComesBack,
@@ -47,6 +47,8 @@ SENTENCES: dict[Reason, str] = {
     "when somebody deletes it",
     Reason.NOT_SELECTED: "no NVIDIADriver selects this node, so it gets no driver pod{then}{refused}",
     Reason.DRIVER_REFUSED: "this node gets no driver pod{then}: {why}",
+    Reason.DRIVER_LABEL_UNKNOWN: "the label {label}={value} is none of true, false and pre-installed, so this node gets no "
+    "driver pod{then}",
     Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
     Reason.TEMPLATE_EDITED: "{by} edits DaemonSet {daemonset}, which is gpuward's: no node is upgraded by what it says",
     Reason.OPERANDS_STARTING: "only its driver pod is to be restarted: waits for the device plugin or DCGM to be ready, which "
@@ -112,7 +114,7 @@ def arguments(what: WaitsFor) -> dict[str, object]:
     match what:
         case Plain():
             return {"label": names.UPGRADE_SKIP} if what.reason is Reason.SKIPPED else {}
-        case NotSelected() | DriverRefused():
+        case NotSelected() | DriverRefused() | DriverLabelUnknown():
             return _unserved(what)
         case Starting():
             return _starting(what)
@@ -165,6 +167,8 @@ def _unserved(what: Unserved) -> dict[str, object]:
     if isinstance(what, NotSelected):
         refused = "".join(f"; NVIDIADriver {name} cannot be followed, see its condition" for name in what.refused)
         return {**told, "refused": refused}
+    if isinstance(what, DriverLabelUnknown):
+        return {**told, "label": names.DEPLOY_DRIVER, "value": what.value}
     why = f"NVIDIADriver {what.driver} cannot be followed"
     if what.conflict is None:
         return {**told, "why": f"{why}, see its condition"}

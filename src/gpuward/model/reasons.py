@@ -20,6 +20,7 @@ class Reason(StrEnum):
     DRIVER_ORPHANED = "DriverOrphaned"
     NOT_SELECTED = "NotSelected"
     DRIVER_REFUSED = "DriverRefused"
+    DRIVER_LABEL_UNKNOWN = "DriverLabelUnknown"
     TEMPLATE_SETTLING = "TemplateSettling"
     TEMPLATE_EDITED = "TemplateEdited"
     OPERANDS_STARTING = "OperandsStarting"
@@ -111,7 +112,7 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
-    Reason.DRIVER_REFUSED,
+    Reason.DRIVER_REFUSED, Reason.DRIVER_LABEL_UNKNOWN,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

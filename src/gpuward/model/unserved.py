@@ -1,4 +1,4 @@
-"""What a node waits for that no DaemonSet of an NVIDIADriver is for, though it should have a driver."""
+"""What a node waits for that no driver DaemonSet is for, though it should have a driver."""
 
 from __future__ import annotations
 
@@ -35,4 +35,11 @@ class DriverRefused(_Unserved, frozen=True):
     conflict: OwnerConflict | None = None
 
 
-Unserved = NotSelected | DriverRefused
+class DriverLabelUnknown(_Unserved, frozen=True):
+    """Wait for a value of the node's label that says whether it is to have a driver."""
+
+    reason: ClassVar = Reason.DRIVER_LABEL_UNKNOWN
+    value: str = ""
+
+
+Unserved = NotSelected | DriverRefused | DriverLabelUnknown

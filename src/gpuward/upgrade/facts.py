@@ -45,7 +45,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     wanted: bool = True
     """Whether a driver DaemonSet selects the node."""
     unserved: Unserved | None = None
-    """Why no DaemonSet of an NVIDIADriver is for the node, though it should have a driver."""
+    """Why no driver DaemonSet is for the node, though it should have a driver."""
     validators: tuple[PodView, ...] = ()
     module_holders: ModuleHolders = NOBODY
     to_evict: EvictablePods = EvictablePods()

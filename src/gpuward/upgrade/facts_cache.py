@@ -14,6 +14,7 @@ from gpuward.model.record import CordonOwner, Record, only_remembers
 from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.unserved import DriverLabelUnknown
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import is_withheld, living_daemonsets, loaded_alone, replaces, selecting, with_driver
 from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to_evict
@@ -136,7 +137,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     selected = any(selector.items() <= served.labels.items() for selector in common.selectors)
     lacking = unserved(served, policy, driver, record, validators, selected=selected)
     barred = node.uid in snapshot.refused_writes and is_unlabelled(node, policy)
-    wanted = barred or selected or is_expected(served, policy) or (_is_under_way(state) and is_to_have_policys(served, policy))
+    wanted = barred or selected or isinstance(lacking, DriverLabelUnknown) or is_expected(served, policy)
+    wanted = wanted or (_is_under_way(state) and is_to_have_policys(served, policy))
     known = node.record is not None and not only_remembers(record)
     leftover = not wanted and node.state is not None and (state is not State.UNKNOWN or known)
     busy = cordon_left_behind or state in IN_PROGRESS or state is State.FAILED or leftover or node.name in common.doubtful

@@ -42,6 +42,13 @@ def is_to_have_driver(node: NodeView) -> bool:
     return node.gpu_present and node.labels.get(names.DEPLOY_DRIVER) == "true"
 
 
+def unknown_value(node: NodeView) -> str:
+    """Return the value of the label that asks for a driver if it is none of NVIDIA's; empty where it is, or asks for none."""
+    value = node.labels.get(names.DEPLOY_DRIVER, "")
+    operands = node.gpu_present and node.labels.get(names.DEPLOY_OPERANDS) != "false"
+    return value if operands and value not in ("", "true", "false", "pre-installed") else ""
+
+
 def is_unlabelled(node: NodeView, policy: UpgradePolicy) -> bool:
     """Tell whether discovery saw a GPU on a node that nobody has labelled for it, though it may be a matter of the policy."""
     seen = not node.gpu_present and any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)

@@ -1,4 +1,4 @@
-"""Why no DaemonSet of an NVIDIADriver is for a node that is to have a driver."""
+"""Why no driver DaemonSet is for a node that is to have a driver."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from gpuward import names
 from gpuward.model.owners import Claim, OwnedBy, OwnerConflict, owner_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
-from gpuward.model.unserved import DriverRefused, NotSelected, Unserved
+from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved
 from gpuward.model.views import NodeView, PodView, Ref
-from gpuward.upgrade.scope import is_to_have_driver
+from gpuward.upgrade.scope import is_to_have_driver, unknown_value
 
 
 def unserved(
@@ -21,6 +21,8 @@ def unserved(
 
     None where it is left alone, needs none, or nobody can know: while the ClusterPolicy is gone, or NVIDIADrivers are not listed.
     """
+    if (value := unknown_value(node)) and not (policy.absent or policy.off):
+        return _unlabelled(node, driver, value)
     claims = policy.placing.claims if policy.placing is not None else None
     if claims is None or policy.absent or selected or not is_to_have_driver(node):
         return None
@@ -32,6 +34,12 @@ def unserved(
     if driver is None and (node.labels.get(names.UPGRADE_SKIP) == "true" or _has_own_driver(record, validators)):
         return None
     return _unowned(node, claims, pod)
+
+
+def _unlabelled(node: NodeView, driver: PodView | None, value: str) -> DriverLabelUnknown | None:
+    if driver is None and node.labels.get(names.UPGRADE_SKIP) == "true":
+        return None
+    return DriverLabelUnknown(None if driver is None or not driver.orphan else driver.ref, value)
 
 
 def _refused(policy: UpgradePolicy, pod: Ref | None) -> DriverRefused | None:

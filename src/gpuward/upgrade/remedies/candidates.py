@@ -109,6 +109,10 @@ def _is_peoples(label: str) -> bool:
     return not domain.endswith((".nvidia.com", ".kubernetes.io", ".k8s.io", ".gpuward.io"))
 
 
+def _mend_label(question: Question) -> Iterator[Candidate]:
+    yield fixes.label_node_with(question.view, {names.DEPLOY_DRIVER: "true"}, "say by its label that it is to have a driver")
+
+
 def _take_back(question: Question) -> Iterator[Candidate]:
     yield fixes.start_anew(question.view, "take the node back from the maintenance operator")
 
@@ -162,6 +166,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.NO_NODE_MAY_START: _more_unavailable,
     Reason.PARALLEL_LIMIT: _more_parallel,
     Reason.NOT_SELECTED: _be_selected,
+    Reason.DRIVER_LABEL_UNKNOWN: _mend_label,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
     Reason.DRIVER_UNPLACED: place_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,
