@@ -115,7 +115,8 @@ def _drivers(snapshot: Snapshot, policies: PoliciesInForce, pods: Pods) -> list[
 def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pods: Pods) -> OperandReport:
     uids = sorted({ds.uid for ds in daemonsets})
     own = [pod for uid in uids for pod in pods.get(uid, ())]
-    desired = sum(ds.desired for ds in daemonsets)
+    # Pods that its DaemonSet no longer wants on their nodes are there, and waited for, until their upgrade.
+    desired = sum(max(ds.desired, sum(pod.is_owned_by(ds.uid) and not pod.deleting for pod in own)) for ds in daemonsets)
     ready = sum(pod.ready and not pod.deleting for pod in own)
     told = (waits_for(ds, own, snapshot.revisions) for ds in daemonsets)
     waits = next(filter(None, told), "")
