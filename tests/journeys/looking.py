@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
 from gpuward import names
-from gpuward.cli.explain import last_event
+from gpuward.cli.explain import last_event, with_event
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import headline
@@ -52,7 +50,7 @@ async def explanation_of(stage: Stage, node: str) -> Explanation:
         found = explained(picture, node)
     client = Client(stage.sandbox.transport())
     said = await words_of(client, picture.snapshot, node)
-    return msgspec.structs.replace(found, event=await last_event(client, node), said=said)
+    return msgspec.structs.replace(with_event(found, await last_event(client, node)), said=said)
 
 
 async def obey(stage: Stage, command: str) -> None:

@@ -122,3 +122,32 @@ async def test_what_only_the_operator_knows_of_a_node_is_quoted_from_its_event(s
     told = await explained(stage, "gpu-1")
     assert "ago the operator said: WriteRefused: the API server refuses to change this node: " in told
     assert "policy X says no" in told
+
+
+@on_stage(gpu_nodes=2)
+async def test_what_was_said_of_an_earlier_wait_is_not_quoted_as_if_it_were_about_this_one(stage: Stage) -> None:
+    await stage.installed()
+    stage.run_pod("notebook", "gpu-1")
+    await stage.upgrade_to()
+    await stage.until(lambda: bool(held_events(stage, "gpu-1")))
+    assert (await explanation_of(stage, "gpu-1")).event[1].startswith("ProtectedPods")
+    stage.sandbox.store.delete("pods", WORKLOAD_NAMESPACE, "notebook")
+    await stage.upgraded()
+    assert held_events(stage, "gpu-1")
+    assert (await explanation_of(stage, "gpu-1")).event[1] == ""
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_pause_of_gpuward_pause_is_ended_by_gpuward_resume(stage: Stage) -> None:
+    await stage.installed()
+    off = {"spec": {"driver": {"upgradePolicy": {"autoUpgrade": False}}}}
+    noted = {"metadata": {"annotations": {names.PAUSED_AT: "2026-01-01T00:00:00Z"}}}
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, off | noted)
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "Paused")
+    (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+    assert (remedy.do, remedy.commands) == ("end the pause", ("gpuward resume",))
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {"metadata": {"annotations": {names.PAUSED_AT: None}}})
+    await stage.rest(10)
+    (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+    assert remedy.commands[0].startswith("kubectl patch"), "the field was set by hand"

@@ -6,6 +6,7 @@ import asyncio
 import difflib
 from collections.abc import Sequence
 from datetime import datetime
+from math import floor
 from typing import Any
 
 import msgspec
@@ -58,8 +59,8 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
             if name not in picture.snapshot.nodes:
                 raise unknown_node(name, list(picture.snapshot.nodes))
             found = explained(picture, name, knows_budgets=look.knows_budgets)
-            found = msgspec.structs.replace(found, event=await last_event(client, name),
-                                           said=await words_of(client, picture.snapshot, name))
+            found = with_event(found, await last_event(client, name))
+            found = msgspec.structs.replace(found, said=await words_of(client, picture.snapshot, name))
             if output == "json":
                 say_json(as_json(found, leader))
             else:
@@ -78,6 +79,12 @@ async def last_event(client: Client, node: str) -> tuple[float, str]:
     except (ApiError, Unreachable):
         return 0.0, ""
     return max(said, default=(0.0, ""))
+
+
+def with_event(found: Explanation, event: tuple[float, str]) -> Explanation:
+    """Return an explanation with what the operator said last, unless that was about a state that the node has left since."""
+    since = found.status.since if found.status is not None else 0.0
+    return found if event[0] < floor(since) else msgspec.structs.replace(found, event=event)
 
 
 def unknown_node(name: str, known: list[str]) -> InputError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from shlex import quote
 
 import msgspec
 
 from gpuward import names
 from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
+from gpuward.cli.rollouts import PolicyRollout
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import obstacle
@@ -26,6 +28,7 @@ from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
+from gpuward.upgrade.remedies.candidates import UNPAUSE
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
@@ -85,8 +88,19 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         cordon=_owner(facts),
         pods=_pods(facts, upgrades, snapshot),
         notes=(*prospects(plan.nodes[name], upgrades, facts.to_evict.pods), *_notes(facts, picture, knows_budgets)),
-        remedies=remedies(snapshot, upgrades, picture.now, name),
+        remedies=_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades),
     )
+
+
+def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePolicy) -> tuple[Remedy, ...]:
+    """Return remedies, of which the one for a pause of `gpuward pause` is the command that ends it."""
+    views = {each.view.name: each.view for each in picture.drivers.active} if upgrades.driver else {"": picture.active.view}
+    view = views.get(upgrades.driver)
+    if view is None or not PolicyRollout(view, driver=bool(upgrades.driver)).is_paused:
+        return found
+    command = "gpuward resume" + (f" --driver {quote(upgrades.driver)}" if upgrades.driver else "")
+    return tuple(msgspec.structs.replace(each, do="end the pause", commands=(command,)) if each.do == UNPAUSE else each
+                 for each in found)
 
 
 def _unmanaged(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> str:
@@ -190,8 +204,8 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
     if view.labels.get(names.UPGRADE_SKIP) == "true" and node.state is not State.UPGRADE_REQUIRED:
         yield f"the label {names.UPGRADE_SKIP}=true keeps it from starting, not from what is under way"
     if driver is None and is_withheld(view):
-        yield ("no driver pod is made here until the node is emptied: the one that loaded its driver is gone, and the next one "
-               "would unload that under the pods that use it")
+        yield ("no driver pod is made here until the node is emptied: the one that loaded its driver is gone. If that is "
+               "loaded still and pods use it, the next driver pod would unload it under them")
     elif driver is None and node.unserved is None and (lacking := missing_labels(view, driver_daemonsets(picture.snapshot))):
         yield f"no driver pod is made here: {lacking}"
     if driver is not None and (how_far := _progress(driver)):

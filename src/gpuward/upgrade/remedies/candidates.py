@@ -39,6 +39,7 @@ MOST_NODES = 2
 """Other nodes that a person is sent to."""
 _EMPTYING = (State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED)
 replace = msgspec.structs.replace
+UNPAUSE = "set autoUpgrade: true"
 
 
 def candidates(question: Question) -> Iterable[Candidate]:
@@ -56,7 +57,7 @@ def _unskip(question: Question) -> Iterator[Candidate]:
 
 def _unpause(question: Question) -> Iterator[Candidate]:
     policy = replace(question.case.policy, auto_upgrade=True)
-    yield policy_fixes.change_policy(question.case, "set autoUpgrade: true", {"autoUpgrade": True}, policy)
+    yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy)
 
 
 def _become_ready(question: Question) -> Iterator[Candidate]:
