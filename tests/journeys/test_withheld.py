@@ -188,3 +188,5 @@ async def test_a_node_that_waits_without_a_driver_pod_says_why_it_has_none(stage
     assert reason_of(told) == "maxUnavailable allows 0: no node may be taken out of service"
     (note,) = (note for note in told.notes if "driver pod" in note)
     assert note.startswith("no driver pod is made here until the node is emptied")
+    assert "If that is loaded still" in note
+    assert told.driver == f"{OLD}? -> {NEW}", "discovery said so last, and nobody vouches for it"

@@ -73,6 +73,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     turn: int = 0
     loaded: str = ""
     """The version of the driver that is loaded, as far as that is known."""
+    doubtful: bool = False
+    """Whether nothing but discovery's last word says so, as there is no driver pod."""
     wanted: str = ""
     """The version that its driver DaemonSet has."""
     pool: str = ""
@@ -81,9 +83,10 @@ class NodeReport(msgspec.Struct, frozen=True):
     @property
     def driver(self) -> str:
         """Return the driver that it has and, where that is another one, the driver that it should have."""
+        loaded = f"{self.loaded}?" if self.doubtful else self.loaded
         if not self.wanted or self.loaded == self.wanted:
-            return self.loaded
-        return f"{self.loaded or 'none'} -> {self.wanted}"
+            return loaded
+        return f"{loaded or 'none'} -> {self.wanted}"
 
 
 class GroupReport(msgspec.Struct, frozen=True):
@@ -152,6 +155,7 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
         until=hold.until if hold is not None else None,
         turn=status.turn,
         loaded=loaded_version(node, snapshot) if snapshot is not None and node is not None else "",
+        doubtful=node is not None and snapshot is not None and _is_doubtful(node, snapshot),
         wanted=wanted,
         pool=pool_of(node) if node is not None else "",
     )
@@ -171,6 +175,11 @@ def loaded_version(node: NodeView, snapshot: Snapshot) -> str:
     ready = (pod for pod in pods if is_driver_pod(pod, snapshot.namespace) and pod.ready and not pod.deleting)
     image = next((pod.driver_image for pod in ready), "")
     return version_of(image) or node.labels.get(names.DRIVER_VERSION, "")
+
+
+def _is_doubtful(node: NodeView, snapshot: Snapshot) -> bool:
+    pods = snapshot.pods.get(node.name, ())
+    return bool(node.labels.get(names.DRIVER_VERSION)) and not any(is_driver_pod(pod, snapshot.namespace) for pod in pods)
 
 
 def version_of(image: str) -> str:
