@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
+
 import pytest
 
 from gpuward import names
+from gpuward.cli.explain import show
+from gpuward.cli.leader import Leader
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
-from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of, status_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
 
@@ -174,3 +179,34 @@ def test_a_mistyped_label_takes_no_node_out_of_the_totals(crd: bool) -> None:
         await stage.until(lambda: condition_of(stage)[1] == "UpToDate", 3600)
 
     story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_without_any_nvidiadriver_it_is_said_what_to_create_or_set_back(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(300)
+    assert stage.hold("gpu-1") == "NotSelected"
+    told = await explanation_of(stage, "gpu-1")
+    create, back = (remedy.commands[0] for remedy in told.remedies)
+    assert create == "kubectl apply -f examples/nvidiadriver.yaml"
+    out = io.StringIO()
+    with redirect_stdout(out):
+        show(told, Leader("", stage.clock.now()))
+    assert "none yet" not in out.getvalue(), "it had a state before"
+    await obey(stage, back)
+    await stage.until(lambda: condition_of(stage)[1] == "UpToDate", 3600)
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_remedy_after_which_the_node_is_upgraded_by_itself_does_not_speak_of_another_hold(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a", ALL_AT_ONCE))
+    await stage.rest(300)
+    assert stage.hold("gpu-1") == "NotSelected"
+    (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+    assert remedy.commands == ("kubectl label node gpu-1 pool=a --overwrite",)
+    assert "held by something else" not in remedy.then
+    await stage.label("gpu-1", "pool", "a")
+    await stage.until(lambda: stage.state("gpu-1") == "upgrade-done" and not stage.hold("gpu-1"), 3600)

@@ -202,7 +202,7 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     "failure budget": (
         World(cluster([QUEUED, *BROKEN_NODES], [driver_pod(f"n{number}") for number in range(5)])), Reason.FAILURE_BUDGET,
         [("forgive the failures so far, once their cause is mended", AT_ONCE),
-         ("take the new driver back", "this node is then held by something else")],
+         ("take the new driver back", "this node gets on then")],
     ),
     "state that is none": (
         of(node(state="bogus")), Reason.UNKNOWN_STATE,

@@ -160,7 +160,8 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
 def _unlabelled(found: Explanation, status: NodeStatus, since: str) -> str:
     """Say how a node stands that has no state label: a pause takes it."""
     if not status.failed and not found.policy.endswith("are off"):
-        return f"none yet{since}"
+        record = found.node.record
+        return "none" if record is not None and record.state is not State.UNKNOWN else f"none yet{since}"
     return f"{State.FAILED if status.failed else group_of(status)}{since}; it has no label while upgrades are off"
 
 

@@ -29,6 +29,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
 from gpuward.upgrade.remedies.candidates import UNPAUSE
+from gpuward.upgrade.remedies.fixes import DecisionFacts
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
@@ -94,6 +95,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
 
 def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePolicy) -> tuple[Remedy, ...]:
     """Return remedies, of which the one for a pause of `gpuward pause` is the command that ends it."""
+    if upgrades.placing is not None and upgrades.placing.claims == () and upgrades.unowned and picture.active.view is not None:
+        return (*found, *_without_drivers(picture, upgrades))
     views = {each.view.name: each.view for each in picture.drivers.active} if upgrades.driver else {"": picture.active.view}
     view = views.get(upgrades.driver)
     if view is None or not PolicyRollout(view, driver=bool(upgrades.driver)).is_paused:
@@ -101,6 +104,17 @@ def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePol
     command = "gpuward resume" + (f" --driver {quote(upgrades.driver)}" if upgrades.driver else "")
     return tuple(msgspec.structs.replace(each, do="end the pause", commands=(command,)) if each.do == UNPAUSE else each
                  for each in found)
+
+
+def _without_drivers(picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
+    """Return what to do where drivers are left to NVIDIADrivers and there is none: nobody can try one that is not written."""
+    after, policy = DecisionFacts(picture.snapshot, upgrades), picture.active.view
+    yield Remedy("create an NVIDIADriver that selects the node", "its driver comes from that",
+                 ("kubectl apply -f examples/nvidiadriver.yaml",), after)
+    back = '{"spec":{"driver":{"useNvidiaDriverCRD":false}}}'
+    if policy is not None:
+        yield Remedy("or leave drivers to the ClusterPolicy", "its driver comes from that",
+                     (f"kubectl patch clusterpolicy {quote(policy.name)} --type merge -p '{back}'",), after)
 
 
 def _unmanaged(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> str:
