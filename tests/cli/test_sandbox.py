@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 
 import yaml
 
+from gpuward.cli.sandbox import of_sandbox
 from tests.cli.test_commands import gpuward
 from tests.recorder.test_process import process, until
 
@@ -25,3 +28,14 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"Invalid value for '--kubeconfig': '{file}': name a file that can be written: " in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sandbox_that_people_work_with_keeps_its_speed_for_ten_minutes() -> None:
+    async def told() -> float:
+        return asyncio.get_running_loop().time()
+
+    with of_sandbox(20) as runner:
+        behind = time.time() - runner.run(told())
+    assert behind > 20 * 9 * 60
+    with of_sandbox(1) as runner:
+        assert time.time() - runner.run(told()) < 5

@@ -142,6 +142,7 @@ def test_one_thing_that_is_wrong_is_one_line(changes: dict[str, Any], check: str
 
 @pytest.mark.parametrize("changes", [
     {"deployments": (deployment("a"), deployment("b", replicas=0))},
+    {"ahead": 3000.0, "version": "v1.36.3+kubesandbox"},
     {"deployments": (deployment("nv", "nvcr.io/nvidia/gpu-operator:v26.7.0", replicas=0),)},
     {"operators": (), "policy": Policy()},
     {"webhooks": (hook("a", "apps", "deployments"), hook("a", "", "nodes", operations=("CONNECT",)), hook("a", "apps", "nodes"))},

@@ -20,6 +20,9 @@ from gpuward.sandbox.fleet import fleet, operator_place, workloads
 from kubesandbox import errors
 from kubesandbox.timeloop import SpeedLoop
 
+LASTS = 600.0
+"""Real seconds for which a sandbox that people work with keeps its speed."""
+
 
 class ServedSandbox(NamedTuple):
     """Hold what the sandbox is asked for."""
@@ -35,8 +38,13 @@ class ServedSandbox(NamedTuple):
 
 def serve_sandbox(wanted: ServedSandbox, speed: float) -> None:
     """Serve until a signal comes."""
-    with at_speed(speed) as runner:
+    with of_sandbox(speed) as runner:
         runner.run(_serve(wanted))
+
+
+def of_sandbox(speed: float) -> asyncio.Runner:
+    """Return the runner of a sandbox, which keeps its speed for as long as somebody may try something on it."""
+    return at_speed(speed, speed * LASTS if speed > 1 else 0.0)
 
 
 def at_speed(speed: float, back: float = 0.0) -> asyncio.Runner:
