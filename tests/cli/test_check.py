@@ -61,10 +61,13 @@ async def test_policies_are_judged_with_what_they_name(stage: Stage) -> None:
     await stage.installed()
     await stage.patch_policy("driver/virtualTopology", {"config": "topology"})
     await stage.patch_policy("driver/imagePullSecrets", ["pulling"])
+    await stage.patch_policy("daemonsets/priorityClassName", "vital")
     stage.sandbox.apply(policy("second"))
     missing = "is missing in namespace gpu-operator, and a policy names it -> make it, or name another one"
     found = await checked(stage.sandbox)
     assert f"fail references ConfigMap topology {missing}" in lines(found)
+    assert any(one.startswith("warn references Secret pulling is not there") for one in lines(found))
+    assert any(one.startswith("warn references PriorityClass vital is not there") for one in lines(found))
     assert any(one.startswith("warn policy ClusterPolicy second is ignored: cluster-policy is older") for one in lines(found))
     await stage.patch_policy("driver/version", "no version at all")
     (problem,) = [one for one in lines(await checked(stage.sandbox), "fail") if one.startswith("fail policy")]

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 
 from gpuward import errors, names
-from gpuward.cli.explain import show
+from gpuward.cli.explain import refused_pods, show
 from gpuward.cli.leader import Leader
 from gpuward.kube import resources
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import explanation_of
+from tests.journeys.looking import explanation_of, looking
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 
 
@@ -151,3 +151,16 @@ async def test_a_pause_of_gpuward_pause_is_ended_by_gpuward_resume(stage: Stage)
     await stage.rest(10)
     (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
     assert remedy.commands[0].startswith("kubectl patch"), "the field was set by hand"
+
+
+@on_stage(gpu_nodes=2)
+async def test_why_a_driver_pod_may_not_be_made_is_quoted(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("daemonsets/priorityClassName", "vital")
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverPodMissing", within=900)
+    await stage.rest(60)
+    async with looking(stage) as picture:
+        (told,) = await refused_pods(stage.user, picture, "gpu-1")
+        assert await refused_pods(stage.user, picture, "gpu-2") == ()
+    assert told.startswith("DaemonSet nvidia-driver-daemonset could not make a pod")
+    assert "no PriorityClass with name vital" in told

@@ -18,17 +18,20 @@ from gpuward import names
 from gpuward.cli.connect import connected
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
-from gpuward.cli.look import Look
+from gpuward.cli.look import Look, Picture
 from gpuward.cli.podwords import PodWords, words_of
 from gpuward.cli.terminal import console, say_json, styled
 from gpuward.cli.view import age
 from gpuward.errors import ApiError, InputError, Unreachable
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
+from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
 from gpuward.model.plan import NodeStatus
+from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, format_time
 from gpuward.model.states import State
+from gpuward.model.withheld import selecting
 from gpuward.report.nodes import group_of
 from gpuward.upgrade.remedies import ordinal
 
@@ -60,7 +63,8 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
                 raise unknown_node(name, list(picture.snapshot.nodes))
             found = explained(picture, name, knows_budgets=look.knows_budgets)
             found = with_event(found, await last_event(client, name))
-            found = msgspec.structs.replace(found, said=await words_of(client, picture.snapshot, name))
+            notes = (*found.notes, *await refused_pods(client, picture, name))
+            found = msgspec.structs.replace(found, notes=notes, said=await words_of(client, picture.snapshot, name))
             if output == "json":
                 say_json(as_json(found, leader))
             else:
@@ -69,16 +73,34 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
 
 async def last_event(client: Client, node: str) -> tuple[float, str]:
     """Return when the operator said last why a node is held, and what: it may know what the cluster does not show."""
-    said: list[tuple[float, str]] = []
     chosen = f"involvedObject.kind=Node,involvedObject.name={node},reason={names.HELD_EVENT_REASON}"
+    return max(await _events(client, Selection(resources.EVENTS, namespace="default", fields=chosen)), default=(0.0, ""))
+
+
+async def _events(client: Client, selection: Selection) -> list[tuple[float, str]]:
+    """Return when events were said last, and what; nothing where they may not be read."""
+    said: list[tuple[float, str]] = []
     try:
-        async for raw in client.list(Selection(resources.EVENTS, namespace="default", fields=chosen)):
+        async for raw in client.list(selection):
             event = msgspec.json.decode(raw)
             at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
             said.append((datetime.fromisoformat(at).timestamp(), str(event.get("message") or "")))
     except (ApiError, Unreachable):
-        return 0.0, ""
-    return max(said, default=(0.0, ""))
+        return []
+    return said
+
+
+async def refused_pods(client: Client, picture: Picture, name: str) -> tuple[str, ...]:
+    """Return why the node's driver pod could not be made, as the DaemonSet controller said last, where there is none."""
+    snapshot, status = picture.snapshot, picture.plan.nodes.get(name)
+    if status is None or status.hold is None or status.hold.reason is not Reason.DRIVER_POD_MISSING:
+        return ()
+    found: list[tuple[float, str]] = []
+    for ds in selecting(driver_daemonsets(snapshot), snapshot.nodes[name].labels):
+        chosen = f"involvedObject.kind=DaemonSet,involvedObject.name={ds.name},reason=FailedCreate"
+        told = await _events(client, Selection(resources.EVENTS, namespace=ds.namespace, fields=chosen))
+        found += [(at, f"DaemonSet {ds.name} could not make a pod {age(picture.now - at)} ago: {text}") for at, text in told]
+    return (max(found)[1],) if found else ()
 
 
 def with_event(found: Explanation, event: tuple[float, str]) -> Explanation:

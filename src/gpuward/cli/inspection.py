@@ -29,6 +29,11 @@ from gpuward.wire.policies import oldest_first, policy_view
 
 AT_ONCE: Final = 16
 """Questions that are asked at the same time."""
+PRIORITY_CLASSES: Final = GVR("scheduling.k8s.io", "v1", "priorityclasses", False)
+_OF_PODS: Final = {"imagePullSecrets": ("Secret", resources.SECRETS), "priorityClassName": ("PriorityClass", PRIORITY_CLASSES)}
+"""Fields of policies that name what pods are made with."""
+_ALWAYS: Final = frozenset({"system-node-critical", "system-cluster-critical"})
+"""PriorityClasses that every cluster has."""
 RULES_FILE: Final = "operator.yaml"
 DATE_RESOLUTION: Final = 0.5
 """Seconds that a Date header leaves out, on average."""
@@ -153,7 +158,32 @@ async def _named(client: Client, namespace: str, read: PoliciesInForce) -> Named
                 missing.append(f"{kind} {name}")
             elif isinstance(found, Unseen):
                 hidden.append(f"{kind} {name}: {found.why}")
-    return Named(tuple(every), tuple(missing), tuple(hidden))
+    absent = []
+    for field, name in sorted(_of_pods(read)):
+        kind, resource = _OF_PODS[field]
+        found = await _got(client, resource, name, namespace if field == "imagePullSecrets" else "")
+        every.append(f"{kind} {name}")
+        if found is None:
+            absent.append(f"{kind} {name}")
+        elif isinstance(found, Unseen):
+            hidden.append(f"{kind} {name}: {found.why}")
+    return Named(tuple(every), tuple(missing), tuple(hidden), tuple(absent))
+
+
+def _of_pods(read: PoliciesInForce) -> set[tuple[str, str]]:
+    """Return the fields of policies that name what pods are made with, and the names."""
+    views = [each.view for each in read.active] if read.in_force else []
+    bodies: list[object] = [view.body.get("spec") for view in (read.policy.view, *views) if view is not None]
+    found: set[tuple[str, str]] = set()
+    while bodies:
+        body = bodies.pop()
+        for key, value in body.items() if isinstance(body, Mapping) else ():
+            if key in _OF_PODS:
+                names_there = value if isinstance(value, list) else [value]
+                found |= {(key, name) for name in names_there if isinstance(name, str) and name and name not in _ALWAYS}
+            else:
+                bodies.append(value)
+    return found
 
 
 def _account(deployments: tuple[Object, ...] | Unseen, namespace: str) -> str:

@@ -83,6 +83,8 @@ class Named(msgspec.Struct, frozen=True):
     named: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    """What pods are to be made with and that is not there: nothing is refused for it before there are pods."""
 
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):

@@ -154,7 +154,10 @@ def references(facts: Inspected) -> Iterator[Finding]:
     for what in facts.named.missing:
         yield Finding("references", Level.FAIL, f"{what} is missing in namespace {facts.namespace}, and a policy names it",
                       "make it, or name another one")
+    for what in facts.named.absent:
+        yield Finding("references", Level.WARN, f"{what} is not there, and pods that a policy asks for name it: "
+                      "they may not be made, or get no image", "make it, or name another one")
     for what in facts.named.unseen:
         yield unseen("references", Unseen(what))
-    if facts.named.named and not facts.named.missing and not facts.named.unseen:
+    if facts.named.named and not (facts.named.missing or facts.named.unseen or facts.named.absent):
         yield Finding("references", Level.OK, f"{', '.join(facts.named.named)} {'are' if facts.named.named[1:] else 'is'} there")
