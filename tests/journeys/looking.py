@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from gpuward import names
 from gpuward.cli.explain import last_event, with_event
 from gpuward.cli.explanation import Explanation, explained
