@@ -21,6 +21,8 @@ SETTLED = 2.0
 """Seconds for which all must be well: an edit of a moment ago has not been taken up by everybody."""
 STOPPED_FOR = 10.0
 """Seconds for which a rollout must be stopped: a pass that was under way may yet go on."""
+NO_NODE_FOR = 60.0
+"""The same where no node may start: one that fills the limit may only be rebooting."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -44,7 +46,8 @@ class Waiting(msgspec.Struct, frozen=True):
             since = {told: since.get(told, now)}
             if told == "done" and now - since[told] >= SETTLED:
                 return
-            if told not in ("", "done") and now - since[told] >= STOPPED_FOR:
+            patience = NO_NODE_FOR if told.startswith(Reason.NO_NODE_MAY_START) else STOPPED_FOR
+            if told not in ("", "done") and now - since[told] >= patience:
                 raise RolloutStopped(f"stopped: {told}")
             if self.timeout and now - begun >= self.timeout:
                 raise RolloutNotDone(f"not done after {self.timeout:g} s: {rollout_of(picture.plan).message}")
