@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from gpuward import names
 from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import DrainSettings, JobSettings, MaxUnavailable, PodDeletionSettings, UpgradePolicy
-from gpuward.model.record import CordonOwner, Failure, Record, encode_record
+from gpuward.model.record import UNTOLD_DRIVER, CordonOwner, Failure, Record, encode_record
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import DaemonSetView, NodeView, Owner, PodView, RevisionView
@@ -65,6 +67,11 @@ def record(state: State, *, ours: bool = False, foreign: bool = False, failed: S
     values: dict[str, Any] = {"since": ADMITTED, "started": ADMITTED, "target": "560", **rest}
     failure = Failure(failed, "it broke", ADMITTED) if failed is not None else None
     return Record(state=state, cordon=cordon, failure=failure, **values)
+
+
+def seen(state: State, **rest: Any) -> Record:
+    """Build the memory of a node whose driver pod was ready when it was written, and told no digest."""
+    return record(state, **{"loaded": UNTOLD_DRIVER, **rest})
 
 
 def node(
@@ -203,7 +210,7 @@ def cluster(
         by_node[each.node] = (*by_node.get(each.node, ()), each)
     return Snapshot(
         namespace=NAMESPACE,
-        nodes={each.name: each for each in nodes},
+        nodes={each.name: _with_loaded(each, by_node.get(each.name, ())) for each in nodes},
         pods=by_node,
         daemonsets=(daemonset(settled=settled, digest=digest, selects=selects),
                     *((plugin,) if any(each.is_owned_by(PLUGIN.uid) for each in pods) else ())),
@@ -214,6 +221,16 @@ def cluster(
         refusals=refusals,
         unsettled=frozenset(unsettled),
     )
+
+
+def _with_loaded(view: NodeView, pods: Iterable[PodView]) -> NodeView:
+    """Return a node that remembers the driver of its driver pod, as one does that remembers anything."""
+    ready = [each for each in pods if each.labels.get("app") == names.DRIVER_APP and each.ready and not each.deleting]
+    if view.record is None or view.record.loaded or not ready:
+        return view
+    known = msgspec.structs.replace(view.record, loaded=ready[0].config_digest or UNTOLD_DRIVER)
+    return msgspec.structs.replace(
+        view, record=known, annotations={**view.annotations, names.UPGRADE_RECORD: encode_record(known)})
 
 
 def daemonset(

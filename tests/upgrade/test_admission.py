@@ -17,7 +17,7 @@ from gpuward.upgrade.admission import turn
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.facts import NodeFacts
 from tests import build
-from tests.build import LONG_AGO, NOW, device_plugin, driver_pod, gpu_pod, node, policy, record, under_way, validator
+from tests.build import LONG_AGO, NOW, device_plugin, driver_pod, gpu_pod, node, policy, record, seen, under_way, validator
 from tests.upgrade.one import ask, facts
 
 Q = State.UPGRADE_REQUIRED
@@ -55,7 +55,7 @@ def test_admission_starts_the_clock_and_notes_the_target() -> None:
     answer = ask(node(state=Q, remembers=record(Q, target="550", started=0.0)), driver_pod(), gpu_pod())
     assert answer.entered == TO_EVICTION
     pods = (driver_pod().uid,)
-    assert answer.record == record(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW, pods=pods, target="560")
+    assert answer.record == seen(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW, pods=pods, target="560")
     assert answer.patch.unschedulable is True
 
 

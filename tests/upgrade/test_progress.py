@@ -8,14 +8,14 @@ import pytest
 from gpuward import names
 from gpuward.errors import IllegalTransition
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode
-from gpuward.model.record import CordonOwner, Record, decode_record
+from gpuward.model.record import CordonOwner, Record, decode_record, encode_record
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.step import STEPS, Move, Rest, step
 from gpuward.upgrade.writing import actions_of
 from tests import build
-from tests.build import ADMITTED, NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
+from tests.build import ADMITTED, NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, seen, under_way, validator
 from tests.upgrade.one import ask, facts
 
 OLD = driver_pod()
@@ -48,7 +48,7 @@ def test_a_new_node_gets_under_way_in_one_patch_and_then_its_pods_are_evicted() 
     assert not any(event.warning for event in answer.patch.events)
     assert answer.patch.unschedulable is True
     assert set(answer.patch.annotations) == {names.UPGRADE_RECORD}
-    assert answer.record == record(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW, pods=(OLD.uid,))
+    assert answer.record == seen(State.POD_DELETION_REQUIRED, ours=True, since=NOW, started=NOW, pods=(OLD.uid,))
     assert answer.patch.why == "unknown -> pod-deletion-required"
 
 
@@ -58,7 +58,7 @@ def test_a_patch_is_made_on_what_was_read() -> None:
     patch = ask(view, NEW, FRESH).patch
     assert patch.node == view.ref
     assert patch.expect_labels == {names.UPGRADE_STATE: "validation-required"}
-    assert patch.expect_annotations == {names.UPGRADE_RECORD: view.annotations[names.UPGRADE_RECORD]}
+    assert patch.expect_annotations == {names.UPGRADE_RECORD: encode_record(seen(State.VALIDATION_REQUIRED, ours=True))}
     assert patch.expect_unschedulable is True
 
 
@@ -101,7 +101,7 @@ def test_driver_pods_of_several_nodes_go_in_one_pass_each_right_after_its_own_pa
 def test_the_whole_upgrade_is_forgotten_when_it_is_done() -> None:
     view = under_way(State.VALIDATION_REQUIRED, forced=True, failed=State.POD_RESTART_REQUIRED)
     end = ask(view, NEW, FRESH).record
-    assert end == record(State.DONE, since=NOW, pods=tuple(sorted((NEW.uid, FRESH.uid))))
+    assert end == seen(State.DONE, since=NOW, pods=tuple(sorted((NEW.uid, FRESH.uid))))
 
 
 def test_a_request_does_not_outlive_its_upgrade() -> None:
@@ -124,7 +124,7 @@ def test_a_cordon_that_somebody_lifted_is_not_ours_any_more() -> None:
 def test_a_cordon_of_ours_that_was_lifted_is_forgotten_so_that_the_next_one_is_theirs(state: State) -> None:
     lifted = node(state=state, remembers=record(state, ours=True))
     answer = ask(lifted, NEW, validator(created=NOW, ready=False))
-    assert answer.record == record(state)
+    assert answer.record == seen(state)
     assert answer.patch.labels == {}
     assert answer.patch.unschedulable is None
 
@@ -152,7 +152,7 @@ def test_a_cordon_made_in_a_pause_after_ours_was_lifted_stays_after_it() -> None
 def test_a_node_that_people_call_done_is_remembered_as_done(remembers: Record) -> None:
     answer = ask(node(state=State.DONE, remembers=remembers), NEW, FRESH)
     assert (answer.state, answer.entered, answer.patch.labels) == (State.DONE, [], {})
-    assert answer.record == record(State.DONE, since=NOW, pods=remembers.pods)
+    assert answer.record == seen(State.DONE, since=NOW, pods=remembers.pods)
     assert ask(node(state=State.DONE, remembers=answer.record), NEW, FRESH).plan.actions == ()
 
 
@@ -196,7 +196,7 @@ def test_a_walk_stops_before_a_state_that_is_not_allowed_now() -> None:
 def test_a_node_of_nvidias_operator_is_taken_over_where_it_stands(state: State) -> None:
     path = begin(facts(node(state=state, cordoned=state is not State.UPGRADE_REQUIRED), OLD), NOW)
     ours = state is not State.UPGRADE_REQUIRED
-    assert path.node.record == record(state, ours=ours, since=NOW, started=NOW, pods=(OLD.uid,))
+    assert path.node.record == seen(state, ours=ours, since=NOW, started=NOW, pods=(OLD.uid,))
     assert not path.annotations
     (patch,) = actions_of(path, facts(node(state=state), OLD))[:1]
     assert isinstance(patch, PatchNode)
@@ -230,7 +230,7 @@ def test_relabelling_by_hand_resets_the_clocks_and_the_failure() -> None:
         cordoned=True,
     )
     path = begin(facts(view, OLD), NOW)
-    assert path.node.record == record(State.POD_RESTART_REQUIRED, ours=True, forced=True, since=NOW, started=NOW, pods=(OLD.uid,))
+    assert path.node.record == seen(State.POD_RESTART_REQUIRED, ours=True, forced=True, since=NOW, started=NOW, pods=(OLD.uid,))
 
 
 def test_garbage_in_our_annotation_is_no_memory_and_is_written_over() -> None:

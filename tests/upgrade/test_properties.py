@@ -323,8 +323,8 @@ def check_released(node: NodeView, foreign: bool) -> None:
     """See that nothing of an upgrade is left on a node that is no driver's any more."""
     assert names.UPGRADE_STATE not in node.labels
     assert not {names.INITIALLY_UNSCHEDULABLE, names.WAIT_FOR_JOBS_SINCE} & set(node.annotations)
-    if node.record is not None:  # all that may be kept is that its driver was not validated
-        assert (node.record.state, node.record.forced, node.record.cordon) == (State.UNKNOWN, True, None)
+    if (kept := node.record) is not None:  # all that may be kept is which driver is loaded, and that it was not validated
+        assert (kept.state, kept.forced or bool(kept.loaded), kept.cordon) == (State.UNKNOWN, True, None)
     assert node.unschedulable == foreign
 
 

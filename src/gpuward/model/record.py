@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -19,6 +19,10 @@ from gpuward.model.states import State
 
 AGREEMENT = 2.0
 """Seconds by which the clocks of two leaders may differ though both agree with the API server's, which tells whole seconds."""
+
+
+UNTOLD_DRIVER: Final = "unknown"
+"""Stands for the digest of a driver that is loaded and has none, as those of older operators: it is no driver's."""
 
 
 class CordonOwner(StrEnum):
@@ -81,8 +85,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     returns: int = 0
     """How often the node had to be emptied again because pods that use its GPUs came back before the driver was replaced."""
     loaded: str = ""
-    """The driver configuration digest of the driver pod that was ready last: that driver stays loaded while pods use it, also
-    without its pod."""
+    """The driver configuration digest of the driver pod that was ready last, or UNTOLD_DRIVER where it had none: that driver
+    stays loaded while pods use it, also without its pod."""
     lifted: int = 0
     """How often somebody lifted our cordon since the node was admitted."""
 

@@ -12,6 +12,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.driver import heeds_variable, is_driver_daemonset, is_driver_pod, uses_driver
+from gpuward.model.record import UNTOLD_DRIVER
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
@@ -86,4 +87,4 @@ def digests_of(daemonsets: Iterable[DaemonSetView], namespace: str) -> frozenset
 
 def replaces(daemonsets: Iterable[DaemonSetView], loaded: Loaded) -> bool:
     """Tell whether any of these DaemonSets has another driver than is loaded."""
-    return any(ds.config_digest != loaded.digest for ds in daemonsets)
+    return any((ds.config_digest or UNTOLD_DRIVER) != loaded.digest for ds in daemonsets)

@@ -10,7 +10,7 @@ from gpuward import names
 from gpuward.model.placement import Placement, placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.reading import read_count
-from gpuward.model.record import CordonOwner, Record
+from gpuward.model.record import UNTOLD_DRIVER, CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import State
 from gpuward.model.troubles import PodTrouble, trouble_of
@@ -121,7 +121,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def loaded_digest(self) -> str:
         """Return the configuration digest of the driver that is loaded, as far as that is known."""
-        return (self.driver.config_digest if self.driver is not None and self.loaded else "") or self.record.loaded
+        found = self.driver.config_digest or UNTOLD_DRIVER if self.driver is not None and self.loaded else ""
+        return found or self.record.loaded
 
     @property
     def serves(self) -> bool:

@@ -20,7 +20,7 @@ from gpuward.model.waits import MovePaused, Plain
 from gpuward.upgrade.done_or_failed import is_outdated, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
-from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, walk
+from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, remember_driver, walk
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.step import Move
 from gpuward.upgrade.uncordon import is_kept, leftovers
@@ -68,18 +68,9 @@ def at_rest(node: NodeFacts, now: float) -> NodeProgress:
     if remembered_failure(path.node) is not None and path.node.record.failure is not None and not path.node.record.paused:
         record = msgspec.structs.replace(path.node.record, paused=now)
         path = msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
-    path = _known_driver(path)
+    path = remember_driver(path, now)
     left = {} if node.node.state is None else leftovers(path.node)
     return msgspec.structs.replace(path, annotations={**left, **path.annotations})
-
-
-def _known_driver(path: NodeProgress) -> NodeProgress:
-    """Remember the driver that a node at rest came to have while upgrades are off."""
-    node = path.node
-    if node.state not in AT_REST or node.loaded_digest == node.record.loaded:
-        return path
-    record = msgspec.structs.replace(node.record, loaded=node.loaded_digest)
-    return msgspec.structs.replace(path, node=msgspec.structs.replace(node, record=record), adopted=True)
 
 
 def _at_rest(node: NodeFacts, paused: Hold, now: float) -> NodeProgress:

@@ -15,6 +15,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, not_ahead
 from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, UNDISTURBED, State, check_transition
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.loaded import with_loaded
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
 from gpuward.upgrade.uncordon import release
 
@@ -74,6 +75,7 @@ def _begun(node: NodeFacts, now: float) -> NodeProgress:
         paused=0.0,
         restart=node.target_digest if _is_mere_restart(node) else "",
         returns=0,
+        loaded=node.loaded_digest,
         lifted=0,
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
@@ -206,7 +208,7 @@ def _pods_known(node: NodeFacts, move: Move) -> tuple[str, ...] | None:
 def _stop(path: NodeProgress, step: Step, now: float) -> NodeProgress:
     if isinstance(step, Move):
         return path
-    path = _known(_believed(path, now))
+    path = remember_driver(_believed(path, now), now)
     if isinstance(step, Rest):
         return msgspec.structs.replace(path, annotations={**path.annotations, **step.annotations})
     node, annotations = path.node, {**path.annotations, **step.annotations}
@@ -225,16 +227,12 @@ def _stop(path: NodeProgress, step: Step, now: float) -> NodeProgress:
     )
 
 
-def _known(path: NodeProgress) -> NodeProgress:
-    """Remember the driver that a node at rest came to have without an upgrade, or before that was remembered."""
-    node = path.node
-    if node.state is not State.DONE or node.node.record is None or not node.up_to_date:
+def remember_driver(path: NodeProgress, now: float) -> NodeProgress:
+    """Remember the driver that a node came to have without an upgrade, or before that was remembered."""
+    record = with_loaded(path.node, now)
+    if record == path.node.record:
         return path
-    target = node.record.target if node.runs(node.record.target) else node.target
-    record = msgspec.structs.replace(node.record, target=target, loaded=node.loaded_digest)
-    if record == node.record:
-        return path
-    return msgspec.structs.replace(path, node=msgspec.structs.replace(node, record=record), adopted=True)
+    return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
 
 
 def _believed(path: NodeProgress, now: float) -> NodeProgress:
