@@ -11,6 +11,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 
 _POD_APPS = frozenset({names.DRIVER_APP, names.LEFT_DRIVER_APP})
+_VALIDATORS_OWN = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
 
 
 def has_driver_labels(labels: Mapping[str, str]) -> bool:
@@ -21,6 +22,11 @@ def has_driver_labels(labels: Mapping[str, str]) -> bool:
 def is_driver_pod(pod: PodView, namespace: str) -> bool:
     """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
     return pod.namespace == namespace and has_driver_labels(pod.labels) and (pod.orphan or pod.of_daemonset)
+
+
+def comes_with_driver(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod comes and goes with the driver: a driver pod, orphaned or not, or one that the validator starts."""
+    return pod.namespace == namespace and (pod.labels.get("app") in _VALIDATORS_OWN or has_driver_labels(pod.labels))
 
 
 def is_driver_daemonset(ds: DaemonSetView, namespace: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 import msgspec
 
 from gpuward import names
-from gpuward.model.driver import heeds_variable, is_driver_daemonset, is_driver_pod, uses_driver
+from gpuward.model.driver import comes_with_driver, heeds_variable, is_driver_daemonset, is_driver_pod, uses_driver
 from gpuward.model.record import UNTOLD_DRIVER
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
@@ -47,12 +47,13 @@ def living_daemonsets(snapshot: Snapshot) -> frozenset[str]:
 def loaded_alone(node: NodeView, pods: Iterable[PodView], namespace: str, living: Set[str], *, spared: bool) -> Loaded | None:
     """Return the driver that may be loaded on a node without a driver pod, or with one that goes with its DaemonSet; None where
     there is none, and where the upgrade has emptied the node for another one. A driver pod that failed is none, and nobody wished
-    for the one that its DaemonSet makes in its place, which can still go before anything in it has begun.
+    for the one that its DaemonSet makes in its place, which can still go before anything in it has begun. A node that a GPU pod
+    has come to since is not empty, whether that runs by now or is about to.
 
     `spared` is what `spares_default_runtime` says. Pods that only hold the driver use it, too; whether they have to leave before
     a node counts as emptied is a matter of its policy, which has not let it come so far otherwise.
     """
-    digest, used, held, going = _digest(node), False, False, False
+    digest, used, held, going, comes = _digest(node), False, False, False, False
     variable = heeds_variable(node, spared)
     if not digest:
         return None
@@ -65,8 +66,10 @@ def loaded_alone(node: NodeView, pods: Iterable[PodView], namespace: str, living
         elif pod.phase == "Running" and not pod.was_left_by(node):
             used = used or (pod.uses_gpu and not pod.idle_claim)
             held = held or (not pod.uses_gpu and uses_driver(pod, namespace, variable=variable))
+        elif pod.uses_gpu and not (pod.finished or pod.was_left_by(node) or comes_with_driver(pod, namespace)):
+            comes = True
     restarted = node.record is not None and bool(node.record.restart)
-    emptied = node.state is State.POD_RESTART_REQUIRED and node.unschedulable and not (used or restarted)
+    emptied = node.state is State.POD_RESTART_REQUIRED and node.unschedulable and not (used or comes or restarted)
     return None if emptied else Loaded(digest, used or held, going)
 
 

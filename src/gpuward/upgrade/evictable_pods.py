@@ -13,15 +13,12 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import LastLook
-from gpuward.model.driver import has_driver_labels, uses_driver
+from gpuward.model.driver import comes_with_driver, uses_driver
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, Setting, StaticPod
 from gpuward.model.policy import DrainSettings, PodDeletionSettings, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders
 from gpuward.model.selectors import matches
 from gpuward.model.views import NodeView, PodView
-
-OWN_WORKLOADS = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
-"""What the validator starts itself: like driver pods, orphaned or not, these come and go with the driver."""
 
 
 class Blocked(msgspec.Struct, frozen=True):
@@ -73,7 +70,7 @@ def pods_to_evict(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str
 
 def users_of_driver(pods: Iterable[PodView], look: LastLook, namespace: str) -> list[PodView]:
     """Return the pods that need the driver that is loaded, without those that come and go with it."""
-    return [pod for pod in pods if not _ours(pod, namespace) and uses_driver(pod, namespace, variable=look.variable)
+    return [pod for pod in pods if not comes_with_driver(pod, namespace) and uses_driver(pod, namespace, variable=look.variable)
             and (pod.uses_gpu or look.holders)]
 
 
@@ -98,15 +95,12 @@ def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str
     A pod may go if the rules of the drain or those of the pod deletion permit it.
     """
     pods = tuple(pods)
-    drained = _sorted_out((pod for pod in pods if not _ours(pod, namespace) and _drained(pod, policy.drain)), policy.drain)
+    drained = _sorted_out(
+        (pod for pod in pods if not comes_with_driver(pod, namespace) and _drained(pod, policy.drain)), policy.drain)
     users = pods_to_evict(pods, policy, namespace, variable=variable)
     going = {pod.ref: pod for pod in (*drained.pods, *users.pods)}
     blocked = {held.pod.ref: held for held in (*users.blocked, *drained.blocked) if held.pod.ref not in going}
     return EvictablePods(tuple(going.values()), tuple(blocked.values()))
-
-
-def _ours(pod: PodView, namespace: str) -> bool:
-    return pod.namespace == namespace and (pod.labels.get("app") in OWN_WORKLOADS or has_driver_labels(pod.labels))
 
 
 def _drained(pod: PodView, rules: DrainSettings) -> bool:
