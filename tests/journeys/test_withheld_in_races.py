@@ -286,3 +286,27 @@ def test_upgrades_that_become_a_person_s_with_another_version_tear_no_driver(mod
         assert torn(stage) == []
 
     story()
+
+
+@pytest.mark.parametrize("how", ["plain", "precompiled", "nvidiadriver", "moved"])
+def test_a_pod_that_only_holds_the_driver_stops_no_node_where_such_ones_are_ignored(how: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.user.create(resources.ROLLOUT_POLICIES, {
+            "apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
+            "spec": {"deviceHolders": "Ignore"}})
+        await stage.installed()
+        stage.sandbox.apply(holding("gpu-1"))
+        await stage.until(lambda: sum(map(is_ready, stage.workload_pods())) == 1)
+        if how != "moved":
+            await stage.patch_policy("driver/enabled", False)
+            await stage.until(lambda: not driver_pods(stage))
+            await stage.rest(30)
+        if how in ("nvidiadriver", "moved"):
+            await set_driver(stage, {"enabled": True, "useNvidiaDriverCRD": True})
+            await make(stage, nvidia_driver("default", version=NEW, default=True))
+        else:
+            await set_driver(stage, {"enabled": True, **(PRECOMPILED if how == "precompiled" else {"version": NEW})})
+        await stage.until(lambda: stage.finished("580" if how == "precompiled" else NEW) and not stage.cordons(), within=1800)
+
+    story()

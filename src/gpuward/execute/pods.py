@@ -13,7 +13,7 @@ from gpuward.kube import resources
 from gpuward.kube.http.client import Selection
 from gpuward.kube.memory import Going
 from gpuward.model.actions import DeletePod, EvictPod, LastLook, ReleasePod
-from gpuward.model.driver import concerns_driver, owner_uid
+from gpuward.model.driver import concerns_driver, is_driver_pod, owner_uid
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.evictable_pods import users_of_driver
 from gpuward.upgrade.module_holders import holds_modules
@@ -170,8 +170,16 @@ async def look_for_others(world: World, node: str, known: Mapping[str, str]) -> 
     """
     for pod in await _listed(world, node):
         living = not (pod.finished or pod.deleting) and concerns_driver(pod, world.cluster.namespace)
-        if living and known.get(pod.uid) != owner_uid(pod):
+        if living and known.get(pod.uid) != owner_uid(pod) and not _is_ignored(world, pod):
             raise CalledOff(f"pod {pod.ref} has come to node {node}, or has another owner: the driver's place is decided anew")
+
+
+def _is_ignored(world: World, pod: PodView) -> bool:
+    """Tell whether a pod only holds the driver, and is none that decisions go by: where such ones are ignored they are not kept,
+    and no decision would ever know it.
+    """
+    holds = not (pod.uses_gpu or is_driver_pod(pod, world.cluster.namespace))
+    return holds and world.cluster.pods.get((pod.namespace, pod.name)) is None
 
 
 async def look_for_pods(world: World, owner: Ref) -> None:
