@@ -46,7 +46,7 @@ class UpgradeController:
         """Return the plan for the fleet under the policies in force; nothing to do until all pods that matter are known."""
         if not covers(snapshot.followed, policies.upgrades):
             return self._last.waiting()
-        self._last = self._planner.decide(snapshot, policies.decidable, now)
+        self._last = self._planner.decide(policies.as_decided_on(snapshot), policies.upgrades, now)
         return self._last
 
 

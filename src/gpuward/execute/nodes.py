@@ -14,8 +14,8 @@ from gpuward.model.placement import after
 from gpuward.model.withheld import digests_of, selecting
 
 Operation = dict[str, Any]
-_DRIVERS = frozenset({names.DEPLOY_DRIVER, names.GPU_PRESENT})
-"""Labels without which a node gets no driver."""
+_DRIVERS = frozenset({names.DEPLOY_DRIVER, names.GPU_PRESENT, *names.PLACED_BY})
+"""Labels without which a node gets no driver, or not the one that it should have."""
 
 
 async def patch_node(world: World, action: PatchNode) -> None:

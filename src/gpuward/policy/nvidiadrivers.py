@@ -12,13 +12,14 @@ from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.errors import PolicyError
 from gpuward.model.driver import driver_daemonsets
-from gpuward.model.owners import Claim, NodeOwner, OwnerConflict, conflicts, name_of, owner_of
-from gpuward.model.placement import Placements, Placing
+from gpuward.model.owners import Claim, NodeOwner, OwnerConflict, conflicts, owner_of
+from gpuward.model.placement import Placing
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
 from gpuward.policy.kept import KeptSettings, kept, kept_problems
+from gpuward.policy.moving import nobodys_that_move, with_unsettled
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
 from gpuward.policy.typed import Typed, TypedOnce
 from gpuward.policy.unmade import is_unmade, unless_unmade
@@ -59,8 +60,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     """Whose each node with GPUs should be, while drivers are theirs."""
     conflicts: Mapping[str, OwnerConflict] = {}
     moving: frozenset[str] = frozenset()
-    """The NVIDIADrivers to or from which nodes are about to be moved at once, empty for nobody; until labels say so it is open
-    what they make."""
+    """Nodes of nobody that are about to get an owner, or to lose one that is gone: what becomes of them is open until then."""
     known: bool = True
     """False while they cannot be listed."""
 
@@ -84,10 +84,9 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
             return (self._placed(self._own()),)
         return (*(self._upgrades(each) for each in self.active), self._unowned())
 
-    @property
-    def decidable(self) -> tuple[UpgradePolicy, ...]:
-        """Return those that can be decided on: nodes that are about to get an owner are nobody's matter until then."""
-        return tuple(policy for policy in self.upgrades if not (policy.unowned and "" in self.moving))
+    def as_decided_on(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot as upgrades are decided on it: about nodes whose owner is about to change nothing is."""
+        return with_unsettled(snapshot, self.moving) if self.moving else snapshot
 
     def upgrades_of(self, node: NodeView | None) -> UpgradePolicy:
         """Return the upgrade policy that a node's driver is a matter of."""
@@ -173,7 +172,7 @@ class PolicyReader:
             return PoliciesInForce(policy, active, known=known)
         claims = tuple(each.claim for each in active)
         owners = self._owners.judge(snapshot.nodes, claims)
-        moving = _moving(owners, snapshot, Placing(claims)) if policy.valid is not None else frozenset()
+        moving = nobodys_that_move(owners, snapshot, Placing(claims)) if policy.valid is not None else frozenset()
         return PoliciesInForce(policy, active, True, owners, conflicts(owners.values(), claims), moving, known)
 
     def _driver(
@@ -184,19 +183,6 @@ class PolicyReader:
         found = before.get(key) or _read(view, self._typed.read(view), rollout)
         self._read[key] = found
         return found if found.view == view else msgspec.structs.replace(found, view=view)
-
-
-def _moving(owners: Mapping[str, NodeOwner], snapshot: Snapshot, placing: Placing) -> frozenset[str]:
-    placements = Placements(snapshot, placing)
-    moving: set[str] = set()
-    for name, wanted in owners.items():
-        node = snapshot.nodes[name]
-        current = node.labels.get(names.DRIVER_OWNER, "")
-        to = name_of(wanted, current)
-        if to != current and not node.deleting:
-            free = placements.free(node, node.labels, snapshot.pods.get(name, ()))
-            moving |= {current, to} if free else set()
-    return frozenset(moving)
 
 
 def _are_in_force(policy: ActivePolicy, snapshot: Snapshot) -> bool:

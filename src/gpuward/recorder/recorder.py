@@ -114,7 +114,8 @@ def entry_of(seen: Pass[PoliciesInForce, Plan]) -> Entry | None:
         return None
     policy, plan = seen.policies.policy.view, seen.decision or Plan()
     return Entry(
-        seen.snapshot, seen.policies.decidable, seen.at, policy.name if policy else "", plan, _done(plan, seen.outcomes),
+        seen.policies.as_decided_on(seen.snapshot), seen.policies.upgrades, seen.at, policy.name if policy else "", plan,
+        _done(plan, seen.outcomes),
         seen.error, tuple(plan.troubles),
     )
 

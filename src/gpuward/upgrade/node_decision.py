@@ -27,6 +27,7 @@ from gpuward.upgrade.fleet import Coverage, Standing, standing
 from gpuward.upgrade.holding import Holding, undecided_for
 from gpuward.upgrade.node_gates import held_by_itself
 from gpuward.upgrade.progress import NodeProgress
+from gpuward.upgrade.refused import refused
 from gpuward.upgrade.writing import actions_of
 
 NO_TURN: Turn = (False, 0.0, 0, 0, 0, 0.0, "")
@@ -175,6 +176,8 @@ class DecisionCache(FactsCache):
         if node.name in common.snapshot.unsettled:
             begun = common.snapshot.unanswered.get(node.name)
             hold = None if begun is None else Hold(Plain(Reason.WRITE_UNANSWERED), begun)
+            if hold is None and facts.refused is not None:
+                hold = refused(facts, facts.refused, now)
             return node_decision(facts, NodeProgress(facts, hold=hold), common.policy)
         kept = self._kept.get(node.name)
         if kept is not None and kept.judged is not None and kept.judged.before is facts and now < kept.until:
