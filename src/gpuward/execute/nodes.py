@@ -16,6 +16,8 @@ from gpuward.model.withheld import digests_of, selecting
 Operation = dict[str, Any]
 _DRIVERS = frozenset({names.DEPLOY_DRIVER, names.GPU_PRESENT, *names.PLACED_BY})
 """Labels without which a node gets no driver, or not the one that it should have."""
+_UPGRADES = frozenset({names.UPGRADE_RECORD, names.UPGRADE_ENABLED})
+"""Annotations that say how a node's driver is replaced."""
 
 
 async def patch_node(world: World, action: PatchNode) -> None:
@@ -57,14 +59,14 @@ def _check_drivers(world: World, action: PatchNode) -> None:
 
 
 async def _looked_at(world: World, action: PatchNode) -> None:
+    await world.contested.look(world.cluster.client, action, world.clock.now())
     if action.last_look is not None:
         await last_look(world, action.node.name, action.last_look)
     if action.known_pods is not None:
         await look_for_others(world, action.node.name, action.known_pods)
-    cache = world.cluster.nodes
-    await world.contested.look(world.cluster.client, action, world.clock.now())
-    is_upgrade = bool(action.entered) or names.UPGRADE_RECORD in action.annotations or not _DRIVERS.isdisjoint(action.labels)
     _check_drivers(world, action)
+    cache = world.cluster.nodes
+    is_upgrade = bool(action.entered) or not _UPGRADES.isdisjoint(action.annotations) or not _DRIVERS.isdisjoint(action.labels)
     try:
         answer = await world.cluster.client.patch_json(resources.NODES, action.node.name, operations(action))
     except errors.GpuwardError as error:

@@ -104,7 +104,24 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
         patch = _patch(node, policy, pods, drivers)
         settled = patch is None and not drivers.is_open(node, pods)
         return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node))
-    return _Found(node.name)
+    return _Found(node.name, _told(node, policy, pods, drivers))
+
+
+def _told(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers: DriverLabels) -> PatchNode | None:
+    """Take from a node that keeps its operands for its pods what tells the driver manager that gpuward empties it, where that
+    is over: its driver DaemonSet waits for it.
+    """
+    starting = drivers.is_replaced(pods)
+    changed = _annotations(node, policy, True, node.labels.get(names.DRIVER_OWNER), starting=starting)
+    if None not in changed.values():
+        return None
+    return PatchNode(
+        node.ref,
+        annotations=changed,
+        expect_labels={key: node.labels.get(key) for key in sorted(policy.read)},
+        expect_annotations={key: node.annotations.get(key) for key in changed},
+        why="upgrades are not automatic any more",
+    )
 
 
 def _keep(node: NodeView, loss: Loss) -> PatchNode | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuward import names
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.changes import Prepared
+from gpuward.operands.driver.withholding import told_otherwise
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED, NOT_FOLLOWED
 from gpuward.operands.state import OperandState
 from gpuward.operands.statuses import refusal, unapplied
@@ -31,7 +33,16 @@ def not_applied(
     if why := refusal(drivers, snapshot):
         return f"{DRIVER_STATE} cannot be brought about: {why}"
     pending = unapplied(drivers, snapshot)
-    return f"DaemonSet {pending} is not applied yet" if pending else unseen
+    return f"DaemonSet {pending} is not applied yet{_waits_for(policy, drivers, snapshot)}" if pending else unseen
+
+
+def _waits_for(policy: ClusterPolicy, drivers: Sequence[Prepared], snapshot: Snapshot) -> str:
+    """Name a node that cannot be told that upgrades are not automatic any more, for which the driver DaemonSets wait."""
+    if policy.spec.driver.is_upgraded:
+        return ""
+    found = (name for one in drivers for obj in one.objects for name in told_otherwise(obj.body, snapshot))
+    node = next(found, "")
+    return f": node {node} has yet to lose the annotation {names.UPGRADE_ENABLED}" if node else ""
 
 
 def _error(view: PolicyView) -> str:

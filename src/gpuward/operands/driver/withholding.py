@@ -30,14 +30,14 @@ class Withholding(msgspec.Struct, frozen=True):
 
 def told_otherwise(body: Mapping[str, Any], snapshot: Snapshot) -> tuple[str, ...]:
     """Return the nodes that a DaemonSet selects whose annotation still tells the driver manager that gpuward empties them, though
-    upgrades are not automatic any more: another driver would come under their pods.
+    upgrades are not automatic any more: another driver would come under their pods. One on its way out is not changed any more.
     """
     template: Mapping[str, Any] = body.get("spec", {}).get("template", {}).get("spec", {})
     selector: Mapping[str, str] = template.get("nodeSelector", {})
     if not _digest_of(template):
         return ()
     return tuple(sorted(
-        node.name for node in snapshot.nodes.values() if selector.items() <= node.labels.items()
+        node.name for node in snapshot.nodes.values() if selector.items() <= node.labels.items() and not node.deleting
         and node.annotations.get(names.UPGRADE_ENABLED) == "true" and not is_lost(node) and not _is_given_up(node, snapshot)))
 
 
