@@ -101,3 +101,25 @@ def test_no_other_node_keeps_its_cordon_for_it(refuses: bool) -> None:
 def _close(stage: Stage, labels: dict[str, str]) -> None:
     if labels.get(names.UPGRADE_STATE) == State.POD_DELETION_REQUIRED:
         stage.set_budget("work", 0)
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_new_driver_that_nobody_can_validate_any_more_keeps_no_cordon(stage: Stage) -> None:
+    """The switch to NVIDIADrivers leaves its node to nobody, with a driver pod that is ready and that nothing replaces."""
+    await label_pools(stage, a="gpu-1 gpu-2")
+    await stage.installed()
+    for node in ("gpu-1", "gpu-2"):
+        await stage.label(node, names.UPGRADE_SKIP, "true")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-3") == State.VALIDATION_REQUIRED)
+    for node in ("gpu-1", "gpu-2"):
+        await stage.label(node, names.UPGRADE_SKIP, None)
+    await make(stage, nvidia_driver("a", {"maxUnavailable": 0}, version=NEW))
+    await set_driver(stage, {"useNvidiaDriverCRD": True})
+    await stage.until(lambda: names.DRIVER_OWNER in stage.labels("gpu-1") and not stage.cordons())
+    await stage.rest(600)
+    assert stage.cordons() == []
+    assert (stage.state("gpu-3"), stage.driver("gpu-3"), stage.hold("gpu-3")) == (State.VALIDATION_REQUIRED, NEW, "NotSelected")
+    await make(stage, nvidia_driver("rest", default=True, version=NEW))
+    await stage.until(lambda: stage.state("gpu-3") == State.DONE and not stage.cordons())
+    assert torn(stage) == []

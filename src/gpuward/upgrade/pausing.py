@@ -42,7 +42,8 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
     if policy.unowned and node.state in UNDISTURBED and node.untouched and node.loaded:
         return _sent_back(node, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
-        return pause(node, unfinished(node) or paused, now)
+        path = pause(node, unfinished(node) or paused, now)
+        return given_back(path) if node.loaded and node.driver_pods == 1 and not policy.invalid else path
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = walk(begin(node, now), policy, now, within=_GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:
@@ -53,10 +54,23 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
 
 def _sent_back(node: NodeFacts, now: float) -> NodeProgress:
     """Put a node back into service that no NVIDIADriver is for any more, with the driver that nobody has touched."""
-    ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     clocks = {key: None for key in (names.WAIT_FOR_JOBS_SINCE,) if key in node.node.annotations}
-    path = apply_move(begin(node, now), Move(State.UPGRADE_REQUIRED, uncordon=ours, annotations=clocks), now)
+    path = apply_move(begin(node, now), Move(State.UPGRADE_REQUIRED, uncordon=is_ours(node), annotations=clocks), now)
     return msgspec.structs.replace(path, hold=unfinished(path.node))
+
+
+def given_back(path: NodeProgress) -> NodeProgress:
+    """Lift our cordon of a node that has a driver and gets no further: its state says that nobody has validated that."""
+    if not is_ours(path.node):
+        return path
+    record = msgspec.structs.replace(path.node.record, cordon=None)
+    return msgspec.structs.replace(
+        path, node=msgspec.structs.replace(path.node, unschedulable=False, record=record), adopted=True)
+
+
+def is_ours(node: NodeFacts) -> bool:
+    """Tell whether a node carries our cordon."""
+    return node.unschedulable and node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
 
 
 def at_rest(node: NodeFacts, now: float) -> NodeProgress:

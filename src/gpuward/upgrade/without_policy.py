@@ -16,12 +16,11 @@ from gpuward import names
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.record import CordonOwner
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.waits import Failed, Meanwhile, NoPolicy, Plain, UnknownState
 from gpuward.upgrade.done_or_failed import UNTOLD, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.pausing import at_rest
+from gpuward.upgrade.pausing import at_rest, given_back, is_ours
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, walk
 from gpuward.upgrade.recovery import needs_recovery
 from gpuward.upgrade.step import Move
@@ -52,7 +51,7 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress
         failed = UNTOLD if failure is None else Failed(failure.state, failure.cause)
         return msgspec.structs.replace(path, hold=Hold(failed, node.record.since))
     waits = node.state is State.UPGRADE_REQUIRED or node.asked or needs_recovery(node)
-    path = _given_back(path) if _serves(node) else path
+    path = given_back(path) if _serves(node) else path
     found = unfinished(node)
     if waits or (found is not None and node.driver_ready):  # nobody can validate its driver
         found = _hold(node, policy)
@@ -73,7 +72,7 @@ def _under_way(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodePro
     hold = _hold(path.node, policy, Meanwhile.UNVALIDATED if _serves(node) else cordoned)
     held = pause(path.node, hold, now) if path.node.node.record is not None and not path.entered else path
     path = msgspec.structs.replace(path, node=held.node, adopted=path.adopted or held.adopted, hold=hold)
-    return _given_back(path) if _serves(node) else path
+    return given_back(path) if _serves(node) else path
 
 
 def _way_back(node: NodeFacts) -> Move | None:
@@ -85,7 +84,7 @@ def _way_back(node: NodeFacts) -> Move | None:
     if stays or not _serves(node):
         return None
     clocks = {key: None for key in _CLOCKS if key in node.node.annotations}
-    return Move(State.UPGRADE_REQUIRED, uncordon=_is_ours(node), forced=replaced, annotations=clocks)
+    return Move(State.UPGRADE_REQUIRED, uncordon=is_ours(node), forced=replaced, annotations=clocks)
 
 
 def _serves(node: NodeFacts) -> bool:
@@ -100,18 +99,6 @@ def _is_untouched(node: NodeFacts) -> bool:
     if node.state in UNDISTURBED:
         return node.untouched
     return node.untouched and node.state is State.POD_RESTART_REQUIRED and not (node.in_step or node.record.forced)
-
-
-def _is_ours(node: NodeFacts) -> bool:
-    return node.unschedulable and node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
-
-
-def _given_back(path: NodeProgress) -> NodeProgress:
-    if not _is_ours(path.node):
-        return path
-    record = msgspec.structs.replace(path.node.record, cordon=None)
-    return msgspec.structs.replace(
-        path, node=msgspec.structs.replace(path.node, unschedulable=False, record=record), adopted=True)
 
 
 def _hold(node: NodeFacts, policy: UpgradePolicy, meanwhile: Meanwhile = Meanwhile.NOTHING) -> Hold:
