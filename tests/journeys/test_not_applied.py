@@ -127,3 +127,21 @@ async def test_an_nvidiadrivers_conditions_say_of_which_generation_they_are(stag
     assert condition_of(stage)[0] == "False"
     await stage.until(lambda: condition_of(stage)[0] == "True", 3600)
     assert set(stage.drivers()) == {NEW}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_that_it_is_not_applied_is_told_in_a_pause_too(mode: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        await change(stage, mode, {"upgradePolicy": {"autoUpgrade": False}})
+        await stage.until(lambda: condition_of(stage)[1] == "Paused")
+        stage.transport.interfere = deny_daemonsets
+        await change(stage, mode, {"version": "590" if mode == "precompiled" else NEW})
+        await stage.until(lambda: DENIED in condition_of(stage)[2])
+        assert condition_of(stage)[:2] == ("False", "Paused")
+        assert DENIED in await headline_of(stage)
+        stage.transport.interfere = lambda request, proceed: proceed()
+        await stage.until(lambda: DENIED not in condition_of(stage)[2])
+
+    story()

@@ -65,9 +65,12 @@ def rollout_of(plan: Plan) -> Rollout:
 
 
 def held_up(rollout: Rollout, reason: str, why: str) -> Rollout:
-    """Return the condition where nodes are not even upgraded to the driver that people ask for; without a reason it stays."""
-    if not why or rollout.status != "True":
+    """Return the condition where nodes are not even upgraded to the driver that people ask for; without a reason it stays. One
+    that is False keeps its own reason, and says so too: in a pause nobody would learn of it.
+    """
+    if not why or rollout.status == "Unknown":
         return rollout
+    reason = reason if rollout.status == "True" else rollout.reason
     return msgspec.structs.replace(rollout, status="False", reason=reason, message=f"{why}; apart from that {rollout.message}")
 
 
