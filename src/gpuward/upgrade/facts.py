@@ -61,7 +61,6 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
     withheld: bool = False
     """Whether the node is kept from getting a driver pod while pods run on a driver that this would replace."""
-
     barred: bool = False
     """Whether the node may not be labelled as one with GPUs, so that it gets no driver."""
 
