@@ -25,6 +25,17 @@ def test_every_program_has_a_command_line(place: Place) -> None:
     assert all(line[0] == str(place.bin / name) for name, line in lines.items())
 
 
+def test_only_a_control_plane_for_real_nodes_leaves_kwok_out_and_reaches_nodes_through_a_proxy(place: Place) -> None:
+    real = Place(place.bin, place.run, place.ports, ("node-1", "node-2"))
+    assert set(command_lines(place)) - set(command_lines(real)) == {"kwok"}
+    egress = f"--egress-selector-config-file={place.run / 'egress.json'}"
+    assert [egress in command_lines(each)["kube-apiserver"] for each in (place, real)] == [False, True]
+    write_files(real, STAGES, Delays())
+    rows = [line.split(",") for line in (place.run / "tokens.csv").read_text().splitlines()]
+    assert [row[1] for row in rows if row[3] == '"system:nodes"'] == ["system:node:node-1", "system:node:node-2"]
+    assert str(real.egress) in (place.run / "egress.json").read_text()
+
+
 def test_controllers_are_patient_with_more_nodes_than_two_cores_carry(place: Place) -> None:
     usual, patient = (command_lines(place, nodes)["kube-controller-manager"] for nodes in (500, 501))
     assert set(patient) - set(usual) == {"--node-monitor-grace-period=600s",

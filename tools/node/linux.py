@@ -5,18 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 from pathlib import Path
 
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWPID, NEWNET = 0x20000, 0x02000000, 0x04000000, 0x08000000, 0x20000000, 0x40000000
 RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE, SHARED = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18, 1 << 20
 _DETACH = 2
 _SET_PDEATHSIG = 1
+_OVERLAY = 0x794C7630
 
 # Looked up now: within a node's file system there may be no library to load.
 _libc = ctypes.CDLL(None, use_errno=True)
 _mount, _umount, _pivot_root = _libc.mount, _libc.umount2, _libc.pivot_root
-_unshare, _setns, _prctl = _libc.unshare, _libc.setns, _libc.prctl
-for _function in (_mount, _umount, _pivot_root, _unshare, _setns, _prctl):
+_unshare, _setns, _prctl, _statfs = _libc.unshare, _libc.setns, _libc.prctl, _libc.statfs
+for _function in (_mount, _umount, _pivot_root, _unshare, _setns, _prctl, _statfs):
     _function.restype = ctypes.c_int
 _mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
 
@@ -55,6 +57,13 @@ def change_root(root: Path) -> None:
     _check(_pivot_root(b".", b"."), "pivot_root")
     _check(_umount(b".", _DETACH), "umount")
     os.chdir("/")
+
+
+def is_overlay(path: Path) -> bool:
+    """Tell whether a folder is on an overlay file system, on which no other can keep its changes."""
+    answer = ctypes.create_string_buffer(512)
+    _check(_statfs(os.fsencode(path), answer), f"statfs {path}")
+    return int.from_bytes(answer.raw[:ctypes.sizeof(ctypes.c_long)], sys.byteorder) == _OVERLAY
 
 
 def die_with_parent() -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 
+from tools.node import linux
 from tools.node.files import cni_bin
 
 _PROGRAMS = {
@@ -22,6 +23,8 @@ def missing(*further: str) -> str:
         return "nodes run on Linux only"
     if os.geteuid() != 0:
         return "nodes need root: they mount and make namespaces"
+    if not _may_make_namespaces():
+        return "nodes need a root that may mount and make namespaces, as in a privileged container"
     wanted = _PROGRAMS | {program: program for program in further}
     packages = {package for program, package in wanted.items() if shutil.which(program, path=_PATH) is None}
     if cni_bin() is None:
@@ -30,3 +33,13 @@ def missing(*further: str) -> str:
         names = " ".join(sorted(packages))
         return f"packages are missing; with Debian: apt-get install -y --no-install-recommends {names}"
     return ""
+
+
+def _may_make_namespaces() -> bool:
+    if (child := os.fork()) == 0:
+        try:
+            linux.make_private()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0

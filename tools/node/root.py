@@ -37,6 +37,7 @@ def build(folder: Path, binds: dict[Path, Path]) -> None:
     for name in _FOLDERS:
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
+    _keep_changes(root, folder / "changes")
     for name in _COPIED:
         _copy(Path("/") / name, root / name, folder / "changes" / name)
     _identify(root, folder.name)
@@ -53,6 +54,14 @@ def build(folder: Path, binds: dict[Path, Path]) -> None:
     linux.change_root(root)
     # Mounts that a container makes reach the others, as on a machine that systemd has started.
     linux.mount("none", "/", flags=linux.REC | linux.SHARED)
+
+
+def _keep_changes(root: Path, changes: Path) -> None:
+    changes.mkdir(exist_ok=True)
+    for each in (changes, root / "var" / "lib" / "containerd"):
+        # Overlays do not stack: in most containers there is no place for changes but memory.
+        if linux.is_overlay(each):
+            linux.mount("tmpfs", each, "tmpfs")
 
 
 def _copy(source: Path, target: Path, changes: Path) -> None:
