@@ -85,13 +85,13 @@ def test_a_node_may_change_itself_only(nodes: Nodes) -> None:
     assert "only its own Node object" in refused.stderr
 
 
-def test_a_kubelet_that_is_killed_comes_back_and_finds_its_pods(nodes: Nodes) -> None:
+@pytest.mark.parametrize("program", ["kubelet", "containerd"])
+def test_a_program_that_is_killed_comes_back_and_finds_the_pods(nodes: Nodes, program: str) -> None:
     before = nodes.get("pod", "probe-1")["status"]["containerStatuses"][0]["containerID"]
-    kubelets = running(nodes.state, "kubelet")
-    for kubelet in kubelets:
-        os.kill(kubelet, signal.SIGKILL)
-    eventually("there are others", lambda: len(running(nodes.state, "kubelet")) == 2)
-    eventually("another kubelet answers", lambda: subprocess.run(
-        nodes.kubectl_line("logs", "probe-1"), capture_output=True, check=False).returncode == 0)
-    assert not set(kubelets) & set(running(nodes.state, "kubelet"))
+    killed = running(nodes.state, program)
+    for each in killed:
+        os.kill(each, signal.SIGKILL)
+    eventually("there are others", lambda: len(set(running(nodes.state, program)) - set(killed)) == 2)
+    eventually("a node answers", lambda: subprocess.run(
+        nodes.kubectl_line("exec", "probe-1", "--", "/probe", "say", "yes"), capture_output=True, check=False).stdout == b"yes\n")
     assert nodes.get("pod", "probe-1")["status"]["containerStatuses"][0]["containerID"] == before

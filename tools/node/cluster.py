@@ -65,11 +65,18 @@ class Cluster:
         return {name: pid for name, pid in self.running().items() if name in NAMES}
 
 
-def build(bin_dir: Path) -> None:
-    """Build what nodes and their control plane run, where that was not done yet."""
-    controlplane.build(bin_dir)
-    controlplane.build(bin_dir, KUBELET)
+def build(given: Path | None = None) -> Path:
+    """Build what nodes and their control plane run, where that was not done yet, and return where it is.
+
+    Programs of Kubernetes that are in a given folder are taken as they are.
+    """
+    if given is None:
+        controlplane.build(controlplane.CACHE / "bin")
+        controlplane.build(controlplane.CACHE / "bin", KUBELET)
+    elif not (given / "kubelet").is_file():
+        raise ProcessFailed(f"there is no kubelet in {given}")
     image.build_program(HERE / "pause.go", CACHE / "pause")
+    return given or controlplane.CACHE / "bin"
 
 
 def build_containerd() -> dict[Path, Path]:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tarfile
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from tools.controlplane.processes import ProcessFailed
 
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""From the kernel's names to those of images."""
 _MEDIA = "application/vnd.oci.image"
 
 
@@ -33,7 +36,7 @@ def build_program(source: Path, output: Path) -> None:
 def pack(name: str, program: Path, output: Path) -> None:
     """Write an image of a program, which is its entry point and its only file."""
     layer = _tar({program.name: program.read_bytes()}, mode=0o755)
-    architecture = subprocess.run(["go", "env", "GOARCH"], capture_output=True, text=True, check=True).stdout.strip()
+    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     config = json.dumps({
         "architecture": architecture, "os": "linux", "config": {"Entrypoint": [f"/{program.name}"], "WorkingDir": "/"},
         "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]}}).encode()

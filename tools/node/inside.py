@@ -22,6 +22,8 @@ from tools.node.root import OWN
 LOGS = Path("/var/log")
 PAUSE = OWN / "pause.tar"
 KUBELET = OWN / "kubelet"
+_CONTAINERD = Path("/etc/containerd/config.toml")
+"""Where containerd looks, and where a container toolkit changes it."""
 _PATIENCE = 60.0
 _POLL = 0.05
 _REST = 1.0
@@ -89,7 +91,9 @@ def _first(node: network.Address, folder: Path, binds: list[str]) -> None:
     socket.sethostname(node.name)
     root.build(folder, {Path(place): Path(source) for place, _, source in (each.partition("=") for each in binds)})
     supervisor = Supervisor()
-    supervisor.start(["containerd", "--config", str(OWN / "containerd.toml")])
+    _CONTAINERD.parent.mkdir(exist_ok=True)
+    _CONTAINERD.write_bytes((OWN / "containerd.toml").read_bytes())
+    supervisor.start(["containerd"])
     _import(supervisor)
     supervisor.start(kubelet_line(node))
     supervisor.run()

@@ -32,7 +32,7 @@ def commands() -> None:
 @commands.command("build")
 def build_command() -> None:
     """Build the programs with Go, where that was not done yet."""
-    clusters.build(controlplane.CACHE / "bin")
+    clusters.build()
 
 
 @commands.command("up")
@@ -47,8 +47,7 @@ def up_command(containerd: str, with_registry: bool, nodes: int, bin_dir: Path |
     heed_signals()
     if why := packages.missing(*([registry.PROGRAM] if with_registry else [])):
         raise ProcessFailed(why)
-    if bin_dir is None:
-        clusters.build(bin_dir := controlplane.CACHE / "bin")
+    bin_dir = clusters.build(bin_dir)
     programs = clusters.build_containerd() if containerd == "2" else {}
     began = time.monotonic()
     place = clusters.up(Cluster(state.resolve()), bin_dir, nodes, with_registry, programs)
