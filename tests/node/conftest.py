@@ -38,7 +38,7 @@ def nodes(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         nodes.run("up", "--nodes", "2", "--registry")
         nodes.run("load", str(archive))
         for number in (1, 2):
-            nodes.serve(f"probe-{number}", f"node-{number}")
+            nodes.pod(f"probe-{number}", {}, nodeName=f"node-{number}")
         yield nodes
     finally:
         nodes.run("down")

@@ -1,4 +1,4 @@
-// What runs in the pods of these tests: `serve` answers over HTTP, `say WORDS` prints, `api` asks the API server who it is.
+// What runs in the pods of these tests: `serve` answers over HTTP, `say` and `env` print, `api` asks the API server who it is.
 package main
 
 import (
@@ -20,6 +20,8 @@ func main() {
 		serve()
 	case "say":
 		fmt.Println(strings.Join(os.Args[2:], " "))
+	case "env":
+		fmt.Println(os.Getenv(os.Args[2]))
 	case "repeat":
 		check(io.Copy(os.Stdout, os.Stdin))
 	case "get":

@@ -19,7 +19,7 @@ from tools.node.cluster import GROUPS, Cluster
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PATIENCE = 90.0
+PATIENCE = 60.0
 POLL = 0.2
 IMAGE = "probe:1"
 PROGRAMS = {"containerd", "containerd-shim", "runc", "ctr", "kubelet", "pause", "probe"}
@@ -72,15 +72,17 @@ class Nodes:
         found: dict[str, Any] = json.loads(self.kubectl("get", *words, "-o", "json"))
         return found
 
-    def serve(self, name: str, node: str, image: str = IMAGE, policy: str = "IfNotPresent") -> str:
-        """Run a pod that answers over HTTP, wait until it is ready, and return its address."""
-        container = {"name": "main", "image": image, "imagePullPolicy": policy, "args": ["serve"]}
-        spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
+    def pod(self, name: str, container: dict[str, Any], **spec: Any) -> None:
+        """Run a pod of one container and wait until it is ready."""
+        containers = [{"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "args": ["serve"], **container}]
         self.kubectl("create", "-f", "-", given=json.dumps(
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}))
-        self.kubectl("wait", f"pod/{name}", "--for=condition=Ready", f"--timeout={PATIENCE:.0f}s")
-        address: str = self.get("pod", name)["status"]["podIP"]
-        return address
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {**spec, "containers": containers}}))
+        line = self.kubectl_line("wait", f"pod/{name}", "--for=condition=Ready", f"--timeout={PATIENCE:.0f}s")
+        assert subprocess.run(line, capture_output=True, check=False).returncode == 0, self.kubectl("describe", "pod", name)
+
+    def execute(self, pod: str, *words: str) -> str:
+        """Run the program of these tests in a pod and return what it prints."""
+        return self.kubectl("exec", pod, "--", "/probe", *words)
 
     @contextmanager
     def forward(self, pod: str) -> Iterator[int]:
@@ -98,10 +100,10 @@ class Nodes:
         return {name: int(pid) for name, pid in re.findall(r"^(\S+) +runs as (\d+)$", status, re.MULTILINE)}
 
 
-def build_image(folder: Path, name: str) -> Path:
-    """Return a tar file with an image of the program that runs in the pods of tests."""
-    program = ROOT / ".cache" / "node" / "probe"
-    image.build_program(HERE / "probe.go", program)
+def build_image(folder: Path, name: str, source: str = "probe.go", module: Path | None = None) -> Path:
+    """Return a tar file with an image of a program of these tests."""
+    program = ROOT / ".cache" / "node" / Path(source).stem
+    image.build_program(HERE / source, program, module)
     image.pack(name, program, folder / "image.tar")
     return folder / "image.tar"
 

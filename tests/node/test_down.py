@@ -27,7 +27,7 @@ def test_nothing_stays_after_parts_were_killed(nodes: Nodes, archive: Path) -> N
     machine, before = settings(), traces(nodes.state)
     nodes.run("up")
     nodes.run("load", str(archive))
-    nodes.serve("probe", "node-1")
+    nodes.pod("probe", {})
     assert settings() == machine
     pids = nodes.pids(nodes.run("status"))
     for name in ("node-1", "router", "kube-apiserver"):

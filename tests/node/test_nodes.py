@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.realnodes import Nodes, build_image, eventually, running
+from tests.node.realnodes import ROOT, Nodes, build_image, eventually, running
 
 pytestmark = pytest.mark.realnode
 
@@ -47,14 +47,14 @@ def test_port_forward(nodes: Nodes) -> None:
 
 
 def test_a_pod_reaches_the_api_server_with_its_token(nodes: Nodes) -> None:
-    user = json.loads(nodes.kubectl("exec", "probe-1", "--", "/probe", "api"))["status"]["userInfo"]
+    user = json.loads(nodes.execute("probe-1", "api"))["status"]["userInfo"]
     assert user["username"] == "system:serviceaccount:default:default"
     assert user["extra"]["authentication.kubernetes.io/node-name"] == ["node-1"]
 
 
 def test_a_pod_reaches_one_on_another_node(nodes: Nodes) -> None:
     address = nodes.get("pod", "probe-2")["status"]["podIP"]
-    assert nodes.kubectl("exec", "probe-1", "--", "/probe", "get", f"http://{address}:8080/") == "hello from probe-2\n"
+    assert nodes.execute("probe-1", "get", f"http://{address}:8080/") == "hello from probe-2\n"
 
 
 def test_an_image_that_is_nowhere_is_told(nodes: Nodes) -> None:
@@ -72,7 +72,7 @@ def test_an_image_that_is_nowhere_is_told(nodes: Nodes) -> None:
 def test_an_image_is_pulled_from_the_registry_whatever_its_name_says(nodes: Nodes, tmp_path: Path) -> None:
     name = "nvcr.io/nvidia/cloud-native/probe:v2"
     nodes.run("push", str(build_image(tmp_path, name)))
-    nodes.serve("pulled", "node-2", name, "Always")
+    nodes.pod("pulled", {"image": name, "imagePullPolicy": "Always"})
     events = nodes.get("events", "--field-selector=involvedObject.name=pulled,reason=Pulled")["items"]
     assert [event["message"].partition('" in')[0] for event in events] == [f'Successfully pulled image "{name}']
 
@@ -83,6 +83,21 @@ def test_a_node_may_change_itself_only(nodes: Nodes) -> None:
     subprocess.run([*asked, "node-1", "a=b"], capture_output=True, check=True)
     refused = subprocess.run([*asked, "node-2", "a=b"], capture_output=True, text=True, check=False)
     assert "only its own Node object" in refused.stderr
+
+
+def test_a_device_plugin_hands_out_devices(nodes: Nodes, tmp_path: Path) -> None:
+    nodes.run("load", str(build_image(tmp_path, "docker.io/library/plugin:1", "plugin.go", ROOT / "tools" / "controlplane")))
+    folders = {"plugins": "/var/lib/kubelet/device-plugins", "cdi": "/var/run/cdi"}
+    nodes.pod("plugin", {"image": "plugin:1", "volumeMounts": [{"name": name, "mountPath": at} for name, at in folders.items()]},
+              nodeName="node-1",
+              volumes=[{"name": name, "hostPath": {"path": at, "type": "DirectoryOrCreate"}} for name, at in folders.items()])
+    eventually("the devices count", lambda: nodes.get("node", "node-1")["status"]["allocatable"].get("gpuward.io/part") == "2")
+    nodes.pod("user", {"resources": {"limits": {"gpuward.io/part": 1}}})
+    assert nodes.get("pod", "user")["spec"]["nodeName"] == "node-1"
+    device = nodes.execute("user", "env", "PART")
+    assert device in ("one\n", "two\n")
+    # Debian's containerd does not know CDI.
+    assert nodes.execute("user", "env", "PART_BY_CDI") == (device if os.environ.get("GPUWARD_CONTAINERD") == "2" else "\n")
 
 
 @pytest.mark.parametrize("program", ["kubelet", "containerd"])

@@ -19,16 +19,16 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MEDIA = "application/vnd.oci.image"
 
 
-def build_program(source: Path, output: Path) -> None:
-    """Compile a Go file that needs nothing but Go's own library to a static program, unless that was done already."""
+def build_program(source: Path, output: Path, module: Path | None = None) -> None:
+    """Compile a Go file to a static program, unless that was done already. Libraries are those of a module, if any is given."""
     if output.exists() and output.stat().st_mtime >= source.stat().st_mtime:
         return
     if not (go := shutil.which("go")):
         raise ProcessFailed("Go is not installed, and the images are built with it: https://go.dev/doc/install")
     output.parent.mkdir(parents=True, exist_ok=True)
-    command = [go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(output.absolute()), source.name]
-    done = subprocess.run(command, cwd=source.parent, env={**os.environ, "CGO_ENABLED": "0"}, capture_output=True, text=True,
-                          check=False)
+    command = [go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(output.absolute()), str(source.absolute())]
+    environment = {**os.environ, "CGO_ENABLED": "0"}
+    done = subprocess.run(command, cwd=module or source.parent, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ProcessFailed(f"{source.name} cannot be built: {done.stderr.strip()}")
 
@@ -37,8 +37,10 @@ def pack(name: str, program: Path, output: Path) -> None:
     """Write an image of a program, which is its entry point and its only file."""
     layer = _tar({program.name: program.read_bytes()}, mode=0o755)
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    # With its name in it no two images are one: a kubelet that has pulled one by a name takes it by no other without a pull.
+    process = {"Entrypoint": [f"/{program.name}"], "WorkingDir": "/", "Labels": {"org.opencontainers.image.ref.name": name}}
     config = json.dumps({
-        "architecture": architecture, "os": "linux", "config": {"Entrypoint": [f"/{program.name}"], "WorkingDir": "/"},
+        "architecture": architecture, "os": "linux", "config": process,
         "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]}}).encode()
     manifest = json.dumps({
         "schemaVersion": 2, "mediaType": f"{_MEDIA}.manifest.v1+json",
