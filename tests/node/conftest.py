@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools.controlplane.controlplane import BIN
 from tools.node import packages, registry
 
 from tests.node.realnodes import IMAGE, Nodes, build_image
@@ -20,6 +21,8 @@ def wanted() -> None:
     """Skip tests on real nodes where nobody asked for them or they cannot run; CI must not pass without them."""
     if os.environ.get(WANTED) != "1":
         pytest.skip(f"real nodes are started only with {WANTED}=1, as ./dev test does")
+    if (given := os.environ.get(BIN)) and not (Path(given) / "kubelet").exists():
+        pytest.skip(f"the programs of {BIN} have no kubelet with them")
     if why := packages.missing(registry.PROGRAM) or ("" if shutil.which("kubectl") else "kubectl is not on the PATH"):
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
 
