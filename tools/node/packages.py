@@ -17,14 +17,21 @@ _PROGRAMS = {
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def missing(*further: str) -> str:
-    """Say in one line what keeps nodes, and further programs, from running here; empty where nothing does."""
+def forbidden() -> str:
+    """Say in one line why no package would help nodes to run here; empty where they may."""
     if sys.platform != "linux":
         return "nodes run on Linux only"
     if os.geteuid() != 0:
         return "nodes need root: they mount and make namespaces"
     if not _may_make_namespaces():
         return "nodes need a root that may mount and make namespaces, as in a privileged container"
+    return ""
+
+
+def missing(*further: str) -> str:
+    """Say in one line what keeps nodes, and further programs, from running here; empty where nothing does."""
+    if why := forbidden():
+        return why
     wanted = _PROGRAMS | {program: program for program in further}
     packages = {package for program, package in wanted.items() if shutil.which(program, path=_PATH) is None}
     if cni_bin() is None:
