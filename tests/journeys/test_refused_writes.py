@@ -13,6 +13,7 @@ from gpuward.model.explain import arguments, sentence
 from gpuward.model.states import State
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
+from tests.journeys.looking import explanation_of, headline_of, reason_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_two_leaders import first_leads, operator, take_lease
@@ -74,8 +75,14 @@ def test_a_node_that_may_not_be_changed_lets_the_others_go_on(error: errors.ApiE
         assert stage.driver("gpu-1") == OLD
         assert stage.most_in_progress <= 1
         assert len(webhook.asked) < 30, "ever more rarely"
+        told = await explanation_of(stage, "gpu-1")
+        assert told.status is not None
+        assert DENIED in reason_of(told), "also whoever asks, and does not have the operator's memory"
+        assert told.status.label == "upgrade-done", "it was never admitted"
+        assert await headline_of(stage) == "ClusterPolicy cluster-policy: 2 of 3 nodes up to date, 1 held"
         webhook.there = False
         await stage.upgraded(within=300)
+        assert reason_of(await explanation_of(stage, "gpu-1")) == ""
 
     play()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Sequence
-from datetime import datetime
 from math import floor
 from typing import Any
 
@@ -16,13 +15,14 @@ from rich.table import Table
 
 from gpuward import names
 from gpuward.cli.connect import connected
+from gpuward.cli.events import said_in
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.podwords import PodWords, words_of
 from gpuward.cli.terminal import console, say_json, styled
 from gpuward.cli.view import age
-from gpuward.errors import ApiError, InputError, Unreachable
+from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.model.driver import driver_daemonsets
@@ -74,20 +74,8 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
 async def last_event(client: Client, node: str) -> tuple[float, str]:
     """Return when the operator said last why a node is held, and what: it may know what the cluster does not show."""
     chosen = f"involvedObject.kind=Node,involvedObject.name={node},reason={names.HELD_EVENT_REASON}"
-    return max(await _events(client, Selection(resources.EVENTS, namespace="default", fields=chosen)), default=(0.0, ""))
-
-
-async def _events(client: Client, selection: Selection) -> list[tuple[float, str]]:
-    """Return when events were said last, and what; nothing where they may not be read."""
-    said: list[tuple[float, str]] = []
-    try:
-        async for raw in client.list(selection):
-            event = msgspec.json.decode(raw)
-            at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
-            said.append((datetime.fromisoformat(at).timestamp(), str(event.get("message") or "")))
-    except (ApiError, Unreachable):
-        return []
-    return said
+    said = await said_in(client, Selection(resources.EVENTS, namespace="default", fields=chosen))
+    return max(((event.at, event.message) for event in said), default=(0.0, ""))
 
 
 async def refused_pods(client: Client, picture: Picture, name: str) -> tuple[str, ...]:
@@ -98,8 +86,9 @@ async def refused_pods(client: Client, picture: Picture, name: str) -> tuple[str
     found: list[tuple[float, str]] = []
     for ds in selecting(driver_daemonsets(snapshot), snapshot.nodes[name].labels):
         chosen = f"involvedObject.kind=DaemonSet,involvedObject.name={ds.name},reason=FailedCreate"
-        told = await _events(client, Selection(resources.EVENTS, namespace=ds.namespace, fields=chosen))
-        found += [(at, f"DaemonSet {ds.name} could not make a pod {age(picture.now - at)} ago: {text}") for at, text in told]
+        said = await said_in(client, Selection(resources.EVENTS, namespace=ds.namespace, fields=chosen))
+        found += [(event.at, f"DaemonSet {ds.name} could not make a pod {age(picture.now - event.at)} ago: {event.message}")
+                  for event in said]
     return (max(found)[1],) if found else ()
 
 

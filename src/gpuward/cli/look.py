@@ -11,6 +11,7 @@ import msgspec
 
 from gpuward.cli.connect import WallClock, check_access
 from gpuward.cli.leader import Leader, find_leader
+from gpuward.cli.recall import refused_nodes, says_refused
 from gpuward.controllers.planning import Planner
 from gpuward.controllers.podfilter import PodFilter
 from gpuward.errors import NotFound
@@ -67,6 +68,7 @@ class Look:
         self.reader = PolicyReader()
         self.cluster = Cluster(client, namespace, random=Random())
         self._pods = PodFilter(self.cluster, self.reader)
+        self._refused: frozenset[str] = frozenset()
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[Watcher]:
@@ -96,8 +98,20 @@ class Look:
         return self.cluster.budgets.synced.is_set()
 
     async def leader(self) -> Leader:
-        """Ask whether an operator runs."""
-        return await find_leader(self.client, self.namespace, WallClock())
+        """Ask whether an operator runs, and take up what it says that the cluster does not show."""
+        leader = await find_leader(self.client, self.namespace, WallClock())
+        await self._recall(leader.now)
+        return leader
+
+    async def _recall(self, now: float) -> None:
+        """Take it that the nodes may not be changed now of which the operator says so: their plan is another one then."""
+        snapshot = self.cluster.observe()
+        told = says_refused(self.reader.read(snapshot).policy.view)
+        refused = await refused_nodes(self.client, snapshot.nodes.values()) if told else {}
+        for name in refused.keys() | self._refused:
+            if (node := snapshot.nodes.get(name)) is not None:
+                self.cluster.wrote(node.ref, now, refused.get(name, ""))
+        self._refused = frozenset(refused)
 
     def picture(self, leader: Leader) -> Picture:
         """Return the cluster as it is now.

@@ -1,0 +1,33 @@
+"""What was said in events: more than the objects show."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from gpuward.errors import ApiError, Unreachable
+from gpuward.kube.http.client import Client, Selection
+
+
+class Said(NamedTuple):
+    """Hold an event: when it was said last, in Unix seconds, what, and the name of the object that it is about."""
+
+    at: float
+    message: str
+    about: str
+
+
+async def said_in(client: Client, selection: Selection) -> list[Said]:
+    """Return events; nothing where they may not be read."""
+    said: list[Said] = []
+    try:
+        async for raw in client.list(selection):
+            event = msgspec.json.decode(raw)
+            at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+            about = str((event.get("involvedObject") or {}).get("name") or "")
+            said.append(Said(datetime.fromisoformat(at).timestamp(), str(event.get("message") or ""), about))
+    except (ApiError, Unreachable):
+        return []
+    return said
