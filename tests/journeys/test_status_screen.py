@@ -68,6 +68,17 @@ async def test_a_driver_that_crashes_is_the_first_thing_that_is_seen(stage: Stag
 
 
 @on_stage(gpu_nodes=2)
+async def test_a_node_that_is_tried_again_does_not_look_like_any_other(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_NEVER_READY, node="gpu-1", image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == "upgrade-failed", within=7200)
+    await stage.until(lambda: stage.state("gpu-1") == "pod-restart-required", within=7200)
+    (row,) = [line for line in await shown(stage) if line.startswith("gpu-1")]
+    assert "attempt 2: waits for driver pod" in row
+
+
+@on_stage(gpu_nodes=2)
 async def test_an_operand_that_is_stuck_is_named_with_its_node_and_container(stage: Stage) -> None:
     await stage.installed()
     stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1"))

@@ -151,7 +151,7 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
     return NodeReport(
         name, group_of(status), status.label, status.since,
         reason=str(hold.reason) if hold is not None else "",
-        message=sentence(hold) if hold is not None else "",
+        message=_attempt(status, node) + sentence(hold) if hold is not None else "",
         until=hold.until if hold is not None else None,
         turn=status.turn,
         loaded=loaded_version(node, snapshot) if snapshot is not None and node is not None else "",
@@ -159,6 +159,12 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
         wanted=wanted,
         pool=pool_of(node) if node is not None else "",
     )
+
+
+def _attempt(status: NodeStatus, node: NodeView | None) -> str:
+    """Return which attempt a node is in that has failed before: by its state and its time alone it looks like any other."""
+    failure = node.record.failure if node is not None and node.record is not None else None
+    return f"attempt {failure.attempts + 1}: " if failure is not None and status.state in IN_PROGRESS else ""
 
 
 def pool_of(node: NodeView) -> str:
