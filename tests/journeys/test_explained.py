@@ -120,7 +120,7 @@ async def test_what_only_the_operator_knows_of_a_node_is_quoted_from_its_event(s
     await stage.upgrade_to()
     await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused" and held_events(stage, "gpu-1"))
     told = await explained(stage, "gpu-1")
-    assert "ago the operator said: WriteRefused: the API server refuses to change this node: " in told
+    assert "REASON    WriteRefused: the API server refuses to change this node: " in told
     assert "policy X says no" in told
 
 

@@ -40,7 +40,7 @@ async def test_a_driver_that_crashes_is_told_with_how_it_ended_and_its_last_line
     first, *rest = await told(stage)
     pod = stage.driver_pod("gpu-1")["metadata"]["name"]
     assert first.startswith(f"  container nvidia-driver-ctr of pod {pod}: CrashLoopBackOff, 1 restart")
-    assert first.endswith("it ended with exit code 1 before")
+    assert first.endswith("its last exit code was 1")
     assert rest == [
         "    could not build the kernel modules",
         "    the end of its log:",
@@ -58,7 +58,7 @@ async def test_a_step_of_the_validator_that_hangs_is_told(stage: Stage) -> None:
     await stage.rest(60)
     first, *rest = await told(stage)
     assert first.startswith("  init container driver-validation (1 of ")
-    assert first.endswith(": runs and is not ready")
+    assert first.endswith(": runs, but is not ready")
     assert "    | driver-validation: waiting for a driver that is loaded and ready" in rest
     assert "    | driver-validation: the check does not end, as the sandbox's fault validator-hangs wants it" in rest
 

@@ -60,7 +60,7 @@ async def test_a_driver_that_crashes_is_the_first_thing_that_is_seen(stage: Stag
     (driver,) = [line for line in lines if line.startswith("  driver 2/3")]
     assert "gpu-2: container nvidia-driver-ctr" in driver
     assert "restart" in driver
-    assert "exit code 1" in driver
+    assert "its last exit code was 1" in driver
     (first, *_) = [line for line in lines if line.startswith("gpu-")]
     assert first.startswith("gpu-2")
     assert [line.split() for line in await shown(stage, held=True) if line.startswith("gpu-")] == [first.split()]

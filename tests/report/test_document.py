@@ -32,7 +32,7 @@ def test_operands_say_which_pod_is_stuck_and_whether_an_upgrade_explains_it() ->
     stuck = told[STUCK]
     assert (stuck["ready"], stuck["desired"], stuck["explainedByUpgrade"]) == (99, 100, False)
     assert (stuck["stuck"]["node"], stuck["stuck"]["reason"]) == (
-        "gpu-0001", "CrashLoopBackOff, 7 restarts, it ended with exit code 1 before")
+        "gpu-0001", "CrashLoopBackOff, 7 restarts, its last exit code was 1")
     driver = told["nvidia-driver-daemonset"]
     assert (driver["ready"], driver["desired"], driver["explainedByUpgrade"]) == (99, 100, True)
     assert driver["stuck"]["node"] == "gpu-0004"

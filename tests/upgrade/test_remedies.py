@@ -201,8 +201,8 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     ),
     "failure budget": (
         World(cluster([QUEUED, *BROKEN_NODES], [driver_pod(f"n{number}") for number in range(5)])), Reason.FAILURE_BUDGET,
-        [("forgive the failures so far, once their cause is mended", AT_ONCE),
-         ("take the new driver back", "this node gets on then")],
+        [("let the failures so far count no more, once their cause is mended", AT_ONCE),
+         ("take the new driver back", "then this node goes on")],
     ),
     "state that is none": (
         of(node(state="bogus")), Reason.UNKNOWN_STATE,

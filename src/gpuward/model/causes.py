@@ -27,7 +27,7 @@ def blocked(pods: Iterable[tuple[Ref, Obstacle]]) -> str:
 
 def still_there(seconds: float, pods: Iterable[StillThere]) -> str:
     """Return the cause of a failure: pods that have not gone in time."""
-    return f"after {int(seconds)} s there still are: {', '.join(map(_still_there, pods))}"
+    return f"after {int(seconds)} s these are still there: {', '.join(map(_still_there, pods))}"
 
 
 def come_back(pod: Ref, lifted: int) -> str:

@@ -56,7 +56,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
     "see `gpuward explain`, then `gpuward resume`",
     Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and has not come up on node {node}: {why}; "
-    "see `gpuward explain {node}`, then correct what is wrong or let it go on by `gpuward resume`",
+    "see `gpuward explain {node}`, then correct what is wrong or let the rollout go on with `gpuward resume`",
     Reason.REFUSED_ELSEWHERE: "no more nodes start: driver pod {pod} of node {node} may not be replaced: {message}",
     Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",

@@ -34,7 +34,7 @@ def stuck_pod(pods: Iterable[PodView]) -> StuckPod | None:
     if pod is None:
         return None
     if pod.unheard:
-        return StuckPod(pod.name, pod.node, "", "its node is not heard from", in_trouble=True)
+        return StuckPod(pod.name, pod.node, "", "its node does not report", in_trouble=True)
     troubled = trouble_of(pod) is not None
     if pod.progress is None:
         return StuckPod(pod.name, pod.node, "", pod.waiting, troubled)
@@ -45,5 +45,5 @@ def _why(pod: PodView) -> str:
     assert pod.progress is not None
     progress = pod.progress
     restarts = f"{progress.restarts} restart{'s' if progress.restarts > 1 else ''}" if progress.restarts else ""
-    ended = f"it ended with exit code {progress.exit_code} before" if progress.exit_code else ""
-    return ", ".join(filter(None, (progress.reason or "runs and is not ready", restarts, ended)))
+    ended = f"its last exit code was {progress.exit_code}" if progress.exit_code else ""
+    return ", ".join(filter(None, (progress.reason or "runs, but is not ready", restarts, ended)))

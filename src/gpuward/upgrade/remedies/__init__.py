@@ -158,7 +158,7 @@ def outlook(before: NodeStatus, after: NodeStatus) -> str:
     if after.state in IN_PROGRESS:
         return f"this node goes on: it {_from_it(sentence(after.hold))}"
     if after.hold.reason.in_passing or after.hold.reason in _ON_THE_WAY:
-        return f"this node gets on then: {sentence(after.hold)}"
+        return f"then this node goes on: {sentence(after.hold)}"
     return f"this node is then held by something else: {sentence(after.hold)}"
 
 

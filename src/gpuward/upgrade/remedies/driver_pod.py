@@ -61,7 +61,7 @@ def mend_validator_pod(question: Question) -> Iterator[Candidate]:
     """Get a validator pod ready that takes longer than it should."""
     pod = next((pod for pod in question.node.live_validators if not pod.ready), None)
     if pod is not None and question.now >= question.hold.since + SOON:
-        yield _mended(pod, f"mend what validator pod {pod.name} misses")
+        yield _mended(pod, f"repair what keeps validator pod {pod.name} from getting ready")
 
 
 def _mended(pod: PodView, do: str) -> Fix:

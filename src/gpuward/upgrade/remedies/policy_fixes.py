@@ -71,7 +71,7 @@ def resume(case: DecisionFacts, now: float) -> Fix:
     rollout = replace(case.policy.rollout, resumed_at=now)
     change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
     command = "gpuward resume" + (f" --driver {quote(case.policy.driver)}" if case.policy.driver else "")
-    return Fix("forgive the failures so far, once their cause is mended", change, command)
+    return Fix("let the failures so far count no more, once their cause is mended", change, command)
 
 
 def _under(case: DecisionFacts, before: UpgradePolicy, after: UpgradePolicy) -> DecisionFacts:
