@@ -1,4 +1,4 @@
-"""Images without docker: one static program, packed as the tar file that `ctr images import` reads."""
+"""Images without docker: static programs, packed as the tar file that `ctr images import` reads."""
 
 from __future__ import annotations
 
@@ -10,46 +10,64 @@ import platform
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tools.controlplane.processes import ProcessFailed
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """From the kernel's names to those of images."""
 _MEDIA = "application/vnd.oci.image"
+Config = dict[str, Any]
+"""How a container of an image starts: OCI's `config`."""
 
 
 def build_program(source: Path, output: Path, module: Path | None = None) -> None:
-    """Compile a Go file to a static program, unless that was done already. Libraries are those of a module, if any is given."""
-    if output.exists() and output.stat().st_mtime >= source.stat().st_mtime:
+    """Compile a Go file, or a folder with a Go module, to a static program. The libraries of a file are those of `module`, if any.
+
+    Nothing is done where that was done already.
+    """
+    parts = [source, *source.iterdir()] if source.is_dir() else [source]
+    if output.exists() and output.stat().st_mtime >= max(part.stat().st_mtime for part in parts):
         return
     if not (go := shutil.which("go")):
         raise ProcessFailed("Go is not installed, and the images are built with it: https://go.dev/doc/install")
     output.parent.mkdir(parents=True, exist_ok=True)
-    command = [go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(output.absolute()), str(source.absolute())]
+    folder, what = (source, ".") if source.is_dir() else (module or source.parent, str(source.absolute()))
+    command = [go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(output.absolute()), what]
     environment = {**os.environ, "CGO_ENABLED": "0"}
-    done = subprocess.run(command, cwd=module or source.parent, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ProcessFailed(f"{source.name} cannot be built: {done.stderr.strip()}")
 
 
 def pack(name: str, program: Path, output: Path) -> None:
     """Write an image of a program, which is its entry point and its only file."""
-    layer = _tar({program.name: program.read_bytes()}, mode=0o755)
+    write({name: {"Entrypoint": [f"/{program.name}"], "WorkingDir": "/"}}, {program.name: program.read_bytes()}, output)
+
+
+def write(images: Mapping[str, Config], content: Mapping[str, bytes | str], output: Path) -> None:
+    """Write images that share one content, from their names to how a container of them starts.
+
+    The content is from paths to programs, or to what is linked to.
+    """
+    layer = _tar(content, mode=0o755)
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
-    # With its name in it no two images are one: a kubelet that has pulled one by a name takes it by no other without a pull.
-    process = {"Entrypoint": [f"/{program.name}"], "WorkingDir": "/", "Labels": {"org.opencontainers.image.ref.name": name}}
-    config = json.dumps({
-        "architecture": architecture, "os": "linux", "config": process,
-        "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]}}).encode()
-    manifest = json.dumps({
-        "schemaVersion": 2, "mediaType": f"{_MEDIA}.manifest.v1+json",
-        "config": _reference("config.v1+json", config), "layers": [_reference("layer.v1.tar", layer)]}).encode()
-    index = {"schemaVersion": 2, "manifests": [
-        {**_reference("manifest.v1+json", manifest), "annotations": {"io.containerd.image.name": name}}]}
-    blobs = {f"blobs/sha256/{_digest(blob).removeprefix('sha256:')}": blob for blob in (layer, config, manifest)}
-    layout = json.dumps({"imageLayoutVersion": "1.0.0"}).encode()
-    output.write_bytes(_tar({"oci-layout": layout, "index.json": json.dumps(index).encode(), **blobs}))
+    blobs, manifests = [layer], []
+    for name, config in images.items():
+        # With its name in it no two images are one: a kubelet that has pulled one by a name takes it by no other without a pull.
+        named = {**config, "Labels": {"org.opencontainers.image.ref.name": name}}
+        about = json.dumps({"architecture": architecture, "os": "linux", "config": named,
+                            "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]}}).encode()
+        manifest = json.dumps({
+            "schemaVersion": 2, "mediaType": f"{_MEDIA}.manifest.v1+json",
+            "config": _reference("config.v1+json", about), "layers": [_reference("layer.v1.tar", layer)]}).encode()
+        manifests.append({**_reference("manifest.v1+json", manifest), "annotations": {"io.containerd.image.name": name}})
+        blobs += [about, manifest]
+    files = {f"blobs/sha256/{_digest(blob).removeprefix('sha256:')}": blob for blob in blobs}
+    layout, index = {"imageLayoutVersion": "1.0.0"}, {"schemaVersion": 2, "manifests": manifests}
+    output.write_bytes(_tar({"oci-layout": json.dumps(layout).encode(), "index.json": json.dumps(index).encode(), **files}))
 
 
 def _reference(kind: str, blob: bytes) -> dict[str, str | int]:
@@ -60,11 +78,16 @@ def _digest(blob: bytes) -> str:
     return "sha256:" + hashlib.sha256(blob).hexdigest()
 
 
-def _tar(files: dict[str, bytes], mode: int = 0o644) -> bytes:
+def _tar(files: Mapping[str, bytes | str], mode: int = 0o644) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, content in files.items():
             info = tarfile.TarInfo(name)
-            info.size, info.mode = len(content), mode
-            tar.addfile(info, io.BytesIO(content))
+            info.mode = mode
+            if isinstance(content, str):
+                info.type, info.linkname = tarfile.SYMTYPE, content
+                tar.addfile(info)
+            else:
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
     return buffer.getvalue()

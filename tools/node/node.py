@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import IO
 
 import click
+import yaml
 
 from tools.controlplane import controlplane, processes
 from tools.controlplane.controlplane import heed_signals, say
 from tools.controlplane.processes import ProcessFailed
 from tools.controlplane.server import Server, nodes_ready
 from tools.node import cluster as clusters
-from tools.node import files, network, packages, registry
+from tools.node import files, network, packages, registry, standins
 from tools.node.cluster import CACHE, ROUTER, Cluster
 
 CONTAINERD = "GPUWARD_CONTAINERD"
+POLICY = str(clusters.HERE.parents[1] / "examples" / "clusterpolicy.yaml")
 state_option = click.option("--state", type=click.Path(path_type=Path), default=CACHE / "run", help="Where its state is kept.")
 bin_option = click.option("--bin", "bin_dir", type=click.Path(path_type=Path, exists=True, file_okay=False),
                           envvar=controlplane.BIN, help=f"Run the programs in this folder; also ${controlplane.BIN}.")
@@ -81,12 +83,27 @@ def load_command(archives: tuple[IO[bytes], ...], state: Path) -> None:
 @click.argument("archives", type=click.File("rb"), nargs=-1, required=True)
 def push_command(archives: tuple[IO[bytes], ...], state: Path) -> None:
     """Give images, in tar files of OCI or docker, to the registry of `up --registry`, from which nodes pull them."""
+    for archive in archives:
+        _push(archive, state)
+
+
+def _push(archive: IO[bytes], state: Path) -> None:
     if clusters.REGISTRY not in Cluster(state.resolve()).running():
         raise ProcessFailed("no registry runs: start one with ./dev node up --registry")
-    first = next(iter(_nodes(state).values()))
-    for archive in archives:
-        for name in registry.push(archive, clusters.within(first)):
-            say(f"{name} can be pulled")
+    for name in registry.push(archive, clusters.within(next(iter(_nodes(state).values())))):
+        say(f"{name} can be pulled")
+
+
+@commands.command("operands")
+@state_option
+@click.option("--driver", "drivers", multiple=True, required=True, help="A version of the driver; can be given several times.")
+@click.option("--policy", type=click.File("rb"), default=POLICY, show_default="the example", help="A file with a ClusterPolicy.")
+def operands_command(policy: IO[bytes], drivers: tuple[str, ...], state: Path) -> None:
+    """Give the registry programs that stand in for NVIDIA's operands, under the names that a ClusterPolicy gives these."""
+    archive = CACHE / "operands.tar"
+    standins.build(yaml.safe_load(policy), drivers, CACHE, archive)
+    with archive.open("rb") as opened:
+        _push(opened, state)
 
 
 def _nodes(state: Path) -> dict[str, int]:

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// toolkit is `nvidia-toolkit`: it installs the runtime on the node and stays. containerd knows where to find it from the start.
+func toolkit(ending context.Context, _ []string) error {
+	root := os.Getenv("ROOT")
+	if root == "" {
+		return errors.New("ROOT is not set")
+	}
+	if found := os.Getenv("DRIVER_ROOT_CTR_PATH"); !exists(found + "/usr/bin/nvidia-smi") {
+		return fmt.Errorf("there is no driver at %s", found)
+	}
+	if socket := os.Getenv("RUNTIME_SOCKET"); !exists(socket) {
+		return fmt.Errorf("there is no container runtime at %s", socket)
+	}
+	if err := copyProgram(filepath.Join(root, "toolkit", "nvidia-container-runtime")); err != nil {
+		return err
+	}
+	pid := os.Getenv("TOOLKIT_PID_FILE")
+	if err := write(pid, fmt.Sprintln(os.Getpid())); err != nil {
+		return err
+	}
+	say("installed the runtime for %s below %s", os.Getenv("RUNTIME"), root)
+	<-ending.Done()
+	return os.Remove(pid)
+}
+
+func copyProgram(target string) error {
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	// The old one may be running.
+	if err := write(target, string(self)); err != nil {
+		return err
+	}
+	return os.Chmod(target, 0o755)
+}
+
+// containerRuntime is `nvidia-container-runtime`: runc, but containers that ask for GPUs get the device of the loaded driver, and
+// cannot be created where none is loaded.
+func containerRuntime(_ context.Context, args []string) error {
+	if slices.Contains(args, "create") {
+		if err := inject(filepath.Join(option(args, "--bundle", "-b"), "config.json")); err != nil {
+			explain(option(args, "--log"), err)
+			return err
+		}
+	}
+	runc, err := exec.LookPath("runc")
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(runc, append([]string{"runc"}, args...), os.Environ())
+}
+
+func option(args []string, names ...string) string {
+	for i, each := range args[:len(args)-1] {
+		if slices.Contains(names, each) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+func inject(path string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(content, &spec); err != nil {
+		return err
+	}
+	if !wantsDevices(spec) {
+		return nil
+	}
+	if !loaded() {
+		return errors.New("nvidia-container-cli: initialization error: no NVIDIA driver is loaded on this node")
+	}
+	mounts, _ := spec["mounts"].([]any)
+	spec["mounts"] = append(mounts, map[string]any{
+		"destination": device, "type": "bind", "source": deviceFile, "options": []string{"bind", "ro"}})
+	changed, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	return write(path, string(changed))
+}
+
+func wantsDevices(spec map[string]any) bool {
+	process, _ := spec["process"].(map[string]any)
+	variables, _ := process["env"].([]any)
+	wanted := ""
+	for _, each := range variables {
+		if value, found := strings.CutPrefix(fmt.Sprint(each), "NVIDIA_VISIBLE_DEVICES="); found {
+			wanted = value
+		}
+	}
+	return wanted != "" && wanted != "void" && wanted != "none"
+}
+
+// containerd takes the reason of a failure from runc's log.
+func explain(log string, reason error) {
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	line, _ := json.Marshal(map[string]string{"level": "error", "msg": reason.Error(), "time": time.Now().Format(time.RFC3339)})
+	io.WriteString(file, string(line)+"\n")
+}
