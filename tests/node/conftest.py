@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tools.chart.files import CHART, without_dependency
 from tools.controlplane.controlplane import BIN
 from tools.node import packages, registry
 
+from tests.node.installed import build_operator, prepare, require
 from tests.node.realnodes import IMAGE, Nodes, build_image
 
 WANTED = "GPUWARD_CONTROLPLANE"
@@ -44,6 +46,33 @@ def nodes(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         nodes.run("load", str(archive))
         for number in (1, 2):
             nodes.pod(f"probe-{number}", {}, nodeName=f"node-{number}")
+        yield nodes
+    finally:
+        nodes.run("down")
+
+
+@pytest.fixture(scope="session")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the chart that helm installs as it is."""
+    copy = tmp_path_factory.mktemp("chart") / CHART.name
+    shutil.copytree(CHART, copy)
+    without_dependency(copy)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def operator_image(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a tar file with the operator's image."""
+    require("mmdebstrap", "helm")
+    return build_operator(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def cluster(operator_image: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    """Keep two nodes that can pull the operator's image, and a namespace for it."""
+    nodes = Nodes(tmp_path_factory.mktemp("install") / "run")
+    try:
+        prepare(nodes, operator_image)
         yield nodes
     finally:
         nodes.run("down")

@@ -28,9 +28,9 @@ TUNABLES = ("kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", 
             "vm/overcommit_memory", "vm/panic_on_oom", "net/ipv4/ip_forward", "kernel/hostname")
 
 
-def eventually(what: str, holds: Callable[[], bool]) -> None:
+def eventually(what: str, holds: Callable[[], bool], patience: float = PATIENCE) -> None:
     """Wait until something holds."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience
     while not holds():
         assert time.monotonic() < until, what
         time.sleep(POLL)

@@ -2,82 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tools.chart.files import CHART, ROOT, without_dependency
 
-from tests.image.unpacked import another_checkout, build
+from tests.node.installed import DISCOVERED, NAMESPACE, RELEASE, helm, operators
 from tests.node.realnodes import Nodes, eventually
 
 pytestmark = pytest.mark.realnode
-NAMESPACE = "gpu-operator"
-RELEASE = (NAMESPACE, "--namespace", NAMESPACE)
-DISCOVERED = ("feature.node.kubernetes.io/pci-10de.present=true", "feature.node.kubernetes.io/system-os_release.ID=ubuntu",
-              "feature.node.kubernetes.io/system-os_release.VERSION_ID=22.04")
-
-
-@pytest.fixture(scope="module")
-def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy = tmp_path_factory.mktemp("chart") / CHART.name
-    shutil.copytree(CHART, copy)
-    without_dependency(copy)
-    return copy
-
-
-@pytest.fixture(scope="module")
-def cluster(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """Keep two nodes that can pull the operator's image, and a namespace for it."""
-    for program in ("mmdebstrap", "helm"):
-        if shutil.which(program, path=_path()) is None:
-            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{program} is not installed")
-    nodes = Nodes(tmp_path_factory.mktemp("install") / "run")
-    try:
-        nodes.run("up", "--nodes", "2", "--registry")
-        nodes.run("push", str(_archive(tmp_path_factory.mktemp("built"))))
-        nodes.kubectl("create", "namespace", NAMESPACE)
-        nodes.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged")
-        yield nodes
-    finally:
-        nodes.run("down")
-
-
-def _archive(folder: Path) -> Path:
-    """Return the image of this checkout, with the packages that Debian has now if it has no longer those that are pinned."""
-    done, checkout = build(ROOT, folder / "out"), ROOT
-    if done.returncode != 0 and "./dev image --refresh" in done.stderr:
-        checkout = another_checkout(folder / "checkout")
-        assert build(checkout, folder / "out", "--refresh").returncode == 0
-        done = build(checkout, folder / "out")
-    assert done.returncode == 0, done.stderr
-    told = dict(line.split("=", 1) for line in done.stdout.splitlines())
-    return checkout / told["IMAGE"]
-
-
-def _path() -> str:
-    return f"{os.environ['PATH']}:{ROOT / '.cache/bin'}"
-
-
-def helm(nodes: Nodes, *words: str) -> str:
-    env = os.environ | {"PATH": _path(), "KUBECONFIG": str(nodes.kubeconfig)}
-    done = subprocess.run(["helm", *words], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def marks(nodes: Nodes, name: str) -> set[str]:
     meta = nodes.get("node", name)["metadata"]
     return {key for key in (*meta["labels"], *meta["annotations"]) if key.startswith(("nvidia.com/", "gpuward.io/"))}
-
-
-def operators(nodes: Nodes) -> list[dict[str, Any]]:
-    pods: list[dict[str, Any]] = nodes.get("pods", "-n", NAMESPACE, "-l", "app=gpu-operator")["items"]
-    return pods
 
 
 def test_install_upgrade_and_uninstall(cluster: Nodes, chart: Path) -> None:

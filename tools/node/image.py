@@ -24,7 +24,7 @@ Config = dict[str, Any]
 
 
 def build_program(source: Path, output: Path, module: Path | None = None) -> None:
-    """Compile a Go file, or a folder with a Go module, to a static program. The libraries of a file are those of `module`, if any.
+    """Compile a Go file, or a folder with a Go module, to a static program. A file's libraries are those of `module`.
 
     Nothing is done where that was done already.
     """
