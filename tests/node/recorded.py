@@ -99,13 +99,13 @@ def recording(nodes: Nodes) -> Iterator[Record]:
     finally:
         for watch in watches:
             watch.terminate()
-            watch.wait()
         for reader in readers:
             reader.join()
 
 
 def _read(watch: subprocess.Popen[str], record: Record) -> None:
-    assert watch.stdout is not None
-    for line in watch.stdout:
-        event = json.loads(line)
-        record.moments.append(Moment(time.time(), event["type"] == "DELETED", event["object"]))
+    with watch:
+        assert watch.stdout is not None
+        for line in watch.stdout:
+            event = json.loads(line)
+            record.moments.append(Moment(time.time(), event["type"] == "DELETED", event["object"]))
