@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.chart.files import CHART, ROOT, without_dependency
+from tools.chart.files import ROOT, copy_of
 from tools.controlplane import lent
 
 from tests.controlplane.plane import Plane
@@ -53,9 +53,7 @@ def release(wanted: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """Lend a cluster in which nothing is installed."""
     if shutil.which("helm") is None and not (ROOT / ".cache/bin/helm").exists():
         pytest.skip("helm is not installed: ./dev test builds it")
-    chart = tmp_path_factory.mktemp("chart") / CHART.name
-    shutil.copytree(CHART, chart)
-    without_dependency(chart)
+    chart = copy_of(tmp_path_factory.mktemp("chart"))
     state = tmp_path_factory.mktemp("bare") / "run"
     with lent.running(state, "--nodes", "1"):
         yield Release(Plane(state), chart)

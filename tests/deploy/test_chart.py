@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from tools.chart.files import CHART, ROOT, made_files, without_dependency
+from tools.chart.files import ROOT, copy_of, made_files
 from tools.chart.values import IGNORED, RENAMED, SPEC
 
 from gpuward.cli.commands import commands
@@ -66,10 +66,7 @@ def helm() -> str:
 
 @pytest.fixture(scope="session")
 def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy = tmp_path_factory.mktemp("chart") / CHART.name
-    shutil.copytree(CHART, copy)
-    without_dependency(copy)
-    return copy
+    return copy_of(tmp_path_factory.mktemp("chart"))
 
 
 def rendered(helm: str, chart: Path, values: list[str], *more: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tools.chart.files import CHART, without_dependency
+from tools.chart.files import copy_of
 from tools.controlplane.controlplane import BIN
 from tools.node import packages, registry
 
@@ -54,10 +54,7 @@ def nodes(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 @pytest.fixture(scope="session")
 def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the chart that helm installs as it is."""
-    copy = tmp_path_factory.mktemp("chart") / CHART.name
-    shutil.copytree(CHART, copy)
-    without_dependency(copy)
-    return copy
+    return copy_of(tmp_path_factory.mktemp("chart"))
 
 
 @pytest.fixture(scope="session")

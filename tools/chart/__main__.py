@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tools.chart.files import CHART, made_files, without_dependency
+from tools.chart.files import copy_of, made_files
 
 
 def main() -> None:
@@ -24,11 +23,8 @@ def main() -> None:
             path.write_text(text, encoding="utf-8")
         return
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / CHART.name
-        shutil.copytree(CHART, copy)
-        if asked.without_nfd:
-            without_dependency(copy)
-        else:
+        copy = copy_of(Path(folder), with_nfd=not asked.without_nfd)
+        if not asked.without_nfd:
             _helm("dependency", "build", str(copy))
         asked.package.mkdir(parents=True, exist_ok=True)
         packaged = _helm("package", str(copy), "--destination", str(asked.package))

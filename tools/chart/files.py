@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import yaml
@@ -28,11 +29,15 @@ def made_files() -> dict[Path, str]:
     return made
 
 
-def without_dependency(chart: Path) -> None:
-    """Take node feature discovery out of a copy of the chart, which Helm does not install without its subchart."""
-    meta = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
-    meta.pop("dependencies", None)
-    (chart / "Chart.yaml").write_text(yaml.safe_dump(meta, sort_keys=False), encoding="utf-8")
+def copy_of(folder: Path, *, with_nfd: bool = False) -> Path:
+    """Copy the chart into a folder and return the copy; without node feature discovery, whose chart Helm would ask for."""
+    chart = folder / CHART.name
+    shutil.copytree(CHART, chart)
+    if not with_nfd:
+        meta = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
+        meta.pop("dependencies", None)
+        (chart / "Chart.yaml").write_text(yaml.safe_dump(meta, sort_keys=False), encoding="utf-8")
+    return chart
 
 
 def _without_comments(path: Path) -> str:
