@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.node import image
-from tools.node.cluster import GROUPS, Cluster
+from tools.node.cluster import GROUPS, NodeCluster
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -121,7 +121,7 @@ def settings() -> dict[str, Any]:
 
 def traces(state: Path) -> set[str]:
     """Return what runs and what is there because of nodes, but for nodes of others: programs, control groups, files."""
-    own = Cluster(state).group
+    own = NodeCluster(state).group
     found = {f"process {pid} {name}" for pid, name, group in _processes()
              if own in group or (name in PROGRAMS and GROUPS not in group) or _mentions(pid, str(state))}
     found |= {f"control group {path}" for path in Path("/sys/fs/cgroup").glob("*/*")
@@ -131,7 +131,7 @@ def traces(state: Path) -> set[str]:
 
 def running(state: Path, program: str) -> list[int]:
     """Return the processes of a program in nodes, as this machine sees them."""
-    own = Cluster(state).group
+    own = NodeCluster(state).group
     return [pid for pid, name, group in _processes() if name == program and own in group]
 
 

@@ -63,7 +63,7 @@ def stack(cluster: Nodes, chart: Path) -> Nodes:
 
 def trail(nodes: Nodes, name: str) -> list[tuple[float, str, str]]:
     """Return what was loaded and unloaded in a node, and when, as the node's own files say."""
-    pid = clusters.Cluster(nodes.state).nodes()[name]
+    pid = clusters.NodeCluster(nodes.state).nodes()[name]
     done = subprocess.run([*clusters.within(pid), "cat", "/run/nvidia/.kernel/trail"], capture_output=True, text=True, check=True)
     return [(float(at), what, version) for at, what, version in map(str.split, done.stdout.splitlines())]
 

@@ -12,7 +12,7 @@ from typing import Final
 from tools.image import application, system
 from tools.image.errors import BuildError, output_of
 from tools.image.machines import Machine, this_machine
-from tools.image.oci import Facts, Layer, write_image
+from tools.image.oci import ImageFacts, Layer, write_image
 from tools.image.packages import SUITE, Source, fetched, read_list
 from tools.image.python import ImagePython
 from tools.image.sbom import TITLE, write_sbom
@@ -57,7 +57,7 @@ def build(machine: Machine, source: Source, out: Path, wishes: Wishes, tell: Cal
         layers = [_packed(work, "system", f"Debian {SUITE}: deploy/image/packages.txt", commit),
                   _packed(work, "application", "gpuward and uv.lock", commit)]
         version = next(each.version for each in distributions if each.name == "gpuward")
-        facts = Facts(machine.debian, commit.seconds, labels(version, commit, wishes.url))
+        facts = ImageFacts(machine.debian, commit.seconds, labels(version, commit, wishes.url))
         stem = out / f"gpuward-{version}-linux-{machine.debian}"
         image, sbom = Path(f"{stem}.oci.tar"), Path(f"{stem}.cdx.json")
         digest = write_image(image, wishes.name or f"docker.io/library/gpuward:{version}", facts, layers)
@@ -118,5 +118,5 @@ def labels(version: str, commit: Commit, url: str) -> dict[str, str]:
     return {
         TITLE: project["name"], f"{LABEL}.description": project["description"], f"{LABEL}.version": version,
         f"{LABEL}.revision": commit.revision, f"{LABEL}.licenses": project["license"],
-        f"{LABEL}.created": Facts("", commit.seconds, {}).created, **({f"{LABEL}.source": source} if source else {}),
+        f"{LABEL}.created": ImageFacts("", commit.seconds, {}).created, **({f"{LABEL}.source": source} if source else {}),
     }

@@ -33,7 +33,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ImageFacts:
     """Hold what an image says of itself."""
 
     arch: str
@@ -47,7 +47,7 @@ class Facts:
         return datetime.fromtimestamp(self.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_image(out: Path, name: str, facts: Facts, layers: Sequence[Layer]) -> str:
+def write_image(out: Path, name: str, facts: ImageFacts, layers: Sequence[Layer]) -> str:
     """Write an image archive; return the digest of the image's manifest."""
     config = _json({
         "architecture": facts.arch, "os": "linux", "created": facts.created,

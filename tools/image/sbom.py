@@ -21,7 +21,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 
 from tools.image.application import Distribution
 from tools.image.machines import Machine
-from tools.image.oci import Facts
+from tools.image.oci import ImageFacts
 from tools.image.packages import PYTHON, SUITE
 from tools.image.system import Package
 
@@ -31,7 +31,7 @@ VERSION: Final = SchemaVersion.V1_6
 TITLE: Final = "org.opencontainers.image.title"
 
 
-def write_sbom(out: Path, digest: str, facts: Facts, packages: Iterable[Package], distributions: Sequence[Distribution],
+def write_sbom(out: Path, digest: str, facts: ImageFacts, packages: Iterable[Package], distributions: Sequence[Distribution],
                machine: Machine) -> None:
     """Write the bill of an image; the same image has the same one."""
     bom = Bom(serial_number=uuid5(NAMESPACE_URL, digest))
@@ -49,7 +49,7 @@ def write_sbom(out: Path, digest: str, facts: Facts, packages: Iterable[Package]
     out.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _image(digest: str, facts: Facts) -> Component:
+def _image(digest: str, facts: ImageFacts) -> Component:
     name = facts.labels[TITLE]
     return Component(
         type=ComponentType.CONTAINER, name=name, version=facts.labels["org.opencontainers.image.version"],

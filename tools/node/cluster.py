@@ -36,7 +36,7 @@ _LONGEST_SOCKET = 107
 
 
 @dataclass(frozen=True)
-class Cluster:
+class NodeCluster:
     """Stand for a control plane and its real nodes."""
 
     state: Path
@@ -88,7 +88,7 @@ def build_containerd() -> dict[Path, Path]:
     return {Path("/usr/bin") / name: folder / name for name in CONTAINERD}
 
 
-def up(cluster: Cluster, bin_dir: Path, count: int, with_registry: bool, programs: Mapping[Path, Path]) -> Place:
+def up(cluster: NodeCluster, bin_dir: Path, count: int, with_registry: bool, programs: Mapping[Path, Path]) -> Place:
     """Start the control plane if it does not run, and nodes, and wait until all are ready; on a failure nothing goes on.
 
     `programs` are those that nodes have in the place of this machine's.
@@ -114,7 +114,7 @@ def up(cluster: Cluster, bin_dir: Path, count: int, with_registry: bool, program
         raise
 
 
-def _control_plane(cluster: Cluster, bin_dir: Path) -> Place:
+def _control_plane(cluster: NodeCluster, bin_dir: Path) -> Place:
     place = controlplane.found(cluster.controlplane, bin_dir)
     if place and all(processes.running(place.run, name) for name in place.programs):
         return place
@@ -122,7 +122,7 @@ def _control_plane(cluster: Cluster, bin_dir: Path) -> Place:
     return controlplane.up(bin_dir, cluster.controlplane, 0, Delays(), real=NAMES)
 
 
-def _router(cluster: Cluster, place: Place) -> None:
+def _router(cluster: NodeCluster, place: Place) -> None:
     if len(os.fsencode(place.egress)) > _LONGEST_SOCKET:
         raise ProcessFailed(f"the path of the state is too long for a socket: {place.egress}")
     place.egress.unlink(missing_ok=True)
@@ -130,12 +130,12 @@ def _router(cluster: Cluster, place: Place) -> None:
     wait(cluster, "the router", place.egress.exists)
 
 
-def _registry(cluster: Cluster) -> None:
+def _registry(cluster: NodeCluster) -> None:
     words = [str(cluster.running()[ROUTER]), cluster.group, *registry.command_line(cluster.state / REGISTRY)]
     _start(cluster, REGISTRY, "beside", *words)
 
 
-def _node(cluster: Cluster, place: Place, node: Address, programs: Mapping[Path, Path]) -> None:
+def _node(cluster: NodeCluster, place: Place, node: Address, programs: Mapping[Path, Path]) -> None:
     folder = cluster.folder(node.name)
     own = root.root_of(folder) / OWN.relative_to("/")
     files.write(own, node, place.run / f"{node.name}.kubeconfig")
@@ -146,11 +146,11 @@ def _node(cluster: Cluster, place: Place, node: Address, programs: Mapping[Path,
     _start(cluster, node.name, "inside", str(node.number), str(folder), str(cluster.running()[ROUTER]), cluster.group, *binds)
 
 
-def _start(cluster: Cluster, name: str, module: str, *words: str) -> None:
+def _start(cluster: NodeCluster, name: str, module: str, *words: str) -> None:
     processes.start(cluster.state, name, [sys.executable, "-m", f"tools.node.{module}", *words])
 
 
-def wait(cluster: Cluster, what: str, done: Callable[[], bool]) -> None:
+def wait(cluster: NodeCluster, what: str, done: Callable[[], bool]) -> None:
     """Wait until something holds, as long as all that was started runs."""
     until = time.monotonic() + PATIENCE
     while not done():
@@ -163,25 +163,25 @@ def wait(cluster: Cluster, what: str, done: Callable[[], bool]) -> None:
         time.sleep(POLL)
 
 
-def stop(cluster: Cluster) -> None:
+def stop(cluster: NodeCluster) -> None:
     """End all processes, those too that nobody has written down, and remove their control groups; the files stay."""
     _end_nodes(cluster)
     controlplane.down(cluster.controlplane)
 
 
-def _end_nodes(cluster: Cluster) -> None:
+def _end_nodes(cluster: NodeCluster) -> None:
     processes.stop_all(cluster.state)
     _privately(lambda: cgroups.remove(cluster.group))
 
 
-def down(cluster: Cluster) -> None:
+def down(cluster: NodeCluster) -> None:
     """End everything and remove every trace of it; what was left behind by something killed is found, too."""
     stop(cluster)
     if cluster.state.exists():
         shutil.rmtree(cluster.state)
 
 
-def _sweep(cluster: Cluster) -> None:
+def _sweep(cluster: NodeCluster) -> None:
     """Remove what an earlier run has left behind, but the control plane."""
     _end_nodes(cluster)
     for name in ("nodes", REGISTRY):

@@ -17,7 +17,7 @@ from tools.controlplane.processes import ProcessFailed
 from tools.controlplane.server import Server, nodes_ready
 from tools.node import cluster as clusters
 from tools.node import files, network, packages, registry, standins
-from tools.node.cluster import CACHE, ROUTER, Cluster
+from tools.node.cluster import CACHE, ROUTER, NodeCluster
 
 CONTAINERD = "GPUWARD_CONTAINERD"
 POLICY = str(clusters.HERE.parents[1] / "examples" / "clusterpolicy.yaml")
@@ -52,7 +52,7 @@ def up_command(containerd: str, with_registry: bool, nodes: int, bin_dir: Path |
     bin_dir = clusters.build(bin_dir)
     programs = clusters.build_containerd() if containerd == "2" else {}
     began = time.monotonic()
-    place = clusters.up(Cluster(state.resolve()), bin_dir, nodes, with_registry, programs)
+    place = clusters.up(NodeCluster(state.resolve()), bin_dir, nodes, with_registry, programs)
     say(f"{nodes} real node{'s are' if nodes > 1 else ' is'} ready at {place.server} after {time.monotonic() - began:.1f} s")
     click.echo(f"KUBECONFIG={place.kubeconfig}")
 
@@ -61,7 +61,7 @@ def up_command(containerd: str, with_registry: bool, nodes: int, bin_dir: Path |
 @state_option
 def down_command(state: Path) -> None:
     """Stop the nodes and their control plane, and remove everything that they left."""
-    clusters.down(Cluster(state.resolve()))
+    clusters.down(NodeCluster(state.resolve()))
 
 
 @commands.command("load")
@@ -88,7 +88,7 @@ def push_command(archives: tuple[IO[bytes], ...], state: Path) -> None:
 
 
 def _push(archive: IO[bytes], state: Path) -> None:
-    if clusters.REGISTRY not in Cluster(state.resolve()).running():
+    if clusters.REGISTRY not in NodeCluster(state.resolve()).running():
         raise ProcessFailed("no registry runs: start one with ./dev node up --registry")
     for name in registry.push(archive, clusters.within(next(iter(_nodes(state).values())))):
         say(f"{name} can be pulled")
@@ -107,7 +107,7 @@ def operands_command(policy: IO[bytes], drivers: tuple[str, ...], state: Path) -
 
 
 def _nodes(state: Path) -> dict[str, int]:
-    if nodes := Cluster(state.resolve()).nodes():
+    if nodes := NodeCluster(state.resolve()).nodes():
         return nodes
     raise ProcessFailed("no node runs: start one with ./dev node up")
 
@@ -116,7 +116,7 @@ def _nodes(state: Path) -> dict[str, int]:
 @state_option
 def status_command(state: Path) -> None:
     """Say what runs. Exit code 0: all that was started; 1: a part; 3: nothing."""
-    cluster = Cluster(state.resolve())
+    cluster = NodeCluster(state.resolve())
     place = controlplane.found(cluster.controlplane)
     planned = {name: cluster.controlplane for name in place.programs} if place else {}
     planned |= dict.fromkeys([ROUTER, *processes.names(cluster.state)], cluster.state)

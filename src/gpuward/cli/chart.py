@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import click
 
-from gpuward.cli.commands import commands, connection_options
+from gpuward.cli.commands import commands
+from gpuward.cli.options import connection_options
 
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 debug_option: Final = click.option("--debug", "-d", is_flag=True, expose_value=False, envvar="DEBUG",

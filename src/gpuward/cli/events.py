@@ -11,7 +11,7 @@ from gpuward.errors import ApiError, Unreachable
 from gpuward.kube.http.client import Client, Selection
 
 
-class Said(NamedTuple):
+class ToldEvent(NamedTuple):
     """Hold an event: when it was said last, in Unix seconds, what, and the name of the object that it is about."""
 
     at: float
@@ -19,15 +19,15 @@ class Said(NamedTuple):
     about: str
 
 
-async def said_in(client: Client, selection: Selection) -> list[Said]:
+async def said_in(client: Client, selection: Selection) -> list[ToldEvent]:
     """Return events; nothing where they may not be read."""
-    said: list[Said] = []
+    said: list[ToldEvent] = []
     try:
         async for raw in client.list(selection):
             event = msgspec.json.decode(raw)
             at = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
             about = str((event.get("involvedObject") or {}).get("name") or "")
-            said.append(Said(datetime.fromisoformat(at).timestamp(), str(event.get("message") or ""), about))
+            said.append(ToldEvent(datetime.fromisoformat(at).timestamp(), str(event.get("message") or ""), about))
     except (ApiError, Unreachable):
         return []
     return said

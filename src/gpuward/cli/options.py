@@ -1,0 +1,58 @@
+"""Options that several commands have. Nothing heavy is imported here: help shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from gpuward import names
+from gpuward.sandbox.known_faults import EVERYWHERE, FAULT_ANNOTATION, KNOWN_FAULTS
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def connection_options(command: F) -> F:
+    """Add the options that say which cluster is meant."""
+    command = click.option("--context", metavar="NAME", help="Use this context of the kubeconfig.")(command)
+    return click.option("--kubeconfig", metavar="FILE", help="Use this kubeconfig. Without it $KUBECONFIG counts, then the "
+                        "service account of the pod, then ~/.kube/config.")(command)
+
+
+def namespace_option(command: F) -> F:
+    """Add the option that says where the operator lives."""
+    return click.option("--namespace", "-n", envvar="OPERATOR_NAMESPACE", default=names.DEFAULT_NAMESPACE, show_default=True,
+                        metavar="NAME", help="The operator lives in this namespace.")(command)
+
+
+def output_option(form: str) -> Callable[[F], F]:
+    """Add the option that says in which form to print: one for people, or JSON for programs."""
+    return click.option("--output", "-o", type=click.Choice([form, "json"]), default=form, show_default=True,
+                        help="Print in this form.")
+
+
+def dry_run_option(command: F) -> F:
+    """Add the option that only says what would be written."""
+    return click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")(command)
+
+
+def go_bool(name: str, text: str, default: str = "false") -> Callable[[F], F]:
+    """Add a boolean option that is written as in Go: `--name`, `--name=true` or `--name=false`."""
+    return click.option(name, is_flag=False, flag_value="true", default=default, type=click.BOOL, help=text)
+
+
+def faults_option(when: str) -> Callable[[F], F]:
+    """Add the option that says what is to go wrong in the sandbox."""
+    everywhere = " and ".join(sorted(EVERYWHERE))
+    text = (f"Let this go wrong {when}: {', '.join(KNOWN_FAULTS)}. It is on the named nodes, or on all of them; without a "
+            f"name on the first GPU node, {everywhere} on every one. The option can be repeated. Later the annotation "
+            f"{FAULT_ANNOTATION} of a node does the same.")
+    return click.option("--fault", "faults", multiple=True, metavar="NAME[=NODES]", help=text)
+
+
+def images_option(command: F) -> F:
+    """Add the option that says which container images exist."""
+    text = ("Say which images exist: a file with one of them, or a shell pattern, in each line, or any for all. Without it all "
+            "do but drivers whose tag does not have the form of NVIDIA's, such as 595.91.07-ubuntu22.04.")
+    return click.option("--images", default="", metavar="FILE|any", help=text)(command)
