@@ -49,6 +49,9 @@ def stack(cluster: Nodes, chart: Path) -> Nodes:
     helm(cluster, "install", "--wait", "--timeout", "3m", RELEASE[0], str(chart), *RELEASE[1:], *PROBED)
     with recording(cluster) as record:
         cluster.kubectl("label", "nodes", "--all", *DISCOVERED)
+        # Until then the policy can still be ready from before, when there was nothing to do.
+        eventually("all nodes are validated", lambda: len({
+            pod.node for pod in record.of("Pod") if pod.label("app") == IN_ORDER[-1] and pod.ready}) == len(NAMES))
         cluster.kubectl("wait", "--for=condition=Ready", "clusterpolicy/cluster-policy", "--timeout=150s")
     for name in NAMES:
         ready = [min(pod.at for pod in record.of("Pod") if pod.label("app") == app and pod.node == name and pod.ready)
@@ -100,16 +103,19 @@ def parts(record: Record, name: str, version: str, drivers: list[tuple[float, st
 
     def ready(app: str, since: float) -> float:
         return min(pod.at for pod in record.of("Pod") if pod.node == name and pod.label("app") == app and pod.ready
-                   and pod.at > since and pod.obj["metadata"]["name"] in fresh)
+                   and pod.at > since and pod.name in fresh)
 
     cordoned = min(unschedulable(True))
     uncordoned = min(at for at in unschedulable(False) if at > cordoned)
-    last = {pod.name: pod for pod in record.of("Pod") if pod.at < cordoned}
-    fresh = {pod.name for pod in record.of("Pod")} - set(last)
-    evicted = max(pod.at for pod in record.of("Pod")
-                  if pod.name in last and pod.node == name and pod.uses_gpu and pod.runs)
+    before = {pod.name for pod in record.of("Pod") if pod.at < cordoned}
+    fresh = {pod.name for pod in record.of("Pod")} - before
+    ended: dict[str, float] = {}
+    for pod in record.of("Pod"):
+        if pod.at > cordoned and pod.name in before and pod.node == name and pod.uses_gpu and not pod.runs:
+            ended.setdefault(pod.name, pod.at)
+    evicted = max(ended.values(), default=cordoned)
     unloaded = next(at for at, what, _ in drivers if what == "unloaded" and at > cordoned)
-    loaded = next(at for at, what, found in drivers if what == "loaded" and found == version)
+    loaded = next(at for at, what, found in drivers if (what, found) == ("loaded", version) and at > cordoned)
     times = [cordoned, evicted, unloaded, loaded, ready(IN_ORDER[0], loaded), ready(IN_ORDER[-1], loaded), uncordoned]
     what = ("eviction", "driver manager", "driver", "driver's probe", "validation", "uncordon")
     took = {part: end - begin for part, begin, end in zip(what, times, times[1:], strict=False)}
