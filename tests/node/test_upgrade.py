@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from tools.node import cluster as clusters
-from tools.node import packages, standins
+from tools.node import standins
 
-from tests.node.installed import DISCOVERED, NAMESPACE, RELEASE, helm, operators
+from tests.node.installed import DISCOVERED, NAMESPACE, RELEASE, helm, operators, require
 from tests.node.realnodes import Nodes, eventually
 from tests.node.recorded import STATE, Record, recording
 
@@ -43,8 +43,7 @@ WORKLOAD: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def stack(cluster: Nodes, chart: Path) -> Nodes:
     """Install gpuward and the whole stack, and a workload that uses a GPU on each node."""
-    if why := packages.missing("busybox"):
-        pytest.skip(why)
+    require("busybox")
     cluster.run("operands", "--driver", OLD, "--driver", NEW, "--driver", NEWEST)
     helm(cluster, "install", "--wait", "--timeout", "3m", RELEASE[0], str(chart), *RELEASE[1:], *PROBED)
     with recording(cluster) as record:
