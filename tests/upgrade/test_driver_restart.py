@@ -26,6 +26,7 @@ RESTARTING, VALIDATING = under_way(RESTART), under_way(VALIDATION)
 OLD = driver_pod()
 NEW = driver_pod(driver="560", created=NOW - 30)
 STARTING = driver_pod(driver="560", created=NOW - 30, ready=False)
+GOING = driver_pod(deleting=True)
 FRESH = validator(created=NOW - 20)
 TO_DONE = ["uncordon-required", "upgrade-done"]
 
@@ -184,13 +185,19 @@ def test_a_driver_pod_of_the_very_second_of_the_admission_is_not_taken_for_the_o
 def test_validation_waits(pods: list[PodView], reason: Reason) -> None:
     answer = ask(VALIDATING, *pods)
     assert (answer.state, answer.reason) == (VALIDATION, reason)
-    assert answer.deleted == (["validator-n0"] if reason is Reason.VALIDATOR_REPLACING or pods[-1].deleting else [])
+    assert answer.deleted == (["validator-n0"] if reason is Reason.VALIDATOR_REPLACING else [])
 
 
-@pytest.mark.parametrize("record", [RESTARTING, VALIDATING], ids=["restarted", "validated"])
-@pytest.mark.parametrize(("grace", "given"), [(30.0, [1]), (2.0, [1]), (1.0, []), (0.0, [])])
-def test_a_validator_pod_that_ends_is_told_once_to_end_soon(record: NodeView, grace: float, given: list[int]) -> None:
-    answer = ask(record, STARTING, validator(deleting=True, grace=grace))
+@pytest.mark.parametrize(("pods", "given"), [
+    ([OLD, validator()], [None]),
+    ([GOING, validator()], [1]),
+    ([GOING, validator(grace=0.0)], [0]),
+    ([GOING, validator(deleting=True)], []),
+    ([GOING, validator(ready=False)], []),
+    ([STARTING, validator()], []),
+], ids=["the driver is to go", "the driver goes", "no grace", "it goes, too", "it waits", "the driver is there"])
+def test_a_validator_pod_that_idles_goes_with_the_driver_and_soon(pods: list[PodView], given: list[int | None]) -> None:
+    answer = ask(RESTARTING, *pods)
     assert [action.grace for action in answer.plan.actions if isinstance(action, DeletePod)] == given
 
 

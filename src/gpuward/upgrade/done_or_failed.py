@@ -10,7 +10,7 @@ from gpuward.model.record import Failure, left_unvalidated
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow
 from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting
-from gpuward.upgrade.driver_restart import replaced, shortened
+from gpuward.upgrade.driver_restart import replaced
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
 from gpuward.upgrade.node_gates import held_by_itself
@@ -47,8 +47,7 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     hold = unfinished(node)
     if hold is not None:
         older = node.older_validators if hold.reason is Reason.VALIDATOR_REPLACING else ()
-        stale = replaced(pod for pod in older if not pod.deleting)
-        return Wait(hold, actions=(*stale, *shortened(node.validators)), annotations=leftovers(node))
+        return Wait(hold, actions=replaced(pod for pod in older if not pod.deleting), annotations=leftovers(node))
     if node.driver_ready and node.driver is not None and node.driver.revision != node.target:
         return Wait(Hold(Plain(Reason.METADATA_BEHIND), node.record.since), annotations=leftovers(node))
     return Rest(leftovers(node))

@@ -56,18 +56,21 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return fail(node, causes.overdue(hold, until - node.record.since, ready=bool(node.node.ready)), now)
     again = min((at for at in (hold.until, until) if at is not None), default=None)
     hold = msgspec.structs.replace(hold, until=until)
-    lingering = shortened(node.validators)
     if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_UNPLACED):
-        return Wait(hold, actions=lingering, annotations=_without_safe_load(node), retry_at=until)
+        return Wait(hold, annotations=_without_safe_load(node), retry_at=until)
     replacement = _replacement(node)
+    ended = _ended(node.validators) if node.driver is not None and node.driver.deleting else ()
     recordon = bool(replacement) and not node.unschedulable
-    return Wait(hold, actions=(*replacement, *lingering), recordon=recordon, retry_at=again)
+    return Wait(hold, actions=(*replacement, *ended), recordon=recordon, retry_at=again)
 
 
-def shortened(validators: Iterable[PodView]) -> tuple[DeletePod, ...]:
-    """Return the deletions that give validator pods that end less time for it than they have."""
-    why, ending = "it would let its node wait", (pod for pod in validators if pod.deleting)
-    return tuple(DeletePod(pod.ref, pod.node, grace=VALIDATOR_GRACE, why=why) for pod in ending if pod.grace > VALIDATOR_GRACE)
+def _ended(validators: Iterable[PodView]) -> tuple[DeletePod, ...]:
+    """Return the deletions of validator pods that idle in their shell, as the driver pod goes. The driver manager would have them
+    deleted in a moment, with all of their grace, which a kubelet does not cut short once it has begun. Those that come in their
+    place wait for the driver in an init container, which heeds SIGTERM.
+    """
+    why, idle = "the driver manager would wait for it", (pod for pod in validators if pod.ready and not pod.deleting)
+    return tuple(DeletePod(pod.ref, pod.node, grace=min(VALIDATOR_GRACE, int(pod.grace)), why=why) for pod in idle)
 
 
 def _awaited(node: NodeFacts) -> Hold:
@@ -168,8 +171,7 @@ def validate(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     until = _deadline(node, policy)
     if until is not None and node.is_overdue(until, now):
         return fail(node, causes.overdue(hold, until - node.record.since, ready=bool(node.node.ready)), now)
-    actions = (*replaced(stale), *shortened(node.validators))
-    return Wait(msgspec.structs.replace(hold, until=until), actions=actions, annotations=safe_load, retry_at=until)
+    return Wait(msgspec.structs.replace(hold, until=until), actions=replaced(stale), annotations=safe_load, retry_at=until)
 
 
 def replaced(validators: Iterable[PodView]) -> tuple[DeletePod, ...]:
