@@ -6,6 +6,7 @@ commit means the same bytes, and a package that was fetched once is not fetched 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import platform
@@ -100,12 +101,15 @@ def download(arch: str, packages: Sequence[str], source: Source) -> list[Pin]:
         with tarfile.open(tar) as tree:
             for member in tree:
                 if member.isreg() and member.name.endswith(".deb"):
-                    tree.extract(_renamed(member), folder, filter="data")
+                    tree.extract(renamed(member, Path(member.name).name), folder, filter="data")
         return [pin for deb in sorted(Path(folder).glob("*.deb")) if (pin := _keep(deb, arch, source.cache)).name in WANTED]
 
 
-def _renamed(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    return member.replace(name=Path(member.name).name)
+def renamed(member: tarfile.TarInfo, name: str) -> tarfile.TarInfo:
+    """Return a copy under another name. TarInfo has a method for it from Python 3.11.4 on only; Debian 12 has 3.11.2."""
+    other = copy.copy(member)
+    other.name = name
+    return other
 
 
 def _keep(deb: Path, arch: str, cache: Path) -> Pin:
