@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tools.image.errors import output_of
 from tools.image.machines import Machine
-from tools.image.packages import PYTHON, renamed
+from tools.image.packages import PYTHON, extract
 
 STDLIB: Final = f"usr/lib/python{PYTHON}"
 INTERACTIVE: Final = ("_pyrepl", "curses", "dbm", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "sqlite3", "test", "tkinter",
@@ -77,7 +77,7 @@ def _unpack(deb: Path, root: Path) -> Package:
         for member in tree:
             name = str(PurePosixPath(member.name))
             if not member.isdir() and KEPT.fullmatch(name) and not LEFT_OUT.fullmatch(name):
-                tree.extract(renamed(member, name), root, filter="tar")
+                extract(tree, member, name, root)
                 kept.append(name)
     fields = dict(_fields(control := output_of(["dpkg-deb", "--field", deb]).decode()))
     _note(root / STATUS, fields["Package"], control, root, kept)
