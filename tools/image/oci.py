@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.image.errors import BuildError
+from tools.image.packages import without_surprises
 from tools.image.system import USER
 
 MEDIA: Final = "application/vnd.oci.image"
@@ -108,7 +109,7 @@ def unpack_image(image: Path, folder: Path) -> None:
     with tarfile.open(image) as tar:
         for layer in manifest["layers"]:
             with tarfile.open(fileobj=io.BytesIO(_blob(tar, layer["digest"]))) as tree:
-                tree.extractall(folder, filter="tar")
+                without_surprises(tree).extractall(folder)
     (folder / "tmp").chmod(0o1777)
 
 

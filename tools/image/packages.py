@@ -109,10 +109,13 @@ def extract(tree: tarfile.TarFile, member: tarfile.TarInfo, name: str, folder: P
     """Write a member under another name into a folder."""
     other = copy.copy(member)
     other.name = name
-    if hasattr(tarfile, "tar_filter"):
-        tree.extract(other, folder, filter="tar")
-    else:  # Debian 12's Python has no filters. What apt has verified is not made to do harm.
-        tree.extract(other, folder)
+    without_surprises(tree).extract(other, folder)
+
+
+def without_surprises(tree: tarfile.TarFile) -> tarfile.TarFile:
+    """Filter what is extracted. Debian 12's Python cannot; what apt has verified, or we have built, is written as it is."""
+    tree.extraction_filter = getattr(tarfile, "tar_filter", None)
+    return tree
 
 
 def _keep(deb: Path, arch: str, cache: Path) -> Pin:
