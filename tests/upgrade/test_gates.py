@@ -10,7 +10,8 @@ from gpuward.model.explain import sentence
 from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import State
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.views import NodeView, Owner, PodView
+from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import GATES, max_unavailable
 from tests import build
@@ -141,6 +142,18 @@ def test_a_node_that_may_be_in_service_though_it_counts_as_out_is_held_by_the_ot
     assert not node.serves
     held = max_unavailable(node, Fleet(10, frozenset(), frozenset(out)), policy(parallel=0, unavailable=1))
     assert (held is not None) is ("x" in out)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_node_that_another_driver_pod_serves_is_held_while_its_own_has_no_node(ready: bool) -> None:
+    other = build.daemonset(name="of-a-pool", uid="uid-of-a-pool", driver="a-pool")
+    left = msgspec.structs.replace(driver_pod(ready=ready), owner=Owner("DaemonSet", other.name, other.uid))
+    pending = driver_pod("", "560", ready=False, begun=False, waiting="Unschedulable", meant_for="n0")
+    seen = build.cluster([QUEUED], [left, pending])
+    (node,) = gather(msgspec.structs.replace(seen, daemonsets=(*seen.daemonsets, other)), policy())
+    assert node.driver == pending
+    held = max_unavailable(node, Fleet(10, frozenset(), frozenset(["n0", "x"])), policy(parallel=0, unavailable=1))
+    assert (held is not None) is ready
 
 
 def test_limits_name_the_first_three_nodes_that_use_them_up() -> None:

@@ -29,6 +29,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     driver: PodView | None = None
     driver_pods: int = 0
     """Driver pods on the node that are not terminating."""
+    driver_beside: bool = False  # whether another driver pod is ready there, which need not be the policy's to replace yet
     target: str = ""
     """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""
     target_digest: str = ""
@@ -145,7 +146,6 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def trouble(self) -> PodTrouble | None:
-        """Return what is wrong with the driver pod, if anything seems to be."""
         return trouble_of(self.driver) if self.driver is not None else None
 
     @property

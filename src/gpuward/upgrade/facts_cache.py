@@ -153,6 +153,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         record=record,
         driver=driver,
         driver_pods=sum(not pod.deleting for pod in drivers),
+        driver_beside=driver is not None and any(_runs_beside(pod, driver, snapshot.namespace) for pod in pods),
         target=target.hash,
         target_digest=target.digest,
         target_since=target.created,
@@ -183,6 +184,10 @@ def _would_be_replaced(node: NodeView, pods: Sequence[PodView], common: RolloutC
     """Tell whether pods run on a driver that no driver pod holds, and that of the node's DaemonSet is another one."""
     loaded = loaded_alone(node, pods, common.snapshot.namespace, common.living, spared=common.spared)
     return loaded is not None and replaces(selecting(common.driving, node.labels), loaded)
+
+
+def _runs_beside(pod: PodView, driver: PodView, namespace: str) -> bool:
+    return pod.ready and not pod.deleting and pod.uid != driver.uid and is_driver_pod(pod, namespace)
 
 
 def _app(pod: PodView) -> str:

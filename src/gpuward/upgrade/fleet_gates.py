@@ -96,7 +96,8 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
 def _may_serve(node: Candidate) -> bool:
     if node.node.ready is not True or node.unschedulable:
         return False
-    return node.to_evict.may_run or (node.driver is not None and node.driver.unheard and not node.driver.deleting)
+    unheard = node.driver is not None and node.driver.unheard and not node.driver.deleting
+    return node.to_evict.may_run or node.driver_beside or unheard
 
 
 def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
