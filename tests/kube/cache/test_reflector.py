@@ -226,6 +226,19 @@ async def test_the_server_may_ask_for_a_longer_wait() -> None:
         assert scene.gaps() == [25.0, 25.0, 25.0]
 
 
+@pytest.mark.parametrize(("busy", "reports"), [(2, []), (8, [errors.TooManyRequests, type(None)])])
+def test_a_server_that_is_busy_for_a_moment_is_no_trouble(busy: int, reports: list[type]) -> None:
+    """kube-apiserver says so of a custom resource whose CRD has just been made: storage is (re)initializing."""
+    async def run() -> None:
+        answers = iter([refused(429, "TooManyRequests", retryAfterSeconds=1)] * busy)
+        async with Scene(lambda _: next(answers, listed(10, thing("a", 3)))) as scene:
+            await asyncio.sleep(60)
+            assert scene.sink.seen == [("LIST", "10", "a")]
+            assert [type(report) for report in scene.reports] == reports
+
+    run_virtual(run)
+
+
 @pytest.mark.parametrize("status", [403, 404, 429, 500, 503])
 @pytest.mark.parametrize("asked", ["3600", "Sun, 22 Nov 2099 10:00:07 GMT", "9" * 5000, "\x1b[2J", "-1", "1e9"])
 def test_a_load_balancer_that_asks_for_an_hour_silences_nobody(status: int, asked: str) -> None:

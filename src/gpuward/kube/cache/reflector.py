@@ -74,6 +74,9 @@ class WatchTiming:
     """How long to wait at most while such refusals go on: then they will not pass by themselves."""
     first_delay: float = 0.1
     longest_delay: float = 10.0
+    busy: float = 10.0
+    """How long an API server may say that it is too busy before that is reported: for a CRD that has just been made it says so
+    at first, until it has prepared to store its objects."""
     short_watch: float = 1.0
     """A watch that ends sooner, with nothing said, counts as a failure: it must not be repeated without a pause."""
 
@@ -107,6 +110,8 @@ class Reflector:
         self._timing = timing or WatchTiming()
         self._backoff = Backoff(random, self._timing.first_delay, self._timing.longest_delay)
         self._denials = 0
+        self._reported: type[errors.GpuwardError] | None = None
+        self._failing_since = 0.0
         self._version = ""
 
     async def run(self) -> NoReturn:
@@ -178,9 +183,15 @@ class Reflector:
             raise errors.ServerError(f"the watch of {self.selection.resource} sent an event of type {kind!r}")
 
     def _fails(self, error: errors.GpuwardError) -> None:
-        known = type(self.failure) is type(error)
+        now = asyncio.get_running_loop().time()
+        if self.failure is None:
+            self._failing_since = now
         self.failure = error
-        if not known and self._report is not None:
+        passing = isinstance(error, errors.TooManyRequests) and now < self._failing_since + self._timing.busy
+        if type(error) is self._reported or passing:
+            return
+        self._reported = type(error)
+        if self._report is not None:
             self._report(error)
 
     def _after_denial(self, error: errors.GpuwardError) -> float:
@@ -190,7 +201,8 @@ class Reflector:
 
     def _works(self) -> None:
         self._denials = 0
-        if self.failure is not None:
-            self.failure = None
+        self.failure = None
+        if self._reported is not None:
+            self._reported = None
             if self._report is not None:
                 self._report(None)
