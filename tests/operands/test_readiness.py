@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuward.model.views import DaemonSetView, Owner, PodView, RevisionView
+from gpuward.model.taints import Taint, Toleration
+from gpuward.model.views import DaemonSetView, NodeView, Owner, PodView, RevisionView
 from gpuward.operands import daemonset_ready, waits_for
 
 READY = DaemonSetView("n", "d", uid="d1", generation=2, observed_generation=2, desired=3, updated=3, available=3)
@@ -67,3 +68,40 @@ def test_on_delete_daemon_set_with_unavailable_pods() -> None:
 
 def test_missing_daemon_set() -> None:
     assert waits_for(None) == "the DaemonSet does not exist"
+
+
+GPU_TAINT = Taint("nvidia.com/gpu", "present", "NoSchedule")
+LABELLED = NodeView("n", labels={"wanted": "true"}, ready=True)
+
+
+@pytest.mark.parametrize(("changes", "counts"), [
+    ({}, True),
+    ({"labels": {}}, False),
+    ({"taints": (GPU_TAINT,)}, True),
+    ({"taints": (Taint("team", "a", "NoSchedule"),)}, False),
+    ({"taints": (Taint("team", "a", "PreferNoSchedule"),)}, True),
+    ({"taints": (Taint("nvidia.com/gpu", "present", "NoExecute"),)}, False),
+    ({"ready": False}, False),
+    ({"ready": None}, False),
+    ({"unschedulable": True}, True),
+    ({"deleting": True}, False),
+])
+def test_a_node_that_is_labelled_is_waited_for_until_the_controller_counts_it(changes: dict[str, Any], counts: bool) -> None:
+    labelled = msgspec.structs.replace(LABELLED, **changes)
+    lagging = msgspec.structs.replace(READY, desired=0, updated=0, available=0, node_selector={"wanted": "true"},
+                                      tolerations=(Toleration("nvidia.com/gpu", "Exists", effect="NoSchedule"),))
+    reason = "the DaemonSet controller has counted 0 of 1 nodes" if counts else ""
+    assert waits_for(lagging, nodes=[labelled]) == reason
+    assert not waits_for(msgspec.structs.replace(lagging, tolerations=None), nodes=[labelled])
+    counted = msgspec.structs.replace(lagging, desired=1, updated=1, available=1)
+    assert not waits_for(counted, nodes=[labelled])
+
+
+@pytest.mark.parametrize(("toleration", "covers"), [
+    (Toleration("nvidia.com/gpu", "Exists"), True), (Toleration(operator="Exists"), True),
+    (Toleration("nvidia.com/gpu", value="present"), True), (Toleration("nvidia.com/gpu", "Equal", "present", "NoSchedule"), True),
+    (Toleration("nvidia.com/gpu", value="absent"), False), (Toleration("nvidia.com/gpu", "Exists", effect="NoExecute"), False),
+    (Toleration("nvidia.com/gpu", "Gt", "1"), False), (Toleration("other", "Exists"), False), (Toleration(), False),
+])
+def test_what_a_toleration_covers(toleration: Toleration, covers: bool) -> None:
+    assert toleration.covers(GPU_TAINT) is covers

@@ -1,4 +1,4 @@
-"""How often the words of a status are written."""
+"""What the states of a policy wait for, and how often the words of a status are written."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from gpuward.model.actions import Action, PatchStatus
-from gpuward.model.views import PolicyView
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import DaemonSetView, NodeView, PolicyView
+from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, status_of
-from gpuward.operands.statuses import Worded, status_write
+from gpuward.operands.statuses import Worded, status_write, waiting_states
 from tests.policy.test_clusterpolicy import view
 
 NOW = 10_000.0
@@ -17,10 +19,10 @@ NOW = 10_000.0
 @pytest.mark.parametrize(("later", "written"), [(1.0, False), (29.9, False), (30.0, True), (-3600.0, True)])
 def test_words_alone_wait_for_half_a_minute_and_not_for_a_clock_that_is_set_back(later: float, written: bool) -> None:
     worded, policy = Worded(), view()
-    (first,) = write(policy, "a b", NOW, worded)
+    (first,) = write(policy, "2 of 3", NOW, worded)
     assert isinstance(first, PatchStatus)
     told = msgspec.structs.replace(policy, body={**policy.body, "status": first.status})
-    assert bool(write(told, "b", NOW + later, worded)) is written
+    assert bool(write(told, "1 of 3", NOW + later, worded)) is written
 
 
 @pytest.mark.parametrize(("later", "written"), [(0.0, False), (29.9, False), (30.0, True)])
@@ -41,3 +43,15 @@ def write(policy: PolicyView, states: str, now: float, worded: Worded) -> tuple[
 
 def waiting(states: str) -> Verdict:
     return Verdict("notReady", "OperandNotReady", f"not ready: {states}", ready=False)
+
+
+def test_a_state_waits_until_its_daemon_set_counts_a_node_that_was_labelled() -> None:
+    labels = {"nvidia.com/gpu.deploy.driver": "true"}
+    state = OperandState("state-driver", enabled=True, objects=(
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "drv", "namespace": "ns"}},))
+    lagging = DaemonSetView("ns", "drv", uid="d", generation=1, observed_generation=1, on_delete=True, node_selector=labels,
+                            tolerations=())
+    snapshot = Snapshot("ns", {"n": NodeView("n", labels=labels, ready=True)}, daemonsets=(lagging,))
+    assert waiting_states([state], snapshot) == {"state-driver": "drv: the DaemonSet controller has counted 0 of 1 nodes"}
+    before = msgspec.structs.replace(snapshot, nodes={"n": NodeView("n", ready=True)})
+    assert waiting_states([state], before) == {}

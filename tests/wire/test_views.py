@@ -10,6 +10,7 @@ import pytest
 from gpuward import names
 from gpuward.model.record import Record, encode_record
 from gpuward.model.states import State
+from gpuward.model.taints import Taint, Toleration
 from gpuward.model.views import Owner, PodView, RevisionView
 from gpuward.wire.daemonsets import daemonset_view, owned_view, revision_view
 from gpuward.wire.nodes import node_view
@@ -32,7 +33,8 @@ def test_a_node_keeps_all_its_labels_and_the_annotations_of_ours() -> None:
             "labels": {"nvidia.com/gpu.present": "true", names.NFD_KERNEL: "6.8", "topology.kubernetes.io/zone": "a"},
             "annotations": {"nvidia.com/x": "1", "other": "2"},
         },
-        spec={"unschedulable": True},
+        spec={"unschedulable": True, "taints": [{"key": names.CORDON_TAINT, "effect": "NoSchedule"},
+                                                {"key": "team", "value": "a", "effect": "NoExecute", "timeAdded": CREATED}]},
         status={"conditions": [{"type": "DiskPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
                 "nodeInfo": {"containerRuntimeVersion": "containerd://1.7.27"}},
     ))
@@ -40,6 +42,7 @@ def test_a_node_keeps_all_its_labels_and_the_annotations_of_ours() -> None:
     assert view.annotations == {"nvidia.com/x": "1"}
     assert (view.unschedulable, view.ready, view.runtime, view.version) == (True, True, "containerd", "7")
     assert view.created == 1767323045.0
+    assert view.taints == (Taint("team", "a", "NoExecute"),)
 
 
 @pytest.mark.parametrize(("conditions", "ready"), [
@@ -256,11 +259,13 @@ def test_a_daemonset_and_its_revision() -> None:
     ds = daemonset_view(raw(
         metadata={"name": "drv", "namespace": "ns", "uid": "ds-1", "generation": 4, "annotations": {names.APPLIED_HASH: "h"}},
         spec={"selector": {"matchLabels": {"app": "x"}}, "updateStrategy": {"type": "OnDelete"}, "template": {"spec": {
-            "nodeSelector": {"gpu": "yes"}, "containers": [{"env": env("5", names.DRIVER_CONFIG_DIGEST)}]}}},
+            "nodeSelector": {"gpu": "yes"}, "containers": [{"env": env("5", names.DRIVER_CONFIG_DIGEST)}],
+            "tolerations": [{"key": "gpu", "operator": "Exists"}]}}},
         status={"observedGeneration": 3, "desiredNumberScheduled": 2, "numberUnavailable": 1},
     ))
     assert (ds.on_delete, ds.settled, ds.desired, ds.unavailable) == (True, False, 2, 1)
     assert (ds.config_digest, ds.applied_hash, ds.node_selector) == ("5", "h", {"gpu": "yes"})
+    assert ds.tolerations == (Toleration("gpu", "Exists"),)
     revision = revision_view(raw(
         metadata={"name": "drv-6f9c", "namespace": "ns", "labels": {names.REVISION_HASH: "6f9c"}, "ownerReferences": [OWNER]},
         revision=3,
@@ -268,6 +273,17 @@ def test_a_daemonset_and_its_revision() -> None:
     assert (revision.owner_uid, revision.revision, revision.hash) == ("ds-1", 3, "6f9c")
     bare = revision_view(raw(metadata={"name": "drv-77", "ownerReferences": [OWNER]}, revision=1))
     assert bare.hash == "77", "without the label the hash is what follows the owner's name"
+
+
+def test_a_daemonset_that_chooses_its_nodes_by_an_affinity_says_so() -> None:
+    def tolerations(affinity: dict[str, Any]) -> object:
+        template = {"spec": {"containers": [], "affinity": affinity}}
+        return daemonset_view(raw(metadata={"name": "drv"}, spec={"template": template})).tolerations
+
+    required: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}}
+    preferred: dict[str, Any] = {"preferredDuringSchedulingIgnoredDuringExecution": []}
+    assert tolerations({"nodeAffinity": required}) is None
+    assert tolerations({"nodeAffinity": preferred}) == tolerations({"podAntiAffinity": required}) == ()
 
 
 def revision_of(template: dict[str, Any]) -> RevisionView:

@@ -12,6 +12,7 @@ from gpuward.model.containers import ContainerProgress
 from gpuward.model.reading import read_count
 from gpuward.model.record import Record
 from gpuward.model.states import State, parse_state
+from gpuward.model.taints import Taint, Toleration
 
 
 class Ref(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -41,19 +42,18 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     version: str = ""
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
-    has_annotations: bool = True
-    """Whether the object has an annotations map at all: a JSON patch must know."""
+    has_annotations: bool = True  # whether the object has an annotations map at all: a JSON patch must know
     unschedulable: bool = False
     ready: bool | None = None
     """None where the node reports no Ready condition, or Unknown."""
     created: float = 0.0
     deleting: bool = False
+    taints: tuple[Taint, ...] = ()  # but for those that Kubernetes itself sets for what a node's conditions say
     runtime: str = ""
     """`containerd`, `docker`, `cri-o`, ... as the kubelet reports it."""
     kernel: str = ""
     record: Record | None = None
-    record_error: str = ""
-    """Why our annotation could not be read; empty when it could, or is absent."""
+    record_error: str = ""  # why our annotation could not be read; empty when it could, or is absent
 
     @property
     def ref(self) -> Ref:
@@ -198,12 +198,12 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     """As of its revisions: a digest of its template without labels and annotations; empty where that is not known."""
     image: str = ""
     node_selector: Mapping[str, str] = {}
+    tolerations: tuple[Toleration, ...] | None = None  # None where an affinity, too, says which nodes it is for, or not known
     deleting: bool = False
     leaves_pods: bool = False
     spares_default_runtime: bool = False
     """Of the container toolkit's: whether it leaves the nodes' default container runtime as it is."""
-    opens_driver: bool = False
-    """Whether its pods keep the driver open while they run, so that its modules cannot be unloaded."""
+    opens_driver: bool = False  # whether its pods keep the driver open while they run, so that its modules cannot be unloaded
 
     @property
     def ref(self) -> Ref:

@@ -6,15 +6,16 @@ from collections.abc import Iterable
 from typing import Final
 
 from gpuward.model.driver import revisions_of
-from gpuward.model.views import DaemonSetView, PodView, RevisionView
+from gpuward.model.taints import tolerated
+from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 
 _PODS: Final = " pods "
 
 
 def daemonset_ready(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
-                    revisions: Iterable[RevisionView] = ()) -> bool:
+                    revisions: Iterable[RevisionView] = (), nodes: Iterable[NodeView] = ()) -> bool:
     """Tell whether every node that should run the DaemonSet runs its newest template; see `waits_for`."""
-    return not waits_for(daemon_set, pods, revisions)
+    return not waits_for(daemon_set, pods, revisions, nodes)
 
 
 def about_pods(waits: str) -> bool:
@@ -23,12 +24,17 @@ def about_pods(waits: str) -> bool:
 
 
 def waits_for(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
-              revisions: Iterable[RevisionView] = ()) -> str:
+              revisions: Iterable[RevisionView] = (), nodes: Iterable[NodeView] = ()) -> str:
     """Return what a DaemonSet waits for, empty when it is ready.
 
     A DaemonSet that no node wants is ready once its controller has said so. `pods` and `revisions` matter only to one that is
-    updated OnDelete, whose own status says nothing about which template its pods have; they may include those of others.
+    updated OnDelete, whose own status says nothing about which template its pods have; they may include those of others. What is
+    counted lags behind the labels of `nodes`: one that has just been labelled must not pass for one that is served.
     """
+    return _counted_pods(daemon_set, pods, revisions) or _uncounted(daemon_set, nodes)
+
+
+def _counted_pods(daemon_set: DaemonSetView | None, pods: Iterable[PodView], revisions: Iterable[RevisionView]) -> str:
     if daemon_set is None:
         return "the DaemonSet does not exist"
     if not daemon_set.settled:
@@ -44,6 +50,19 @@ def waits_for(daemon_set: DaemonSetView | None, pods: Iterable[PodView] = (),
     if daemon_set.available != daemon_set.desired:
         return f"{daemon_set.available} of {daemon_set.desired} pods are available"
     return ""
+
+
+def _uncounted(daemon_set: DaemonSetView | None, nodes: Iterable[NodeView]) -> str:
+    if daemon_set is None or (tolerations := daemon_set.tolerations) is None:
+        return ""
+    wanted = list(nodes)
+    for key, value in daemon_set.node_selector.items():
+        wanted = [node for node in wanted if node.labels.get(key) == value]
+    if len(wanted) <= daemon_set.desired:
+        return ""
+    # Of others it is not certain that they get a pod.
+    sure = sum(bool(node.ready) and not node.deleting and tolerated(node.taints, tolerations) for node in wanted)
+    return f"the DaemonSet controller has counted {daemon_set.desired} of {sure} nodes" if sure > daemon_set.desired else ""
 
 
 def _newest_everywhere(daemon_set: DaemonSetView, pods: Iterable[PodView], revisions: Iterable[RevisionView]) -> str:

@@ -64,7 +64,7 @@ def waiting_states(states: Iterable[OperandState], snapshot: Snapshot, prepared:
             name = obj["metadata"]["name"]
             # Not a list: most DaemonSets need no look at their pods.
             pods = (pod for pods in snapshot.pods.values() for pod in pods if pod.namespace == snapshot.namespace)
-            if why := waits_for(daemonsets.get(name), pods, snapshot.revisions):
+            if why := waits_for(daemonsets.get(name), pods, snapshot.revisions, snapshot.nodes.values()):
                 waiting[state.name] = f"{name}: {why}{_stuck(daemonsets.get(name), snapshot)}"
     for one in prepared:
         if behind := unapplied([one], snapshot):

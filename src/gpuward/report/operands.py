@@ -118,7 +118,7 @@ def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pod
     # Pods that its DaemonSet no longer wants on their nodes are there, and waited for, until their upgrade.
     desired = sum(max(ds.desired, sum(pod.is_owned_by(ds.uid) and not pod.deleting for pod in own)) for ds in daemonsets)
     ready = sum(pod.ready and not pod.deleting for pod in own)
-    told = (waits_for(ds, own, snapshot.revisions) for ds in daemonsets)
+    told = (waits_for(ds, own, snapshot.revisions, snapshot.nodes.values()) for ds in daemonsets)
     waits = next(filter(None, told), "")
     older = sum(older_pods(ds, own, snapshot) for ds in daemonsets if ds.on_delete)
     if older and ready >= desired:

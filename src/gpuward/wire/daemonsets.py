@@ -108,6 +108,7 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         pod_digest=_pod_digest(_template_of.decode(raw).spec.template),
         image=next((container.image for container in ds.spec.template.spec.containers), ""),
         node_selector=ds.spec.template.spec.node_selector or {},
+        tolerations=ds.spec.template.spec.is_for,
         spares_default_runtime=ds.spec.template.spec.spares_default_runtime,
         opens_driver=ds.spec.template.spec.opens_driver,
         deleting=meta.deletion_timestamp is not None,

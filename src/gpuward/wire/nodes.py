@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.record import Record, decode_record
+from gpuward.model.taints import Taint
 from gpuward.model.views import NodeView
 from gpuward.wire.meta import WireMeta, with_prefix, with_shared_values
 
@@ -15,8 +16,13 @@ KEPT = ("nvidia.com/", "gpuward.io/")
 """Prefixes of the annotations that are kept. Labels are all kept: an NVIDIADriver may choose its nodes by any of them."""
 
 
+_BY_CONDITION = "node.kubernetes.io/"
+"""How the keys of taints begin that Kubernetes sets itself."""
+
+
 class _Spec(msgspec.Struct):
     unschedulable: bool = False
+    taints: list[Taint] | None = None
 
 
 class _Condition(msgspec.Struct):
@@ -59,6 +65,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         ready=_ready(node.status),
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
+        taints=tuple(taint for taint in node.spec.taints or () if not taint.key.startswith(_BY_CONDITION)),
         runtime=node.status.node_info.container_runtime_version.partition("://")[0],
         kernel=node.status.node_info.kernel_version,
         record=record,

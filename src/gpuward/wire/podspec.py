@@ -7,11 +7,13 @@ from collections.abc import Collection
 import msgspec
 
 from gpuward import names
+from gpuward.model.taints import Taint, Toleration
 
 _LONGEST_VALUE = 64
 """Characters of a variable's value that are kept to explain a hold."""
 
 
+_CORDON = Taint(names.CORDON_TAINT, effect="NoSchedule")
 _NO = ("0", "f", "F", "false", "FALSE", "False")
 """What Go reads as false."""
 
@@ -92,18 +94,6 @@ class _ClaimEntry(msgspec.Struct, rename="camel"):
     resource_claim_name: str | None = None
 
 
-class _Toleration(msgspec.Struct):
-    key: str = ""
-    operator: str = ""
-    effect: str = ""
-
-    @property
-    def covers_cordon(self) -> bool:
-        """Tell whether it tolerates the taint that a cordon puts on its node."""
-        named = self.key == names.CORDON_TAINT or (not self.key and self.operator == "Exists")
-        return named and self.effect in ("", "NoSchedule")
-
-
 class _Requirement(msgspec.Struct):
     key: str = ""
     operator: str = ""
@@ -148,7 +138,7 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     ephemeral_containers: list[_Container] | None = None
     volumes: list[_Volume] | None = None
     resource_claims: list[_ClaimEntry] | None = None
-    tolerations: list[_Toleration] | None = None
+    tolerations: list[Toleration] | None = None
     readiness_gates: list[object] | None = None
     priority: int = 0
     termination_grace_period_seconds: float = 30.0
@@ -199,7 +189,13 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     @property
     def tolerates_cordon(self) -> bool:
         """Tell whether the scheduler would put the pod on a node that is cordoned."""
-        return any(toleration.covers_cordon for toleration in self.tolerations or ())
+        return any(toleration.covers(_CORDON) for toleration in self.tolerations or ())
+
+    @property
+    def is_for(self) -> tuple[Toleration, ...] | None:
+        """Return what it tolerates; None where an affinity says as well which nodes it is for."""
+        bound = self.affinity is not None and self.affinity.node_affinity is not None and self.affinity.node_affinity.required
+        return None if bound else tuple(self.tolerations or ())
 
     @property
     def empty_dir(self) -> bool:

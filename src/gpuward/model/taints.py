@@ -1,0 +1,39 @@
+"""Whether a node's taints keep a pod away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+_REPELLING = frozenset({"NoSchedule", "NoExecute"})
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False):
+    """Hold one taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class Toleration(msgspec.Struct, frozen=True, gc=False):
+    """Hold one toleration of a pod."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+    def covers(self, taint: Taint) -> bool:
+        """Tell whether it tolerates a taint. One with an operator that is not known here tolerates none."""
+        if self.effect not in ("", taint.effect):
+            return False
+        if self.operator == "Exists":
+            return self.key in ("", taint.key)
+        return self.operator in ("", "Equal") and (self.key, self.value) == (taint.key, taint.value)
+
+
+def tolerated(taints: Collection[Taint], tolerations: Collection[Toleration]) -> bool:
+    """Tell whether a pod with these tolerations may come to a node with these taints."""
+    return all(any(one.covers(taint) for one in tolerations) for taint in taints if taint.effect in _REPELLING)
