@@ -34,6 +34,27 @@ def test_words_of_the_operator_before_stand_while_this_one_learns_what_it_knew(l
     assert bool(write(told, "b", NOW + later, worded)) is written
 
 
+@pytest.mark.parametrize(("before", "after", "at_once"), [
+    ("1 of 3 nodes up to date, 2 in progress", "2 of 3 nodes up to date, 1 in progress", False),
+    ("2 of 3 nodes up to date, 1 in progress", "3 of 3 nodes up to date, 0 in progress", True),
+    ("1 pending; held: 1 DriverNotReady (n1)", "1 pending", True),
+    ("1 pending; held: 1 DriverNotReady (n1), 1 Blocked (n2)", "1 pending; held: 1 DriverNotReady (n1)", True),
+    ("1 pending; held: 1 DriverNotReady (n1)", "1 pending; held: 2 DriverNotReady (n2, n3)", False),
+    ("1 pending; waiting: 1 Starting (n1)", "1 pending; waiting: 1 Validating (n2)", False),
+    ("[state-driver state-toolkit]", "[state-toolkit]", True),
+    ("state-driver: drv: 1 of 2 pods are unavailable (n1: init container m (1 of 4), ErrImagePull)",
+     "state-driver: drv: 2 of 2 pods are unavailable (n2: init container m (1 of 4), ImagePullBackOff)", False),
+    ("drv: 1 of 2 pods are unavailable (n1: ImagePullBackOff)", "drv: 1 of 2 pods are unavailable", True),
+])
+def test_a_phase_that_is_over_is_told_at_once_and_progress_is_paced(before: str, after: str, *, at_once: bool) -> None:
+    worded, policy = Worded(), view()
+    (first,) = write(policy, before, NOW, worded)
+    assert isinstance(first, PatchStatus)
+    told = msgspec.structs.replace(policy, body={**policy.body, "status": first.status})
+    assert not write(told, after, NOW + 1.9, worded), "one that flickers is bounded, too"
+    assert bool(write(told, after, NOW + 2.0, worded)) is at_once
+
+
 def write(policy: PolicyView, states: str, now: float, worded: Worded) -> tuple[Action, ...]:
     """Return the write of a status that says which states are not ready."""
     verdict = waiting(states)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +28,9 @@ UPGRADING_MESSAGE = (
 
 MOST_NAMED = 3
 """Objects that a message names."""
+_COUNT = re.compile(r"\b[1-9]\d*\b")
+_NAMED = re.compile(r"\([^()]*\)")
+_PASSING = re.compile(r"; waiting: [^;]*")
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -82,6 +86,22 @@ def differs_in_words_only(wanted: Mapping[str, Any], current: Mapping[str, Any])
         return [tuple(one.get(key) for key in keys) for one in status.get("conditions") or ()]
 
     return wanted["state"] == current.get("state") and bare(wanted) == bare(current)
+
+
+def differs_in_phase(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Tell whether the messages of two statuses tell of different things, and not only of how far these have come."""
+    return _phases(wanted) != _phases(current)
+
+
+def _phases(status: Mapping[str, Any]) -> dict[str, str]:
+    """Return the messages by condition without numbers but 0, what is in parentheses, and reasons that end by themselves."""
+    return {one.get("type", ""): _phase(one.get("message") or "") for one in status.get("conditions") or ()}
+
+
+def _phase(message: str) -> str:
+    while (bare := _NAMED.sub("*", message)) != message:
+        message = bare
+    return _PASSING.sub("", _COUNT.sub("some", message))
 
 
 def status_of(

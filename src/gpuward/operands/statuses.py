@@ -11,18 +11,21 @@ from gpuward.model.views import DaemonSetView, PolicyView
 from gpuward.operands.changes import Prepared, is_applied, is_missing
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.state import OperandState, ref_of
-from gpuward.operands.status import Verdict, differs_in_words_only
+from gpuward.operands.status import Verdict, differs_in_phase, differs_in_words_only
 from gpuward.operands.stuck import stuck_pod
 
 WORDS_EVERY: Final = 30.0
-"""Seconds between two writes of a status that differ only in their messages."""
+"""Seconds between two writes of a status that differ only in how far they say that things have come."""
+PHASES_EVERY: Final = 2.0
+"""Seconds between two writes where a phase has begun or ended, though only its messages say so."""
 
 
 class Worded:
-    """Remember when the words of each object's status were written last, by uid. Losing it costs a delay of words."""
+    """Remember when each status was written last, by uid, and which of them by this process. Losing it costs a delay of words."""
 
     def __init__(self) -> None:
         self.at: dict[str, float] = {}
+        self.written: set[str] = set()
 
 
 class StatusWrite(NamedTuple):
@@ -34,18 +37,21 @@ class StatusWrite(NamedTuple):
 
 def status_write(view: PolicyView, kind: str, verdict: Verdict, wanted: Mapping[str, Any] | None, now: float,
                  worded: Worded) -> StatusWrite:
-    """Write a status, None if it is right as it is: at once where it says something else than the one that is there, and its
-    words alone no more often than they can be read.
+    """Write a status, None if it is right as it is: at once where it says something else than the one that is there, or tells of
+    something else; how far that has come no more often than it can be read.
     """
     # After a start less is known than whoever wrote these words knew, such as refused evictions: they stand until it is.
     last = worded.at.setdefault(view.uid, now)
     if wanted is None:
         return StatusWrite()
-    again = last + WORDS_EVERY
+    current = view.body.get("status") or {}
+    phase = view.uid in worded.written and differs_in_phase(wanted, current)
+    again = last + (PHASES_EVERY if phase else WORDS_EVERY)
     # Earlier than the last: the clock was set back.
-    if differs_in_words_only(wanted, view.body.get("status") or {}) and last <= now < again:
+    if differs_in_words_only(wanted, current) and last <= now < again:
         return StatusWrite(wake_at=again)
     worded.at[view.uid] = now
+    worded.written.add(view.uid)
     return StatusWrite((PatchStatus(kind, view.ref, wanted, why=verdict.reason),))
 
 
