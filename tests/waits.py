@@ -55,6 +55,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.Starting(POD, Reason.DRIVER_FAILING, TROUBLE),
     waits.Starting(POD, Reason.DRIVER_IN_USE, TROUBLE, (POD,)),
     waits.Starting(POD, Reason.VALIDATOR_STARTING, TROUBLE),
+    waits.Starting(POD, Reason.OPERAND_FAILING, TROUBLE),
     NotSelected(POD, ("a",)),
     DriverLabelUnknown(POD, "yes"),
     DriverRefused(POD, "a", OwnerConflict(("a", "b"), "n1")),

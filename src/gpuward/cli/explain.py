@@ -145,7 +145,7 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     facts = [("NODE", found.node.name), ("OPERATOR", leader.message), ("POLICY", found.policy)]
     status = found.status
     if status is None:
-        return [*facts, ("STATE", f"not managed: {found.unmanaged}")]
+        return [*facts, *_unmanaged(found)]
     since = f" for {age(now - status.since)}, since {format_time(status.since)}" if status.since else ""
     facts.append(("STATE", f"{status.label}{since}" if status.label else _unlabelled(found, status, since)))
     if found.driver:
@@ -166,6 +166,11 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     if found.node.unschedulable:
         facts.append(("CORDONED", CORDONS[found.cordon] if found.cordon else "by somebody else, not by the upgrade"))
     return facts
+
+
+def _unmanaged(found: Explanation) -> list[tuple[str, str]]:
+    facts = [("STATE", f"not managed: {found.unmanaged}")]
+    return [*facts, ("REASON", f"{found.operand.reason}: {sentence(found.operand)}")] if found.operand is not None else facts
 
 
 def _unlabelled(found: Explanation, status: NodeStatus, since: str) -> str:
@@ -202,7 +207,7 @@ def _remedies(found: Explanation) -> list[str]:
 def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:
     """Return an explanation for programs."""
     status, failure = found.status, found.failure
-    hold = status.hold if status else None
+    hold = status.hold if status else found.operand
     return {
         "node": found.node.name,
         "operator": leader.as_json(),

@@ -14,13 +14,15 @@ from gpuward.cli.rollouts import PolicyRollout
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import obstacle
-from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.operand_pods import failing, unready_operands
+from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.waits import OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.policy.refused import refusal
 from gpuward.report.nodes import node_reports
@@ -30,6 +32,7 @@ from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
 from gpuward.upgrade.remedies.candidates import UNPAUSE
 from gpuward.upgrade.remedies.fixes import DecisionFacts
+from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
 _EMPTYING = UNDISTURBED | {State.UPGRADE_REQUIRED, State.POD_RESTART_REQUIRED}
@@ -59,6 +62,8 @@ class Explanation(msgspec.Struct, frozen=True):
     driver: str = ""
     """The version that it has loaded and, where that is another one, the one that it should have."""
     unmanaged: str = ""
+    operand: Hold | None = None
+    """What fails on a node whose driver is nobody's matter here."""
     event: tuple[float, str] = (0.0, "")
     """When the operator last said on the node why it is held, and what."""
     next: tuple[str, ...] = ()
@@ -79,7 +84,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     bare = Explanation(node, picture.now, _policy(picture, upgrades))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
-        return msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades))
+        return _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
     return msgspec.structs.replace(
         bare,
         status=plan.nodes[name],
@@ -91,6 +96,19 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         notes=(*prospects(plan.nodes[name], upgrades, facts.to_evict.pods), *_notes(facts, picture, knows_budgets)),
         remedies=_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades),
     )
+
+
+def _of_unmanaged(found: Explanation, snapshot: Snapshot, upgrades: UpgradePolicy) -> Explanation:
+    """Return the explanation of a node without a driver of ours, with what fails there of the rest of the GPU stack."""
+    unready = unready_operands(snapshot.pods.get(found.node.name, ()), snapshot.namespace)
+    hold, _ = failing(unready, found.now)
+    pod = next((pod for pod in unready if hold is not None and isinstance(hold.what, OnPod) and pod.ref == hold.what.pod), None)
+    if pod is None or not found.node.ready:
+        return found
+    fix = mended(pod)
+    then = "the node has this part of the GPU stack again"
+    remedy = Remedy(fix.do, then, (fix.command,), fix.change(DecisionFacts(snapshot, upgrades)))
+    return msgspec.structs.replace(found, operand=hold, remedies=(remedy,))
 
 
 def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePolicy) -> tuple[Remedy, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from gpuward import names
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Picture
 from gpuward.cli.terminal import styled
@@ -82,7 +84,18 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
     if not waiting:
         return [(f"operands  all {len(operands)} ready{but}", "")]
     return [(f"operands  {len(operands) - len(waiting)} of {len(operands)} ready{but}", ""),
-            *((f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.stuck or one.waits}", "red") for one in waiting)]
+            *((f"{INDENT}{one.name} {one.ready}/{one.desired}  {one.stuck or one.waits}", "red") for one in waiting),
+            *_where_to_look(waiting, picture)]
+
+
+def _where_to_look(waiting: Sequence[OperandReport], picture: Picture) -> list[tuple[str, str]]:
+    """Name the command that says more of the first pod that is in trouble."""
+    stuck = (one.stuck for one in waiting if one.stuck is not None and one.stuck.in_trouble)
+    node = next((pod.node for pod in stuck if pod.node in picture.snapshot.nodes), "")
+    if not node:
+        return []
+    place = "" if picture.snapshot.namespace == names.DEFAULT_NAMESPACE else f" -n {quote(picture.snapshot.namespace)}"
+    return [(f"{INDENT}gpuward explain {quote(node)}{place} has its last words and what would help", "")]
 
 
 def operand_table(operands: Sequence[OperandReport]) -> Table:

@@ -18,9 +18,9 @@ from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.stuck import stuck_pod
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import PodView
-from gpuward.operands.stuck import stuck_pod
 
 MOST_PODS: Final = 2
 LAST_LINES: Final = 5

@@ -58,7 +58,7 @@ class Choice(msgspec.Struct, frozen=True):
             return False
         if self.selector and not matches(self.selector, node.labels if node is not None else {}):
             return False
-        groups = [Group.FAILED] * self.failed + [Group.HELD, Group.NOT_READY, Group.STOPPED] * self.held
+        groups = [Group.FAILED] * self.failed + [Group.HELD, Group.NOT_READY, Group.UNWELL, Group.STOPPED] * self.held
         return not groups or report.group in groups
 
     def of(self, picture: Picture) -> list[NodeReport]:

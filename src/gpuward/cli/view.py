@@ -15,6 +15,7 @@ COLOURS: dict[Group, str] = {
     Group.FAILED: "bold red",
     Group.HELD: "red",
     Group.NOT_READY: "red",
+    Group.UNWELL: "red",
     Group.UNDER_WAY: "cyan",
     Group.STOPPED: "yellow",
     Group.WAITING: "yellow",
@@ -53,12 +54,17 @@ def node_rows(reports: Sequence[NodeReport], now: float) -> list[Row]:
     ]
 
 
+_INSTEAD = {Group.NOT_READY: str(Group.NOT_READY), Group.HELD: str(Group.HELD)}
+
+
 def state_of(report: NodeReport) -> str:
     """Return the state label, or what stands in its place: a pause takes it, and `done` says nothing of what came after."""
     if report.group is Group.FAILED:
         return str(State.FAILED)
+    if report.group is Group.UNWELL:
+        return "operand failing"
     if report.state == State.DONE and report.group not in (Group.UP_TO_DATE, Group.OLDER, Group.SKIPPED):
-        return str(report.group) if report.group in (Group.NOT_READY, Group.HELD) else report.state
+        return _INSTEAD.get(report.group, report.state)
     return report.state or str(report.group)
 
 

@@ -223,6 +223,12 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.WISH, "The node is to get its driver from another NVIDIADriver, or for another operating system or kernel, and "
         "automatic upgrades are off.",
         "Turn them on, or delete the driver pod by hand once nothing uses it."),
+    Reason.OPERAND_FAILING: Advice(
+        Act.YES, "No upgrade is under way on the node, and a pod of the GPU stack other than the driver's crashes, cannot be "
+        "pulled or has not become ready for 5 minutes: the container toolkit, the device plugin, the validator, an exporter or "
+        "GPU feature discovery. Without the toolkit or the device plugin no new GPU pod runs there.",
+        "`gpuward explain NODE` has the container, its last words and what to do. Correct what it complains about, mostly its "
+        "section of the ClusterPolicy or the node's container runtime; it is started again by itself."),
     Reason.UNDECIDED: Advice(
         Act.YES, "gpuward met an error of its own when it looked at this node, and touches it no more. The others go on.",
         "Please report it: `gpuward bug-report` gathers what is needed. The error is in the reason."),

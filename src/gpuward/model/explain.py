@@ -94,6 +94,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.MAINTENANCE: "a maintenance operator has this node; set its state label to upgrade-required to upgrade it here",
     Reason.METADATA_BEHIND: "up to date but for labels, annotations or the node selector of its driver pod, which it takes "
     "when it is next replaced",
+    Reason.OPERAND_FAILING: "pod {pod} of this node is not ready: {trouble}",
     Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",
 }
 
@@ -179,7 +180,7 @@ def _starting(what: Starting) -> dict[str, object]:
     if what.reason is Reason.DRIVER_IN_USE:
         more = f" and {len(what.users) - MOST_USERS} more" if len(what.users) > MOST_USERS else ""
         return {"pod": what.pod.name, "users": ", ".join(map(str, what.users[:MOST_USERS])) + more}
-    if what.reason is Reason.DRIVER_FAILING:
+    if what.reason in (Reason.DRIVER_FAILING, Reason.OPERAND_FAILING):
         return {"pod": what.pod.name, "trouble": trouble(what.trouble)}
     why = trouble(what.trouble)
     return {"pod": what.pod.name, "waiting": f" ({why})" if why else ""}

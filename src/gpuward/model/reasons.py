@@ -61,6 +61,7 @@ class Reason(StrEnum):
     WRITE_REFUSED = "WriteRefused"
     WRITE_UNANSWERED = "WriteUnanswered"
     MOVE_PAUSED = "MovePaused"
+    OPERAND_FAILING = "OperandFailing"
     UNDECIDED = "Undecided"
 
     @property
@@ -112,7 +113,7 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
-    Reason.DRIVER_REFUSED, Reason.DRIVER_LABEL_UNKNOWN,
+    Reason.DRIVER_REFUSED, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

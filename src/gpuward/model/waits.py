@@ -182,11 +182,10 @@ class OperandPod(OnPod, frozen=True):
 
 
 class Starting(OnPod, frozen=True):
-    """Wait until a driver or validator pod is ready."""
+    """Wait until the pod of the driver, of the validator or of another operand is ready."""
 
-    reason: Literal[
-        Reason.DRIVER_STARTING, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.VALIDATOR_STARTING,
-    ]
+    reason: Literal[Reason.DRIVER_STARTING, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE,
+                    Reason.VALIDATOR_STARTING, Reason.OPERAND_FAILING]
     trouble: PodTrouble
     users: tuple[Ref, ...] = ()
     """Pods that run on the driver that was loaded before."""

@@ -7,12 +7,12 @@ from typing import Any, Final, NamedTuple
 
 from gpuward.model.actions import Action, PatchStatus
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.stuck import stuck_pod
 from gpuward.model.views import DaemonSetView, PolicyView
 from gpuward.operands.changes import Prepared, is_applied, is_missing
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.state import OperandState, ref_of
 from gpuward.operands.status import Verdict, differs_in_phase, differs_in_words_only
-from gpuward.operands.stuck import stuck_pod
 
 WORDS_EVERY: Final = 30.0
 """Seconds between two writes of a status that differ only in how far they say that things have come."""

@@ -13,6 +13,8 @@ from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import refusal, refusals
 from gpuward.report.nodes import Group, group_of
 
+_BAD = (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL)
+
 
 def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     """Say what is managed, and whether all is well with the policies."""
@@ -38,7 +40,7 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
 def _bad(plan: Plan) -> str:
     """Count the nodes that somebody has to look at."""
     groups = Counter(map(group_of, plan.nodes.values()))
-    return "".join(f", {groups[group]} {group}" for group in (Group.FAILED, Group.HELD, Group.NOT_READY) if groups[group])
+    return "".join(f", {groups[group]} {group}" for group in _BAD if groups[group])
 
 
 def why_no_nodes(snapshot: Snapshot, policy: PolicyView) -> str:

@@ -33,6 +33,7 @@ class Group(StrEnum):
     FAILED = "failed"
     HELD = "held"
     NOT_READY = "not ready"
+    UNWELL = "with a failing operand"
     UNDER_WAY = "under way"
     STOPPED = "stopped"
     WAITING = "waiting"
@@ -43,13 +44,14 @@ class Group(StrEnum):
     @property
     def is_exception(self) -> bool:
         """Tell whether somebody may have to do something about its nodes, or watches them."""
-        return self in (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNDER_WAY)
+        return self in (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL, Group.UNDER_WAY)
 
 
 _WORDS: Final = {
     Group.FAILED: "failed",
     Group.HELD: "held: each needs somebody to look at it",
     Group.NOT_READY: "not ready: the driver that they should have is not loaded and validated",
+    Group.UNWELL: "with a failing operand: the driver is up to date, and another part of the GPU stack is not ready",
     Group.UNDER_WAY: "under way",
     Group.STOPPED: "stopped, all for one reason",
     Group.WAITING: "waiting: they go on by themselves",
@@ -133,7 +135,7 @@ def group_of(status: NodeStatus) -> Group:
     if status.state in IN_PROGRESS:
         return Group.UNDER_WAY
     if status.up_to_date:
-        return Group.UP_TO_DATE
+        return Group.UNWELL if reason is Reason.OPERAND_FAILING else Group.UP_TO_DATE
     if reason is Reason.SKIPPED:
         return Group.SKIPPED
     if reason is not None and reason.needs_person:
@@ -146,10 +148,10 @@ def group_of(status: NodeStatus) -> Group:
 
 
 def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: str) -> NodeReport:
-    hold = status.hold
+    hold, group = status.hold, group_of(status)
     node = snapshot.nodes.get(name) if snapshot is not None else None
     return NodeReport(
-        name, group_of(status), status.label, status.since,
+        name, group, status.label, hold.since if hold is not None and group is Group.UNWELL else status.since,
         reason=str(hold.reason) if hold is not None else "",
         message=_attempt(status, node) + sentence(hold) if hold is not None else "",
         until=hold.until if hold is not None else None,

@@ -8,11 +8,11 @@ import msgspec
 
 from gpuward.model.driver import driver_daemonsets, revisions_of
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.stuck import StuckPod, stuck_pod
 from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands.facts import ClusterFacts, Context
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.render import OPERANDS, OperandModule
-from gpuward.operands.stuck import StuckPod, stuck_pod
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 DRIVER = "driver"

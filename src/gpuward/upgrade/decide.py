@@ -23,6 +23,7 @@ from gpuward.model.views import NodeView
 from gpuward.model.waits import Plain, UnknownState
 from gpuward.upgrade import admission, done_or_failed, drain, driver_restart, uncordon  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.admission import Turn, admit
+from gpuward.upgrade.beside_the_driver import with_operands
 from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.facts import NodeFacts
@@ -72,7 +73,11 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
     memory, policy = memory or DecisionCache(), _believed(policy, now)
     step = _not_labelled(_advance if policy.auto_upgrade else advance_without_policy if policy.absent else finish_only)
     granted = open_grants(snapshot, now)
-    nodes = memory.judge_all(snapshot, policy, now, lambda node: _if_ready(step(node, policy, now), node), granted)
+
+    def decided(node: NodeFacts) -> NodeProgress:
+        return with_operands(_if_ready(step(node, policy, now), node), now)
+
+    nodes = memory.judge_all(snapshot, policy, now, decided, granted)
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
     fleet = fleet_of(standings, snapshot.unsettled | granted, now)
     if policy.auto_upgrade:

@@ -39,8 +39,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     edited: Hold | None = None
     """That somebody else edits the DaemonSet, so that there is no target."""
     moving: Placement | None = None
-    """Where the node's driver is to come from, if from another DaemonSet than the one that its driver pod is of; then that is the
-    target, in words."""
+    """Where its driver is to come from, if from another DaemonSet than its driver pod; then that is the target, in words."""
     same: frozenset[str] = frozenset()
     """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""
     wanted: bool = True
@@ -48,6 +47,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     unserved: Unserved | None = None
     """Why no driver DaemonSet is for the node, though it should have a driver."""
     validators: tuple[PodView, ...] = ()
+    operands: tuple[PodView, ...] = ()  # those of others than the driver that are not ready, the one to look at first leading
     module_holders: ModuleHolders = NOBODY
     to_evict: EvictablePods = EvictablePods()
     """Pods that have to leave before the driver is replaced."""

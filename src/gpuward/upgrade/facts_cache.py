@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets, heeds_variable, is_driver_pod, spares_default_runtime
+from gpuward.model.operand_pods import unready_operands
 from gpuward.model.placement import Placements
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, only_remembers
@@ -163,6 +164,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         wanted=wanted,
         unserved=lacking,
         validators=validators,
+        operands=unready_operands(pods, snapshot.namespace),
         module_holders=module_holders_on(node, pods, common.holder_daemonsets),
         to_evict=pods_to_evict(pods, policy, snapshot.namespace, variable=variable),
         to_drain=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else EvictablePods(),

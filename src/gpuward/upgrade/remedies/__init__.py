@@ -146,6 +146,8 @@ def _moves(plan: Plan) -> bool:
 
 def outlook(before: NodeStatus, after: NodeStatus) -> str:
     """Say what becomes of a node."""
+    if after.hold is None and before.hold is not None and before.hold.reason is Reason.OPERAND_FAILING:
+        return "nothing is wrong with this node then"
     if after.state is State.DONE and after.hold is None:
         return "this node is up to date then" if after.up_to_date else "the upgrade of this node is over then"
     if after.state in IN_PROGRESS and before.state not in IN_PROGRESS:

@@ -21,6 +21,7 @@ from gpuward.upgrade.remedies.driver_pod import (
     place_driver_pod,
 )
 from gpuward.upgrade.remedies.fixes import Dial, Fix
+from gpuward.upgrade.remedies.operand_pod import mend_operand
 from gpuward.upgrade.remedies.pods import (
     end_or_keep_away,
     finish_jobs,
@@ -173,6 +174,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_FAILING: mend_driver_pod,
     Reason.DRIVER_IN_USE: empty_for_driver,
     Reason.VALIDATOR_STARTING: mend_validator_pod,
+    Reason.OPERAND_FAILING: mend_operand,
     Reason.JOBS_RUNNING: finish_jobs,
     Reason.EVICTING: end_or_keep_away,
     Reason.COMES_BACK: keep_away,

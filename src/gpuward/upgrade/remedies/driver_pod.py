@@ -11,8 +11,10 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.states import IN_PROGRESS
+from gpuward.model.troubles import trouble_of
 from gpuward.model.views import DaemonSetView, Owner, PodView
-from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, request_upgrade
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, request_upgrade, with_ready
+from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 from gpuward.upgrade.scope import drives
 
@@ -60,20 +62,16 @@ def empty_for_driver(question: Question) -> Iterator[Candidate]:
 def mend_validator_pod(question: Question) -> Iterator[Candidate]:
     """Get a validator pod ready that takes longer than it should."""
     pod = next((pod for pod in question.node.live_validators if not pod.ready), None)
-    if pod is not None and question.now >= question.hold.since + SOON:
+    if question.node.operands and question.node.operands[0] != pod and trouble_of(question.node.operands[0]):
+        yield mended(question.node.operands[0])
+    elif pod is not None and question.now >= question.hold.since + SOON:
         yield _mended(pod, f"repair what keeps validator pod {pod.name} from getting ready")
 
 
 def _mended(pod: PodView, do: str) -> Fix:
     shown = (f"{do} (kubectl describe pod {pod.name} -n {pod.namespace} and kubectl logs {pod.name} -n {pod.namespace} "
              "--all-containers say what is wrong)")
-    return Fix(shown, partial(_with_ready, pod=pod))
-
-
-def _with_ready(case: DecisionFacts, pod: PodView) -> DecisionFacts:
-    on_node = case.snapshot.pods.get(pod.node, ())
-    ready = tuple(replace(each, ready=True, waiting="", restarts=0) if each.ref == pod.ref else each for each in on_node)
-    return replace(case, snapshot=replace(case.snapshot, pods={**case.snapshot.pods, pod.node: ready}))
+    return Fix(shown, partial(with_ready, pod=pod))
 
 
 def _made(ds: DaemonSetView, question: Question) -> PodView:

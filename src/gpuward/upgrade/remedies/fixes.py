@@ -147,6 +147,13 @@ def without(case: DecisionFacts, gone: frozenset[tuple[str, str, str]]) -> Decis
     return replace(case, snapshot=replace(case.snapshot, pods=pods))
 
 
+def with_ready(case: DecisionFacts, pod: PodView) -> DecisionFacts:
+    """Return the facts once a pod is ready."""
+    on_node = case.snapshot.pods.get(pod.node, ())
+    ready = tuple(replace(each, ready=True, waiting="", restarts=0) if each.ref == pod.ref else each for each in on_node)
+    return replace(case, snapshot=replace(case.snapshot, pods={**case.snapshot.pods, pod.node: ready}))
+
+
 # Disruption budgets.
 
 

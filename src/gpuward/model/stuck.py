@@ -41,9 +41,16 @@ def stuck_pod(pods: Iterable[PodView]) -> StuckPod | None:
     return StuckPod(pod.name, pod.node, str(pod.progress), _why(pod), troubled)
 
 
-def _why(pod: PodView) -> str:
+def stuck_in(pod: PodView) -> str:
+    """Say what a pod is stuck in, the same from one restart of a container to the next."""
+    if pod.progress is None:
+        return pod.waiting or "not started yet"
+    return f"{pod.progress}: {_why(pod, counted=False)}"
+
+
+def _why(pod: PodView, *, counted: bool = True) -> str:
     assert pod.progress is not None
     progress = pod.progress
-    restarts = f"{progress.restarts} restart{'s' if progress.restarts > 1 else ''}" if progress.restarts else ""
+    restarts = f"{progress.restarts} restart{'s' if progress.restarts > 1 else ''}" if progress.restarts and counted else ""
     ended = f"its last exit code was {progress.exit_code}" if progress.exit_code else ""
     return ", ".join(filter(None, (progress.reason or "runs, but is not ready", restarts, ended)))

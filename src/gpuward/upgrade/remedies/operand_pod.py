@@ -1,0 +1,56 @@
+"""What might help a node on which a pod of another operand than the driver fails: what it complains about is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from shlex import quote
+from typing import Final
+
+from gpuward import names
+from gpuward.model.views import PodView
+from gpuward.upgrade.remedies.fixes import Fix, with_ready
+from gpuward.upgrade.remedies.question import Candidate, Question
+
+_SECTIONS: Final = {
+    names.TOOLKIT_APP: "toolkit", names.VALIDATOR_APP: "validator", "nvidia-device-plugin-daemonset": "devicePlugin",
+    "gpu-feature-discovery": "gfd", "nvidia-dcgm": "dcgm", "nvidia-dcgm-exporter": "dcgmExporter",
+    "nvidia-mig-manager": "migManager", "nvidia-node-status-exporter": "nodeStatusExporter",
+    "nvidia-device-plugin-mps-control-daemon": "devicePlugin.mps",
+}
+"""The sections of a ClusterPolicy's spec that say how pods of an app are made."""
+_PULLED: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
+_NOT_MADE: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "ContainerCreating", ""})
+"""What a container waits for that has written no log."""
+
+
+def mend_operand(question: Question) -> Iterator[Candidate]:
+    """Get a pod of an operand ready."""
+    pod = question.pod()
+    if pod is not None:
+        yield mended(pod)
+
+
+def mended(pod: PodView) -> Fix:
+    """Return the fix that gets a pod ready whatever is wrong with it."""
+    container, reason = _stuck_in(pod)
+    at = f"{quote(pod.name)} -n {quote(pod.namespace)}"
+    if reason in _PULLED:
+        do = f"let the node pull the image of container {container}: it must exist, and the pull secrets must give access to it"
+    elif container:
+        do = f"correct what container {container} complains about, or waits for"
+    else:
+        do = f"let pod {pod.name} be started: its events say what it lacks"
+    if section := _SECTIONS.get(pod.labels.get("app", "")):
+        do += f" (its settings are spec.{section} of the ClusterPolicy)"
+    previous = " --previous" if reason == "CrashLoopBackOff" else ""
+    silent = not container or reason in _PULLED | _NOT_MADE
+    command = f"kubectl describe pod {at}" if silent else f"kubectl logs {at} -c {quote(container)}{previous}"
+    return Fix(do, partial(with_ready, pod=pod), command)
+
+
+def _stuck_in(pod: PodView) -> tuple[str, str]:
+    """Return the container that a pod waits for, and why that does not run; one that runs has a word for it."""
+    if pod.progress is None:
+        return "", pod.waiting
+    return pod.progress.name, pod.progress.reason or "Running"

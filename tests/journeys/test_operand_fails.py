@@ -1,0 +1,140 @@
+"""A node whose driver is up to date and on which another part of the GPU stack fails: what people are told."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+
+import pytest
+
+from gpuward import names
+from gpuward.cli.explain import show
+from gpuward.cli.leader import Leader
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
+from kubesandbox.sim.objects import is_ready
+from tests.journeys.looking import condition_of, explanation_of, status_of
+from tests.journeys.stage import Stage, on_stage
+from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, label_pools, make, nvidia_driver
+from tests.journeys.test_status_screen import delete_pods, shown
+from tests.journeys.test_withheld import set_driver
+
+PLUGIN = "nvidia-device-plugin-daemonset"
+
+
+async def explained(stage: Stage, node: str = "gpu-1") -> dict[str, str]:
+    """Return the lines of `gpuward explain` by their titles; `HELP` has what would help."""
+    found, out = await explanation_of(stage, node), io.StringIO()
+    with redirect_stdout(out):
+        show(found, Leader("operator here", found.now))
+    lines = out.getvalue().splitlines()
+    told = {line.split()[0]: line for line in lines if line and not line.startswith(" ")}
+    at = lines.index("WHAT WOULD HELP") if "WHAT WOULD HELP" in lines else len(lines)
+    return told | {"HELP": "\n".join(lines[at + 1:]), "ALL": out.getvalue()}
+
+
+async def installed(stage: Stage, mode: str) -> None:
+    if mode == "NVIDIADriver":
+        await label_pools(stage, a="gpu-1 gpu-2")
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver("a", ALL_AT_ONCE))
+    if mode == "precompiled":
+        await set_driver(stage, {"usePrecompiled": True, "version": "595"})
+    await stage.installed()
+
+
+@pytest.mark.parametrize("mode", ["ClusterPolicy", "precompiled", "NVIDIADriver", "paused"])
+def test_a_device_plugin_that_crashes_on_a_node_that_is_done_is_told_of(mode: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        if mode == "paused":
+            await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+        stage.sandbox.trouble("gpu-1", "device-plugin-crash")
+        await delete_pods(stage, PLUGIN, "gpu-1")
+        await stage.until(lambda: "CrashLoopBackOff" in str(stage.pods(PLUGIN)))
+        told = await explained(stage)
+        (pod,) = [pod["metadata"]["name"] for pod in stage.pods(PLUGIN, "gpu-1")]
+        assert told["REASON"].split(maxsplit=1)[1] == (
+            f"OperandFailing: pod {pod} of this node is not ready: container nvidia-device-plugin: CrashLoopBackOff, "
+            "its last exit code was 1")
+        assert f"container nvidia-device-plugin of pod {pod}: CrashLoopBackOff" in told["ALL"]
+        assert "the end of its log:" in told["ALL"]
+        assert "correct what container nvidia-device-plugin complains about" in told["HELP"]
+        assert "spec.devicePlugin of the ClusterPolicy" in told["HELP"]
+        assert f"$ kubectl logs {pod} -n gpu-operator -c nvidia-device-plugin --previous" in told["HELP"]
+        lines = await shown(stage)
+        assert lines[0].startswith("ClusterPolicy cluster-policy: 2 of 2 nodes up to date, 1 with a failing operand")
+        (row, _) = [line for line in lines if line.startswith("gpu-")]
+        assert row.startswith("gpu-1  operand failing")
+        assert f"pod {pod} of this node is not ready" in row
+        assert any("gpuward explain gpu-1 has its last words" in line for line in lines)
+        assert [line.split()[0] for line in await shown(stage, held=True) if line.startswith("gpu-")] == ["gpu-1"]
+        await stage.until(lambda: "held: 1 OperandFailing (gpu-1)" in condition_of(stage)[2], within=60)
+        assert [event for event in stage.sandbox.store.list("events", "default") if "OperandFailing" in event["message"]]
+        stage.sandbox.trouble("gpu-1")
+        await stage.until(lambda: all(map(is_ready, stage.pods(PLUGIN))), within=3600)
+        assert "REASON" not in await explained(stage)
+        assert (await shown(stage))[0].startswith("ClusterPolicy cluster-policy: 2 of 2 nodes up to date")
+
+    story()
+
+
+CASES = [
+    (Fault(FaultKind.TOOLKIT_CRASH, node="gpu-1"), names.TOOLKIT_APP, "container nvidia-container-toolkit-ctr", "spec.toolkit"),
+    (Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1"), names.VALIDATOR_APP, "init container driver-validation (1 of 4)",
+     "spec.validator"),
+    (Fault(FaultKind.IMAGE_PULL, node="gpu-1", pod="nvidia-dcgm-exporter*"), "nvidia-dcgm-exporter",
+     "container toolkit-validation", "spec.dcgmExporter"),
+    (Fault(FaultKind.IMAGE_PULL, node="gpu-1", pod="gpu-feature-discovery*"), "gpu-feature-discovery",
+     "container toolkit-validation", "spec.gfd"),
+]
+
+
+@pytest.mark.parametrize(("fault", "app", "container", "section"), CASES, ids=[case[1] for case in CASES])
+def test_any_operand_that_fails_or_is_stuck_on_a_node_that_is_done_is_told_of(
+        fault: Fault, app: str, container: str, section: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        stage.sandbox.faults.add(fault)
+        await delete_pods(stage, app, "gpu-1")
+        await stage.rest(400)
+        told = await explained(stage)
+        (pod,) = [pod["metadata"]["name"] for pod in stage.pods(app, "gpu-1")]
+        assert told["REASON"].split(maxsplit=1)[1].startswith(f"OperandFailing: pod {pod} of this node is not ready: ")
+        assert container in told["REASON"]
+        assert section in told["HELP"]
+        assert f" {pod} -n gpu-operator" in told["HELP"]
+        lines = await shown(stage)
+        assert any("gpuward explain gpu-1 has its last words" in line for line in lines) or "1 held" in lines[0], lines
+        (row, _) = [line for line in lines if line.startswith("gpu-")]
+        assert f"pod {pod} of this node is not ready" in row
+
+    story()
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_node_with_a_driver_of_its_own_is_told_of_too(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/enabled", False)
+    await stage.until(lambda: not stage.pods(names.DRIVER_APP))
+    stage.sandbox.trouble("gpu-1", "device-plugin-crash")
+    await delete_pods(stage, PLUGIN, "gpu-1")
+    await stage.rest(400)
+    told = await explained(stage)
+    assert "driver.enabled: false" in told["STATE"]
+    assert told["REASON"].split()[1] == "OperandFailing:"
+    assert "kubectl " in told["HELP"]
+    assert any("gpuward explain gpu-1" in line for line in await shown(stage))
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_pod_that_just_starts_is_no_trouble(stage: Stage) -> None:
+    await stage.installed()
+    await delete_pods(stage, names.VALIDATOR_APP, "gpu-1")
+    await delete_pods(stage, PLUGIN, "gpu-1")
+    for _ in range(120):
+        await stage.rest(0.5)
+        assert stage.hold("gpu-1") != "OperandFailing"
+    assert (await status_of(stage))["nodes"][0]["group"] == "up to date"
