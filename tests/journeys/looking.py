@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gpuward import names
+from gpuward.cli.cordons import cordoned_by
 from gpuward.cli.explain import last_event, with_event
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.look import Look, Picture
@@ -52,7 +53,8 @@ async def explanation_of(stage: Stage, node: str) -> Explanation:
         found = explained(picture, node)
     client = Client(stage.sandbox.transport())
     said = await words_of(client, picture.snapshot, node)
-    return msgspec.structs.replace(with_event(found, await last_event(client, node)), said=said)
+    cordoner = await cordoned_by(client, found.node, found.cordon)
+    return msgspec.structs.replace(with_event(found, await last_event(client, node)), said=said, cordoned_by=cordoner)
 
 
 async def obey(stage: Stage, command: str) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from gpuward import names
 from gpuward.cli.connect import connected
+from gpuward.cli.cordons import cordoned_by
 from gpuward.cli.events import said_in
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
@@ -64,7 +65,9 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
             found = explained(picture, name, knows_budgets=look.knows_budgets)
             found = with_event(found, await last_event(client, name))
             notes = (*found.notes, *await refused_pods(client, picture, name))
-            found = msgspec.structs.replace(found, notes=notes, said=await words_of(client, picture.snapshot, name))
+            found = msgspec.structs.replace(
+                found, notes=notes, said=await words_of(client, picture.snapshot, name),
+                cordoned_by=await cordoned_by(client, found.node, found.cordon))
             if output == "json":
                 say_json(as_json(found, leader))
             else:
@@ -163,14 +166,21 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     if (failure := found.failure) is not None:
         times = f"{failure.attempts} time{'s' if failure.attempts > 1 else ''}"
         facts.append(("FAILED", f"{times}, last {age(now - failure.at)} ago in {failure.state}: {failure.cause}"))
-    if found.node.unschedulable:
-        facts.append(("CORDONED", CORDONS[found.cordon] if found.cordon else "by somebody else, not by the upgrade"))
-    return facts
+    return [*facts, *_cordoned(found)]
 
 
 def _unmanaged(found: Explanation) -> list[tuple[str, str]]:
     facts = [("STATE", f"not managed: {found.unmanaged}")]
-    return [*facts, ("REASON", f"{found.operand.reason}: {sentence(found.operand)}")] if found.operand is not None else facts
+    if found.operand is not None:
+        facts.append(("REASON", f"{found.operand.reason}: {sentence(found.operand)}"))
+    return [*facts, *_cordoned(found)]
+
+
+def _cordoned(found: Explanation) -> list[tuple[str, str]]:
+    if not found.node.unschedulable:
+        return []
+    told = CORDONS[found.cordon] if found.cordon else "by somebody else, not by the upgrade: it stays until somebody lifts it"
+    return [("CORDONED", told + (f" ({found.cordoned_by})" if found.cordoned_by else ""))]
 
 
 def _unlabelled(found: Explanation, status: NodeStatus, since: str) -> str:
@@ -227,6 +237,7 @@ def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:
         "lastFailure": {"state": str(failure.state), "cause": failure.cause, "at": format_time(failure.at)} if failure else None,
         "cordoned": found.node.unschedulable,
         "cordonOwner": (str(found.cordon) if found.cordon else str(CordonOwner.OTHER)) if found.node.unschedulable else None,
+        "cordonedBy": found.cordoned_by or None,
         "ready": found.node.ready,
         "record": found.node.annotations.get(names.UPGRADE_RECORD),
         "pods": [{"name": pod.name, "owner": pod.owner or None, "priority": pod.priority, "blocked": pod.why or None}

@@ -31,7 +31,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies import MOST_STEPS, Remedy, remedies
 from gpuward.upgrade.remedies.candidates import UNPAUSE
-from gpuward.upgrade.remedies.fixes import DecisionFacts
+from gpuward.upgrade.remedies.fixes import DecisionFacts, uncordon
 from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.unmanaged import missing_labels, why_unmanaged
 
@@ -70,6 +70,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """The states that the operator takes the node to as soon as it acts."""
     failure: Failure | None = None
     cordon: CordonOwner | None = None
+    cordoned_by: str = ""
+    """Who cordoned it, where that was not the upgrade."""
     pods: tuple[LeavingPod, ...] = ()
     said: tuple[PodWords, ...] = ()
     """What its pods say that are stuck."""
@@ -94,7 +96,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         cordon=_owner(facts),
         pods=_pods(facts, upgrades, snapshot),
         notes=(*prospects(plan.nodes[name], upgrades, facts.to_evict.pods), *_notes(facts, picture, knows_budgets)),
-        remedies=_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades),
+        remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades),
+                  *_uncordoned(plan.nodes[name], node, picture, upgrades)),
     )
 
 
@@ -109,6 +112,14 @@ def _of_unmanaged(found: Explanation, snapshot: Snapshot, upgrades: UpgradePolic
     then = "the node has this part of the GPU stack again"
     remedy = Remedy(fix.do, then, (fix.command,), fix.change(DecisionFacts(snapshot, upgrades)))
     return msgspec.structs.replace(found, operand=hold, remedies=(remedy,))
+
+
+def _uncordoned(status: NodeStatus, node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
+    """Return how a node is put back into service that the upgrade does not keep from it."""
+    if status.cordoned and status.up_to_date:
+        fix = uncordon(node)
+        yield Remedy("uncordon the node, once whoever cordoned it has finished", "new pods are scheduled to it again",
+                     (fix.command,), fix.change(DecisionFacts(picture.snapshot, upgrades)))
 
 
 def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePolicy) -> tuple[Remedy, ...]:

@@ -48,7 +48,7 @@ DROPPED = ("DRIVER", "FOR")
 def node_rows(reports: Sequence[NodeReport], now: float) -> list[Row]:
     """Return a row for each node, in their order."""
     return [
-        Row(one.node, state_of(one), one.driver, age(now - one.since) if one.since else "", one.message,
+        Row(one.node, state_of(one), one.driver, age(now - one.since) if one.since else "", one.waits,
             COLOURS.get(one.group, "default"), one.reason)
         for one in reports
     ]

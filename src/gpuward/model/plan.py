@@ -54,6 +54,8 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     up_to_date: bool = False
     """Whether the target driver is loaded on the node and validated, and nothing is under way there."""
 
+    cordoned: bool = False
+    """Whether somebody else cordoned the node, and no upgrade is under way there."""
     outdated: bool = False
     """Whether another driver than the target serves the node, and nothing is under way there."""
 

@@ -61,6 +61,7 @@ def _node(report: NodeReport) -> dict[str, Any]:
         "message": report.message or None,
         "until": format_time(report.until) if report.until else None,
         "turn": report.turn or None,
+        "cordonedBySomebodyElse": report.cordoned,
     }
 
 

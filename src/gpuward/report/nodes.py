@@ -61,6 +61,9 @@ _WORDS: Final = {
 }
 
 
+CORDONED: Final = "cordoned by somebody else: no new pods are scheduled to it"
+
+
 class NodeReport(msgspec.Struct, frozen=True):
     """Hold how one managed node stands."""
 
@@ -79,8 +82,15 @@ class NodeReport(msgspec.Struct, frozen=True):
     """Whether nothing but discovery's last word says so, as there is no driver pod."""
     wanted: str = ""
     """The version that its driver DaemonSet has."""
+    cordoned: bool = False
+    """Whether somebody else cordoned it, and no upgrade is under way there."""
     pool: str = ""
     """What it is one of: the nodes of an NVIDIADriver, or those with GPUs of one product."""
+
+    @property
+    def waits(self) -> str:
+        """Return what it waits for, and that somebody else keeps new pods off it."""
+        return "; ".join(filter(None, (self.message, CORDONED if self.cordoned else "")))
 
     @property
     def driver(self) -> str:
@@ -97,11 +107,14 @@ class GroupReport(msgspec.Struct, frozen=True):
     group: Group
     nodes: int
     reasons: tuple[tuple[str, int], ...] = ()
+    cordoned: int = 0
+    """Nodes among them that somebody else cordoned."""
 
     def __str__(self) -> str:
         """Return the words for it."""
         named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
-        return f"{self.nodes} {_WORDS[self.group]}" + (f" ({named})" if named else "")
+        cordoned = f", {self.cordoned} of them cordoned by somebody else" if self.cordoned else ""
+        return f"{self.nodes} {_WORDS[self.group]}" + (f" ({named})" if named else "") + cordoned
 
 
 def node_reports(plan: Plan, snapshot: Snapshot | None = None, policies: PoliciesInForce | None = None) -> list[NodeReport]:
@@ -112,19 +125,21 @@ def node_reports(plan: Plan, snapshot: Snapshot | None = None, policies: Policie
     wanted = wanted_versions(plan.nodes, snapshot, policies) if snapshot is not None and policies is not None else {}
     found = [_report(name, status, snapshot, wanted.get(name, "")) for name, status in plan.nodes.items()]
     order = {group: number for number, group in enumerate(Group)}
-    return sorted(found, key=lambda one: (order[one.group], one.node))
+    return sorted(found, key=lambda one: (order[one.group], not one.cordoned, one.node))
 
 
 def group_reports(reports: Iterable[NodeReport]) -> list[GroupReport]:
     """Return the groups that have nodes, in their order."""
     reasons: dict[Group, Counter[str]] = {}
+    cordoned: Counter[Group] = Counter()
     for one in reports:
         reasons.setdefault(one.group, Counter())[one.reason] += 1
-    return [
-        GroupReport(group, sum(reasons[group].values()), tuple(
-            (reason, count) for reason, count in reasons[group].most_common() if reason and group is not Group.UP_TO_DATE))
-        for group in Group if group in reasons
-    ]
+        cordoned[one.group] += one.cordoned
+    def counted(group: Group) -> tuple[tuple[str, int], ...]:
+        return () if group is Group.UP_TO_DATE else tuple(each for each in reasons[group].most_common() if each[0])
+
+    found = (group for group in Group if group in reasons)
+    return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group]) for group in found]
 
 
 def group_of(status: NodeStatus) -> Group:
@@ -159,6 +174,7 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
         loaded=loaded_version(node, snapshot) if snapshot is not None and node is not None else "",
         doubtful=node is not None and snapshot is not None and _is_doubtful(node, snapshot),
         wanted=wanted,
+        cordoned=status.cordoned,
         pool=pool_of(node) if node is not None else "",
     )
 

@@ -15,7 +15,7 @@ from gpuward.model.actions import Action
 from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.record import Record
+from gpuward.model.record import CordonOwner, Record
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView
@@ -91,6 +91,7 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
         shown=NodeStatus(
             state, node.record.since, path.hold, node.node.upgrade_label,
             up_to_date=state in AT_REST and node.up_to_date,
+            cordoned=state in AT_REST and node.unschedulable and node.record.cordon is not CordonOwner.GPUWARD,
             outdated=state in AT_REST and node.loaded and not node.in_step,
         ),
         waits=waits,
