@@ -15,6 +15,7 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import condition_of, explanation_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
+from tests.journeys.test_nvidiadriver import nvidia_driver
 
 VALIDATOR = "nvidia-operator-validator"
 TWO = {"maxUnavailable": "100%", "maxParallelUpgrades": 2}
@@ -165,3 +166,29 @@ def test_a_failure_of_which_only_a_label_tells_is_no_success_after_a_pause(absen
         assert stage.pods(VALIDATOR, "gpu-1")[0]["metadata"]["uid"] != before, "the driver is validated anew"
 
     story()
+
+
+@pytest.mark.parametrize("mode", ["ClusterPolicy", "NVIDIADriver"])
+def test_the_condition_names_the_node_that_fails_again_and_again(mode: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade={"maxParallelUpgrades": 1})
+    async def play(stage: Stage) -> None:
+        if mode == "NVIDIADriver":
+            for name in ("gpu-1", "gpu-2", "gpu-3"):
+                await stage.label(name, "pool", "a")
+            await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+            await stage.user.create(resources.NVIDIA_DRIVERS, nvidia_driver("a"))
+        await stage.installed()
+        stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, node="gpu-1", pod="nvidia-operator-validator*"))
+        if mode == "NVIDIADriver":
+            await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": {"version": NEW}})
+        else:
+            await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=7200)
+        await stage.until(lambda: "gpu-1 has failed once, last in validation-required (" in condition_of(stage)[2], within=60)
+        await stage.until(lambda: stage.state("gpu-1") == State.VALIDATION_REQUIRED, within=7200)
+        await stage.rest(60)
+        assert condition_of(stage)[0] == "False"
+        assert ", and is in attempt 2" in condition_of(stage)[2]
+        await stage.until(lambda: "gpu-1 has failed 2 times" in condition_of(stage)[2], within=7200)
+
+    play()

@@ -6,6 +6,7 @@ import pytest
 
 from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.reasons import Reason
+from gpuward.model.record import Failure
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.operands.rollout import rollout_of
 from gpuward.operands.status import differs_in_words_only, judged, status_of
@@ -92,3 +93,16 @@ def test_progress_alone_is_a_change_of_words() -> None:
     after = status_of(READY, before, "ns", NOW, rollout_of(plan((DONE, None), (State.CORDON_REQUIRED, None))))
     assert after is not None
     assert differs_in_words_only(after, before)
+
+
+def test_nodes_that_failed_are_named_with_their_attempts_the_most_first() -> None:
+    def status(state: State, attempts: int, reason: Reason | None = None) -> NodeStatus:
+        failure = Failure(State.VALIDATION_REQUIRED, "it took 600 s", 1.0, attempts)
+        return NodeStatus(state, 0.0, held_by(reason) if reason else None, str(state), failure=failure)
+
+    nodes = {"n0": NodeStatus(DONE, 0.0), "n1": status(State.POD_RESTART_REQUIRED, 1), "n2": status(WAITING, 2),
+             "n3": status(FAILED, 4, Reason.FAILED), "n4": status(FAILED, 1, Reason.RETRY_LATER)}
+    message = rollout_of(Plan(nodes=nodes, counts=Counts(5, 1, 1, 2), auto_upgrade=True)).message
+    why = "last in validation-required (it took 600 s)"
+    assert (f"; n3 has failed 4 times, {why}, and is not tried again by itself; n2 has failed 2 times, {why}, and is tried again "
+            f"by itself; n1 has failed once, {why}, and is in attempt 2; and 1 more node that failed; ") in message

@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward.model.actions import Action
 from gpuward.model.reasons import Reason
+from gpuward.model.record import Failure
 from gpuward.model.states import State, parse_state
 from gpuward.model.waits import WaitsFor
 
@@ -54,6 +55,8 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     up_to_date: bool = False
     """Whether the target driver is loaded on the node and validated, and nothing is under way there."""
 
+    failure: Failure | None = None
+    """The last failure of an upgrade that has yet to succeed, and how often it failed."""
     cordoned: bool = False
     """Whether somebody else cordoned the node, and no upgrade is under way there."""
     outdated: bool = False

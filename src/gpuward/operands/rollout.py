@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import msgspec
 
 from gpuward.model.explain import sentence
-from gpuward.model.plan import Counts, Plan
+from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
 
@@ -90,7 +90,7 @@ def _under_way(plan: Plan) -> bool:
 
 def _message(plan: Plan) -> str:
     counts = plan.counts
-    text = progress(counts)
+    text = progress(counts) + _failing(plan)
     held: dict[Reason, list[str]] = defaultdict(list)
     for name, hold in sorted(plan.holds.items()):
         held[hold.reason].append(name)
@@ -99,6 +99,31 @@ def _message(plan: Plan) -> str:
         text += f"; {told}: {', '.join(parts)}" if parts else ""
     quoted = next((hold for hold in plan.holds.values() if hold.reason in _QUOTED), None)
     return text + (f"; {sentence(quoted)}" if quoted is not None else "")
+
+
+def _failing(plan: Plan) -> str:
+    """Name the nodes whose upgrade has failed, how often, and the last cause: one that is tried again looks like any other."""
+    failed = sorted((-status.failure.attempts, name) for name, status in plan.nodes.items() if status.failure is not None)
+    told = [_failure(name, plan.nodes[name]) for _, name in failed[:MOST_NODES]]
+    left = len(failed) - MOST_NODES
+    more = [f"and {left} more node{'s' if left > 1 else ''} that failed"] if left > 0 else []
+    return "".join(f"; {each}" for each in (*told, *more))
+
+
+def _failure(name: str, status: NodeStatus) -> str:
+    failure = status.failure
+    assert failure is not None
+    times = "once" if failure.attempts == 1 else f"{failure.attempts} times"
+    return f"{name} has failed {times}, last in {failure.state} ({failure.cause}), and {_outcome(status, failure.attempts)}"
+
+
+def _outcome(status: NodeStatus, attempts: int) -> str:
+    """Say what becomes of a node whose upgrade has failed."""
+    if status.state in IN_PROGRESS:
+        return f"is in attempt {attempts + 1}"
+    if status.failed and (status.hold is None or status.hold.reason is Reason.FAILED):
+        return "is not tried again by itself"
+    return "is tried again by itself"
 
 
 def _held(reason: Reason, nodes: list[str]) -> str:
