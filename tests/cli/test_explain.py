@@ -40,6 +40,7 @@ from tests.waits import held_by
 
 NOW = 1_700_000_000.0
 NONE = "no operator runs"
+LOST = "this ends the pod: what it has not saved is lost, emptyDir volumes too; no controller starts ml/notebook again"
 Ask = Callable[..., Result]
 
 
@@ -110,13 +111,15 @@ def test_a_held_node_is_explained_with_what_would_help(ask: Ask) -> None:
     assert lines[4] == "DRIVER    595.91.07 -> 595.91.08"
     assert lines[5].startswith("REASON    ProtectedPods: pod ml/notebook has to leave before the driver is replaced")
     assert lines[6] == "", "it has no turn: nobody else is before it"
-    assert lines[-7:] == [
+    assert lines[-9:] == [
         "WHAT WOULD HELP",
         "  1. delete pod ml/notebook",
         "     -> this node starts at once",
+        f"     warning: {LOST}",
         "     $ kubectl delete pod notebook -n ml",
-        "  2. set podDeletion.force: pods without a controller do not come back",
+        "  2. set podDeletion.force: true",
         "     -> this node starts at once",
+        "     warning: on every node that is upgraded pods without a controller do not come back",
         "     $ kubectl patch clusterpolicy cluster-policy --type merge -p "
         "'{\"spec\":{\"driver\":{\"upgradePolicy\":{\"podDeletion\":{\"force\":true}}}}}'",
     ]
@@ -128,7 +131,8 @@ def test_programs_get_the_same(ask: Ask) -> None:
     assert said["operator"]["running"] is True
     assert [(pod["name"], pod["owner"]) for pod in said["pods"]] == [("ml/notebook", None)]
     assert said["remedies"][0] == {
-        "do": "delete pod ml/notebook", "then": "this node starts at once", "commands": ["kubectl delete pod notebook -n ml"]}
+        "do": "delete pod ml/notebook", "then": "this node starts at once", "commands": ["kubectl delete pod notebook -n ml"],
+        "risk": LOST}
 
 
 def test_a_node_that_is_done_needs_nothing(ask: Ask) -> None:

@@ -134,12 +134,12 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     "bare pod that holds the driver": (
         of(QUEUED, build.pod(owner=None, holds="runtimeClass nvidia")), Reason.HELD_DEVICES,
         [("delete pod default/web", AT_ONCE),
-         ("leave such pods alone, at the risk that the old driver does not unload", AT_ONCE)],
+         ("leave such pods alone", AT_ONCE)],
     ),
     "pod of a controller that holds the driver": (
         of(QUEUED, build.pod(holds="runtimeClass nvidia")), Reason.HELD_DEVICES,
         [("let such pods be evicted like GPU pods", AT_ONCE),
-         ("leave such pods alone, at the risk that the old driver does not unload", AT_ONCE)],
+         ("leave such pods alone", AT_ONCE)],
     ),
     "disruption budget": (
         World(replace(of(QUEUED, gpu_pod()).snapshot, budgets=(TIGHT,))), Reason.BUDGET_USED_UP,
@@ -227,8 +227,7 @@ def test_a_hold_has_the_remedies_that_work(world: World, reason: Reason, expecte
 
 def test_two_settings_are_shown_together_where_one_alone_changes_nothing() -> None:
     do = [remedy.do for remedy in remedies(*of(QUEUED, gpu_pod(owner=None, empty_dir=True))[:2], NOW, "n0")]
-    assert do[1:] == ["set podDeletion.deleteEmptyDir: data in emptyDir volumes is lost, "
-                      "and set podDeletion.force: pods without a controller do not come back"]
+    assert do[1:] == ["set podDeletion.deleteEmptyDir: true, and set podDeletion.force: true"]
 
 
 def test_a_pod_that_would_be_in_the_way_for_another_reason_is_no_remedy() -> None:
@@ -260,7 +259,22 @@ def test_getting_worse_is_no_help() -> None:
 def test_whoever_would_end_a_job_is_told_what_that_costs() -> None:
     world = of(under_way(State.WAIT_FOR_JOBS_REQUIRED), JOB, rules=policy(wait_for="app=job"))
     first = remedies(world.snapshot, world.policy, NOW, world.node)[0]
-    assert first.do == "delete pod default/web: work that is not saved is lost"
+    assert (first.do, first.risk) == (
+        "delete pod default/web", "this ends the pod: what it has not saved is lost, emptyDir volumes too")
+
+
+HARMLESS = re.compile(r"kubectl (patch \S+ \S+ .*(maxUnavailable|maxParallelUpgrades|failureBudget)|label node \S+ "
+                      r"(nvidia.com/gpu-driver-upgrade-state-|nvidia.com/gpu.deploy.driver=true|pool=)|describe|logs)|"
+                      r"gpuward resume|echo .*failureBudget")
+"""Commands that end no pod of a user's, and lift no protection."""
+
+
+@pytest.mark.parametrize("world", [case[0] for case in CASES.values()], ids=CASES.keys())
+def test_what_a_remedy_destroys_is_told_with_it(world: World) -> None:
+    for remedy in remedies(world.snapshot, world.policy, NOW, world.node):
+        dangerous = [command for command in remedy.commands if not HARMLESS.match(command)]
+        leaves = "upgrade-required" in " ".join(dangerous) or "upgrade.skip-" in " ".join(dangerous)
+        assert remedy.risk or not dangerous or leaves, (remedy.do, dangerous)
 
 
 def test_what_becomes_of_a_node_is_told() -> None:

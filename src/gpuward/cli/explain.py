@@ -210,7 +210,8 @@ def _pods(found: Explanation) -> Table:
 def _remedies(found: Explanation) -> list[str]:
     lines = []
     for number, remedy in enumerate(found.remedies, 1):
-        lines += [f"{number}. {remedy.do}", f"   -> {remedy.then}", *(f"   $ {command}" for command in remedy.commands)]
+        lines += [f"{number}. {remedy.do}", f"   -> {remedy.then}"]
+        lines += [*([f"   warning: {remedy.risk}"] if remedy.risk else []), *(f"   $ {command}" for command in remedy.commands)]
     return lines
 
 
@@ -244,5 +245,6 @@ def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:
                  for pod in found.pods],
         "said": [msgspec.to_builtins(words) for words in found.said],
         "notes": list(found.notes),
-        "remedies": [{"do": remedy.do, "then": remedy.then, "commands": list(remedy.commands)} for remedy in found.remedies],
+        "remedies": [{"do": remedy.do, "then": remedy.then, "risk": remedy.risk or None, "commands": list(remedy.commands)}
+                     for remedy in found.remedies],
     }

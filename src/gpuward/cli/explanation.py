@@ -119,7 +119,7 @@ def _uncordoned(status: NodeStatus, node: NodeView, picture: Picture, upgrades: 
     if status.cordoned and status.up_to_date:
         fix = uncordon(node)
         yield Remedy("uncordon the node, once whoever cordoned it has finished", "new pods are scheduled to it again",
-                     (fix.command,), fix.change(DecisionFacts(picture.snapshot, upgrades)))
+                     (fix.command,), fix.change(DecisionFacts(picture.snapshot, upgrades)), fix.risk)
 
 
 def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePolicy) -> tuple[Remedy, ...]:

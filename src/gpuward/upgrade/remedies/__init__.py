@@ -47,6 +47,8 @@ class Remedy(msgspec.Struct, frozen=True):
     commands: tuple[str, ...]
     after: DecisionFacts
     """The facts once it is done."""
+    risk: str = ""
+    """What is lost by it."""
 
 
 def remedies(snapshot: Snapshot, policy: UpgradePolicy, now: float, name: str) -> tuple[Remedy, ...]:
@@ -99,7 +101,8 @@ class _Trial:
             return None
         then = outlook(self.before.nodes[self.name], after.nodes[self.name])
         do = ", and ".join(fix.do for fix in fixes)
-        return Remedy(do, then, tuple(fix.command for fix in fixes if fix.command), case)
+        risk = "; ".join(dict.fromkeys(fix.risk for fix in fixes if fix.risk))
+        return Remedy(do, then, tuple(fix.command for fix in fixes if fix.command), case, risk)
 
     def smallest(self, dial: Dial) -> Fix | None:
         """Return the smallest step of a dial that helps; every larger one then does too."""

@@ -53,12 +53,19 @@ def candidates(question: Question) -> Iterable[Candidate]:
 
 
 def _unskip(question: Question) -> Iterator[Candidate]:
-    yield fixes.label_node(question.view, names.UPGRADE_SKIP, None, "remove the skip label")
+    yield fixes.label_node(question.view, names.UPGRADE_SKIP, None, "remove the skip label").risking(_evicts(question))
 
 
 def _unpause(question: Question) -> Iterator[Candidate]:
     policy = replace(question.case.policy, auto_upgrade=True)
-    yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy)
+    yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy).risking(
+        "upgrades start: node after node, pods that use GPUs are evicted")
+
+
+def _evicts(question: Question) -> str:
+    """Say which pods an upgrade of the node ends."""
+    leaving = question.node.to_evict
+    return fixes.evicts([*leaving.pods, *(held.pod for held in leaving.blocked)])
 
 
 def _become_ready(question: Question) -> Iterator[Candidate]:
@@ -87,14 +94,14 @@ def _go_on(question: Question) -> Iterator[Candidate]:
 def _try_again(question: Question) -> Iterator[Candidate]:
     failure = question.node.record.failure
     if failure is not None and failure.state in _EMPTYING:
-        again = fixes.start_anew(question.view, "let it be tried again now")
+        again = fixes.start_anew(question.view, "let it be tried again now").risking(_evicts(question))
         yield from (fix.followed_by(again) for fix in keep_away(question))
-    yield fixes.start_anew(question.view, "let it be tried again now, once the cause is mended")
+    yield fixes.start_anew(question.view, "let it be tried again now, once the cause is mended").risking(_evicts(question))
 
 
 def _relabel(question: Question) -> Iterator[Candidate]:
     yield fixes.label_node(question.view, names.UPGRADE_STATE, None, "remove the state label: gpuward sets the right one")
-    yield fixes.start_anew(question.view, "ask for an upgrade of this node")
+    yield fixes.start_anew(question.view, "ask for an upgrade of this node").risking(_evicts(question))
 
 
 def _be_selected(question: Question) -> Iterator[Candidate]:
@@ -116,11 +123,12 @@ def _mend_label(question: Question) -> Iterator[Candidate]:
 
 
 def _take_back(question: Question) -> Iterator[Candidate]:
-    yield fixes.start_anew(question.view, "take the node back from the maintenance operator")
+    yield fixes.start_anew(question.view, "take the node back from the maintenance operator").risking(_evicts(question))
 
 
 def _take_template(question: Question) -> Iterator[Candidate]:
-    yield fixes.request_upgrade(question.view, "ask for an upgrade of this node, which replaces its driver pod")
+    do = "ask for an upgrade of this node, which replaces its driver pod"
+    yield fixes.request_upgrade(question.view, do).risking(_evicts(question))
 
 
 # Limits of the fleet.

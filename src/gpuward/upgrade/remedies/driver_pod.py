@@ -13,7 +13,7 @@ from gpuward import names
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import DaemonSetView, Owner, PodView
-from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, request_upgrade, with_ready
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, evicts, request_upgrade, with_ready
 from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 from gpuward.upgrade.scope import drives
@@ -56,7 +56,8 @@ def empty_for_driver(question: Question) -> Iterator[Candidate]:
     """Get the pods off the node under which no driver can be loaded."""
     if not question.node.to_evict.empty and question.node.state not in IN_PROGRESS:
         do = "ask for an upgrade of this node: pods use its GPUs, and no driver can be replaced under them"
-        yield request_upgrade(question.view, do)
+        leaving = question.node.to_evict
+        yield request_upgrade(question.view, do).risking(evicts([*leaving.pods, *(held.pod for held in leaving.blocked)]))
 
 
 def mend_validator_pod(question: Question) -> Iterator[Candidate]:

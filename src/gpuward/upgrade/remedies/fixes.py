@@ -15,6 +15,8 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 
+MOST_NAMED = 3
+"""Pods that a warning names."""
 replace = msgspec.structs.replace
 
 
@@ -32,11 +34,22 @@ class Fix(msgspec.Struct, frozen=True):
     change: Callable[[DecisionFacts], DecisionFacts]
     """Return the facts as they would be."""
     command: str = ""
+    risk: str = ""
+    """What is lost by it."""
 
     def followed_by(self, other: Fix) -> Fix:
         """Return this fix and another one as one."""
         command = " && ".join(filter(None, (self.command, other.command)))
-        return Fix(f"{self.do}, and {other.do}", lambda case: other.change(self.change(case)), command)
+        risk = "; ".join(filter(None, (self.risk, other.risk)))
+        return Fix(f"{self.do}, and {other.do}", lambda case: other.change(self.change(case)), command, risk)
+
+    def told(self, do: str) -> Fix:
+        """Return this fix in other words."""
+        return replace(self, do=do)
+
+    def risking(self, risk: str) -> Fix:
+        """Return this fix with what is lost by it."""
+        return replace(self, risk=risk)
 
 
 class Dial(msgspec.Struct, frozen=True):
@@ -79,7 +92,8 @@ def request_upgrade(node: NodeView, do: str) -> Fix:
 def uncordon(node: NodeView) -> Fix:
     """Return the fix that makes a node schedulable again."""
     change = partial(_edit, name=node.name, unschedulable=False)
-    return Fix(f"uncordon node {node.name}, if it may serve again", change, f"kubectl uncordon {quote(node.name)}")
+    return Fix(f"uncordon node {node.name}, if it may serve again", change, f"kubectl uncordon {quote(node.name)}",
+               "pods are scheduled to it at once, whatever whoever cordoned it is doing there")
 
 
 def repair(node: NodeView) -> Fix:
@@ -108,20 +122,36 @@ def delete_pods(pods: Collection[PodView]) -> Fix:
     """Return the fix that deletes pods of one node for good."""
     listed = " and ".join(str(pod.ref) for pod in pods)
     command = " && ".join(f"kubectl delete pod {quote(pod.name)} -n {quote(pod.namespace)}" for pod in pods)
-    return Fix(f"delete {'pods' if len(pods) > 1 else 'pod'} {listed}", partial(without, gone=places(pods)), command)
+    return Fix(f"delete {'pods' if len(pods) > 1 else 'pod'} {listed}", partial(without, gone=places(pods)), command, ends(pods))
+
+
+def ends(pods: Collection[PodView]) -> str:
+    """Say what is lost with pods that end."""
+    bare = [str(pod.ref) for pod in pods if pod.owner is None]
+    lost = f"this ends the pod{'s: what they have' if len(pods) > 1 else ': what it has'} not saved is lost, emptyDir volumes too"
+    return lost + (f"; no controller starts {', '.join(bare)} again" if bare else "")
+
+
+def evicts(pods: Collection[PodView]) -> str:
+    """Say what an upgrade ends that is asked for; nothing where no pod has to leave."""
+    if not pods:
+        return ""
+    listed = ", ".join(str(pod.ref) for pod in list(pods)[:MOST_NAMED])
+    more = f" and {len(pods) - MOST_NAMED} more" if len(pods) > MOST_NAMED else ""
+    return f"the upgrade ends the pods that use GPUs on this node: {listed}{more}"
 
 
 def leave_daemonset(node: NodeView, pod: PodView) -> Fix:
     """Return the fix for a pod that its DaemonSet would start again wherever it may."""
     owner = f"{pod.namespace}/{pod.owner.name}" if pod.owner else pod.namespace
     do = f"take node {node.name} out of the node selector of DaemonSet {owner}, which made pod {pod.ref}"
-    return Fix(do, partial(without, gone=places([pod])))
+    return Fix(do, partial(without, gone=places([pod])), risk=ends([pod]))
 
 
 def remove_static_pod(node: NodeView, pod: PodView) -> Fix:
     """Return the fix for a pod that the kubelet runs from a file."""
     do = f"remove the manifest of static pod {pod.ref} from node {node.name}"
-    return Fix(do, partial(without, gone=places([pod])))
+    return Fix(do, partial(without, gone=places([pod])), risk=ends([pod]))
 
 
 def end_pods(pods: Collection[PodView]) -> Fix:
@@ -131,7 +161,8 @@ def end_pods(pods: Collection[PodView]) -> Fix:
     what = "pods" if len(pods) > 1 else "pod"
     do = (f"get {what} {listed} to end (kubectl describe pod {first.name} -n {first.namespace} says what keeps it: a finalizer, "
           "a process that does not stop)")
-    return Fix(do, partial(without, gone=places(pods)))
+    risk = "a finalizer that is removed, or a pod that is deleted with --force, leaves undone what it was there for"
+    return Fix(do, partial(without, gone=places(pods)), risk=risk)
 
 
 def places(pods: Collection[PodView]) -> frozenset[tuple[str, str, str]]:
@@ -162,7 +193,8 @@ def raise_budget(budget: BudgetView, first: Collection[PodView], allowed: int) -
     do = (f"let disruption budget {budget.ref} allow {allowed} disruption{'s' if allowed > 1 else ''}, not {budget.allowed} "
           "(raise its maxUnavailable, lower its minAvailable or run more replicas)")
     change = partial(_roomier, budget=budget, first=first, allowed=allowed)
-    return Fix(do, change, f"kubectl edit pdb {quote(budget.name)} -n {quote(budget.namespace)}")
+    return Fix(do, change, f"kubectl edit pdb {quote(budget.name)} -n {quote(budget.namespace)}",
+               "so many of its pods may be away together from then on, for whatever reason")
 
 
 def _roomier(case: DecisionFacts, budget: BudgetView, first: Collection[PodView], allowed: int) -> DecisionFacts:
@@ -175,7 +207,8 @@ def _roomier(case: DecisionFacts, budget: BudgetView, first: Collection[PodView]
 def delete_budget(budget: BudgetView) -> Fix:
     """Return the fix that takes a budget away."""
     command = f"kubectl delete pdb {quote(budget.name)} -n {quote(budget.namespace)}"
-    return Fix(f"delete disruption budget {budget.ref}", partial(_unbound, budget=budget), command)
+    return Fix(f"delete disruption budget {budget.ref}", partial(_unbound, budget=budget), command,
+               "all of its pods may then be evicted together, by anybody")
 
 
 def _unbound(case: DecisionFacts, budget: BudgetView) -> DecisionFacts:

@@ -41,10 +41,14 @@ def free_devices(question: Question) -> Iterator[Candidate]:
     pod = question.pod()
     yield from _removal(question, [pod] if pod else ())
     case, rollout = question.case, question.case.policy.rollout
-    for holders, do in ((DeviceHolders.EVICT, "let such pods be evicted like GPU pods"),
-                        (DeviceHolders.IGNORE, "leave such pods alone, at the risk that the old driver does not unload")):
+    ways = ((DeviceHolders.EVICT, "let such pods be evicted like GPU pods",
+             "this ends such pods on every node that is upgraded, with what they have not saved"),
+            (DeviceHolders.IGNORE, "leave such pods alone",
+             "where the old driver does not unload, the new one fails on every node that has such pods"))
+    for holders, do, risk in ways:
         changed = replace(rollout, device_holders=holders)
-        yield policy_fixes.change_rollout(case, f"{do} (deviceHolders: {holders})", {"deviceHolders": holders}, changed)
+        fix = policy_fixes.change_rollout(case, f"{do} (deviceHolders: {holders})", {"deviceHolders": holders}, changed)
+        yield fix.risking(risk)
 
 
 def unprotect(question: Question) -> Iterator[Candidate]:
@@ -58,11 +62,13 @@ def unprotect(question: Question) -> Iterator[Candidate]:
         for field, key, loss in (("deleteEmptyDir", "delete_empty_dir", "data in emptyDir volumes is lost"),
                                  ("force", "force", "pods without a controller do not come back")):
             changed = replace(policy, **{name: replace(rules, **{key: True})})
-            yield policy_fixes.change_policy(case, f"set {part}.{field}: {loss}", {part: {field: True}}, changed)
+            yield policy_fixes.change_policy(case, f"set {part}.{field}: true", {part: {field: True}}, changed).risking(
+                f"on every node that is upgraded {loss}")
     yield from _one_budget(question)
     if not drained:
         changed = replace(policy, drain=replace(policy.drain, enable=True))
-        yield policy_fixes.change_policy(case, "set drain.enable: all pods leave", {"drain": {"enable": True}}, changed)
+        yield policy_fixes.change_policy(case, "set drain.enable: true", {"drain": {"enable": True}}, changed).risking(
+            "all pods leave every node that is upgraded, also those that use no GPU")
 
 
 def _one_budget(question: Question) -> Iterator[Candidate]:
@@ -76,18 +82,19 @@ def _one_budget(question: Question) -> Iterator[Candidate]:
 def _kill(question: Question) -> Iterator[Candidate]:
     case, rollout = question.case, replace(question.case.policy.rollout, kill_at_deadline=True)
     do = "let pods that are still there at the end of podDeletion.timeoutSeconds be deleted, whatever their budgets say"
-    yield policy_fixes.change_rollout(case, f"{do} (killAtDeadline)", {"killAtDeadline": True}, rollout)
+    yield policy_fixes.change_rollout(case, f"{do} (killAtDeadline)", {"killAtDeadline": True}, rollout).risking(
+        "on every node that is upgraded this ends pods that their budgets protect, with what they have not saved")
 
 
 def finish_jobs(question: Question) -> Iterator[Candidate]:
     """End jobs that may finish first, or their time."""
-    for fix in _removal(question, question.node.jobs):
-        yield Fix(f"{fix.do}: work that is not saved is lost", fix.change, fix.command)
+    yield from _removal(question, question.node.jobs)
     case, wait = question.case, question.case.policy.wait_for_completion
     seconds = max(1, int(question.now - question.hold.since))
     policy = replace(case.policy, wait_for_completion=replace(wait, timeout_seconds=seconds))
     do = f"set waitForCompletion.timeoutSeconds to {seconds}, which have passed: jobs on all nodes get no more than that"
-    yield policy_fixes.change_policy(case, do, {"waitForCompletion": {"timeoutSeconds": seconds}}, policy)
+    yield policy_fixes.change_policy(case, do, {"waitForCompletion": {"timeoutSeconds": seconds}}, policy).risking(
+        "jobs that have run longer on a node that is upgraded are ended, with what they have not saved")
 
 
 def more_budget(question: Question) -> Iterator[Candidate]:
@@ -122,7 +129,7 @@ def push_out(question: Question) -> Iterator[Candidate]:
     yield from more_budget(question)
     pod = question.pod()
     for fix in _removal(question, [pod] if pod else ()):
-        yield Fix(f"{fix.do}, which asks no disruption budget", fix.change, fix.command)
+        yield fix.told(f"{fix.do}, which asks no disruption budget")
 
 
 def end_pods(question: Question) -> Iterator[Candidate]:
@@ -156,4 +163,5 @@ def one_driver_pod(question: Question) -> Iterator[Candidate]:
     others = [pod for pod in drivers if pod != question.node.driver and not pod.deleting]
     for pod in sorted(others, key=lambda pod: (not pod.orphan, pod.created))[:MOST_PODS]:
         fix = fixes.delete_pods([pod])
-        yield Fix(f"{fix.do}, which {'no DaemonSet owns' if pod.orphan else 'is the older one'}", fix.change, fix.command)
+        yield fix.told(f"{fix.do}, which {'no DaemonSet owns' if pod.orphan else 'is the older one'}").risking(
+            "a driver pod that ends unloads the driver, unless pods use it: GPU pods that start meanwhile have none")

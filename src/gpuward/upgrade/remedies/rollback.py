@@ -28,7 +28,8 @@ def take_back(question: Question) -> Iterator[Fix]:
         return
     source = driver_source(question.case)
     do = f"take the new driver back: give {source} the driver version that it had before, with which this node runs"
-    yield Fix(do, partial(_reverted, before=before, number=newest.revision + 1), f"kubectl edit {source}")
+    risk = "nodes that have the new driver are upgraded once more: pods that use GPUs are evicted there"
+    yield Fix(do, partial(_reverted, before=before, number=newest.revision + 1), f"kubectl edit {source}", risk)
 
 
 def _reverted(case: DecisionFacts, before: RevisionView, number: int) -> DecisionFacts:

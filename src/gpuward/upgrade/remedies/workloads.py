@@ -21,13 +21,17 @@ def keep_away(owner: Owner, pods: Collection[PodView]) -> list[Fix]:
     what, place = f"{kind} {first.namespace}/{name}", f"{kind.lower()} {quote(name)} -n {quote(first.namespace)}"
     change = partial(without, gone=places(pods))
     toleration = f"take the toleration of {names.CORDON_TAINT} out of {what}: its pods then start on other nodes"
+    ended = f"this ends all pods of {what}, on other nodes too"
+    restarted = f"all pods of {what} start anew, on other nodes too"
     if kind == "Job":  # the template of a Job cannot be edited
-        return [Fix(f"suspend {what} until this node is upgraded", change, f"kubectl patch job {quote(name)} -n "
-                    f"{quote(first.namespace)} --type merge -p '{as_json({'spec': {'suspend': True}})}'")]
+        suspended = as_json({"spec": {"suspend": True}})
+        command = f"kubectl patch {place} --type merge -p '{suspended}'"
+        return [Fix(f"suspend {what} until this node is upgraded", change, command, ended)]
+    down = f"scale {what} down until this node is upgraded"
     if kind not in _SCALED:
-        return [Fix(toleration, change), Fix(f"scale {what} down until this node is upgraded", change)]
-    scaled = Fix(f"scale {what} down until this node is upgraded", change, f"kubectl scale {place} --replicas=0")
-    return [Fix(toleration, change, f"kubectl edit {place}"), scaled]
+        return [Fix(toleration, change, risk=restarted), Fix(down, change, risk=ended)]
+    scaled = Fix(down, change, f"kubectl scale {place} --replicas=0", ended)
+    return [Fix(toleration, change, f"kubectl edit {place}", restarted), scaled]
 
 
 def _workload(owner: Owner, pod: PodView) -> tuple[str, str]:
