@@ -26,7 +26,7 @@ OF_ONE_NODE = {
     "budget-blocks": "disruption budget ml/guarded-gpu-1 would never let pod",
     "node-not-ready": "the node is not Ready",
     "node-unreachable": "the node is not Ready",
-    "webhook-refuses": "denied the request: node gpu-1 has the sandbox's fault webhook-refuses",
+    "webhook-refuses": "denied the request: node gpu-1 is frozen",
     "image-missing": "failed in pod-restart-required",
 }
 """What the demo says of the node that has the fault."""
@@ -51,6 +51,11 @@ def test_a_demo_with_a_fault_ends_and_says_what_its_node_waits_for(fault: str) -
     assert seconds is None
     left = story.left()
     assert OF_ONE_NODE[fault] in left["gpu-1"]
+    assert "fault" not in left["gpu-1"], "it tells what is seen, and not who did it"
+    store = story.sandbox.store
+    seen = [*(pod["status"] for pod in store.list("pods")), *store.list("events"), *left.values()]
+    logs = [source() for source in story.sandbox.api.logs.sources.values()]
+    assert not [text for text in map(str, (*seen, *logs)) if "fault" in text.replace("default", "") or "'s sandbox" in text]
     if "failed" in OF_ONE_NODE[fault]:
         assert list(left) == ["gpu-1"]
     assert story.tally.done == 4 - len(left) > 0

@@ -60,7 +60,7 @@ async def test_a_step_of_the_validator_that_hangs_is_told(stage: Stage) -> None:
     assert first.startswith("  init container driver-validation (1 of ")
     assert first.endswith(": runs, but is not ready")
     assert "    | driver-validation: waiting for a driver that is loaded and ready" in rest
-    assert "    | driver-validation: the check does not end, as the sandbox's fault validator-hangs wants it" in rest
+    assert "    | driver-validation: running the check, and waiting for its result" in rest
 
 
 @on_stage(gpu_nodes=1, upgrade={"autoUpgrade": False})

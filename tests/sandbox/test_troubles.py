@@ -113,7 +113,8 @@ def test_a_webhook_refuses_changes_of_its_node_but_not_the_end_of_the_fault() ->
         refused = patch(sandbox, "a", {"labels": {"x": "y"}})
         assert refused.status == 403
         assert json.loads(refused.body)["message"] == (
-            'admission webhook "nodes.sandbox.gpuward.io" denied the request: node a has the sandbox\'s fault webhook-refuses')
+            'admission webhook "nodes.policy.example.com" denied the request: node a is frozen: its labels, annotations and spec '
+            'may not be changed')
         assert patch(sandbox, "b", {"labels": {"x": "y"}}).status == 200
         assert annotate(sandbox, "a", None).status == 200
         await asyncio.sleep(1.0)

@@ -172,7 +172,7 @@ class DriverContainer(GpuProgram):
         if self._hit(FaultKind.DRIVER_CRASH, image):
             return self._fail("could not build the kernel modules")
         if self._hit(FaultKind.DRIVER_NEVER_READY, image):
-            self.say(f"driver {version} does not answer, as the sandbox's fault driver-hangs wants it")
+            self.say(f"nvidia-smi: no answer from driver {version}: GPU 0 is not accessible")
         while self._hit(FaultKind.DRIVER_NEVER_READY, image):
             now = yield Watch()
         # With the digest of what is loaded only libraries and daemons are installed, whatever version the image has.

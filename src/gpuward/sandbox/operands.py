@@ -38,6 +38,8 @@ class Crashing(GpuProgram):
     """Be a container that a fault of its own ends with an error, at once and whenever it starts."""
 
     fault: FaultKind
+    complaint: str
+    """What it says when it crashes."""
 
     def run(self, now: float) -> Waits:
         if self._hit():
@@ -64,7 +66,7 @@ class Crashing(GpuProgram):
         return self.world.faults.hits(self.fault, self.machine.node, name_of(self.place.pod))
 
     def _crash(self) -> int:
-        self.message = f"{self.place.container['name']} ended with an error, as the sandbox's fault {self.fault} wants it"
+        self.message = self.complaint
         return 1
 
 
@@ -72,6 +74,7 @@ class ToolkitProgram(Crashing):
     """Be the toolkit's container: with the driver there, make NVIDIA's runtime classes known to the runtime."""
 
     fault = FaultKind.TOOLKIT_CRASH
+    complaint = "could not set up the container runtime: /run/containerd/containerd.sock: connection refused"
 
     def work(self, now: float) -> Waits:
         now = yield from self.driver(now)
@@ -92,6 +95,7 @@ class DevicePluginProgram(Crashing):
     """Be the device plugin: register the GPUs with the kubelet; without it the kubelet has none to give."""
 
     fault = FaultKind.DEVICE_PLUGIN_CRASH
+    complaint = "could not initialise NVML: unknown error"
     _offers = False
 
     def work(self, now: float) -> Waits:

@@ -101,8 +101,8 @@ class Troubles:
             raise invalid(REGISTRY["nodes"], name_of(new), [
                 ("FieldValueInvalid", f"metadata.annotations[{FAULT_ANNOTATION}]", f'Invalid value: "{text}": {why}')])
         if old is not None and "webhook-refuses" in self._active.get(name_of(new), ()) and _essence(old) != _essence(new):
-            raise Forbidden('admission webhook "nodes.sandbox.gpuward.io" denied the request: '
-                            f"node {name_of(new)} has the sandbox's fault webhook-refuses")
+            raise Forbidden('admission webhook "nodes.policy.example.com" denied the request: '
+                            f"node {name_of(new)} is frozen: its labels, annotations and spec may not be changed")
 
 
 def _essence(node: Object) -> Object:

@@ -66,7 +66,7 @@ class Validation(GpuProgram):
         if not tried:
             now = yield Pause(now + self.delays.validator_seconds)
         if self._hangs():
-            self.say(f"{name}: the check does not end, as the sandbox's fault validator-hangs wants it")
+            self.say(f"{name}: running the check, and waiting for its result")
         while self._hangs():
             now = yield Watch()
         if not self.holds():
