@@ -38,7 +38,7 @@ async def test_a_driver_that_crashes_fails_its_node_with_the_cause_while_the_oth
     assert stage.driver_pod("gpu-1")["metadata"]["name"] in cause(stage, "gpu-1")
     assert stage.cordoned("gpu-1"), "it has no driver"
     assert stage.states() == {"gpu-1": "upgrade-failed", "gpu-2": "upgrade-done", "gpu-3": "upgrade-done"}
-    assert stage.warnings("Skipping node", node="gpu-1")
+    assert stage.warnings("Node is held", node="gpu-1")
     await stage.rest(4 * 3600)
     assert stage.entered("gpu-1").count(State.FAILED) == 4, "it is tried three times more, and then left to people"
     assert stage.hold("gpu-1") == "Failed"
@@ -132,7 +132,7 @@ async def test_garbage_in_an_annotation_or_a_label_holds_that_node_and_no_other(
     await stage.upgrade_to(NEW)
     await stage.until(lambda: stage.state("gpu-2") == State.DONE and stage.driver("gpu-2") == NEW)
     assert stage.hold("gpu-1") == "UnknownState"
-    assert len(stage.warnings("Skipping node", node="gpu-1")) == 1
+    assert len(stage.warnings("Node is held", node="gpu-1")) == 1
     await stage.label("gpu-1", names.UPGRADE_STATE, "upgrade-required")
     await stage.upgraded()
     assert msgspec.json.decode(stage.node("gpu-1")["metadata"]["annotations"][names.UPGRADE_RECORD])["state"] == "upgrade-done"

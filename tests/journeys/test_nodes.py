@@ -34,7 +34,7 @@ async def test_a_node_that_is_not_ready_is_skipped_with_one_warning_and_caught_u
     assert stage.state("gpu-2") == State.UPGRADE_REQUIRED
     assert not stage.cordoned("gpu-2")
     assert stage.hold("gpu-2") == "NodeNotReady"
-    assert len(stage.warnings("Skipping node", node="gpu-2")) == 1
+    assert len(stage.warnings("Node is held", node="gpu-2")) == 1
     stage.sandbox.set_node_ready("gpu-2", True)
     await stage.upgraded()
 
@@ -46,7 +46,7 @@ async def test_a_node_that_stops_being_ready_in_mid_upgrade_does_not_stop_the_ot
     await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
     stage.sandbox.disconnect("gpu-1")
     await stage.until(lambda: others_are_done(stage, "gpu-1"))
-    assert len(stage.warnings("Skipping node", node="gpu-1")) == 1
+    assert len(stage.warnings("Node is held", node="gpu-1")) == 1
     assert stage.hold("gpu-1") == "NodeNotReady"
     assert stage.state("gpu-1") in (State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED)
     stage.sandbox.reconnect("gpu-1")
@@ -62,12 +62,12 @@ async def test_a_driver_pod_without_a_place_is_warned_of_and_holds_nobody(stage:
     node["status"]["allocatable"]["pods"] = "0"
     node["status"]["capacity"]["pods"] = "0"
     stage.sandbox.add_node(node)
-    await stage.until(lambda: stage.warnings("Skipping pod"))
+    await stage.until(lambda: stage.warnings("Pod is held"))
     await stage.upgrade_to(NEW)
     await stage.until(lambda: others_are_done(stage, "gpu-9"))
     await stage.until(lambda: stage.hold("gpu-9") == "DriverUnplaced")
     assert (stage.state("gpu-9"), stage.cordoned("gpu-9")) == (State.UPGRADE_REQUIRED, False), "it has no driver yet"
-    assert "nvidia-driver-daemonset" in stage.warnings("Skipping pod")[0]["pod"]
+    assert "nvidia-driver-daemonset" in stage.warnings("Pod is held")[0]["pod"]
 
 
 @on_stage(gpu_nodes=3, upgrade=ALL)

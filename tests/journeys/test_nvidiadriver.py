@@ -139,7 +139,7 @@ async def test_drivers_run_on_through_the_switch_and_are_replaced_node_by_node(s
     assert not before & {pod["metadata"]["uid"] for pod in driver_pods(stage)}
     assert stage.cordons() == []
     await stage.until(lambda: stage.policy_status()["state"] == condition(stage, "default")[0] == "ready")
-    assert len(stage.warnings("Skipping pod")) <= 1, "that new driver pods wait for their nodes is by design"
+    assert len(stage.warnings("Pod is held")) <= 1, "that new driver pods wait for their nodes is by design"
 
 
 @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)

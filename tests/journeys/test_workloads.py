@@ -79,7 +79,7 @@ async def test_a_budget_that_never_gives_way_fails_its_node_and_nothing_else(sta
     assert not stage.cordoned("gpu-1"), "its driver was not touched: it serves on"
     assert stage.driver("gpu-1") == OLD
     assert any("after 300 s" in text and pod in text for text in stage.events("gpu-1", "Warning"))
-    assert stage.warnings("Skipping node", node="gpu-1")
+    assert stage.warnings("Node is held", node="gpu-1")
     await stage.rest(3600)
     assert stage.states() == {"gpu-1": "upgrade-failed", "gpu-2": "upgrade-done"}
     stage.set_budget("inference", 1)
@@ -154,7 +154,7 @@ async def test_a_pod_that_nobody_would_start_again_holds_its_node_before_the_cor
     await stage.rest(300)
     assert stage.state("gpu-1") == State.UPGRADE_REQUIRED
     assert not stage.cordoned("gpu-1")
-    warnings = stage.warnings("Skipping node", node="gpu-1")
+    warnings = stage.warnings("Node is held", node="gpu-1")
     assert len(warnings) == 1
     assert "ml/notebook" in warnings[0]["reason"]
     assert "upgradePolicy.podDeletion.force" in warnings[0]["reason"]

@@ -31,10 +31,11 @@ def test_all_is_well() -> None:
 def test_operands_that_are_not_ready_are_named() -> None:
     waiting = {"state-driver": "nvidia-driver-daemonset: 20 of 20 pods have an older template", "state-dcgm": ""}
     verdict = judged(waiting, has_nfd_labels=True, has_gpu_nodes=True)
+    message = ("ClusterPolicy is not ready; states not ready: [state-driver state-dcgm]; "
+               "state-driver: nvidia-driver-daemonset: 20 of 20 pods have an older template")
     assert conditions(status_of(verdict, {}, "ns", NOW)) == {
-        "Ready": ("False", "Error", ""),
-        "Error": ("True", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver state-dcgm]; "
-                  "state-driver: nvidia-driver-daemonset: 20 of 20 pods have an older template"),
+        "Ready": ("False", "Error", message),
+        "Error": ("True", "OperandNotReady", message),
     }
 
 

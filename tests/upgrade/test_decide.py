@@ -163,7 +163,7 @@ def test_a_node_set_to_failed_by_hand_stays_so() -> None:
     view = node(state=State.FAILED, remembers=record(State.DONE, target="540"))
     end = world.rollout(build.cluster([view], [OLD, validator()]), policy())
     assert end.plan.nodes["n0"].state is State.FAILED
-    assert sentence(build.hold_of(end.plan)) == "failed in an unknown step: whoever set the label did not say why"
+    assert sentence(build.hold_of(end.plan)) == "failed: somebody set the state label to upgrade-failed, and did not say why"
 
 
 @pytest.mark.parametrize("remembered", sorted(IN_PROGRESS))

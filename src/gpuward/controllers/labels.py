@@ -140,6 +140,6 @@ class LabelLog:
         for name, trouble in troubles.items():
             if self._troubles.get(name) != trouble and (node := snapshot.nodes.get(name)) is not None:
                 message = f"its labels could not be decided about, which is a bug in gpuward: {trouble}"
-                self._log.warning("Skipping node", node=name, reason=message)
+                self._log.warning("Node is held", node=name, reason=message)
                 self._tell(node, message)
         self._troubles = troubles

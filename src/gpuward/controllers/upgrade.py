@@ -50,6 +50,11 @@ class UpgradeController:
         return self._last
 
 
+IS_HELD: Final = "{n:node is|nodes are} held"
+HELD: Final = {Reason.SKIPPED: "Skipping {n:node|nodes}", Reason.OPERAND_FAILING: "operand fails on {n:node|nodes}"}
+"""What is said of nodes that are passed over, or on which something else is wrong, and that are not just held."""
+
+
 class UpgradeLog:
     """Log each state entered, each eviction, and each node passed over, once; the same of many nodes in one line."""
 
@@ -66,16 +71,18 @@ class UpgradeLog:
             if isinstance(outcome.action, EvictPod) and not outcome.dropped:
                 self._log_eviction(outcome.action, outcome.error)
         self._log_states(seen)
-        skipped = {name: sentence(status.hold) for name, status in plan.nodes.items()
-                   if status.hold is not None and _is_passed_over(status, status.hold.reason)}
-        for why, nodes in alike((why, name) for name, why in skipped.items() if self._said.get(name) != why).items():
-            self._log.warning(headline("Skipping {n:node|nodes}", nodes), **named(nodes), reason=why)
+        held = {name: status.hold for name, status in plan.nodes.items()
+                if status.hold is not None and _is_passed_over(status, status.hold.reason)}
+        skipped = {name: sentence(hold) for name, hold in held.items()}
+        fresh = ((HELD.get(held[name].reason, IS_HELD), name) for name, why in skipped.items() if self._said.get(name) != why)
+        for (text, why), nodes in alike(((text, skipped[name]), name) for text, name in fresh).items():
+            self._log.warning(headline(text, nodes), **named(nodes), reason=why)
         others = {f"NVIDIADriver {name}": why for name, why in plan.troubles.items()}
         others |= {f"pod {pod.name}": f"the driver pod has no node: {pod.waiting}" for pod in _unplaced(seen.snapshot)}
         for name, why in others.items():
             if self._said.get(name) != why:
                 kind, _, bare = name.partition(" ")
-                self._log.warning(f"Skipping {kind}", **{kind: bare}, reason=why)
+                self._log.warning(f"{kind[0].upper()}{kind[1:]} is held", **{kind: bare}, reason=why)
         self._said = skipped | others
 
     def _log_eviction(self, action: EvictPod, error: str) -> None:

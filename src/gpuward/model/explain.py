@@ -49,7 +49,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.DRIVER_REFUSED: "this node gets no driver pod{then}: {why}",
     Reason.DRIVER_LABEL_UNKNOWN: "the label {label}={value} is none of true, false and pre-installed, so this node gets no "
     "driver pod{then}",
-    Reason.TEMPLATE_SETTLING: "waits for the DaemonSet controller to take up the newest driver template",
+    Reason.TEMPLATE_SETTLING: "the driver DaemonSet has just changed: waits for its controller to make the new revision",
     Reason.TEMPLATE_EDITED: "{by} edits DaemonSet {daemonset}, which is gpuward's: no node is upgraded by what it says",
     Reason.OPERANDS_STARTING: "only its driver pod is to be restarted: waits for the device plugin or DCGM to be ready, which "
     "keep the driver loaded under GPU pods meanwhile",
@@ -92,8 +92,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.WRITE_UNANSWERED: "waits for the API server's answer to a change of this node, or of one of its pods",
     Reason.UNDECIDED: "gpuward could not decide about this node, which is a bug in gpuward: {error}",
     Reason.MAINTENANCE: "a maintenance operator has this node; set its state label to upgrade-required to upgrade it here",
-    Reason.METADATA_BEHIND: "up to date but for labels, annotations or the node selector of its driver pod, which it takes "
-    "when it is next replaced",
+    Reason.METADATA_BEHIND: "up to date; only labels, annotations or the node selector of its driver pod are older, and "
+    "change when the pod is next replaced",
     Reason.OPERAND_FAILING: "pod {pod} of this node is not ready: {trouble}",
     Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",
 }
@@ -101,13 +101,26 @@ SENTENCES: dict[Reason, str] = {
 
 NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"
 """Said where it is not others that are in the way."""
+UNCOUNTED = {
+    Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now: {message}",
+    Reason.COMES_BACK: "{owner} puts pods back on the cordoned node{why}: {pod}",
+    Reason.FAILED: "failed: {cause}{now}",
+}
+"""Said where only others know how often, or in which step."""
 
 
 def sentence(hold: Hold) -> str:
     """Return what the node waits for, in one sentence."""
-    what = hold.what
-    told = NO_LIMIT if isinstance(what, Limit) and not what.limit else SENTENCES[hold.reason]
-    return counted(told, arguments(what))
+    return counted(_template(hold), arguments(hold.what))
+
+
+def _template(hold: Hold) -> str:
+    match hold.what:
+        case Limit(limit=0):
+            return NO_LIMIT
+        case EvictionRefused(attempts=None) | ComesBack(times=None) | Failed(step=None):
+            return UNCOUNTED[hold.reason]
+    return SENTENCES[hold.reason]
 
 
 def arguments(what: WaitsFor) -> dict[str, object]:

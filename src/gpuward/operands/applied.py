@@ -28,10 +28,10 @@ def not_applied(
         return next((why for view in snapshot.drivers if not view.deleting and (why := _error(view))), unseen)
     error = next((state.error for state in states if state.name == DRIVER_STATE and state.error is not None), None)
     if error is not None:
-        return f"{DRIVER_STATE} cannot be brought about: {error}"
+        return f"{DRIVER_STATE} cannot be made: {error}"
     drivers = [one for one in prepared if one.state == DRIVER_STATE]
     if why := refusal(drivers, snapshot):
-        return f"{DRIVER_STATE} cannot be brought about: {why}"
+        return f"{DRIVER_STATE} cannot be made: {why}"
     pending = unapplied(drivers, snapshot)
     return f"DaemonSet {pending} is not applied yet{_waits_for(policy, drivers, snapshot)}" if pending else unseen
 

@@ -48,7 +48,7 @@ def invalid(problems: Sequence[PolicyError]) -> Verdict:
 
 
 def failed(state: str, problem: object) -> Verdict:
-    """Return the verdict when one state cannot be brought about."""
+    """Return the verdict when the objects of one state cannot be made."""
     return Verdict("notReady", NOT_FOLLOWED, f"{FAILED_MESSAGE}{state}: {problem}", ready=False)
 
 
@@ -110,13 +110,16 @@ def status_of(
 ) -> dict[str, Any] | None:
     """Return the status to write, or None when the current one says the same. An empty `namespace` is left out.
 
-    The pair of conditions is NVIDIA's: the one that holds carries reason and message, the other one none. Their
+    The pair of conditions is NVIDIA's: the one that holds carries reason and message, the other one the other's name. A Ready
+    that is False has the message too, since many look at no other condition. Their
     lastTransitionTime moves only when their status does. Ours of the driver upgrade stays as it is while `rollout` is not known.
     With a `generation` the pair says which one of the object it is about.
     """
     before = {condition.get("type"): condition for condition in current.get("conditions") or ()}
     holding = {"status": "True", "reason": verdict.reason, "message": verdict.message}
-    other = {"status": "False", "reason": "Ready" if verdict.ready else "Error", "message": ""}
+    other = {"status": "False", "reason": "Error", "message": verdict.message}
+    if verdict.ready:
+        other |= {"reason": "Ready", "message": ""}
     about = {"observedGeneration": generation} if generation else {}
     conditions = [
         _condition("Ready", holding if verdict.ready else other, before.get("Ready"), now) | about,

@@ -15,7 +15,7 @@ from gpuward.model.views import PolicyView
 
 DRIVER_STATE: Final = "state-driver"
 FAILED_MESSAGE: Final = "Failed to reconcile "
-"""How the message of a ClusterPolicy begins that names one state and why it cannot be brought about."""
+"""How the message of a ClusterPolicy begins that names one state and why its objects cannot be made."""
 NOT_FOLLOWED: Final = "ReconcileFailed"
 """The reason of a policy that cannot be followed, or not in all of its states."""
 SYNCING_MESSAGE: Final = "Error syncing state "

@@ -21,7 +21,7 @@ from gpuward.upgrade.waits import driver_starting, pod_missing, settling, unconf
 
 MOST_PATIENCE = 1024
 """How much later than the first time a node is tried again at most."""
-UNTOLD = Failed(None, "whoever set the label did not say why")
+UNTOLD = Failed(None, "somebody set the state label to upgrade-failed, and did not say why")
 """What is known of a failure that gpuward did not see."""
 
 
