@@ -280,7 +280,7 @@ def test_a_daemonset_that_chooses_its_nodes_by_an_affinity_says_so() -> None:
         template = {"spec": {"containers": [], "affinity": affinity}}
         return daemonset_view(raw(metadata={"name": "drv"}, spec={"template": template})).tolerations
 
-    terms = {"nodeSelectorTerms": [{"matchExpressions": []}]}
+    terms: dict[str, Any] = {"nodeSelectorTerms": [{"matchExpressions": []}]}
     required: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     preferred: dict[str, Any] = {"preferredDuringSchedulingIgnoredDuringExecution": []}
     assert tolerations({"nodeAffinity": required}) is None
