@@ -20,7 +20,26 @@ from tests.operands.build import DEFAULT_FACTS, IMAGES, TWO_KERNELS, as_yaml, fa
 
 GOLDEN = Path(__file__).parent / "golden"
 
+LAYOUTS = "ConfigMap/default-vgpu-devices-config"
+"""Compared in `sandboxes/test_vgpu_layouts.py`: its text has thousands of lines."""
 RESOURCES = {"limits": {"cpu": "500m", "memory": "256Mi"}, "requests": {"cpu": "100m", "memory": "64Mi"}}
+
+
+def _variable(name: str) -> dict[str, str]:
+    return {"name": name, "value": "1"}
+
+
+def _own(name: str) -> dict[str, Any]:
+    """Return what every section may say about its container and pod."""
+    return {"args": [f"--{name}"], "env": [_variable(name.upper()), {"name": "NVIDIA_VISIBLE_DEVICES", "value": "own"}],
+            "resources": RESOURCES, "hostNetwork": True, "imagePullPolicy": "Always",
+            "imagePullSecrets": [f"{name}-cred", "shared"]}
+
+
+def _manager(name: str) -> dict[str, Any]:
+    return {"env": [{"name": "ENABLE_AUTO_DRAIN", "value": "true"}], "imagePullPolicy": "Never",
+            "imagePullSecrets": [f"{name}-manager-cred", "shared"]}
+
 
 CHANGES: dict[str, tuple[dict[str, Any], ClusterFacts]] = {
     "default": ({}, DEFAULT_FACTS),
@@ -81,6 +100,44 @@ CHANGES: dict[str, tuple[dict[str, Any], ClusterFacts]] = {
     "mig-configs": ({"mig": {"strategy": "mixed"}, "migManager": {
         "config": {"name": "my-layouts"}, "gpuClientsConfig": {"name": "my-clients"},
     }}, DEFAULT_FACTS),
+    "sandbox-passthrough": ({"sandboxWorkloads": {"enabled": True, "defaultWorkload": "vm-passthrough"}}, DEFAULT_FACTS),
+    "sandbox-kata": ({"sandboxWorkloads": {"enabled": True, "defaultWorkload": "vm-passthrough", "mode": "kata"}}, DEFAULT_FACTS),
+    "sandbox-vgpu": ({
+        "sandboxWorkloads": {"enabled": True, "defaultWorkload": "vm-vgpu"},
+        "vgpuManager": {"enabled": True, "repository": "registry.example.com/vgpu", "version": "580.95.02"},
+    }, DEFAULT_FACTS),
+    "sandbox-options": ({
+        "sandboxWorkloads": {"enabled": True},
+        "validator": {
+            **_own("validator"), "vfioPCI": {"env": [_variable("VP")]}, "vgpuManager": {"env": [_variable("VM")]},
+            "vgpuDevices": {"env": [_variable("VD")]},
+        },
+        "vfioManager": {**_own("vfio"), "driverManager": _manager("vfio")},
+        "vgpuManager": {
+            **_own("vgpu"), "enabled": True, "repository": "registry.example.com/vgpu", "version": "580.95.02",
+            "driverManager": _manager("vgpu"), "kernelModuleConfig": {"name": "modules"},
+        },
+        "vgpuDeviceManager": {
+            **_own("devices"), "config": {"name": "my-vgpu-devices", "default": "A10-24Q"},
+            "env": [{"name": "DEFAULT_VGPU_CONFIG", "value": "loses"}],
+        },
+        "sandboxDevicePlugin": _own("plugin"),
+    }, facts(config_maps={"modules": ("nvidia.conf",)})),
+    "sandbox-kata-options": ({
+        "sandboxWorkloads": {"enabled": True, "mode": "kata"},
+        "kataSandboxDevicePlugin": _own("kata"),
+        "ccManager": {**_own("cc"), "defaultMode": "devtools"},
+    }, DEFAULT_FACTS),
+    "sandbox-parts-off": ({
+        "sandboxWorkloads": {"enabled": True, "mode": "kata"},
+        **{part: {"enabled": False} for part in (
+            "vfioManager", "vgpuDeviceManager", "sandboxDevicePlugin", "kataSandboxDevicePlugin", "ccManager")},
+    }, DEFAULT_FACTS),
+    "sandbox-host-paths": ({
+        "sandboxWorkloads": {"enabled": True}, "hostPaths": {"rootFS": "/host", "driverInstallDir": "/opt/driver"},
+        "vgpuManager": {"enabled": True, "image": "registry.example.com/vgpu@sha256:0"},
+        "daemonsets": {"labels": {"app": "custom-app", "name": "custom-name", "team": "ml"}, "updateStrategy": "OnDelete"},
+    }, DEFAULT_FACTS),
     "no-gpu-nodes": ({}, facts(has_gpu_nodes=False, os_tag="")),
 }
 
@@ -91,7 +148,10 @@ CASES: dict[str, tuple[ClusterPolicy, ClusterFacts, Mapping[str, str]]] = {
 
 
 def _rendered(name: str) -> dict[str, Json]:
-    return objects(render(*CASES[name]))
+    made = objects(render(*CASES[name]))
+    if LAYOUTS in made:
+        made[LAYOUTS]["data"] = {key: "..." for key in made[LAYOUTS]["data"]}
+    return made
 
 
 @cache

@@ -111,8 +111,12 @@ def test_drivers_left_to_nvidia_drivers_are_neither_made_nor_removed() -> None:
     ({"driver": {"kernelModuleConfig": {"name": "gone"}}}, "state-driver", "spec.driver.kernelModuleConfig.name"),
     ({"daemonsets": {"rollingUpdate": {"maxUnavailable": "many"}}}, "state-container-toolkit",
      "spec.daemonsets.rollingUpdate.maxUnavailable"),
-    ({"sandboxWorkloads": {"enabled": True}}, "state-vfio-manager", "spec.vfioManager"),
-    ({"sandboxWorkloads": {"enabled": True}}, "state-sandbox-validation", "spec.sandboxWorkloads"),
+    ({"sandboxWorkloads": {"enabled": True}, "vfioManager": {"repository": ""}}, "state-vfio-manager", "spec.vfioManager"),
+    ({"sandboxWorkloads": {"enabled": True}, "vgpuManager": {"enabled": True, "version": "1"}},
+     "state-vgpu-manager", "spec.vgpuManager"),
+    ({"sandboxWorkloads": {"enabled": True}, "vgpuManager": {
+        "enabled": True, "repository": "r", "version": "1", "kernelModuleConfig": {"name": "gone"},
+    }}, "state-vgpu-manager", "spec.vgpuManager.kernelModuleConfig.name"),
 ])
 def test_what_cannot_be_followed_is_that_states_error(spec: dict[str, Any], state: str, field: str) -> None:
     error = states(spec)[state].error
@@ -127,10 +131,36 @@ def test_a_probe_that_is_refused_is_shown_as_it_was_written() -> None:
 
 
 def test_sandbox_states_of_the_other_mode_stay_off() -> None:
-    kubevirt = {name for name, state in states({"sandboxWorkloads": {"enabled": True}}).items() if state.error}
-    kata = {name for name, state in states({"sandboxWorkloads": {"enabled": True, "mode": "kata"}}).items() if state.error}
+    kubevirt = {name for name, state in states({"sandboxWorkloads": {"enabled": True}}).items() if state.enabled}
+    kata = {name for name, state in states({"sandboxWorkloads": {"enabled": True, "mode": "kata"}}).items() if state.enabled}
     assert kubevirt - kata == {"state-sandbox-device-plugin"}
     assert kata - kubevirt == {"state-kata-device-plugin", "state-cc-manager"}
+
+
+def test_sandbox_states_are_off_without_sandbox_workloads_and_the_kata_manager_always() -> None:
+    sandbox = {"state-vgpu-manager", "state-vgpu-device-manager", "state-sandbox-validation", "state-vfio-manager",
+               "state-sandbox-device-plugin", "state-kata-device-plugin", "state-kata-manager", "state-cc-manager"}
+    wanted = {"enabled": True}
+    everything = {"vgpuManager": {**wanted, "repository": "r", "version": "1"}, "kataManager": wanted}
+    assert not sandbox & {name for name, state in states(everything).items() if state.enabled}
+    on = {name for name, state in states({**everything, "sandboxWorkloads": wanted}).items() if state.enabled}
+    assert sandbox - on == {"state-kata-device-plugin", "state-kata-manager", "state-cc-manager"}
+
+
+def test_own_layouts_of_vgpu_devices_leave_the_built_in_ones_where_they_are() -> None:
+    sandbox: dict[str, Any] = {"sandboxWorkloads": {"enabled": True}}
+    own = states({**sandbox, "vgpuDeviceManager": {"config": {"name": "mine"}}})["state-vgpu-device-manager"]
+    built_in = "ConfigMap gpu-operator/default-vgpu-devices-config"
+    assert built_in not in {str(ref) for ref in own.absent}
+    assert "default-vgpu-devices-config" not in {obj["metadata"]["name"] for obj in own.objects}
+    off = states({**sandbox, "vgpuDeviceManager": {"enabled": False}})["state-vgpu-device-manager"]
+    assert built_in in {str(ref) for ref in off.absent}
+
+
+def test_hosts_drivers_left_to_nvidia_drivers_keep_what_their_pods_need() -> None:
+    left = states({"sandboxWorkloads": {"enabled": True}, "driver": {"useNvidiaDriverCRD": True},
+                   "vgpuManager": {"enabled": True, "repository": "r", "version": "1"}})["state-vgpu-manager"]
+    assert (left.enabled, left.objects, left.absent, left.error) == (False, (), (), None)
 
 
 @pytest.mark.parametrize("spec", [

@@ -88,6 +88,11 @@ class NVIDIADriverSpec(Spec, frozen=True, kw_only=True):
         """Return whether driver containers with precompiled kernel modules are used, one DaemonSet per kernel."""
         return bool(self.use_precompiled)
 
+    @property
+    def is_for_hosts(self) -> bool:
+        """Return whether it is the driver of hosts whose GPUs virtual machines share, and not one for containers."""
+        return self.driver_type == "vgpu-host-manager"
+
 
 class NVIDIADriverStatus(Spec, frozen=True, kw_only=True):
     """Report how far the driver's nodes are from what is asked for."""

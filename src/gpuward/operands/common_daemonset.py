@@ -23,6 +23,8 @@ class DaemonSetFrame(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     app: str = ""
     """The label `app` by which the pods are selected, where it is not the name."""
+    selected_by: str = "app"
+    """The key of that label; the DaemonSet itself has `app` in any case, and its pods only this one."""
     component: str
     """The node label `nvidia.com/gpu.deploy.<component>` that lets the pod onto a node."""
     account: str
@@ -50,7 +52,8 @@ def daemon_set(ctx: Context, frame: DaemonSetFrame, pod: Json, fill: Callable[[C
     Raises:
         PolicyError: the policy has a value that cannot be followed.
     """
-    selector = {"app": frame.app or frame.name, **frame.selector}
+    app = frame.app or frame.name
+    selector = {frame.selected_by: app, **frame.selector}
     template = {
         "metadata": metadata("", "", {**selector, **frame.labels}, frame.template_annotations),
         "spec": {
@@ -71,7 +74,7 @@ def daemon_set(ctx: Context, frame: DaemonSetFrame, pod: Json, fill: Callable[[C
     strategy = _update_strategy(ctx, frame)
     return {
         "apiVersion": "apps/v1", "kind": "DaemonSet",
-        "metadata": metadata(frame.name, ctx.namespace, {**selector, **frame.labels, **common.labels},
+        "metadata": metadata(frame.name, ctx.namespace, {"app": app, **frame.selector, **frame.labels, **common.labels},
                              {**frame.annotations, **common.annotations}),
         "spec": {
             "selector": {"matchLabels": selector},

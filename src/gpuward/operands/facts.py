@@ -113,10 +113,12 @@ class Context(msgspec.Struct, frozen=True):
 
 
 def referenced_config_maps(spec: ClusterPolicySpec) -> frozenset[str]:
-    """Return the ConfigMaps that the driver's pod mounts."""
+    """Return the ConfigMaps that drivers' pods mount."""
     driver = spec.driver
     named = {driver.repo_config.config_map_name, driver.cert_config.name, driver.kernel_module_config.name,
              driver.licensing_config.used_config_map, driver.virtual_topology.config}
+    if spec.sandbox_workloads.is_enabled and spec.vgpu_manager.is_enabled:
+        named.add(spec.vgpu_manager.kernel_module_config.name)
     return frozenset(named - {""})
 
 

@@ -29,7 +29,8 @@ from gpuward.operands import (
 from gpuward.operands.driver import operand as driver
 from gpuward.operands.facts import ClusterFacts, Context
 from gpuward.operands.objects import Json
-from gpuward.operands.sandbox import SANDBOX_STATES
+from gpuward.operands.sandboxes import vgpu_devices
+from gpuward.operands.sandboxes.states import SANDBOX_STATES
 from gpuward.operands.state import ObjectRef, OperandState, ref_of
 
 
@@ -115,9 +116,10 @@ def _known(refs: tuple[ObjectRef, ...], ctx: Context) -> tuple[ObjectRef, ...]:
 def _is_kept(ref: ObjectRef, ctx: Context) -> bool:
     """Tell whether an object stays, although its wanted state did not make it.
 
-    Built-in MIG configurations stay when the policy names others; and while there are no GPU nodes, which can be an outage of
-    their discovery, no DaemonSet is touched. A driver DaemonSet of another mode goes in its own way, since its pods run on.
+    Built-in configurations of MIG and vGPU devices stay when the policy names others; and while there are no GPU nodes, which
+    can be an outage of their discovery, no DaemonSet is touched. A driver DaemonSet of another mode goes in its own way, since
+    its pods run on.
     """
     if ref.kind == "DaemonSet" and ref.name == names.DRIVER_APP:
         return True
-    return ref in mig_manager.kept(ctx) or (ref.kind == "DaemonSet" and not ctx.facts.has_gpu_nodes)
+    return ref in (*mig_manager.kept(ctx), *vgpu_devices.kept(ctx)) or (ref.kind == "DaemonSet" and not ctx.facts.has_gpu_nodes)

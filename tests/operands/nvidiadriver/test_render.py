@@ -74,6 +74,12 @@ def test_the_default_objects_are_golden(regold: bool) -> None:
     assert is_golden(GOLDEN / "default.yaml", as_yaml(made), regold)
 
 
+def test_the_objects_of_a_driver_for_hosts_are_golden(regold: bool) -> None:
+    made = objects({"driverType": "vgpu-host-manager", "image": "vgpu-manager", "args": ["--x"], "rdma": {"enabled": True},
+                    "env": [{"name": "A", "value": "a"}], "startupProbe": {"failureThreshold": 10}})
+    assert is_golden(GOLDEN / "for-hosts.yaml", as_yaml(made), regold)
+
+
 def test_all_options_are_golden(regold: bool) -> None:
     resources = {"limits": {"cpu": "500m"}, "requests": {"cpu": "100m"}}
     made = pod({
@@ -190,7 +196,6 @@ def test_the_startup_probe_belongs_to_every_driver_and_one_controls_it() -> None
 
 
 @pytest.mark.parametrize(("spec", "field", "words"), [
-    ({"driverType": "vgpu-host-manager"}, "spec.driverType", "not supported yet"),
     ({"secretEnv": "missing"}, "spec.secretEnv", "create a Secret"),
     ({"repoConfig": {"name": "missing"}}, "spec.repoConfig.name", "create a ConfigMap"),
     ({"licensingConfig": {"secretName": "missing"}}, "spec.licensingConfig.secretName", "create a Secret"),

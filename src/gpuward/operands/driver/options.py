@@ -95,7 +95,7 @@ def fill_vgpu(ctx: Context, pod: Json, container: Json) -> None:
         container["volumeMounts"].append(mount("topology-config", path, read_only=True, sub_path=name))
         pod["volumes"].append(config_map_volume("topology-config", driver.virtual_topology.config, items=[(name, name)]))
     container["volumeMounts"] += module_config_mounts(ctx)
-    _add_volume(ctx, pod, "spec.driver.kernelModuleConfig.name", driver.kernel_module_config.name)
+    add_config_volume(ctx, pod, "spec.driver.kernelModuleConfig.name", driver.kernel_module_config.name)
 
 
 def fill_host_packages(ctx: Context, pod: Json, container: Json) -> None:
@@ -106,8 +106,8 @@ def fill_host_packages(ctx: Context, pod: Json, container: Json) -> None:
     """
     driver = ctx.spec.driver
     container["volumeMounts"] += package_mounts(ctx)
-    _add_volume(ctx, pod, "spec.driver.repoConfig.configMapName", driver.repo_config.config_map_name)
-    _add_volume(ctx, pod, "spec.driver.certConfig.name", driver.cert_config.name)
+    add_config_volume(ctx, pod, "spec.driver.repoConfig.configMapName", driver.repo_config.config_map_name)
+    add_config_volume(ctx, pod, "spec.driver.certConfig.name", driver.cert_config.name)
     fill_secret_env(ctx, container)
     for number, (inside, outside, kind) in enumerate(_subscriptions(ctx)):
         name = f"subscription-config-{number}"
@@ -124,7 +124,7 @@ def fill_host_modules(ctx: Context, pod: Json, container: Json) -> None:
 
 def module_config_mounts(ctx: Context) -> list[Json]:
     """Return the mounts of the files with kernel module parameters."""
-    return _mounts(ctx, "spec.driver.kernelModuleConfig.name", ctx.spec.driver.kernel_module_config.name, MODULES_DIR)
+    return config_mounts(ctx, "spec.driver.kernelModuleConfig.name", ctx.spec.driver.kernel_module_config.name, MODULES_DIR)
 
 
 def package_mounts(ctx: Context) -> list[Json]:
@@ -139,8 +139,8 @@ def package_mounts(ctx: Context) -> list[Json]:
                           f"remove it: where {ctx.facts.os_id} reads such files is not known, only {', '.join(PACKAGE_DIRS)}")
     repository_dir, certificate_dir = PACKAGE_DIRS[ctx.facts.os_id]
     return [
-        *_mounts(ctx, "spec.driver.repoConfig.configMapName", repositories, repository_dir),
-        *_mounts(ctx, "spec.driver.certConfig.name", certificates, certificate_dir),
+        *config_mounts(ctx, "spec.driver.repoConfig.configMapName", repositories, repository_dir),
+        *config_mounts(ctx, "spec.driver.certConfig.name", certificates, certificate_dir),
     ]
 
 
@@ -153,12 +153,14 @@ def fill_secret_env(ctx: Context, container: Json) -> None:
     container.setdefault("envFrom", []).append({"secretRef": {"name": name}})
 
 
-def _mounts(ctx: Context, field: str, config_map: str, directory: str) -> list[Json]:
+def config_mounts(ctx: Context, field: str, config_map: str, directory: str) -> list[Json]:
+    """Return a mount for each key of the ConfigMap that `field` names, if it names one; raises PolicyError if it is not there."""
     keys = ctx.config_map_keys(field, config_map) if config_map else ()
     return [mount(volume_name(config_map), f"{directory}/{key}", read_only=True, sub_path=key) for key in keys]
 
 
-def _add_volume(ctx: Context, pod: Json, field: str, config_map: str) -> None:
+def add_config_volume(ctx: Context, pod: Json, field: str, config_map: str) -> None:
+    """Add the volume that `config_mounts` mounts."""
     if config_map:
         keys = ctx.config_map_keys(field, config_map)
         volume = config_map_volume(volume_name(config_map), config_map, items=[(key, key) for key in keys])

@@ -14,7 +14,7 @@ from gpuward.operands.driver import pod as driver_pod
 from gpuward.operands.driver import sidecars as driver_sidecars
 from gpuward.operands.driver.digest import Value, digest, mounts_value, volumes_value
 from gpuward.operands.nvidiadriver.configs import Configs, DriverContext, configs
-from gpuward.operands.objects import Json, env, find
+from gpuward.operands.objects import Json, env, find, host_path, mount
 
 _ALONE = {"key": names.COMPONENT_LABEL, "operator": "In", "values": [names.DRIVER_COMPONENT, "nvidia-vgpu-manager"]}
 _VOID = ("NVIDIA_VISIBLE_DEVICES", "void")
@@ -30,9 +30,10 @@ def pod_spec(ctx: DriverContext, account: str) -> Json:
     pictures = _images(ctx)
     fingerprint = digest(_fields(ctx, pictures, extra))
     rest = driver_sidecars.bare(rdma=spec.rdma.is_enabled, gds=spec.gds.is_enabled, gdrcopy=spec.gdrcopy.is_enabled)
+    wanted = names.DEPLOY_VGPU_MANAGER if spec.is_for_hosts else names.DEPLOY_DRIVER
     pod: Json = {
         "hostPID": True,
-        "nodeSelector": {names.DEPLOY_DRIVER: "true", **ctx.pool.node_selector},
+        "nodeSelector": {wanted: "true", **ctx.pool.node_selector},
         "tolerations": [{"key": names.GPU_TAINT, "operator": "Exists", "effect": "NoSchedule"}, *map(dict, spec.tolerations)],
         "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"labelSelector": {"matchExpressions": [_ALONE]}, "topologyKey": "kubernetes.io/hostname"},
@@ -52,9 +53,21 @@ def pod_spec(ctx: DriverContext, account: str) -> Json:
     if spec.pod_security_context is not None:
         pod["securityContext"] = dict(spec.pod_security_context)
     set_host_network(pod, spec.host_network)
+    if spec.is_for_hosts:
+        _turn_to_hosts(pod)
     for image in (_image(spec), spec.manager, *(part for part in (spec.gds, spec.gdrcopy) if part.is_enabled)):
         add_pull_secrets(pod, image.image_pull_secrets)
     return pod
+
+
+def _turn_to_hosts(pod: Json) -> None:
+    """Make of a driver for containers one for hosts of vGPUs: it reaches their devices, and no probe looks at it."""
+    pod["terminationGracePeriodSeconds"] = 120
+    container = find(pod["containers"], driver_pod.CONTAINER)
+    del container["startupProbe"], container["lifecycle"]
+    for parts, one in ((container["volumeMounts"], mount), (pod["volumes"], host_path)):
+        at = parts.index(find(parts, "host-os-release")) + 1
+        parts[at:at] = [one("cgroup", "/sys/fs/cgroup"), one("vfio", "/dev/vfio")]
 
 
 def _image(spec: NVIDIADriverSpec) -> Image:

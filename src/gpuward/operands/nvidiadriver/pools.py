@@ -88,4 +88,5 @@ def app_name(driver: NVIDIADriver, pool: Pool) -> str:
 
 def access_name(driver: NVIDIADriver, pool: Pool) -> str:
     """Return the name of a pool's ServiceAccount and roles."""
-    return f"nvidia-{driver.spec.driver_type}-driver-{driver.name}-{pool.os_name}"[:_LONGEST_NAME].rstrip("-.")
+    kind = "vgpu-manager" if driver.spec.is_for_hosts else f"{driver.spec.driver_type}-driver"
+    return f"nvidia-{kind}-{driver.name}-{pool.os_name}"[:_LONGEST_NAME].rstrip("-.")

@@ -29,7 +29,7 @@ def render_driver(nvidia_driver: NVIDIADriver, pools: Iterable[Pool], facts: Clu
     """
     made: dict[object, Json] = {}
     try:
-        _refuse_unsupported(nvidia_driver.spec, facts)
+        _check_secret(nvidia_driver.spec, facts)
         for pool in pools:
             ctx = DriverContext(nvidia_driver, pool, facts, images, host_root)
             made |= {ref_of(obj): obj for obj in _objects(ctx)}
@@ -44,7 +44,7 @@ def startup_probe(namespace: str, owners: Sequence[tuple[NVIDIADriver, str]]) ->
     `owners` are the NVIDIADrivers with the name of their first DaemonSet. The first of them controls the ConfigMap; the others
     own it too, so that it outlives any one of them. With NVIDIA's operator its owner is whichever was written last.
     """
-    labels = {"app": owners[0][1], names.COMPONENT_LABEL: names.DRIVER_COMPONENT, names.OPERATOR_STATE: NAME}
+    labels = {"app": owners[0][1], names.COMPONENT_LABEL: _component(owners[0][0].spec), names.OPERATOR_STATE: NAME}
     made = config_map(namespace, STARTUP_PROBE, {"startup-probe.sh": scripts.DRIVER_STARTUP_PROBE}, labels)
     others = [
         {"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": str(each.metadata.get("uid", ""))}
@@ -62,9 +62,7 @@ def referenced(spec: NVIDIADriverSpec) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(maps - {""}), frozenset({spec.secret_env, spec.licensing_config.secret_name} - {""})
 
 
-def _refuse_unsupported(spec: NVIDIADriverSpec, facts: ClusterFacts) -> None:
-    if spec.driver_type == "vgpu-host-manager":
-        raise PolicyError("spec.driverType", spec.driver_type, "not supported yet: use gpu or vgpu")
+def _check_secret(spec: NVIDIADriverSpec, facts: ClusterFacts) -> None:
     if spec.secret_env:
         facts.need_secret("spec.secretEnv", spec.secret_env)
 
@@ -82,7 +80,7 @@ def _with_state(obj: Json) -> Json:
 
 def _daemon_set(ctx: DriverContext, account: str) -> Json:
     spec, app = ctx.spec, app_name(ctx.driver, ctx.pool)
-    labels = {**_users_labels(spec), **_labels(ctx.pool, app)}
+    labels = {**_users_labels(spec), **_labels(ctx.pool, app), names.COMPONENT_LABEL: _component(spec)}
     shown = {"kubectl.kubernetes.io/default-container": CONTAINER}
     template = {"metadata": metadata("", "", labels, {**shown, **spec.annotations}),
                 "spec": pod_spec(ctx, account)}
@@ -96,8 +94,11 @@ def _daemon_set(ctx: DriverContext, account: str) -> Json:
 
 def _labels(pool: Pool, app: str) -> dict[str, str]:
     kernel = {names.PRECOMPILED_KERNEL: sanitized(pool.kernel)} if pool.kernel else {}
-    return {"app": app, names.NODE_OS: pool.os_tag, names.PRECOMPILED: "true" if pool.kernel else "false", **kernel,
-            names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
+    return {"app": app, names.NODE_OS: pool.os_tag, names.PRECOMPILED: "true" if pool.kernel else "false", **kernel}
+
+
+def _component(spec: NVIDIADriverSpec) -> str:
+    return names.VGPU_HOST_COMPONENT if spec.is_for_hosts else names.DRIVER_COMPONENT
 
 
 def _users_labels(spec: NVIDIADriverSpec) -> dict[str, str]:

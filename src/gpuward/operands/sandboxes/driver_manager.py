@@ -1,0 +1,48 @@
+"""The init container that takes the driver for containers from a node before its GPUs serve virtual machines."""
+
+from __future__ import annotations
+
+from gpuward.crd.shapes import DriverManager, Resources
+from gpuward.operands import images
+from gpuward.operands.common import add_pull_secrets, set_envs, set_resources
+from gpuward.operands.driver.pod import MANAGER
+from gpuward.operands.facts import Context
+from gpuward.operands.objects import Json, env, find, mount, namespace_env, node_name_env, privileged
+
+
+def manager() -> Json:
+    """Return the init container without its image. It evicts nobody: with a pod on the driver it fails and is tried again."""
+    return {
+        "name": MANAGER,
+        "command": ["driver-manager"],
+        "args": ["uninstall_driver"],
+        "imagePullPolicy": "IfNotPresent",
+        "env": [
+            node_name_env(),
+            env("NVIDIA_VISIBLE_DEVICES", "void"),
+            env("ENABLE_GPU_POD_EVICTION", "false"),
+            env("ENABLE_AUTO_DRAIN", "false"),
+            namespace_env(),
+        ],
+        "securityContext": privileged(),
+        "volumeMounts": [
+            mount("run-nvidia", "/run/nvidia", propagation="Bidirectional"),
+            mount("host-root", "/host", propagation="HostToContainer", read_only=True),
+            mount("host-sys", "/sys"),
+        ],
+    }
+
+
+def fill_manager(ctx: Context, pod: Json, field: str, section: DriverManager, resources: Resources | None) -> None:
+    """Put the policy's section into the init container; `resources` are those of the operand that it belongs to.
+
+    Raises:
+        PolicyError: the init container has no image.
+    """
+    container = find(pod["initContainers"], MANAGER)
+    container["image"] = images.resolve(field, section, "DRIVER_MANAGER_IMAGE", ctx.images)
+    if section.image_pull_policy:
+        container["imagePullPolicy"] = images.pull_policy(section)
+    set_resources(container, resources)
+    set_envs(container, section.env)
+    add_pull_secrets(pod, section.image_pull_secrets)
