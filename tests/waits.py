@@ -19,6 +19,7 @@ from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected
 from gpuward.model.views import Owner, Ref
+from gpuward.model.workloads import Workload, WorkloadKept
 
 POD, OWNER = Ref("ml", "train", "u"), Owner("ReplicaSet", "train", "o")
 BUDGET, TROUBLE = Ref("ml", "budget"), PodTrouble("CrashLoopBackOff", 3)
@@ -65,6 +66,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.TwoDriverPods(2),
     WriteRefused("a webhook says no", 3),
     waits.MovePaused(Placement("a"), Placement("b")),
+    WorkloadKept(Workload.CONTAINER, Workload.VM_PASSTHROUGH, POD, 2),
     waits.Undecided("KeyError: 'x'"),
 )
 EXAMPLES = {example.reason: example for example in _EXAMPLES}

@@ -121,6 +121,7 @@ TEMPLATE_GENERATION_NOW: Final = "deprecated.daemonset.template.generation"
 DRIVER_CONFIG_DIGEST: Final = "DRIVER_CONFIG_DIGEST"
 
 # Extended resources that make a pod a GPU user.
+DEVICE_PREFIX: Final = "nvidia.com/"
 GPU_RESOURCE_PREFIXES: Final = ("nvidia.com/gpu", "nvidia.com/mig-")
 DRA_DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's driver of dynamic resource allocation: what it allocates are GPUs."""

@@ -154,8 +154,7 @@ def test_the_image_of_an_operand_matters_only_where_it_is_deployed(
     section: str, switches: dict[str, Any], in_use: bool,
 ) -> None:
     spec = switches | {section: switches.get(section, {}) | {"repository": "r", "image": "i"}}
-    unsupported = ["spec.sandboxWorkloads.enabled"] if "sandboxWorkloads" in switches else []
-    assert problems(spec) == unsupported + ([f"spec.{section}.version"] if in_use else [])
+    assert problems(spec) == ([f"spec.{section}.version"] if in_use else [])
 
 
 def test_all_problems_are_reported() -> None:
@@ -175,7 +174,7 @@ GDS = {"enabled": True, "repository": "r", "image": "nvidia-fs"}
 @pytest.mark.parametrize(("spec", "fields"), [
     ({}, []),
     ({"driverType": "vgpu"}, []),
-    ({"driverType": "vgpu-host-manager"}, ["spec.driverType"]),
+    ({"driverType": "vgpu-host-manager"}, []),
     ({"default": True}, []),
     ({"default": True, "nodeSelector": {"a": "b"}}, ["spec.nodeSelector"]),
     ({"nodeSelector": {"nvidia.com/gpu-operator.driver.owner": "x"}}, ["spec.nodeSelector"]),

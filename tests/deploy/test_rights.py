@@ -47,7 +47,14 @@ def objects(kind: str) -> list[dict[str, Any]]:
 
 def operands() -> list[dict[str, Any]]:
     """Return the objects of the operands, with everything switched on."""
+    found = [*_operands("kubevirt"), *_operands("kata")]
+    return list({(obj["kind"], obj["metadata"]["name"]): obj for obj in found}.values())
+
+
+def _operands(mode: str) -> list[dict[str, Any]]:
     policy = sample_policy()
+    policy["spec"]["sandboxWorkloads"] = {"enabled": True, "mode": mode}
+    policy["spec"]["vgpuManager"] |= {"enabled": True, "repository": "registry.example.com", "version": "580.95.02"}
     policy["spec"]["dcgm"]["enabled"] = policy["spec"]["nodeStatusExporter"]["enabled"] = True
     policy["spec"]["dcgmExporter"]["enablePodLabels"] = True
     facts = ClusterFacts(namespace="gpu-operator", os_tag="ubuntu22.04", has_gpu_nodes=True, has_service_monitor_crd=True)

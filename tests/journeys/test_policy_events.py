@@ -37,7 +37,7 @@ async def test_a_rollout_s_begin_pause_and_end_are_events_of_the_policy(stage: S
 @on_stage(gpu_nodes=2)
 async def test_a_policy_that_becomes_invalid_warns(stage: Stage) -> None:
     await stage.installed()
-    await stage.patch_policy("sandboxWorkloads/enabled", True)
+    await stage.patch_policy("cdi", {"enabled": False, "nriPluginEnabled": True})
     await stage.until(lambda: ("Warning", "GPUDriverUpgradeInvalidPolicy") in told(stage))
 
 

@@ -276,8 +276,8 @@ async def with_one_under_way(stage: Stage) -> str:
     stage.sandbox.faults.add(Fault(FaultKind.VALIDATOR_NEVER_READY, pod="nvidia-operator-validator*"))
     await set_driver(stage, "default", {"version": NEW})
     await stage.until(lambda: State.VALIDATION_REQUIRED in stage.states().values())
-    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
-    await stage.until(lambda: "sandboxWorkloads" in stage.condition().get("message", ""))
+    await stage.patch_policy("cdi", {"enabled": False, "nriPluginEnabled": True})
+    await stage.until(lambda: "nriPluginEnabled" in stage.condition().get("message", ""))
     return next(node for node, state in stage.states().items() if state == State.VALIDATION_REQUIRED)
 
 
@@ -302,6 +302,6 @@ async def test_a_node_under_way_that_its_nvidia_driver_left_behind_while_the_pol
     assert stage.operator.plan.counts.total == 2
     stage.sandbox.faults.clear()
     await make(stage, nvidia_driver("default", default=True, version=NEW))
-    await stage.patch_policy("sandboxWorkloads", {"enabled": False})
+    await stage.patch_policy("cdi", {"enabled": True, "nriPluginEnabled": False})
     await stage.upgraded()
     await stage.until(lambda: not stage.cordons())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gpuward import names
-from gpuward.labels.decide import decide_labels, mig_capable
-from gpuward.labels.policy import KNOWN, LabelPolicy, Workload
+from gpuward.labels.decide import Labelling, decide_labels, mig_capable
+from gpuward.labels.policy import KNOWN, LabelPolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.workloads import Workload
 from tests.build import NOW, driver_pod
 
 GPU = {names.NFD_GPU_LABELS[0]: "true"}
@@ -142,6 +144,69 @@ def test_nodes_for_virtual_machines_swap_their_operands(policy: LabelPolicy, wan
     assert labels[names.DEPLOY_PREFIX + wanted] == "true"
     assert labels[names.DEPLOY_DRIVER] is None
     assert set(labels) <= KNOWN
+
+
+PASSTHROUGH = LabelPolicy(sandbox_workloads=True, default_workload=Workload.VM_PASSTHROUGH)
+_MACHINE = PodView("vms", "vm", uses_vm_gpu=True, phase="Running")
+_TRAINING = PodView("ml", "train", uses_gpu=True, phase="Running")
+
+
+def decided(labels: dict[str, str], policy: LabelPolicy, *pods: PodView) -> Labelling:
+    node = NodeView("n0", "uid", labels=labels)
+    return decide_labels(Snapshot(names.DEFAULT_NAMESPACE, {"n0": node}, {"n0": pods}), policy, NOW)
+
+
+def kept(labels: dict[str, str], policy: LabelPolicy, pod: PodView) -> tuple[Workload, Workload] | None:
+    """Return what a node stays for, and what it should be for."""
+    found = decided(labels, policy, pod).used.get("n0")
+    return None if found is None else (found.workload, found.wanted)
+
+
+def of_machines(policy: LabelPolicy = PASSTHROUGH) -> dict[str, str]:
+    """Return the labels of a node for virtual machines."""
+    return {**GPU, names.GPU_PRESENT: "true", **dict.fromkeys(policy.operand_labels(policy.default_workload), "true")}
+
+
+@pytest.mark.parametrize("pod", [
+    _TRAINING, _MACHINE, msgspec.structs.replace(_TRAINING, phase="Pending"), msgspec.structs.replace(_TRAINING, deleting=True),
+    PodView("monitoring", "watcher", holds="hostPath /dev/nvidia0", phase="Running"),
+])
+def test_a_node_stays_for_containers_while_a_pod_uses_its_gpus(pod: PodView) -> None:
+    assert changes(READY, PASSTHROUGH, pods=(pod,)) == ({}, {})
+    assert kept(READY, PASSTHROUGH, pod) == (Workload.CONTAINER, Workload.VM_PASSTHROUGH)
+
+
+@pytest.mark.parametrize("pod", [
+    msgspec.structs.replace(_TRAINING, phase="Succeeded"), msgspec.structs.replace(_TRAINING, idle_claim=True),
+    PodView("ml", "web", phase="Running"),
+    PodView(names.DEFAULT_NAMESPACE, "v", labels={"app": "nvidia-cuda-validator"}, uses_gpu=True, phase="Running"),
+])
+def test_a_node_changes_its_workload_with_pods_that_use_no_gpu(pod: PodView) -> None:
+    assert changes(READY, PASSTHROUGH, pods=(pod,))[0][names.DEPLOY_DRIVER] is None
+    assert kept(READY, PASSTHROUGH, pod) is None
+
+
+@pytest.mark.parametrize("after", [
+    LabelPolicy(), LabelPolicy(sandbox_workloads=True), LabelPolicy(sandbox_workloads=True, default_workload=Workload.VM_VGPU),
+])
+def test_a_node_stays_for_virtual_machines_while_one_runs(after: LabelPolicy) -> None:
+    node = of_machines()
+    assert changes(node, after, pods=(_MACHINE,))[0].keys() <= {names.DEPLOY_PREFIX + "sandbox-device-plugin"}
+    assert changes(node, after)[0][names.DEPLOY_VFIO_MANAGER] is None
+
+
+def test_the_way_in_which_machines_are_run_may_change_under_them() -> None:
+    kata = msgspec.structs.replace(PASSTHROUGH, kata=True)
+    labels, _ = changes(of_machines(), kata, pods=(_MACHINE,))
+    plugin = "sandbox-device-plugin"
+    assert labels == {f"{names.DEPLOY_PREFIX}{plugin}": None, f"{names.DEPLOY_PREFIX}kata-{plugin}": "true"}
+
+
+def test_a_pod_that_the_decision_did_not_know_calls_a_change_of_workload_off() -> None:
+    for labels, policy in ((READY, PASSTHROUGH), (of_machines(), LabelPolicy())):
+        pod = PodView("ml", "web", "w", phase="Running")
+        [patch] = decided(labels, policy, pod).patches
+        assert patch.known_pods == {"w": ""}
 
 
 def test_the_workload_label_counts_only_with_sandbox_workloads() -> None:

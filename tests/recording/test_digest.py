@@ -21,7 +21,8 @@ PLAN = Plan((PatchNode(Ref("", "n0", "u"), why="x"),), {"n0": HELD}, 5.0, Counts
 replace = msgspec.structs.replace
 NEWER = {Reason.DRIVER_IN_USE, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.REFUSED_ELSEWHERE,
          Reason.TEMPLATE_EDITED, Reason.LEDGER_REFUSED, Reason.OPERANDS_STARTING, Reason.UNCORDONED, Reason.WRITE_UNANSWERED,
-         Reason.DRIVER_UNPLACED, Reason.NO_NODE_MAY_START, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING}
+         Reason.DRIVER_UNPLACED, Reason.NO_NODE_MAY_START, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING,
+         Reason.WORKLOAD_KEPT}
 """Reasons that no such recording has."""
 
 

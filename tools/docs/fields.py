@@ -16,7 +16,7 @@ from gpuward.crd.generate import CUSTOM_RESOURCES, CustomResource, object_schema
 from gpuward.crd.schema import summary
 
 _LIMITING: Final = ("enum", "minimum", "maximum", "pattern", "minLength", "maxLength")
-_UNUSED: Final = "Accepted, and nothing is made for it: GPUs for virtual machines are not supported yet."
+_UNUSED: Final = "Accepted and ignored: the Kata manager is no longer deployed."
 _MARKDOWN: Final = {ord(character): f"&#{ord(character)};" for character in "|*_["}
 _WORDS: Final = {"array": "list", "object": "object", "boolean": "true or false"}
 
@@ -56,7 +56,7 @@ def _page(resource: CustomResource) -> str:
 
 
 def _section(field: Field) -> list[str]:
-    unused = field.struct is not None and field.struct.__module__ == sandboxes.__name__
+    unused = field.struct is not None and field.struct is sandboxes.KataManager
     said = _UNUSED if unused else _said(field)
     rows = _table(list(_fields(field.schema, field.struct, field.path)), field.path)
     return ["", f'## <a id="{field.path}"></a>{field.path}', "", said, "", *rows]

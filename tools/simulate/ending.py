@@ -16,7 +16,7 @@ from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.known import turns_drivers_off
 from tools.simulate.people import DEPLOYMENTS, POLICIES, is_driver
-from tools.simulate.policies import BROKEN_LIMIT, TOO_LARGE
+from tools.simulate.policies import BROKEN_LIMIT, TOO_LARGE, follow_again
 from tools.simulate.rules import digest_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def heal(world: SimulatedWorld) -> None:
 def _heal_policies(world: SimulatedWorld) -> None:
     """Make policies ones that can be followed and, mostly, ones under which every node can be upgraded."""
     if world.cluster_policy() is not None:
-        world.change_policy(lambda spec: spec.setdefault("sandboxWorkloads", {}).update(enabled=False))
+        world.change_policy(follow_again)
     for governor in dict.fromkeys((CLUSTER_POLICY, *world.governors())):
         if world.sandbox.store.find(governor.resource, None, governor.name) is None:
             continue

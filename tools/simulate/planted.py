@@ -96,8 +96,8 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.model.record", "left_unvalidated"), _always(False)),
         (("gpuward.upgrade.done_or_failed", "left_unvalidated"), _always(False)),),
     "what-is-refused-is-followed": (
-        (("gpuward.crd.validate", "_sandbox_workloads"), lambda original: original),
-        (("gpuward.crd.validate", "_CLUSTER_POLICY_RULES"), _without("_sandbox_workloads")),),
+        (("gpuward.crd.validate", "_cdi"), lambda original: original),
+        (("gpuward.crd.validate", "_CLUSTER_POLICY_RULES"), _without("_cdi")),),
     "absurd-times-stop-all": (
         (("gpuward.model.reading", "seconds"), _unbounded),
         (("gpuward.model.record", "seconds"), _unbounded),

@@ -83,3 +83,8 @@ def first_policy() -> bytes:
 def crds() -> tuple[Object, ...]:
     """Make the CRDs once for all runs of a process; a sandbox keeps copies."""
     return tuple(map(loosened, all_crds()))
+
+
+def follow_again(spec: Object) -> None:
+    """Take back what made a ClusterPolicy one that cannot be followed."""
+    spec.update(sandboxWorkloads={"enabled": False}, cdi={"enabled": True, "nriPluginEnabled": False})

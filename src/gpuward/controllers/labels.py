@@ -16,9 +16,12 @@ from gpuward.labels.discovery import KeptOperands
 from gpuward.labels.policy import label_policy, remembered_policy
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import Action, PatchNode
+from gpuward.model.explain import sentence
 from gpuward.model.passes import Pass
+from gpuward.model.plan import Hold
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
+from gpuward.model.workloads import WorkloadKept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 
@@ -88,6 +91,7 @@ class LabelLog:
         self._log = structlog.get_logger(source=LabelController.name)
         self._kept: Mapping[str, KeptOperands] = {}
         self._troubles: Mapping[str, str] = {}
+        self._used: Mapping[str, WorkloadKept] = {}
         self._undone = UndoneLabels()
         self._tell = tell
         self._rival = rival
@@ -99,6 +103,7 @@ class LabelLog:
         self._log_patches([outcome.action for outcome in seen.outcomes if outcome.written])
         self._log_undone(seen)
         self._log_kept(seen.snapshot, seen.decision.labelling.kept)
+        self._log_used(seen.snapshot, seen.decision.labelling.used)
         self._log_troubles(seen.snapshot, seen.decision.labelling.troubles)
 
     def _log_patches(self, patches: Sequence[Action]) -> None:
@@ -135,6 +140,17 @@ class LabelLog:
                 self._log.warning("Discovery sees no GPU on nodes that had some; their operands stay", why=str(why),
                                   nodes=fresh[:NAMED], count=len(fresh))
         self._kept = kept
+
+    def _log_used(self, snapshot: Snapshot, used: Mapping[str, WorkloadKept]) -> None:
+        """Tell of each node once that it waits to be for something else, and once more where that is something else again."""
+        before = {name: (what.workload, what.wanted) for name, what in self._used.items()}
+        for name, what in used.items():
+            if before.get(name) != (what.workload, what.wanted):
+                message = f"The node {sentence(Hold(what))}"
+                self._log.warning("A node's workload cannot change yet", node=name, reason=message)
+                if (node := snapshot.nodes.get(name)) is not None:
+                    self._tell(node, message)
+        self._used = used
 
     def _log_troubles(self, snapshot: Snapshot, troubles: Mapping[str, str]) -> None:
         for name, trouble in troubles.items():

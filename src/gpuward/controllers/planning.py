@@ -12,10 +12,11 @@ from gpuward.model.actions import Action, GrantNodes
 from gpuward.model.plan import Counts, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
-from gpuward.upgrade.decide import decide, settle, survey
+from gpuward.upgrade.decide import Survey, decide, settle, survey
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.ledger import fitting
 from gpuward.upgrade.node_decision import DecisionCache
+from gpuward.upgrade.workloads import with_workloads
 
 T = TypeVar("T")
 
@@ -36,13 +37,14 @@ class Planner:
         self._memories = {name: self._memories.get(name) or DecisionCache() for name in drivers}
         if len(policies) == 1:
             (policy,) = policies
-            self._last = {policy.driver: decide(snapshot, policy, now, self._memories[policy.driver])}
+            plan = with_workloads(decide(snapshot, policy, now, self._memories[policy.driver]), snapshot, policy)
+            self._last = {policy.driver: plan}
             return _of_nobody(self._last[policy.driver], policy)
         troubles: dict[str, str] = {}
         found = {policy.driver: _tried(policy, troubles, partial(survey, snapshot, policy, now, self._memories[policy.driver]))
                  for policy in policies}
         fleets = Fleets((each.policy, each.fleet) for each in found.values() if each is not None)
-        plans = {name: None if each is None else _tried(each.policy, troubles, partial(settle, snapshot, each, now, fleets))
+        plans = {name: None if each is None else _tried(each.policy, troubles, partial(_settled, snapshot, each, now, fleets))
                  for name, each in found.items()}
         self._last = {name: self._waiting(name, troubles[name], now) if plan is None else plan for name, plan in plans.items()}
         return merged(self._last.values())
@@ -50,6 +52,10 @@ class Planner:
     def _waiting(self, driver: str, trouble: str, now: float) -> Plan:
         waiting = self._last.get(driver, Plan()).waiting()
         return msgspec.structs.replace(waiting, wake_at=now + AFTER_TROUBLE, troubles={driver: trouble})
+
+
+def _settled(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Plan:
+    return with_workloads(settle(snapshot, found, now, fleets), snapshot, found.policy)
 
 
 def _of_nobody(plan: Plan, policy: UpgradePolicy) -> Plan:

@@ -57,12 +57,6 @@ def _upgrade(spec: ClusterPolicySpec) -> Iterator[PolicyError]:
     yield from upgrade_problems(spec.driver.upgrade_policy, CLUSTER_POLICY_FIELD)
 
 
-def _sandbox_workloads(spec: ClusterPolicySpec) -> Iterator[PolicyError]:
-    if spec.sandbox_workloads.is_enabled:
-        fix = "write false: nodes whose GPUs serve virtual machines are not supported yet"
-        yield PolicyError("spec.sandboxWorkloads.enabled", True, fix)
-
-
 def _images(spec: ClusterPolicySpec) -> Iterator[PolicyError]:
     for path, image in _images_in_use(spec):
         yield from rules.image_in_parts(image, f"spec.{path}")
@@ -139,11 +133,6 @@ def _manages_drivers(spec: ClusterPolicySpec) -> bool:
     return spec.driver.is_enabled and not spec.driver.is_left_to_nvidia_drivers
 
 
-def _driver_type(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:
-    if spec.driver_type == "vgpu-host-manager":
-        yield PolicyError("spec.driverType", spec.driver_type, "write gpu or vgpu: this type is not supported yet")
-
-
 def _driver_upgrade(spec: NVIDIADriverSpec) -> Iterator[PolicyError]:
     yield from upgrade_problems(spec.upgrade_policy, NVIDIA_DRIVER_FIELD)
 
@@ -205,8 +194,8 @@ def _needs_open_modules(gds: Gds) -> bool:
 
 
 _CLUSTER_POLICY_RULES: Final = (
-    _sandbox_workloads, _daemonsets, _upgrade, _images, _precompiled, _dcgm_exporter, _cdi, _environment,
+    _daemonsets, _upgrade, _images, _precompiled, _dcgm_exporter, _cdi, _environment,
 )
 _NVIDIA_DRIVER_RULES: Final = (
-    _driver_type, _driver_nodes, _driver_pods, _driver_images, _driver_modules, _driver_upgrade, _environment,
+    _driver_nodes, _driver_pods, _driver_images, _driver_modules, _driver_upgrade, _environment,
 )

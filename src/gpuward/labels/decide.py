@@ -11,13 +11,14 @@ import msgspec
 from gpuward import names
 from gpuward.labels.discovery import KeptOperands, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
 from gpuward.labels.drivers import DriverLabels, claim_of
-from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy, Workload
+from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import heeds_variable, owner_uid, spares_default_runtime, uses_driver
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.workloads import HOST_DRIVERS, Workload, WorkloadKeeper, WorkloadKept
 
 MIG_PRODUCTS = ("h100", "a100", "a30")
 
@@ -31,6 +32,8 @@ class Labelling(msgspec.Struct, frozen=True):
     """When time alone changes the decision."""
     kept: Mapping[str, KeptOperands] = {}
     """Nodes that keep their operands though discovery sees no GPU there, and why."""
+    used: Mapping[str, WorkloadKept] = {}
+    """Nodes that stay for what they are for while pods use their GPUs, and should be for something else."""
     troubles: Mapping[str, str] = {}
     """Nodes about whose labels nothing could be decided, and why."""
 
@@ -44,7 +47,8 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
     settled.prepare(snapshot, policy)
     nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
     outage = cache(lambda: is_outage(snapshot.nodes.values()))
-    rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy, now), spares_default_runtime(snapshot))
+    rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy, now), spares_default_runtime(snapshot),
+                   WorkloadKeeper(snapshot, policy.workloads))
     found: list[_Found] = []
     troubles: dict[str, str] = {}
     for node in nodes:
@@ -64,6 +68,7 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
         wake_at=min((until for until in (*(loss.until for loss in losses.values()), *(one.until for one in found))
                      if until is not None), default=None),
         kept={name: loss.kept for name, loss in losses.items() if loss.kept},
+        used={one.node: one.used for one in found if one.used is not None},
         troubles=troubles,
     )
 
@@ -78,6 +83,7 @@ class _Found(NamedTuple):
     """Whether its labels are right, whatever time it is."""
     until: float | None = None
     """When time alone changes the decision, unless its loss says so."""
+    used: WorkloadKept | None = None
 
 
 class _Rules(NamedTuple):
@@ -87,6 +93,7 @@ class _Rules(NamedTuple):
     outage: Callable[[], bool]
     drivers: DriverLabels
     spared: bool
+    workloads: WorkloadKeeper
 
     def used(self, node: NodeView, pods: Sequence[PodView]) -> bool:
         """Tell whether pods of a node need its driver."""
@@ -95,15 +102,16 @@ class _Rules(NamedTuple):
 
 
 def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
-    policy, drivers = rules.policy, rules.drivers
+    policy, drivers, kept = rules.policy, rules.drivers, rules.workloads.kept(node, pods)
+    workload = policy.workloads.wanted(node.labels.get(names.WORKLOAD_CONFIG)) if kept is None else kept.workload
     if is_lost(node):
         grace = policy.discovery_grace
         loss = judge_loss(node, used=rules.used(node, pods), outage=rules.outage(), grace=grace, now=rules.now)
-        return _Found(node.name, _keep(node, loss) if loss.kept else _patch(node, policy, pods, drivers), loss)
+        return _Found(node.name, _keep(node, loss) if loss.kept else _patch(node, policy, workload, pods, drivers), loss)
     if has_gpu(node) or not busy(node, used=rules.used(node, pods)):
-        patch = _patch(node, policy, pods, drivers)
-        settled = patch is None and not drivers.is_open(node, pods)
-        return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node))
+        patch = _patch(node, policy, workload, pods, drivers)
+        settled = patch is None and kept is None and not drivers.is_open(node, pods)
+        return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node), used=kept)
     return _Found(node.name, _told(node, policy, pods, drivers))
 
 
@@ -139,12 +147,14 @@ def _keep(node: NodeView, loss: Loss) -> PatchNode | None:
     )
 
 
-def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers: DriverLabels) -> PatchNode | None:
+def _patch(
+    node: NodeView, policy: LabelPolicy, workload: Workload, pods: Sequence[PodView], drivers: DriverLabels
+) -> PatchNode | None:
     present = has_gpu(node)
     wanted: dict[str, str | None] = {}
     if present != node.gpu_present and (present or names.GPU_PRESENT in node.labels):
         wanted[names.GPU_PRESENT] = "true" if present else "false"
-    wanted |= _operands(node, policy, managed=drivers.is_starting(pods)) if present else _removed(node, KNOWN)
+    wanted |= _operands(node, policy, workload, managed=drivers.is_starting(pods)) if present else _removed(node, KNOWN)
     if present:
         wanted |= _mig_config(node, policy)
         wanted |= drivers.of(node, {**node.labels, **wanted}, pods)
@@ -170,11 +180,11 @@ def _patch(node: NodeView, policy: LabelPolicy, pods: Sequence[PodView], drivers
 
 def _concerns_driver(node: NodeView, changed: Iterable[str]) -> bool:
     """Tell whether a driver pod may go by a change of these labels, or come where a driver may be loaded already."""
-    labels = (key for key in changed if key in names.PLACED_BY or key == names.DEPLOY_DRIVER)
+    labels = (key for key in changed if key in names.PLACED_BY or key in HOST_DRIVERS)
     return any(key in node.labels or (node.record is not None and bool(node.record.loaded)) for key in labels)
 
 
-def _operands(node: NodeView, policy: LabelPolicy, *, managed: bool) -> Mapping[str, str | None]:
+def _operands(node: NodeView, policy: LabelPolicy, workload: Workload, *, managed: bool) -> Mapping[str, str | None]:
     """Return the operand labels to set and to remove; a value that somebody else chose is left alone.
 
     While a driver starts, labels without a value are `managed`: the driver manager writes one for each operand each time that it
@@ -182,7 +192,6 @@ def _operands(node: NodeView, policy: LabelPolicy, *, managed: bool) -> Mapping[
     """
     if node.labels.get(names.DEPLOY_OPERANDS) == "false":
         return _removed(node, KNOWN)
-    workload = policy.workload(node.labels.get(names.WORKLOAD_CONFIG))
     effective = policy.operand_labels(workload)
     for_containers = workload is Workload.CONTAINER
     spared = {MIG_MANAGER} if for_containers else frozenset()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 
 import msgspec
 
@@ -12,44 +11,30 @@ from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.model.owners import Claim
 from gpuward.model.placement import Placing
 from gpuward.model.rollout import RolloutSettings
+from gpuward.model.workloads import FOR_CONTAINERS, FOR_PASSTHROUGH, FOR_VGPU, Workload, Workloads, keys
 
 _DEFAULTS = RolloutSettings()
 
 
-class Workload(StrEnum):
-    """Say what a node's GPUs are for, as the label `nvidia.com/gpu.workload.config` spells it."""
-
-    CONTAINER = "container"
-    VM_PASSTHROUGH = "vm-passthrough"
-    VM_VGPU = "vm-vgpu"
-
-
-def _keys(*operands: str) -> frozenset[str]:
-    return frozenset(names.DEPLOY_PREFIX + operand for operand in operands)
-
-
 MIG_MANAGER = names.DEPLOY_PREFIX + "mig-manager"
-_CONTAINER = _keys(
-    "driver", "gpu-feature-discovery", "container-toolkit", "device-plugin", "dcgm", "dcgm-exporter",
-    "node-status-exporter", "operator-validator", "client",
-)
-_PASSTHROUGH = _keys("sandbox-validator", "vfio-manager", "kata-manager", "cc-manager", "client")
-_VGPU = _keys("sandbox-device-plugin", "vgpu-manager", "vgpu-device-manager", "sandbox-validator", "cc-manager", "client")
-_SANDBOX_PLUGINS = _keys("sandbox-device-plugin", "kata-sandbox-device-plugin")
-KNOWN = _CONTAINER | _PASSTHROUGH | _VGPU | _SANDBOX_PLUGINS | {MIG_MANAGER}
+_SANDBOX_PLUGINS = keys("sandbox-device-plugin", "kata-sandbox-device-plugin")
+KNOWN = FOR_CONTAINERS | FOR_PASSTHROUGH | FOR_VGPU | _SANDBOX_PLUGINS | {MIG_MANAGER}
 """Every operand label that the operator sets; other `nvidia.com/gpu.deploy.*` labels are never touched."""
 _READ = names.PLACED_BY | {names.DEPLOY_OPERANDS, names.WORKLOAD_CONFIG, *names.NFD_GPU_LABELS,
                            names.NFD_OS_ID, names.NFD_OS_VERSION, names.NFD_KERNEL}
 
 
 class LabelSettings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold what a ClusterPolicy says about labels, as it is remembered: what cannot be followed anyway is left out."""
+    """Hold what a ClusterPolicy says about labels, as it is remembered."""
 
     driver_upgrades: bool = False
     default_mig_config: str = ""
     precompiled: bool = False
     left_to_drivers: bool = False
     """Whether drivers are left to NVIDIADrivers."""
+    sandbox_workloads: bool = False
+    default_workload: Workload = Workload.CONTAINER
+    kata: bool = False
 
 
 class LabelPolicy(msgspec.Struct, frozen=True):
@@ -80,22 +65,18 @@ class LabelPolicy(msgspec.Struct, frozen=True):
         """Return the labels of a node that others write, and from which it follows whether it has a driver, and whose."""
         return _READ.union(*(claim.selector for claim in self.claims or ()))
 
-    def workload(self, label: str | None) -> Workload:
-        """Return what a node is for; without sandbox workloads every node is for containers."""
-        if not self.sandbox_workloads:
-            return Workload.CONTAINER
-        try:
-            return Workload(label or "")
-        except ValueError:
-            return self.default_workload
+    @property
+    def workloads(self) -> Workloads:
+        """Return what decides what nodes are for."""
+        return Workloads(self.sandbox_workloads, self.default_workload)
 
     def operand_labels(self, workload: Workload) -> frozenset[str]:
         """Return the operand labels that a node for this workload carries."""
         if workload is Workload.CONTAINER:
-            return _CONTAINER
+            return FOR_CONTAINERS
         if workload is Workload.VM_VGPU:
-            return _VGPU
-        return _PASSTHROUGH | _keys("kata-sandbox-device-plugin" if self.kata else "sandbox-device-plugin")
+            return FOR_VGPU
+        return FOR_PASSTHROUGH | keys("kata-sandbox-device-plugin" if self.kata else "sandbox-device-plugin")
 
 
 def label_policy(
@@ -120,7 +101,8 @@ def label_policy(
 def label_settings(policy: ClusterPolicy) -> LabelSettings:
     """Return what is remembered of a ClusterPolicy for the time in which it cannot be followed."""
     found = label_policy(policy)
-    return LabelSettings(found.driver_upgrades, found.default_mig_config, found.precompiled, found.claims is not None)
+    return LabelSettings(found.driver_upgrades, found.default_mig_config, found.precompiled, found.claims is not None,
+                         found.sandbox_workloads, found.default_workload, found.kata)
 
 
 def remembered_policy(
@@ -129,6 +111,9 @@ def remembered_policy(
     """Return what node labels depend on while the ClusterPolicy cannot be followed: nodes that join get theirs all the same."""
     return LabelPolicy(
         driver_upgrades=last.driver_upgrades,
+        sandbox_workloads=last.sandbox_workloads,
+        default_workload=last.default_workload,
+        kata=last.kata,
         default_mig_config=last.default_mig_config,
         precompiled=last.precompiled,
         claims=tuple(claims) if last.left_to_drivers else None,

@@ -37,7 +37,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.WISH, "Automatic upgrades are off. No node starts and no pod is evicted; the clocks of nodes under way stand still, "
         "but for that of a validation.",
         "`gpuward resume` ends a `gpuward pause`. Where the field was set by hand or by a repository, set `autoUpgrade: true` "
-        "there."),
+        "there. With `sandboxWorkloads.enabled` they are off for a ClusterPolicy's drivers whatever the field says, as with "
+        "NVIDIA's operator: delete the driver pods by hand, once nothing uses their GPUs."),
     Reason.NO_POLICY: Advice(
         Act.ROLLOUT, "There is no ClusterPolicy in force, and with it went the validators: no upgrade could be brought to an "
         "end.",
@@ -229,6 +230,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "GPU feature discovery. Without the toolkit or the device plugin no new GPU pod runs there.",
         "`gpuward explain NODE` has the container, its last words and what to do. Correct what it complains about, mostly its "
         "section of the ClusterPolicy or the node's container runtime; it is started again by itself."),
+    Reason.WORKLOAD_KEPT: Advice(
+        Act.WISH, "The node is to serve another kind of workload: its label nvidia.com/gpu.workload.config was changed, or "
+        "sandboxWorkloads of the ClusterPolicy. That takes its driver away, so it waits for the pods that use its GPUs. None is "
+        "evicted for it.",
+        "Cordon the node, so that no more pods come, and let them finish, or drain it. Or take the change back."),
     Reason.UNDECIDED: Advice(
         Act.YES, "gpuward met an error of its own when it looked at this node, and touches it no more. The others go on.",
         "Please report it: `gpuward bug-report` gathers what is needed. The error is in the reason."),

@@ -24,6 +24,11 @@ def is_driver_pod(pod: PodView, namespace: str) -> bool:
     return pod.namespace == namespace and has_driver_labels(pod.labels) and (pod.orphan or pod.of_daemonset)
 
 
+def is_hosts_driver_pod(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod holds the driver of a host of vGPUs, of a DaemonSet of an NVIDIADriver's."""
+    return pod.namespace == namespace and pod.labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT
+
+
 def comes_with_driver(pod: PodView, namespace: str) -> bool:
     """Tell whether a pod comes and goes with the driver: a driver pod, orphaned or not, or one that the validator starts."""
     return pod.namespace == namespace and (pod.labels.get("app") in _VALIDATORS_OWN or has_driver_labels(pod.labels))
@@ -91,8 +96,8 @@ def owner_uid(pod: PodView) -> str:
 
 
 def concerns_driver(pod: PodView, namespace: str) -> bool:
-    """Tell whether a pod holds a node's driver, or may need it, whatever its node heeds."""
-    return is_driver_pod(pod, namespace) or uses_driver(pod, namespace, variable=True)
+    """Tell whether a pod holds a node's driver, or may need it, whatever its node heeds and its GPUs are for."""
+    return is_driver_pod(pod, namespace) or pod.uses_vm_gpu or uses_driver(pod, namespace, variable=True)
 
 
 def spares_default_runtime(snapshot: Snapshot) -> bool:

@@ -37,7 +37,8 @@ MOST_USERS = 3
 """Pods that a sentence names."""
 SENTENCES: dict[Reason, str] = {
     Reason.SKIPPED: "left alone: the node has the label {label}=true",
-    Reason.PAUSED: "upgrades are paused: autoUpgrade is false in the upgradePolicy of this node's driver",
+    Reason.PAUSED: "upgrades are paused: autoUpgrade is false in the upgradePolicy of this node's driver, or "
+    "sandboxWorkloads.enabled is true in the ClusterPolicy",
     Reason.NO_POLICY: "{what}: no driver is upgraded until one is in force{then}",
     Reason.INVALID_POLICY: "nothing new starts while {what} is invalid; see its condition",
     Reason.NODE_GONE: "the node is being deleted",
@@ -95,6 +96,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.METADATA_BEHIND: "up to date; only labels, annotations or the node selector of its driver pod are older, and "
     "change when the pod is next replaced",
     Reason.OPERAND_FAILING: "pod {pod} of this node is not ready: {trouble}",
+    Reason.WORKLOAD_KEPT: "stays a node for {workload} until its GPUs are free, and becomes one for {wanted} then: pod {pod} "
+    "uses them ({pods} in all)",
     Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",
 }
 

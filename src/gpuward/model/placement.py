@@ -7,12 +7,12 @@ elsewhere the node is to be moved, which the upgrade does once nothing uses its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from gpuward import names
-from gpuward.model.driver import is_driver_pod
+from gpuward.model.driver import is_driver_pod, is_hosts_driver_pod
 from gpuward.model.owners import Claim, name_of, owner_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.systems import kernel_of, system_of, tag_of
@@ -97,7 +97,7 @@ class Placements:
         change = self._change(node, labels, pods)
         if change and self._tears(node, labels, change, pods):
             return self._restored(labels, change, pods)
-        return {} if change and self._strands(labels, change) else change
+        return {} if change and (self._strands(labels, change) or self._unhosts(labels, change, pods)) else change
 
     def is_elsewhere(self, node: NodeView, pods: Iterable[PodView]) -> bool:
         """Tell whether a node's driver should come from somewhere else than it does."""
@@ -127,6 +127,12 @@ class Placements:
         """Tell whether a node for which a DaemonSet is there would go to where none is, or can be made."""
         changed = after(labels, change)
         return self._is_waited_for(labels) and not self._is_served(changed, placement_of(changed))
+
+    def _unhosts(self, labels: Mapping[str, str], change: Mapping[str, str | None], pods: Sequence[PodView]) -> bool:
+        """Tell whether the driver of a host would be deleted under its virtual machines."""
+        used = any(pod.uses_vm_gpu and not pod.finished for pod in pods)
+        living = (pod for pod in pods if not (pod.deleting or pod.finished) and is_hosts_driver_pod(pod, self._namespace))
+        return used and any(self._loses(pod, labels, after(labels, change)) for pod in living)
 
     def _is_served(self, labels: Mapping[str, str], wanted: Placement) -> bool:
         """Tell whether a DaemonSet waits for a node with these labels: none is moved to where it would get no driver."""

@@ -9,6 +9,7 @@ import msgspec
 from gpuward.model.placement import Placing
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.selectors import PodSelection
+from gpuward.model.workloads import Workloads
 
 
 class MaxUnavailable(msgspec.Struct, frozen=True):
@@ -79,6 +80,8 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     rollout: RolloutSettings = RolloutSettings()
     placing: Placing | None = None
     """What decides where nodes' drivers come from; None where every driver comes from the same DaemonSet."""
+    workloads: Workloads | None = None
+    """What decides what nodes are for; None where that is not known."""
 
     @property
     def pods(self) -> PodSelection:

@@ -62,6 +62,7 @@ class Reason(StrEnum):
     WRITE_UNANSWERED = "WriteUnanswered"
     MOVE_PAUSED = "MovePaused"
     OPERAND_FAILING = "OperandFailing"
+    WORKLOAD_KEPT = "WorkloadKept"
     UNDECIDED = "Undecided"
 
     @property

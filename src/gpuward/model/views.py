@@ -106,6 +106,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     kept_by_finalizers: tuple[str, ...] = ()
     uses_gpu: bool = False
     """Whether it asks for a GPU: as an extended resource of a regular container, or by a claim on NVIDIA's DRA driver."""
+    uses_vm_gpu: bool = False  # whether it asks for what virtual machines are given: a GPU by its model's name, or a vGPU
     holds: str = ""
     """By what it holds the driver though it asks for no GPU: `runtimeClass nvidia`, `hostPath /dev/nvidia0`, ... or nothing."""
     claims: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from gpuward.model.record import UNTOLD_DRIVER
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
+from gpuward.model.workloads import is_for_virtual_machines
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -29,9 +30,11 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def is_withheld(node: NodeView) -> bool:
-    """Tell whether a node lacks the label by which it gets a driver, though it had one; whoever wants none sets it to `false`."""
+    """Tell whether a node lacks the label by which it gets a driver, though it had one; whoever wants none sets it to `false`,
+    and one for virtual machines is to have none.
+    """
     lacks = not node.labels.get(names.DEPLOY_DRIVER) and node.labels.get(names.DEPLOY_OPERANDS) != "false"
-    return lacks and node.gpu_present and bool(_digest(node))
+    return lacks and node.gpu_present and bool(_digest(node)) and not is_for_virtual_machines(node)
 
 
 def with_driver(node: NodeView) -> NodeView:

@@ -25,6 +25,7 @@ from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.render import render
 from gpuward.operands.rollout import Rollout, held_up
+from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
 from gpuward.operands.statuses import Worded, lacking, refusal, status_write, waiting_states
@@ -89,7 +90,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     verdict = _judge(active.valid, states, prepared, waiting, snapshot, facts)
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
-    writes = [*_remember(active), *changes(prepared, snapshot, emptying),
+    writes = [*_remember(active), *spare_drivers_in_use(changes(prepared, snapshot, emptying), snapshot),
               *_stale(active.valid, states, view, snapshot), *homeless(snapshot),
               *(_taken_back(active.valid, snapshot) if not behind else ())]
     return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)
@@ -147,7 +148,9 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
     if policy.spec.driver.is_left_to_nvidia_drivers:
         why = "drivers are left to NVIDIADrivers"
         known = DRIVERS not in snapshot.unlisted
-        return [action for ds in left_daemon_sets(owned) if known for action in removal(ds, owned, snapshot, why)]
+        hosts = [DeleteObject("DaemonSet", ds.ref, orphan=True, why=why) for ds in owned if ds.name == names.VGPU_MANAGER_APP]
+        gone = [action for ds in left_daemon_sets(owned) for action in removal(ds, owned, snapshot, why)]
+        return [*gone, *hosts] if known else []
     if not policy.spec.driver.is_enabled:
         # Pods go, too. What the state may consist of names the plain one alone: others are named after kernels.
         return [DeleteObject("DaemonSet", ds.ref, why="drivers are switched off") for ds in left_daemon_sets(owned)

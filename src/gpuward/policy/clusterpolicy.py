@@ -9,10 +9,11 @@ from gpuward.crd import validate
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.crd.conversion import upgrade_policy
 from gpuward.errors import PolicyError
-from gpuward.labels.policy import LabelSettings
+from gpuward.labels.policy import LabelSettings, label_policy, remembered_policy
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
+from gpuward.model.workloads import Workloads
 from gpuward.policy.kept import kept, kept_problems
 from gpuward.policy.rolloutpolicy import ActiveRollout, RolloutReader, annotation, governed, resumed_at
 from gpuward.policy.typed import Typed, TypedOnce
@@ -36,6 +37,13 @@ class ActivePolicy(msgspec.Struct, frozen=True):
         """Tell whether it can be followed and makes no drivers, which are not left to NVIDIADrivers either."""
         driver = self.valid.spec.driver if self.valid is not None else None
         return driver is not None and driver.is_off
+
+    @property
+    def workloads(self) -> Workloads | None:
+        """Return what decides what nodes are for, also while the policy cannot be followed; None where nobody knows."""
+        if self.valid is not None:
+            return label_policy(self.valid).workloads
+        return None if self.last_labels is None else remembered_policy(self.last_labels).workloads
 
     @property
     def valid(self) -> ClusterPolicy | None:
@@ -96,10 +104,12 @@ def _active(view: PolicyView, typed: Typed[ClusterPolicy]) -> ActivePolicy:
 
 
 def _upgrades(policy: ClusterPolicy) -> UpgradePolicy:
-    """Return the upgrade policy; drivers of NVIDIADriver objects are not upgraded by it."""
+    """Return the upgrade policy; drivers of NVIDIADriver objects are not upgraded by it, nor any where there can be nodes for
+    virtual machines, as with NVIDIA's operator.
+    """
     spec = policy.spec
     upgrades = msgspec.structs.replace(upgrade_policy(spec.driver.upgrade_policy), off=spec.driver.is_off)
-    if spec.driver.use_nvidia_driver_crd:
+    if spec.driver.use_nvidia_driver_crd or spec.sandbox_workloads.is_enabled:
         return msgspec.structs.replace(upgrades, auto_upgrade=False)
     return upgrades
 

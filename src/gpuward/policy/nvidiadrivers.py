@@ -106,8 +106,10 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         return upgrades if self.in_force or view is None else unless_unmade(upgrades, view, "ClusterPolicy")
 
     def _placed(self, upgrades: UpgradePolicy) -> UpgradePolicy:
-        """Add what decides where drivers come from, unless it is known already, as from a recording."""
-        return upgrades if upgrades.placing is not None else msgspec.structs.replace(upgrades, placing=self.placing)
+        """Add what decides where drivers come from, and what nodes are for, unless it is known already, as from a recording."""
+        if upgrades.placing is not None:
+            return upgrades
+        return msgspec.structs.replace(upgrades, placing=self.placing, workloads=upgrades.workloads or self.policy.workloads)
 
     def _upgrades(self, driver: ActiveDriver) -> UpgradePolicy:
         """Start nothing where a conflict leaves open whose nodes are whose, or where the ClusterPolicy is invalid or gone.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpuward.model.workloads import is_vm_gpu
 from gpuward.names import GPU_PRODUCT, GPU_RESOURCE_PREFIXES, MIG_CAPABLE
 from kubesandbox.sim.demands import requests_of
 
@@ -66,6 +67,16 @@ def discovered_labels(model: GpuModel, count: int, driver: str) -> dict[str, str
 def is_gpu(resource: str) -> bool:
     """Tell whether a resource name means GPUs or parts of them."""
     return resource.startswith(GPU_RESOURCE_PREFIXES)
+
+
+def is_device(resource: str) -> bool:
+    """Tell whether a resource name means GPUs, whole or in parts, for containers or for virtual machines."""
+    return is_gpu(resource) or is_vm_gpu(resource)
+
+
+def devices_wanted(spec: Object) -> float:
+    """Return how many devices of the machine a pod spec asks for."""
+    return sum(value for name, value in requests_of(spec).items() if is_device(name))
 
 
 def gpus_wanted(spec: Object) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuward.sandbox.gpus import is_gpu
+from gpuward.sandbox.gpus import is_device
 from gpuward.sandbox.machine import GpuMachine, Passage
 from gpuward.sandbox.operands import program_for
 
@@ -28,7 +28,7 @@ class GpuHardware:
 
     def is_device(self, resource: str) -> bool:
         """Tell whether a resource means GPUs or parts of them."""
-        return is_gpu(resource)
+        return is_device(resource)
 
     def program(self, place: Place, *, init: bool) -> Program:
         """Return what runs in a container, by its name."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gpuward.names import GPU_PRODUCT, NFD_GPU_LABELS
-from gpuward.sandbox.gpus import DEFAULT_MODEL, GpuModel, is_gpu, model_of
+from gpuward.sandbox.gpus import DEFAULT_MODEL, GpuModel, is_device, model_of
 from kubesandbox.sim.machine import Machine
 from kubesandbox.sim.objects import Object, annotations_of, labels_of
 
@@ -174,7 +174,7 @@ class GpuMachine(Machine):
 
 
 def _without_gpus(status: Object) -> Object:
-    return {**status, **{field: {name: value for name, value in (status.get(field) or {}).items() if not is_gpu(name)}
+    return {**status, **{field: {name: value for name, value in (status.get(field) or {}).items() if not is_device(name)}
                          for field in ("capacity", "allocatable")}}
 
 

@@ -13,6 +13,7 @@ from gpuward.names import NO_HEALTH_CHECKS
 from gpuward.sandbox.driver import DriverContainer, DriverManagerProgram
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.gpus import discovered_labels
+from gpuward.sandbox.hosts import HostDevicePlugin, VfioManager, VgpuManager
 from gpuward.sandbox.machine import DRIVER_READY
 from gpuward.sandbox.programs import Echo, GpuProgram, GpuService
 from gpuward.sandbox.validator import (
@@ -161,6 +162,10 @@ _MAIN: Final[dict[str, type[Program]]] = {
     "nvidia-device-plugin": DevicePluginProgram,
     "gpu-feature-discovery": FeatureDiscovery,
     "nvidia-operator-validator": ValidatorIdle,
+    "nvidia-vfio-manager": VfioManager,
+    "nvidia-vgpu-manager-ctr": VgpuManager,
+    "nvidia-sandbox-device-plugin-ctr": HostDevicePlugin,
+    "nvidia-kata-sandbox-device-plugin-ctr": HostDevicePlugin,
     **dict.fromkeys(WORKLOADS, Echo),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuward.sandbox.delays import GpuDelays
-from gpuward.sandbox.gpus import gpus_wanted
+from gpuward.sandbox.gpus import devices_wanted
 from gpuward.sandbox.machine import GpuMachine
 from kubesandbox.sim.objects import annotations_of, namespace_of
 from kubesandbox.sim.programs import Program, Service, Waits
@@ -56,7 +56,7 @@ class GpuService(GpuProgram, Service):
         self.machine.close(self.place.key)
 
     def _wants_gpus(self) -> bool:
-        if gpus_wanted({"containers": [self.place.container]}):
+        if devices_wanted({"containers": [self.place.container]}):
             return True
         resources = self.place.container.get("resources") or {}
         claims = {status["name"]: status.get("resourceClaimName") for status in (

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets, is_driver_pod, owner_uid
+from gpuward.model.explain import sentence
+from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView
+from gpuward.model.workloads import WorkloadKeeper, is_for_virtual_machines
 
 
 def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, off: str = "") -> str:
@@ -21,6 +24,8 @@ def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, 
         discovered = any(key.startswith(names.NFD_PREFIX) for key in node.labels)
         return ("node feature discovery found no GPU of NVIDIA's on it" if discovered
                 else "node feature discovery has not labelled it, so it is not known to have a GPU")
+    if is_for_virtual_machines(node):
+        return f"its GPUs serve virtual machines{_kept(node, snapshot, policy)}"
     if off:
         return f"{off} has driver.enabled: false{_running_on(node, snapshot)}"
     if policy.unowned:
@@ -44,6 +49,13 @@ def missing_labels(node: NodeView, drivers: list[DaemonSetView]) -> str:
                  for key in sorted(wrong))
         lacking.append(f"{ds.name} wants {', '.join(texts)}")
     return "; ".join(lacking)
+
+
+def _kept(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy) -> str:
+    """Say what keeps a node from being for something else, if it should be."""
+    keeper = WorkloadKeeper(snapshot, policy.workloads) if policy.workloads is not None else None
+    what = keeper.kept(node, snapshot.pods.get(node.name, ())) if keeper is not None else None
+    return "" if what is None else f"; it {sentence(Hold(what))}"
 
 
 def _running_on(node: NodeView, snapshot: Snapshot) -> str:

@@ -107,6 +107,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         deleting=meta.deletion_timestamp is not None,
         kept_by_finalizers=tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else (),
         uses_gpu=spec.uses_gpu,
+        uses_vm_gpu=spec.uses_vm_gpu,
         idle_claim=spec.uses_gpu and not spec.given_gpu,
         holds="" if spec.uses_gpu or _is_paused(meta, spec) else spec.hold(_ended(status)),
         claims=tuple(claims),
@@ -224,7 +225,8 @@ def keep_pods(
             return True
         if not pod.node:
             return False
-        return pod.uses_gpu or bool(pod.claims) or (holders and bool(pod.holds)) or any(test(pod) for test in tests)
+        uses = pod.uses_gpu or pod.uses_vm_gpu or bool(pod.claims)
+        return uses or (holders and bool(pod.holds)) or any(test(pod) for test in tests)
 
     return keep
 

@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.taints import Taint, Toleration
+from gpuward.model.workloads import is_vm_gpu
 
 _LONGEST_VALUE = 64
 """Characters of a variable's value that are kept to explain a hold."""
@@ -46,19 +47,19 @@ class _Container(msgspec.Struct, rename="camel"):
     restart_policy: str = ""
 
     @property
+    def asked(self) -> dict[str, str | int]:
+        """Return how much of each resource the container asks for."""
+        return {**(self.resources.limits or {}), **(self.resources.requests or {})}
+
+    @property
     def gpu(self) -> str:
         """Return the name of a GPU resource that the container asks for, or nothing."""
-        for asked in (self.resources.limits, self.resources.requests):
-            for name in asked or ():
-                if name.startswith(names.GPU_RESOURCE_PREFIXES):
-                    return name
-        return ""
+        return next((name for name in self.asked if name.startswith(names.GPU_RESOURCE_PREFIXES)), "")
 
     @property
     def given_gpu(self) -> bool:
         """Tell whether the container asks for more than no GPU: `nvidia.com/gpu: 0` names the resource, too."""
-        asked = {**(self.resources.limits or {}), **(self.resources.requests or {})}
-        return any(not _is_zero(value) for name, value in asked.items() if name.startswith(names.GPU_RESOURCE_PREFIXES))
+        return any(not _is_zero(value) for name, value in self.asked.items() if name.startswith(names.GPU_RESOURCE_PREFIXES))
 
     @property
     def visible_devices(self) -> str:
@@ -175,6 +176,11 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     def uses_gpu(self) -> bool:
         """Tell whether a regular container asks for a GPU; NVIDIA's filter looks at no others."""
         return any(container.gpu for container in self.containers)
+
+    @property
+    def uses_vm_gpu(self) -> bool:
+        """Tell whether a regular container is given what virtual machines are."""
+        return any(is_vm_gpu(name) and not _is_zero(value) for one in self.containers for name, value in one.asked.items())
 
     @property
     def given_gpu(self) -> bool:

@@ -12,7 +12,16 @@ from kubesandbox.sim.faults import Fault as PodFault
 from tools.simulate.drives import CLUSTER_POLICY
 from tools.simulate.faults.kinds import End, kind
 from tools.simulate.people import DAEMONSETS, POLICIES, is_driver
-from tools.simulate.policies import BROKEN_LIMIT, BROKEN_SETTINGS, TOO_LARGE, VERSIONS, is_broken, rollout_policy, upgrade_policy
+from tools.simulate.policies import (
+    BROKEN_LIMIT,
+    BROKEN_SETTINGS,
+    TOO_LARGE,
+    VERSIONS,
+    follow_again,
+    is_broken,
+    rollout_policy,
+    upgrade_policy,
+)
 
 if TYPE_CHECKING:
     from tools.simulate.scenario import Fault
@@ -166,10 +175,11 @@ def pause(world: SimulatedWorld, fault: Fault) -> End | None:
 
 @kind("refused-sandbox", weight=1, lasts=(5.0, 200.0))
 def refused_sandbox(world: SimulatedWorld, fault: Fault) -> End:
-    """Ask for virtual machines, which this operator refuses, and take that back: nothing may come of it."""
-    world.change_policy(lambda spec: spec.setdefault("sandboxWorkloads", {}).update(
-        enabled=True, defaultWorkload="container" if fault.level < 0.3 else "vm-passthrough"))
-    return lambda: world.change_policy(lambda spec: spec["sandboxWorkloads"].update(enabled=False))
+    """Ask for virtual machines in a ClusterPolicy that cannot be followed, and take that back: nothing may come of it."""
+    workload = "container" if fault.level < 0.3 else "vm-passthrough"
+    world.change_policy(lambda spec: spec.update(
+        sandboxWorkloads={"enabled": True, "defaultWorkload": workload}, cdi={"enabled": False, "nriPluginEnabled": True}))
+    return lambda: world.change_policy(follow_again)
 
 
 @kind("change-rollout-policy", weight=2)

@@ -1,0 +1,125 @@
+"""What a node's GPUs are for, containers or virtual machines, and when that may change.
+
+Each kind of workload has a driver of its own on the machine: NVIDIA's for containers, vfio-pci, or the vGPU manager. The labels
+of a node decide which comes, and the controllers of DaemonSets follow them at once. So while pods use a node's GPUs its labels
+stay those of the workload that it has, whatever people have asked for since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import ClassVar
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.driver import comes_with_driver, heeds_variable, spares_default_runtime, uses_driver
+from gpuward.model.reasons import Reason
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PodView, Ref
+
+
+class Workload(StrEnum):
+    """Say what a node's GPUs are for, as the label `nvidia.com/gpu.workload.config` spells it."""
+
+    CONTAINER = "container"
+    VM_PASSTHROUGH = "vm-passthrough"
+    VM_VGPU = "vm-vgpu"
+
+
+def keys(*operands: str) -> frozenset[str]:
+    """Return the labels by which a node runs these operands."""
+    return frozenset(names.DEPLOY_PREFIX + operand for operand in operands)
+
+
+FOR_CONTAINERS = keys(
+    "driver", "gpu-feature-discovery", "container-toolkit", "device-plugin", "dcgm", "dcgm-exporter",
+    "node-status-exporter", "operator-validator", "client",
+)
+FOR_PASSTHROUGH = keys("sandbox-validator", "vfio-manager", "kata-manager", "cc-manager", "client")
+FOR_VGPU = keys("sandbox-device-plugin", "vgpu-manager", "vgpu-device-manager", "sandbox-validator", "cc-manager", "client")
+_TELLING = {
+    Workload.CONTAINER: FOR_CONTAINERS - keys("client"),
+    Workload.VM_PASSTHROUGH: keys("vfio-manager", "kata-manager"),
+    Workload.VM_VGPU: keys("vgpu-manager", "vgpu-device-manager"),
+}
+"""The labels that no other kind of workload has."""
+HOST_DRIVERS = frozenset({names.DEPLOY_DRIVER, names.DEPLOY_VFIO_MANAGER, names.DEPLOY_VGPU_MANAGER})
+"""The labels by which a driver comes to a node, and goes."""
+
+
+class Workloads(msgspec.Struct, frozen=True):
+    """Hold what a ClusterPolicy says about workloads."""
+
+    enabled: bool = False
+    """Whether nodes can be for virtual machines at all."""
+    default: Workload = Workload.CONTAINER
+    """What nodes are for that do not say so themselves."""
+
+    def wanted(self, label: str | None) -> Workload:
+        """Return what a node with this label should be for."""
+        if not self.enabled:
+            return Workload.CONTAINER
+        try:
+            return Workload(label or "")
+        except ValueError:
+            return self.default
+
+
+class WorkloadKept(msgspec.Struct, frozen=True):
+    """Wait until the pods have gone for which a node stays for what it is for."""
+
+    reason: ClassVar = Reason.WORKLOAD_KEPT
+    workload: Workload
+    wanted: Workload
+    pod: Ref
+    """One of them."""
+    pods: int
+
+
+def is_vm_gpu(resource: str) -> bool:
+    """Tell whether a resource is a device of NVIDIA's as the device plugins for virtual machines name them, by model or type."""
+    return resource.startswith(names.DEVICE_PREFIX) and not resource.startswith(names.GPU_RESOURCE_PREFIXES)
+
+
+def workload_of(labels: Mapping[str, str]) -> Workload | None:
+    """Return what a node's labels say that it is for now, None where they do not."""
+    there = {key for key, value in labels.items() if value and key.startswith(names.DEPLOY_PREFIX)}
+    return next((workload for workload, telling in _TELLING.items() if telling & there), None)
+
+
+def is_for_virtual_machines(node: NodeView) -> bool:
+    """Tell whether a node's labels say that its GPUs serve virtual machines."""
+    return workload_of(node.labels) in (Workload.VM_PASSTHROUGH, Workload.VM_VGPU)
+
+
+class WorkloadKeeper:
+    """Judge which nodes stay for what they are for, though they should be for something else."""
+
+    def __init__(self, snapshot: Snapshot, workloads: Workloads) -> None:
+        self._workloads = workloads
+        self._namespace = snapshot.namespace
+        self._spared = spares_default_runtime(snapshot)
+
+    def kept(self, node: NodeView, pods: Iterable[PodView]) -> WorkloadKept | None:
+        """Return why a node is not for what it should be for; None where it is, or may become so now."""
+        now, wanted = workload_of(node.labels), self._workloads.wanted(node.labels.get(names.WORKLOAD_CONFIG))
+        if now is None or now is wanted or not node.gpu_present or node.labels.get(names.DEPLOY_OPERANDS) == "false":
+            return None
+        variable = heeds_variable(node, self._spared)
+        users = [pod.ref for pod in pods if self._uses(pod, node, variable=variable)]
+        return WorkloadKept(now, wanted, min(users), len(users)) if users else None
+
+    def _uses(self, pod: PodView, node: NodeView, *, variable: bool) -> bool:
+        if pod.finished or pod.was_left_by(node) or comes_with_driver(pod, self._namespace):
+            return False
+        given = pod.uses_vm_gpu or (pod.uses_gpu and not pod.idle_claim)
+        return given or (not pod.uses_gpu and uses_driver(pod, self._namespace, variable=variable))
+
+
+def used_by_machines(snapshot: Snapshot, label: str) -> bool:
+    """Tell whether pods use the GPUs of a node that gets its driver by this label."""
+    keeper = WorkloadKeeper(snapshot, Workloads())
+    return any(node.labels.get(label) == "true" and is_for_virtual_machines(node)
+               and keeper.kept(node, snapshot.pods.get(node.name, ())) is not None for node in snapshot.nodes.values())

@@ -1,0 +1,34 @@
+"""Nodes that stay for containers or virtual machines while pods use their GPUs, though they should be for the other."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward.model.plan import Hold, NodeStatus, Plan
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import AT_REST
+from gpuward.model.workloads import WorkloadKeeper, WorkloadKept
+
+
+def with_workloads(plan: Plan, snapshot: Snapshot, policy: UpgradePolicy) -> Plan:
+    """Return a plan in which nodes at rest say what keeps them from what they should be for. What is done about them follows
+    from their labels, which have to wait.
+    """
+    if policy.workloads is None:
+        return plan
+    keeper = WorkloadKeeper(snapshot, policy.workloads)
+    kept = {name: what for name, status in plan.nodes.items() if _may_say(status) and name in snapshot.nodes
+            and (what := keeper.kept(snapshot.nodes[name], snapshot.pods.get(name, ()))) is not None}
+    return msgspec.structs.replace(plan, nodes={**plan.nodes, **{name: _held(plan.nodes[name], what)
+                                                                 for name, what in kept.items()}}) if kept else plan
+
+
+def _may_say(status: NodeStatus) -> bool:
+    return status.state in AT_REST and (status.hold is None or status.hold.reason is Reason.PAUSED)
+
+
+def _held(status: NodeStatus, what: WorkloadKept) -> NodeStatus:
+    since = status.hold.since if status.hold is not None else status.since
+    return msgspec.structs.replace(status, hold=Hold(what, since))

@@ -1,0 +1,138 @@
+"""What nodes are for may change: between containers and virtual machines, and never under pods that use a node's GPUs."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from gpuward.sandbox.hosts import VFIO, VM_RESOURCE
+from gpuward.sandbox.machine import DriverChange
+from kubesandbox.sim.objects import is_ready
+from tests.journeys.looking import explanation_of, reason_of
+from tests.journeys.stage import OLD, Stage, on_stage
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+
+VFIO_MANAGER = names.DEPLOY_VFIO_MANAGER
+PASSTHROUGH = "vm-passthrough"
+HOST = names.VGPU_HOST_COMPONENT
+
+
+def torn(stage: Stage) -> list[str]:
+    """Return the drivers that left a machine while pods had its GPUs."""
+    return [f"{one.driver} {one.change} on {one.machine} under {', '.join(one.workloads)}" for one in stage.sandbox.passages
+            if one.tore and one.change in (DriverChange.UNLOADED, DriverChange.LEFT)]
+
+
+def run_machine(stage: Stage, name: str, node: str) -> None:
+    """Create the pod of a virtual machine with a whole GPU."""
+    gpu = {VM_RESOURCE: "1"}
+    container = {"name": "compute", "image": "registry.example/launcher:1", "resources": {"limits": gpu, "requests": gpu}}
+    stage.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": WORKLOAD_NAMESPACE,
+                         "labels": {"app": name}}, "spec": {"nodeName": node, "containers": [container]}})
+
+
+def runs(stage: Stage, name: str) -> bool:
+    pods = stage.workload_pods(name)
+    return len(pods) == 1 and is_ready(pods[0])
+
+
+async def end(stage: Stage, name: str) -> None:
+    await stage.user.delete(resources.PODS, name, WORKLOAD_NAMESPACE)
+
+
+def is_host(stage: Stage, node: str) -> bool:
+    """Tell whether a node is one for virtual machines and its GPUs are bound to vfio-pci."""
+    labels = stage.labels(node)
+    return labels.get(VFIO_MANAGER) == "true" and names.DEPLOY_DRIVER not in labels and stage.driver(node) == VFIO
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_changes_its_workload_once_its_gpus_are_free(stage: Stage) -> None:
+    await stage.installed()
+    stage.run_pod("train", "gpu-1")
+    await stage.until(lambda: runs(stage, "train"))
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    for node in ("gpu-1", "gpu-2"):
+        await stage.label(node, names.WORKLOAD_CONFIG, PASSTHROUGH)
+    await stage.until(lambda: is_host(stage, "gpu-2") and stage.hold("gpu-1") == "WorkloadKept")
+    await stage.rest(300)
+    assert (stage.driver("gpu-1"), runs(stage, "train"), torn(stage)) == (OLD, True, [])
+    assert VFIO_MANAGER not in stage.labels("gpu-1")
+    told = reason_of(await explanation_of(stage, "gpu-1"))
+    assert "stays a node for container until its GPUs are free, and becomes one for vm-passthrough then: pod " in told
+    assert "train uses them (1 in all)" in told
+    await end(stage, "train")
+    await stage.until(lambda: is_host(stage, "gpu-1") and stage.policy_status()["state"] == "ready")
+    assert torn(stage) == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_gpus_of_running_virtual_machines_stay_bound(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH})
+    await stage.until(lambda: is_host(stage, "gpu-1") and is_host(stage, "gpu-2"))
+    await stage.until(lambda: stage.policy_status()["state"] == "ready")
+    run_machine(stage, "vm", "gpu-1")
+    await stage.until(lambda: runs(stage, "vm"))
+    await stage.patch_policy("sandboxWorkloads", {"enabled": False})
+    await stage.until(lambda: stage.driver("gpu-2") == OLD)
+    await stage.rest(300)
+    assert (is_host(stage, "gpu-1"), runs(stage, "vm"), torn(stage)) == (True, True, [])
+    assert any("stays a node for vm-passthrough" in message for message in stage.events("gpu-1"))
+    told = reason_of(await explanation_of(stage, "gpu-1"))
+    assert "its GPUs serve virtual machines; it stays a node for vm-passthrough until its GPUs are free" in told
+    await end(stage, "vm")
+    await stage.until(lambda: stage.driver("gpu-1") == OLD and not stage.pods("nvidia-vfio-manager"))
+    await stage.until(lambda: stage.policy_status()["state"] == "ready")
+    left = [ds["metadata"]["name"] for ds in stage.sandbox.store.list("daemonsets.apps", names.DEFAULT_NAMESPACE)]
+    assert "nvidia-vfio-manager" not in left
+    assert torn(stage) == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_another_default_workload_waits_for_each_node_by_itself(stage: Stage) -> None:
+    await stage.installed()
+    stage.run_pod("train", "gpu-2")
+    await stage.label("gpu-1", names.WORKLOAD_CONFIG, "container")
+    await stage.until(lambda: runs(stage, "train"))
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH})
+    await stage.until(lambda: stage.hold("gpu-2") == "WorkloadKept")
+    await stage.rest(120)
+    assert ([stage.driver(node) for node in ("gpu-1", "gpu-2")], torn(stage)) == ([OLD, OLD], [])
+    await stage.patch_policy("sandboxWorkloads/defaultWorkload", "container")
+    await stage.until(lambda: not stage.hold("gpu-2"))
+    assert runs(stage, "train")
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_policy_that_cannot_be_followed_changes_no_nodes_workload(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH})
+    await stage.until(lambda: is_host(stage, "gpu-1"))
+    await stage.patch_policy("cdi", {"enabled": False, "nriPluginEnabled": True})
+    await stage.until(lambda: "nriPluginEnabled" in stage.condition().get("message", ""))
+    await stage.restart_operator()
+    await stage.rest(120)
+    assert is_host(stage, "gpu-1")
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_host_of_vgpus_keeps_the_driver_of_its_nvidiadriver_under_machines(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, a="gpu-1")
+    await make(stage, nvidia_driver("default", default=True), nvidia_driver("a", driverType="vgpu-host-manager"))
+    await stage.label("gpu-1", names.WORKLOAD_CONFIG, "vm-vgpu")
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.until(lambda: stage.labels("gpu-1").get(names.DEPLOY_VGPU_MANAGER) == "true" and stage.driver("gpu-1") == OLD)
+    [host] = [pod for pod in stage.pods(node="gpu-1") if pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == HOST]
+    await stage.until(lambda: int(stage.node("gpu-1")["status"]["allocatable"].get(VM_RESOURCE, 0)))
+    run_machine(stage, "vm", "gpu-1")
+    await stage.until(lambda: runs(stage, "vm"))
+    await label_pools(stage, b="gpu-1")
+    await make(stage, nvidia_driver("b", driverType="vgpu-host-manager"))
+    await stage.rest(120)
+    assert stage.labels("gpu-1")[names.DRIVER_OWNER] == "a"
+    assert stage.get("pods", host["metadata"]["name"])["metadata"]["uid"] == host["metadata"]["uid"]
+    await end(stage, "vm")
+    await stage.until(lambda: stage.labels("gpu-1")[names.DRIVER_OWNER] == "b")
+    assert torn(stage) == []
