@@ -10,6 +10,7 @@ import pytest
 from gpuward import names
 from gpuward.labels.decide import Labelling, decide_labels, mig_capable
 from gpuward.labels.policy import KNOWN, LabelPolicy
+from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.workloads import Workload
@@ -193,6 +194,13 @@ def test_a_node_stays_for_virtual_machines_while_one_runs(after: LabelPolicy) ->
     node = of_machines()
     assert changes(node, after, pods=(_MACHINE,))[0].keys() <= {names.DEPLOY_PREFIX + "sandbox-device-plugin"}
     assert changes(node, after)[0][names.DEPLOY_VFIO_MANAGER] is None
+
+
+def test_a_node_whose_gpus_discovery_loses_keeps_them_bound_under_a_machine() -> None:
+    long_ago = {names.DISCOVERY_LOST: format_time(NOW - 10_000.0)}
+    node = {key: value for key, value in of_machines().items() if key not in GPU} | {names.NFD_PREFIX + "cpu": "x"}
+    assert changes(node, PASSTHROUGH, pods=(_MACHINE,), annotations=long_ago)[0] == {}
+    assert changes(node, PASSTHROUGH, annotations=long_ago)[0][names.DEPLOY_VFIO_MANAGER] is None
 
 
 def test_the_way_in_which_machines_are_run_may_change_under_them() -> None:

@@ -97,7 +97,8 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
         (("gpuward.upgrade.done_or_failed", "left_unvalidated"), _always(False)),),
     "what-is-refused-is-followed": (
         (("gpuward.crd.validate", "_cdi"), lambda original: original),
-        (("gpuward.crd.validate", "_CLUSTER_POLICY_RULES"), _without("_cdi")),),
+        (("gpuward.crd.validate", "_CLUSTER_POLICY_RULES"), _without("_cdi")),
+        (("gpuward.model.workloads:WorkloadKeeper", "kept"), _always(None)),),
     "absurd-times-stop-all": (
         (("gpuward.model.reading", "seconds"), _unbounded),
         (("gpuward.model.record", "seconds"), _unbounded),

@@ -96,9 +96,9 @@ class _Rules(NamedTuple):
     workloads: WorkloadKeeper
 
     def used(self, node: NodeView, pods: Sequence[PodView]) -> bool:
-        """Tell whether pods of a node need its driver."""
+        """Tell whether pods of a node need its driver, whatever its GPUs are for."""
         variable = heeds_variable(node, self.spared)
-        return any(uses_driver(pod, self.namespace, variable=variable) for pod in pods)
+        return any((pod.uses_vm_gpu and not pod.finished) or uses_driver(pod, self.namespace, variable=variable) for pod in pods)
 
 
 def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:

@@ -104,6 +104,8 @@ class WorkloadKeeper:
 
     def kept(self, node: NodeView, pods: Iterable[PodView]) -> WorkloadKept | None:
         """Return why a node is not for what it should be for; None where it is, or may become so now."""
+        if not (self._workloads.enabled or names.DEPLOY_VFIO_MANAGER in node.labels or names.DEPLOY_VGPU_MANAGER in node.labels):
+            return None  # as in most clusters: nothing is for virtual machines, or ever was
         now, wanted = workload_of(node.labels), self._workloads.wanted(node.labels.get(names.WORKLOAD_CONFIG))
         if now is None or now is wanted or not node.gpu_present or node.labels.get(names.DEPLOY_OPERANDS) == "false":
             return None

@@ -1,0 +1,36 @@
+"""What brings a driver to hosts stays while virtual machines have GPUs by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward import names
+from gpuward.model.actions import DeleteObject
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PodView, Ref
+from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
+
+MACHINE = PodView("vms", "vm", uses_vm_gpu=True, phase="Running")
+OF_VFIO = tuple(DeleteObject(kind, Ref("gpu-operator", "nvidia-vfio-manager"), why="off")
+                for kind in ("DaemonSet", "ServiceAccount", "ClusterRole"))
+OF_VGPU = (DeleteObject("DaemonSet", Ref("gpu-operator", "nvidia-vgpu-manager-daemonset"), why="off"),
+           DeleteObject("ServiceAccount", Ref("gpu-operator", "nvidia-vgpu-manager"), why="off"))
+OTHERS = (DeleteObject("DaemonSet", Ref("gpu-operator", "nvidia-sandbox-validator"), why="off"),
+          DeleteObject("DaemonSet", Ref("gpu-operator", "nvidia-vgpu-manager-daemonset"), orphan=True, why="left"))
+
+
+def seen(label: str, *pods: PodView) -> Snapshot:
+    """Return a cluster with one host that gets its driver by a label."""
+    return Snapshot("gpu-operator", {"n0": NodeView("n0", labels={names.GPU_PRESENT: "true", label: "true"})}, {"n0": pods})
+
+
+@pytest.mark.parametrize(("label", "stay"), [(names.DEPLOY_VFIO_MANAGER, OF_VFIO), (names.DEPLOY_VGPU_MANAGER, OF_VGPU)])
+def test_a_driver_in_use_stays_with_the_rights_of_its_pods(label: str, stay: tuple[DeleteObject, ...]) -> None:
+    every = [*OF_VFIO, *OF_VGPU, *OTHERS]
+    assert spare_drivers_in_use(every, seen(label, MACHINE)) == [action for action in every if action not in stay]
+
+
+@pytest.mark.parametrize("pods", [(), (PodView("vms", "vm", uses_vm_gpu=True, phase="Succeeded"),), (PodView("web", "web"),)])
+def test_a_driver_that_nobody_uses_goes(pods: tuple[PodView, ...]) -> None:
+    every = [*OF_VFIO, *OF_VGPU]
+    assert spare_drivers_in_use(every, seen(names.DEPLOY_VFIO_MANAGER, *pods)) == every
