@@ -8,7 +8,7 @@ from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from gpuward.sandbox.hosts import VFIO, VM_RESOURCE
 from gpuward.sandbox.machine import DriverChange
 from kubesandbox.sim.objects import is_ready
-from tests.journeys.looking import explanation_of, reason_of
+from tests.journeys.looking import explanation_of, reason_of, status_of
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
 
@@ -58,6 +58,9 @@ async def test_a_node_changes_its_workload_once_its_gpus_are_free(stage: Stage) 
     await stage.rest(300)
     assert (stage.driver("gpu-1"), runs(stage, "train"), torn(stage)) == (OLD, True, [])
     assert VFIO_MANAGER not in stage.labels("gpu-1")
+    assert any("stays a node for container" in message for message in stage.events("gpu-1"))
+    shown = {node["name"]: node for node in (await status_of(stage))["nodes"]}
+    assert (shown["gpu-1"]["reason"], shown["gpu-1"]["group"]) == ("WorkloadKept", "held")
     told = reason_of(await explanation_of(stage, "gpu-1"))
     assert "stays a node for container until its GPUs are free, and becomes one for vm-passthrough then: pod " in told
     assert "train uses them (1 in all)" in told

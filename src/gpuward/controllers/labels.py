@@ -21,7 +21,7 @@ from gpuward.model.passes import Pass
 from gpuward.model.plan import Hold
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
-from gpuward.model.workloads import WorkloadKept
+from gpuward.model.workloads import Workload, WorkloadKept
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 
@@ -142,13 +142,15 @@ class LabelLog:
         self._kept = kept
 
     def _log_used(self, snapshot: Snapshot, used: Mapping[str, WorkloadKept]) -> None:
-        """Tell of each node once that it waits to be for something else, and once more where that is something else again."""
+        """Tell of each node once that it waits to be for something else, and once more where that is something else again. The
+        upgrade tells of nodes with a driver for containers.
+        """
         before = {name: (what.workload, what.wanted) for name, what in self._used.items()}
         for name, what in used.items():
             if before.get(name) != (what.workload, what.wanted):
                 message = f"The node {sentence(Hold(what))}"
                 self._log.warning("A node's workload cannot change yet", node=name, reason=message)
-                if (node := snapshot.nodes.get(name)) is not None:
+                if (node := snapshot.nodes.get(name)) is not None and what.workload is not Workload.CONTAINER:
                     self._tell(node, message)
         self._used = used
 

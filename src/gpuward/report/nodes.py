@@ -149,6 +149,8 @@ def group_of(status: NodeStatus) -> Group:
         return Group.FAILED
     if status.state in IN_PROGRESS:
         return Group.UNDER_WAY
+    if reason is Reason.WORKLOAD_KEPT:
+        return Group.HELD
     if status.up_to_date:
         return Group.UNWELL if reason is Reason.OPERAND_FAILING else Group.UP_TO_DATE
     if reason is Reason.SKIPPED:
