@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.kube import resources
+from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from gpuward.sandbox.hosts import VFIO, VM_RESOURCE
 from gpuward.sandbox.machine import DriverChange
 from kubesandbox.sim.objects import is_ready
 from tests.journeys.looking import explanation_of, reason_of, status_of
-from tests.journeys.stage import OLD, Stage, on_stage
-from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
 
 VFIO_MANAGER = names.DEPLOY_VFIO_MANAGER
 PASSTHROUGH = "vm-passthrough"
@@ -138,4 +139,57 @@ async def test_a_host_of_vgpus_keeps_the_driver_of_its_nvidiadriver_under_machin
     assert stage.get("pods", host["metadata"]["name"])["metadata"]["uid"] == host["metadata"]["uid"]
     await end(stage, "vm")
     await stage.until(lambda: stage.labels("gpu-1")[names.DRIVER_OWNER] == "b")
+    assert torn(stage) == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_becomes_a_host_in_mid_upgrade_keeps_nothing_of_it(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await set_driver(stage, "default", {"version": NEW})
+    await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values())
+    [node] = [name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED]
+    await stage.label(node, names.WORKLOAD_CONFIG, PASSTHROUGH)
+    await stage.until(lambda: is_host(stage, node) and not stage.cordoned(node) and not stage.state(node))
+    [other] = {"gpu-1", "gpu-2"} - {node}
+    await stage.until(lambda: stage.driver(other) == NEW and stage.state(other) == State.DONE)
+    await stage.until(lambda: stage.policy_status()["state"] == "ready")
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxParallelUpgrades": 1, "maxUnavailable": "100%"})
+async def test_an_upgrade_ends_where_nodes_become_hosts_and_no_driver_is_torn_away(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("train", 2)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values())
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": PASSTHROUGH})
+    nodes = ("gpu-1", "gpu-2", "gpu-3")
+    busy = {pod["spec"]["nodeName"] for pod in stage.workload_pods("train") if pod["spec"].get("nodeName")}
+    await stage.until(lambda: not stage.cordons() and not any(stage.states().values()))
+    await stage.until(lambda: {node for node in nodes if not is_host(stage, node)} <= busy)
+    assert all(stage.hold(node) == "WorkloadKept" for node in nodes if not is_host(stage, node))
+    assert torn(stage) == []
+    await stage.user.delete(resources.DEPLOYMENTS, "train", WORKLOAD_NAMESPACE)
+    await stage.until(lambda: all(is_host(stage, node) for node in nodes))
+    assert torn(stage) == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_the_vgpu_manager_stays_under_machines_though_it_is_switched_off(stage: Stage) -> None:
+    await stage.installed()
+    for field, value in {"repository": "registry.example.com/vgpu", "version": "580.95.02", "enabled": True}.items():
+        await stage.patch_policy(f"vgpuManager/{field}", value)
+    await stage.label("gpu-1", names.WORKLOAD_CONFIG, "vm-vgpu")
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.until(lambda: stage.driver("gpu-1") == "vgpu-580.95.02" and stage.policy_status()["state"] == "ready")
+    await stage.until(lambda: int(stage.node("gpu-1")["status"]["allocatable"].get(VM_RESOURCE, 0)))
+    run_machine(stage, "vm", "gpu-1")
+    await stage.until(lambda: runs(stage, "vm"))
+    await stage.patch_policy("vgpuManager/enabled", False)
+    await stage.rest(120)
+    assert (stage.driver("gpu-1"), torn(stage)) == ("vgpu-580.95.02", [])
+    await end(stage, "vm")
+    await stage.until(lambda: not stage.pods(names.VGPU_MANAGER_APP) and not stage.driver("gpu-1"))
     assert torn(stage) == []
