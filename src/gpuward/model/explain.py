@@ -100,8 +100,6 @@ SENTENCES: dict[Reason, str] = {
     "uses them ({pods} in all)",
     Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",
 }
-
-
 NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"
 """Said where it is not others that are in the way."""
 UNCOUNTED = {
