@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from gpuward import names
+from gpuward.controllers.absences import AbsenceEvents
 from gpuward.controllers.clusterpolicy import ClusterPolicyController, ClusterPolicyLog
 from gpuward.controllers.holds import HoldEvents
 from gpuward.controllers.labels import LabelController, LabelLog
@@ -93,9 +94,10 @@ class Operator:
             policies.follow, lambda _: watcher.wake(),
         )
         """The loop of the upgrade; whoever wants to know of its passes is one of its listeners."""
-        self.operands = Loop(policies, watcher, shared, ClusterPolicyLog(), self.metrics.applied, pace=SLOW)
+        absences = AbsenceEvents(self.events)
+        self.operands = Loop(policies, watcher, shared, ClusterPolicyLog(), absences.applied, self.metrics.applied, pace=SLOW)
         drivers = NVIDIADriverController(settings.images)
-        self.drivers = Loop(drivers, self.cluster.watcher(), shared, NVIDIADriverLog(), pace=SLOW)
+        self.drivers = Loop(drivers, self.cluster.watcher(), shared, NVIDIADriverLog(), absences.driven, pace=SLOW)
         labels = LabelLog(partial(_warn, self.events), world.contested.rival)
         self._loops: list[Loop[Any]] = [
             self.operands,

@@ -59,6 +59,11 @@ def is_outage(nodes: Iterable[NodeView]) -> bool:
     return lost > 1 and lost * 100 > len(marked) * OUTAGE_PERCENT
 
 
+def lost_nodes(nodes: Iterable[NodeView]) -> frozenset[str]:
+    """Return the nodes that are labelled as ones with GPUs, and where discovery sees none."""
+    return frozenset(node.name for node in nodes if _seen(node) is False)
+
+
 def _seen(node: NodeView) -> bool | None:
     """Tell whether discovery sees the GPU of a node that is labelled as one with GPUs; None for any other."""
     try:

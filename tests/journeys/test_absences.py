@@ -1,0 +1,88 @@
+"""What has gone that gpuward needs, as events tell it."""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.model.states import IN_PROGRESS
+from tests.journeys.stage import NEW, POLICY, Stage, on_stage
+from tests.journeys.test_discovery import bring_back, lose, lose_gpu
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+
+
+def told(stage: Stage, about: str, reason: str) -> list[tuple[str, str, int]]:
+    """Return type, message and count of an object's events of a reason."""
+    return [(event["type"], event["message"], event["count"]) for event in stage.sandbox.store.list("events", "default")
+            if event["involvedObject"]["name"] == about and event["reason"] == reason]
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxParallelUpgrades": 1})
+async def test_a_policy_that_is_deleted_in_mid_rollout_is_told_of_once(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: bool(IN_PROGRESS & set(stage.states().values())) and "upgrade-done" not in stage.states().values())
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.rest(120)
+    ((level, message, count),) = told(stage, POLICY, "GPUDriverUpgradePolicyDeleted")
+    assert (level, count) == ("Warning", 1)
+    assert "before the driver upgrade of 3 nodes (gpu-1, gpu-2, gpu-3) was done" in message
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_policy_that_is_deleted_at_rest_has_no_event(stage: Stage) -> None:
+    await stage.installed()
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+    await stage.rest(60)
+    assert told(stage, POLICY, "GPUDriverUpgradePolicyDeleted") == []
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_config_map_that_a_policy_names_and_that_is_missing_is_told_of(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/repoConfig", {"configMapName": "mirror"})
+    await stage.until(lambda: bool(told(stage, POLICY, "ReconcileFailed")), within=120)
+    await stage.rest(300)
+    ((level, message, count),) = told(stage, POLICY, "ReconcileFailed")
+    assert (level, count) == ("Warning", 1)
+    assert "'mirror'" in message
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_config_map_that_an_nvidiadriver_names_is_told_of_there(stage: Stage) -> None:
+    await label_pools(stage, a="gpu-1")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a"))
+    await stage.installed()
+    await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": {"repoConfig": {"name": "mirror"}}})
+    await stage.until(lambda: bool(told(stage, "a", "ReconcileFailed")), within=120)
+    ((level, message, _),) = told(stage, "a", "ReconcileFailed")
+    assert level == "Warning"
+    assert "'mirror'" in message
+
+
+@on_stage(gpu_nodes=4)
+async def test_discovery_that_sees_nothing_any_more_is_told_of_once(stage: Stage) -> None:
+    await stage.installed()
+    labels = await lose_gpu(stage, "gpu-1")
+    await stage.until(lambda: bool(told(stage, "gpu-1", "DiscoveryLost")), within=60)
+    await bring_back(stage, "gpu-1", labels)
+    await stage.rest(60)
+    for node in ("gpu-1", "gpu-2", "gpu-3"):
+        await lose(stage, node)
+    await stage.until(lambda: bool(told(stage, POLICY, "DiscoveryLost")), within=60)
+    await stage.rest(300)
+    ((level, message, count),) = told(stage, POLICY, "DiscoveryLost")
+    assert (level, count) == ("Warning", 1)
+    assert "they keep their operands" in message
+    assert len(told(stage, "gpu-1", "DiscoveryLost")) == 1
+    assert told(stage, "gpu-4", "DiscoveryLost") == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_labels_of_gpu_feature_discovery_that_vanish_are_told_of_on_their_node(stage: Stage) -> None:
+    await stage.installed()
+    await stage.until(lambda: bool(stage.labels("gpu-1").get(names.GPU_PRODUCT)), within=300)
+    await stage.label("gpu-1", names.GPU_PRODUCT, None)
+    await stage.until(lambda: bool(told(stage, "gpu-1", "DiscoveryLost")), within=60)
+    assert "the labels of GPU feature discovery are gone" in told(stage, "gpu-1", "DiscoveryLost")[0][1]
+    assert told(stage, "gpu-2", "DiscoveryLost") == []
