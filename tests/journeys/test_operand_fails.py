@@ -10,11 +10,12 @@ import pytest
 from gpuward import names
 from gpuward.cli.explain import show
 from gpuward.cli.leader import Leader
+from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
 from tests.journeys.looking import condition_of, explanation_of, status_of
-from tests.journeys.stage import Stage, on_stage
+from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, label_pools, make, nvidia_driver
 from tests.journeys.test_status_screen import delete_pods, shown
 from tests.journeys.test_withheld import set_driver
@@ -138,3 +139,36 @@ async def test_a_pod_that_just_starts_is_no_trouble(stage: Stage) -> None:
         await stage.rest(0.5)
         assert stage.hold("gpu-1") != "OperandFailing"
     assert (await status_of(stage))["nodes"][0]["group"] == "up to date"
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_config_map_that_the_device_plugin_mounts_and_that_is_missing_is_named(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("devicePlugin/config", {"name": "slices", "default": "any"})
+    await stage.rest(600)
+    told = await explained(stage)
+    assert told["REASON"].endswith("of this node is not ready: none of its containers has been started")
+    assert 'configmap "slices" not found' in told["ALL"]
+    assert "$ kubectl describe pod " in told["HELP"]
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_validation_that_waits_for_the_toolkit_names_the_toolkit(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.trouble("gpu-1", "toolkit-crash")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.VALIDATION_REQUIRED)
+    await stage.until(lambda: "CrashLoopBackOff" in str(stage.pods(names.TOOLKIT_APP)))
+    assert "container nvidia-container-toolkit-ctr" in (await explained(stage))["REASON"]
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=1200)
+    assert f"pod {names.TOOLKIT_APP}" in (await explained(stage))["FAILED"]
+
+
+@on_stage(gpu_nodes=2)
+async def test_the_first_line_counts_nodes_in_trouble_under_way(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.trouble("gpu-1", "driver-crash")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverFailing")
+    await stage.rest(5)
+    assert (await shown(stage))[0].endswith(", 1 under way in trouble")

@@ -13,9 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from gpuward import names
+from gpuward.cli.events import ToldEvent, said_in
 from gpuward.errors import ApiError, BadRequest, Forbidden, Unreachable
 from gpuward.kube import resources
-from gpuward.kube.http.client import Client
+from gpuward.kube.http.client import Client, Selection
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.stuck import stuck_pod
@@ -77,7 +78,7 @@ async def _words(client: Client, pod: PodView) -> PodWords:
     container = pod.progress.name
     try:
         async with asyncio.timeout(PATIENCE):
-            message = await _message(client, pod, container)
+            message = await _message(client, pod, container) or await _last_warning(client, pod)
             found = msgspec.structs.replace(found, message=message)
             log = await _log(client, pod, container)
     except Forbidden:
@@ -103,6 +104,15 @@ async def _message(client: Client, pod: PodView, container: str) -> str:
     state, last = status.get("state") or {}, status.get("lastState") or {}
     told = state.get("terminated") or last.get("terminated") or state.get("waiting") or {}
     return str(told.get("message") or "").strip()[-LONGEST_MESSAGE:]
+
+
+async def _last_warning(client: Client, pod: PodView) -> str:
+    """Return what was said last against a pod of which no container has begun, such as that a volume is missing."""
+    if pod.begun:
+        return ""
+    chosen = f"involvedObject.name={pod.name},type=Warning"
+    said = await said_in(client, Selection(resources.EVENTS, namespace=pod.namespace, fields=chosen))
+    return max(said, default=ToldEvent(0.0, "", "")).message[-LONGEST_MESSAGE:]
 
 
 async def _log(client: Client, pod: PodView, container: str) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ import msgspec
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import PodView
 
+_NOT_STARTED = ("PodInitializing", "ContainerCreating")
+
 
 class StuckPod(msgspec.Struct, frozen=True):
     """Name the pod to look at first of an operand that is not ready."""
@@ -45,6 +47,8 @@ def stuck_in(pod: PodView) -> str:
     """Say what a pod is stuck in, the same from one restart of a container to the next."""
     if pod.progress is None:
         return pod.waiting or "not started yet"
+    if pod.progress.reason in _NOT_STARTED and not pod.begun:
+        return "none of its containers has been started"
     return f"{pod.progress}: {_why(pod, counted=False)}"
 
 

@@ -40,7 +40,10 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
 def _bad(plan: Plan) -> str:
     """Count the nodes that somebody has to look at."""
     groups = Counter(map(group_of, plan.nodes.values()))
-    return "".join(f", {groups[group]} {group}" for group in _BAD if groups[group])
+    stuck = sum(status.hold is not None and status.hold.reason.needs_person and group_of(status) is Group.UNDER_WAY
+                for status in plan.nodes.values())
+    under_way = f", {stuck} under way in trouble" if stuck else ""
+    return "".join(f", {groups[group]} {group}" for group in _BAD if groups[group]) + under_way
 
 
 def why_no_nodes(snapshot: Snapshot, policy: PolicyView) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
-from gpuward.model.troubles import PodTrouble
+from gpuward.model.stuck import stuck_in
+from gpuward.model.troubles import PodTrouble, trouble_of
 from gpuward.model.views import PodView
 from gpuward.model.waits import OperandPod, Plain, Starting
 from gpuward.upgrade.facts import NodeFacts
@@ -40,7 +41,15 @@ def unconfirmed(node: NodeFacts, stale: Sequence[PodView], since: float) -> Hold
     unready = next((pod for pod in node.live_validators if not pod.ready), None)
     if unready is None:
         return Hold(Plain(Reason.VALIDATOR_MISSING), since)
-    return Hold(Starting(unready.ref, Reason.VALIDATOR_STARTING, _seen(unready)), since)
+    return Hold(Starting(unready.ref, Reason.VALIDATOR_STARTING, _before(node, unready) or _seen(unready)), since)
+
+
+def _before(node: NodeFacts, validator: PodView) -> PodTrouble | None:
+    """Say which operand fails that the validator waits for, such as the container toolkit."""
+    first = next(iter(node.operands), validator)
+    if first.ref == validator.ref or trouble_of(first) is None:
+        return None
+    return PodTrouble(f"pod {first.name} is not ready: {stuck_in(first)}", validator.restarts)
 
 
 def _seen(pod: PodView) -> PodTrouble:

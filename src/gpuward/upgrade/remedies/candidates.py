@@ -36,6 +36,8 @@ from gpuward.upgrade.remedies.pods import (
 from gpuward.upgrade.remedies.question import Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back
 
+MOST_ENDING = 5
+"""Pods that a person is to get to end."""
 MOST_NODES = 2
 """Other nodes that a person is sent to."""
 _EMPTYING = (State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED)
@@ -98,6 +100,8 @@ def _try_again(question: Question) -> Iterator[Candidate]:
     if failure is not None and failure.state in _EMPTYING:
         again = fixes.start_anew(question.view, "let it be tried again now").risking(_evicts(question))
         yield from (fix.followed_by(again) for fix in keep_away(question))
+        if ending := [pod for pod in question.node.to_evict.pods if pod.deleting]:
+            yield fixes.end_pods(ending[:MOST_ENDING]).followed_by(again)
     yield fixes.start_anew(question.view, "let it be tried again now, once the cause is mended").risking(_evicts(question))
 
 

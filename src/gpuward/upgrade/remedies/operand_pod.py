@@ -20,7 +20,8 @@ _SECTIONS: Final = {
 }
 """The sections of a ClusterPolicy's spec that say how pods of an app are made."""
 _PULLED: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull"})
-_NOT_MADE: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "ContainerCreating", ""})
+_NOT_MADE: Final = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "ContainerCreating",
+                            "PodInitializing", ""})
 """What a container waits for that has written no log."""
 
 
@@ -37,6 +38,8 @@ def mended(pod: PodView) -> Fix:
     at = f"{quote(pod.name)} -n {quote(pod.namespace)}"
     if reason in _PULLED:
         do = f"let the node pull the image of container {container}: it must exist, and the pull secrets must give access to it"
+    elif reason in _NOT_MADE:
+        do = f"see in the events of pod {pod.name} what it waits for: a ConfigMap, a Secret, a volume, the container runtime"
     elif container:
         do = f"correct what container {container} complains about, or waits for"
     else:
