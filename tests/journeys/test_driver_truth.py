@@ -192,7 +192,7 @@ async def test_a_failure_is_not_forgotten_by_a_node_that_leaves_the_fleet_and_co
     await stage.label("gpu-1", names.DEPLOY_DRIVER, "true")
     await stage.rest(1800)
     assert stage.state("gpu-1") != State.DONE
-    assert stage.hold("gpu-1") == "ValidatorStarting"
+    assert stage.hold("gpu-1") == "OperandFailing"
     assert rollout(stage)[:2] == ("False", "DriversNotReady")
     stage.sandbox.faults.clear()
     await stage.until(lambda: stage.state("gpu-1") == State.DONE and rollout(stage)[1] == "UpToDate")

@@ -182,7 +182,7 @@ async def test_nodes_that_are_being_emptied_get_their_cordons_back(stage: Stage)
     assert stage.hold("gpu-1") == stage.hold("gpu-3") == "NoPolicy"
     assert said(stage) == "no ClusterPolicy: no driver is upgraded until one is in force"
     assert [str(group) for group in group_reports(node_reports(stage.operator.plan))] == [
-        "3 stopped, all for one reason (3 NoPolicy)"]
+        "3 stopped, all for one reason (3 NoPolicy), 1 of them cordoned by somebody else"]
     assert condition(stage, "a")[:2] == ("notReady", "NoClusterPolicy")
     assert "there is no ClusterPolicy: drivers run on" in condition(stage, "default")[2]
     await stage.user.create(resources.CLUSTER_POLICIES, leaving_policy())
