@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import msgspec
@@ -11,55 +11,191 @@ import msgspec
 from gpuward import names
 from gpuward.cli.connect import WallClock
 from gpuward.cli.leader import find_leader
+from gpuward.cli.leftovers import Cleaning, cleaning_of, goes_by_labels, has_any, is_ending_driver, told
 from gpuward.cli.rollouts import ATTEMPTS, Lines
-from gpuward.errors import Conflict, GpuwardError, NotFound
+from gpuward.errors import ApiError, Conflict, Forbidden, GpuwardError, NotFound, Unreachable
 from gpuward.execute.nodes import operations
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
+from gpuward.kube.lease.others import leases_named
 from gpuward.kube.resources import GVR
-from gpuward.model.actions import PatchNode
-from gpuward.model.record import CordonOwner
-from gpuward.model.views import NodeView
-from gpuward.wire.nodes import node_view
 
 Object = dict[str, Any]
 
-LABELS: Final = frozenset({names.GPU_PRESENT, names.UPGRADE_STATE, names.DRIVER_OWNER})
-ANNOTATIONS: Final = frozenset({
-    names.UPGRADE_ENABLED, names.UPGRADE_REQUESTED, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE, names.WAIT_FOR_JOBS_SINCE,
-    names.VALIDATION_SINCE,
-})
-PRE_INSTALLED: Final = "pre-installed"
-PAUSED: Final = "paused-for-"
-"""How the values begin that the driver manager writes while it replaces a driver."""
 LOOK: Final = 1.0
+
+
+class _Used(Exception):
+    """Say who uses, by now, what is to be cleaned up."""
 
 
 async def clean_nodes(client: Client, namespace: str, *, timeout: float, unless_used: bool, dry_run: bool) -> Lines:
     """Take the operator's labels, annotations and cordons off all nodes, and its Lease away; say of each what was done.
 
     What people set stays: labels that say what they want (such as `nvidia.com/gpu.deploy.driver=false`), and their own cordons.
+    So does what would harm pods if it went; see `leftovers`.
 
     Raises:
-        GpuwardError: there is a policy, or an operator or what goes by its labels is still there after `timeout` seconds, and
-            `unless_used` does not say to leave everything as it is then.
-        Conflict: somebody else changes a node all the time.
+        GpuwardError: there is a policy, or an operator or what goes by its labels is still there after `timeout` seconds, or
+            comes meanwhile, and `unless_used` does not say to leave everything as it is then; or nodes refuse to be changed.
     """
-    if used := await _used(client, namespace, timeout):
+    cleanup = _Cleanup(client, namespace, dry_run=dry_run)
+    try:
+        await cleanup.wait(timeout)
+        async for line in cleanup.run():
+            yield line
+    except _Used as used:
+        cleaned = f"{cleanup.cleaned} nodes were cleaned up before" if cleanup.cleaned else "nothing was cleaned up"
         if not unless_used:
-            raise GpuwardError(f"{used}: nothing was cleaned up")
-        yield f"{used}: nothing is cleaned up"
-        return
-    cleaned = 0
-    async for raw in client.list(Selection(resources.NODES)):
-        told = await _clean(client, bytes(raw), dry_run=dry_run)
-        cleaned += bool(told)
-        if told:
-            yield told
-    if not dry_run and await _drop_lease(client, namespace):
-        yield f"Lease {namespace}/{names.LEADER_LEASE} deleted"
-    if not cleaned:
-        yield "no node has anything of a GPU operator"
+            raise GpuwardError(f"{used}: {cleaned}") from None
+        yield f"{used}: {cleaned if cleanup.cleaned else 'nothing is cleaned up'}"
+
+
+class _Cleanup:
+    """Clean up the nodes one after the other, for as long as nobody uses what is to go."""
+
+    def __init__(self, client: Client, namespace: str, *, dry_run: bool) -> None:
+        self.cleaned = 0
+        self._client = client
+        self._namespace = namespace
+        self._dry_run = dry_run
+        self._leases: frozenset[tuple[str, str, str]] | None = None
+        """The Leases that nobody renews, as they were when that was found."""
+
+    async def wait(self, timeout: float) -> None:
+        """Wait until nothing goes by the labels of nodes any more, or writes them. Raises _Used if something still does.
+
+        Then wait for driver pods that are about to end: where one ends no driver is left, unless pods use it.
+        """
+        if kept := [f"{kind} {name}" for kind, name, going in await _policies(self._client) if not going]:
+            raise _Used(f"there is {', '.join(kept)}, whose operands run on the nodes by the labels that they have; delete it "
+                        "first")
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        while (there := await self._still_there()) and loop.time() < end:
+            await asyncio.sleep(LOOK)
+        if there:
+            raise _Used(there)
+        while await self._drivers_end() and loop.time() < end:
+            await asyncio.sleep(LOOK)
+
+    async def run(self) -> Lines:
+        """Clean up all nodes, then the Lease; go on where one refuses. Raises _Used once somebody uses them again."""
+        found = [_name(raw) async for raw in self._client.list(Selection(resources.NODES)) if has_any(raw)]
+        refused: list[str] = []
+        for name in found:
+            try:
+                line = await self._clean(name)
+            except (ApiError, Unreachable) as error:
+                refused.append(name)
+                line = f"not cleaned up: {error}"
+            if line:
+                yield f"node {name}: {line}"
+        if not self._dry_run and (line := await self._drop_lease()):
+            yield line
+        if not found:
+            yield "no node has anything of a GPU operator"
+        if refused:
+            raise GpuwardError(f"not cleaned up: node {', '.join(refused)}; run it again once nothing refuses that")
+
+    async def _clean(self, name: str) -> str:
+        """Clean one node as it is now, and look again whenever somebody else was faster; say what was done, if anything."""
+        for attempt in range(1, ATTEMPTS + 1):
+            if used := await self._used_by_now():
+                raise _Used(used)
+            try:
+                raw = (await self._client.get(resources.NODES, name)).body
+                cleaning = cleaning_of(raw, await self._pods_on(name), self._namespace)
+                await self._patch(cleaning)
+            except NotFound:
+                return ""
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                self.cleaned += cleaning.patch is not None and not self._dry_run
+                line = told(cleaning)
+                return f"{line}; a dry run writes nothing" if cleaning.patch is not None and self._dry_run else line
+        raise AssertionError
+
+    async def _patch(self, cleaning: Cleaning) -> None:
+        if cleaning.patch is None or self._dry_run:
+            return
+        unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": cleaning.version}
+        await self._client.patch_json(resources.NODES, cleaning.patch.node.name, [unchanged, *operations(cleaning.patch)])
+
+    async def _pods_on(self, node: str) -> list[msgspec.Raw] | None:
+        """Return the pods of a node by a quorum read; None where they may not be listed."""
+        try:
+            return [raw async for raw in self._client.list(Selection(resources.PODS, fields=f"spec.nodeName={node}"))]
+        except Forbidden:
+            return None
+
+    async def _still_there(self) -> str:
+        """Say what goes by the labels of nodes, or writes them; nothing if nothing does."""
+        if used := await self._goes_by_labels():
+            return used
+        leases = await self._leases_now()
+        leader = await find_leader(self._client, self._namespace, WallClock())
+        self._leases = leases
+        return f"{leader.message}; delete its Deployment first" if leader.running else ""
+
+    async def _used_by_now(self) -> str:
+        """Do as `_still_there`, without asking for long who leads where no Lease was written since."""
+        if used := await self._goes_by_labels():
+            return used
+        return "" if await self._leases_now() == self._leases else await self._still_there()
+
+    async def _goes_by_labels(self) -> str:
+        policies = await _policies(self._client)
+        if policies:
+            going = all(each[2] for each in policies)
+            listed = ", ".join(f"{kind} {name}" for kind, name, _ in policies)
+            return f"{listed} is still being deleted" if going else f"there is {listed} by now"
+        sets = [each async for each in _objects(self._client, resources.DAEMON_SETS) if goes_by_labels(each)]
+        if not sets:
+            return ""
+        listed = ", ".join(sorted(f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in sets))
+        return f"DaemonSet {listed} has pods where nodes have the labels"
+
+    async def _leases_now(self) -> frozenset[tuple[str, str, str]]:
+        try:
+            leases = await leases_named(self._client, names.LEADER_LEASE)
+        except Forbidden:
+            leases = [lease] if (lease := await self._own_lease()) else []
+        metas = (lease["metadata"] for lease in leases)
+        return frozenset((meta["namespace"], meta["uid"], meta["resourceVersion"]) for meta in metas)
+
+    async def _own_lease(self) -> Object | None:
+        try:
+            return (await self._client.get(resources.LEASES, names.LEADER_LEASE, self._namespace)).object()
+        except (NotFound, Forbidden):
+            return None
+
+    async def _drivers_end(self) -> bool:
+        try:
+            return any([is_ending_driver(raw, self._namespace)
+                        async for raw in self._client.list(Selection(resources.PODS, namespace=self._namespace))])
+        except Forbidden:
+            return False
+
+    async def _drop_lease(self) -> str:
+        """Delete the Lease if nobody has it, as it was then: whoever takes it meanwhile keeps it, and what it says."""
+        lease = await self._own_lease()
+        if lease is None:
+            return ""
+        meta, place = lease["metadata"], f"Lease {self._namespace}/{names.LEADER_LEASE}"
+        leader = await find_leader(self._client, self._namespace, WallClock())
+        if leader.running:
+            return f"{place} stays: {leader.message}"
+        try:
+            await self._client.delete(resources.LEASES, names.LEADER_LEASE, self._namespace, uid=meta["uid"],
+                                      version=meta["resourceVersion"])
+        except NotFound:
+            return ""
+        except Conflict:
+            return f"{place} stays: somebody has taken it by now"
+        return f"{place} deleted"
 
 
 async def _policies(client: Client) -> list[tuple[str, str, bool]]:
@@ -79,92 +215,5 @@ async def _objects(client: Client, resource: GVR) -> AsyncIterator[Object]:
         yield msgspec.json.decode(bytes(raw), type=Object)
 
 
-async def _used(client: Client, namespace: str, timeout: float) -> str:
-    """Wait until nothing goes by the labels of nodes any more, or writes them; say what still does."""
-    if kept := [f"{kind} {name}" for kind, name, going in await _policies(client) if not going]:
-        return f"there is {', '.join(kept)}, whose operands run on the nodes by the labels that they have; delete it first"
-    loop = asyncio.get_running_loop()
-    end = loop.time() + timeout
-    while (there := await _still_there(client, namespace)) and loop.time() < end:
-        await asyncio.sleep(LOOK)
-    return there
-
-
-async def _still_there(client: Client, namespace: str) -> str:
-    going = [f"{kind} {name}" for kind, name, _ in await _policies(client)]
-    if going:
-        return f"{', '.join(going)} is still being deleted"
-    sets = [each async for each in _objects(client, resources.DAEMON_SETS) if _goes_by_labels(each)]
-    if sets:
-        told = ", ".join(sorted(f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in sets))
-        return f"DaemonSet {told} has pods where nodes have the labels"
-    leader = await find_leader(client, namespace, WallClock())
-    return f"{leader.message}; delete its Deployment first" if leader.running else ""
-
-
-def _goes_by_labels(daemonset: Object) -> bool:
-    """Tell whether a DaemonSet, whoever made it, selects nodes by a label that would go."""
-    keys: Iterable[str] = daemonset["spec"]["template"]["spec"].get("nodeSelector") or ()
-    return any(key in LABELS or key.startswith((names.DEPLOY_PREFIX, names.OWN_PREFIX)) for key in keys)
-
-
-async def _clean(client: Client, raw: bytes, *, dry_run: bool) -> str:
-    """Clean one node, reading it again if somebody else was faster; say what was done, nothing if there was nothing to do."""
-    for attempt in range(1, ATTEMPTS + 1):
-        patch = _patch_of(raw)
-        if patch is None:
-            return ""
-        told = f"node {patch.node.name}: {_told(patch)}"
-        if dry_run:
-            return f"{told}; a dry run writes nothing"
-        try:
-            await client.patch_json(resources.NODES, patch.node.name, operations(patch))
-        except NotFound:
-            return ""
-        except Conflict:
-            if attempt == ATTEMPTS:
-                raise
-            raw = (await client.get(resources.NODES, patch.node.name)).body
-        else:
-            return told
-    raise AssertionError
-
-
-def _patch_of(raw: bytes) -> PatchNode | None:
-    view, meta = node_view(raw), msgspec.json.decode(raw, type=Object)["metadata"]
-    labels = {key: value for key, value in (meta.get("labels") or {}).items() if _is_ours(key, value, LABELS)}
-    annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if _is_ours(key, value, ANNOTATIONS)}
-    lift = _is_our_cordon(view)
-    if not (labels or annotations):
-        return None
-    return PatchNode(
-        view.ref, dict.fromkeys(labels), dict.fromkeys(annotations), False if lift else None,
-        expect_labels=labels, expect_annotations=annotations, expect_unschedulable=True if lift else None,
-    )
-
-
-def _is_ours(key: str, value: str, known: Iterable[str]) -> bool:
-    """Tell whether an operator set a label or annotation, and not a person."""
-    if key.startswith(names.DEPLOY_PREFIX):
-        return value in ("true", PRE_INSTALLED) or value.startswith(PAUSED)
-    return key in known or key.startswith(names.OWN_PREFIX)
-
-
-def _is_our_cordon(view: NodeView) -> bool:
-    """Tell whether an upgrade has cordoned the node, which nobody would bring to its end any more."""
-    return view.unschedulable and view.record is not None and view.record.cordon is CordonOwner.GPUWARD
-
-
-def _told(patch: PatchNode) -> str:
-    counts = ((len(patch.labels), "label"), (len(patch.annotations), "annotation"))
-    parts = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count]
-    return f"{' and '.join(parts)} removed{', uncordoned' if patch.unschedulable is False else ''}"
-
-
-async def _drop_lease(client: Client, namespace: str) -> bool:
-    try:
-        lease = (await client.get(resources.LEASES, names.LEADER_LEASE, namespace)).object()
-        await client.delete(resources.LEASES, names.LEADER_LEASE, namespace, uid=lease["metadata"]["uid"])
-    except (NotFound, Conflict):
-        return False
-    return True
+def _name(raw: msgspec.Raw) -> str:
+    return str(msgspec.json.decode(raw, type=Object)["metadata"]["name"])
