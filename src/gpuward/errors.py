@@ -26,6 +26,7 @@
     │   ├── RolloutNotDone                     the time to wait for the end of a rollout was up
     │   ├── RolloutStopped                     a rollout that was waited for does not go on by itself
     │   ├── DemoFailed                         the demo did not reach its goal; the message is the reason
+    │   ├── cli.cleanup._Used                  somebody uses what was to be cleaned up
     │   └── execute.world.CalledOff            an action that its last look at the cluster made unwanted
     └── ValueError
         └── recording.codec.NotARecording      bytes that are no recording

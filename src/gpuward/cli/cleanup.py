@@ -25,7 +25,7 @@ Object = dict[str, Any]
 LOOK: Final = 1.0
 
 
-class _Used(Exception):
+class _Used(GpuwardError):
     """Say who uses, by now, what is to be cleaned up."""
 
 
