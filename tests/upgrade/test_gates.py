@@ -20,6 +20,7 @@ from tests.upgrade.one import facts
 
 FREE = Fleet(total=10)
 QUEUED = node(state=State.UPGRADE_REQUIRED)
+NO_VALIDATOR = node(state=State.UPGRADE_REQUIRED, labels={names.DEPLOY_VALIDATOR: "false"})
 SKIP = {names.UPGRADE_SKIP: "true"}
 DRAIN = policy(drain=DrainSettings(enable=True))
 HARD_DRAIN = policy(drain=DrainSettings(enable=True, force=True))
@@ -39,6 +40,11 @@ CASES: dict[str, Case] = {
         node(state=State.UPGRADE_REQUIRED, ready=False, cordoned=True), [driver_pod()], policy(), Reason.NODE_NOT_READY,
     ),
     "no driver pod": (build.under_way(State.UPGRADE_REQUIRED), [], policy(), Reason.DRIVER_POD_MISSING),
+    "label that keeps validators away": (NO_VALIDATOR, [driver_pod()], policy(), Reason.VALIDATION_OFF),
+    "the same, and none is ready": (
+        NO_VALIDATOR, [driver_pod(), build.validator(ready=False)], policy(), Reason.VALIDATION_OFF,
+    ),
+    "label of an operand that validation does without as yet": (NO_VALIDATOR, [driver_pod(), build.validator()], policy(), None),
     "two driver pods": (QUEUED, [driver_pod(), driver_pod(name="other", orphan=True)], policy(), Reason.TWO_DRIVER_PODS),
     "a second driver pod that goes": (QUEUED, [driver_pod(), driver_pod(name="other", deleting=True)], policy(), None),
     "bare GPU pod": (QUEUED, [driver_pod(), gpu_pod(owner=None)], policy(), Reason.PROTECTED_PODS),

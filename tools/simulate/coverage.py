@@ -23,6 +23,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.TWO_DRIVER_PODS: "two_driver_pods",
     Reason.TEMPLATE_SETTLING: "template_settling",
     Reason.TEMPLATE_EDITED: "template_settling",
+    Reason.VALIDATION_OFF: "validation_off",
     Reason.OPERANDS_STARTING: "operands_starting",
     Reason.HELD_DEVICES: "held_devices",
     Reason.PROTECTED_PODS: "protected_pods",
@@ -38,13 +39,14 @@ GATE_OF: Mapping[Reason, str] = {
 
 UNMET: Mapping[str, str] = {
     "reason Undecided": "it would be a bug",
+    "reason ValidationOff": "nobody takes an operand from a node by its label",
 }
 """What no run is to meet, and why."""
 
 _WITHOUT_DRIVERS: Final = sorted(MODES.keys() - modes_with())
 
 UNMET_CELLS: tuple[tuple[str, str, str, str], ...] = (
-    ("*", "*", "reason Undecided", UNMET["reason Undecided"]),
+    *(("*", "*", name, why) for name, why in UNMET.items()),
     ("clusterpolicy", "*", "reason MovePaused", "its one driver DaemonSet is for every node: none is moved to another one"),
     *((mode, "*", f"reason {reason}", "it is about NVIDIADrivers, and there is none")
       for mode in _WITHOUT_DRIVERS for reason in (Reason.NOT_SELECTED, Reason.DRIVER_REFUSED)),

@@ -81,6 +81,10 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.ROLLOUT, "Somebody else edits a driver DaemonSet again and again, or holds it. Nothing is decided by what it says "
         "meanwhile.",
         "The reason names the field manager. Stop it, and make the change in the ClusterPolicy or the NVIDIADriver."),
+    Reason.VALIDATION_OFF: Advice(
+        Act.YES, "A label of this node (`nvidia.com/gpu.deploy.operator-validator`, `.container-toolkit` or `.device-plugin`) is "
+        "`false`, and no validator is ready on it. Nobody would confirm a new driver, so the node is not begun with.",
+        "Take the label away until the node is upgraded, or bring about what validators need; others go on meanwhile."),
     Reason.OPERANDS_STARTING: Advice(
         Act.NO, "Only the driver pod has to be restarted. That is safe under running pods while the device plugin or DCGM holds "
         "the driver open, and they are just starting.",

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     DRIVER_LABEL_UNKNOWN = "DriverLabelUnknown"
     TEMPLATE_SETTLING = "TemplateSettling"
     TEMPLATE_EDITED = "TemplateEdited"
+    VALIDATION_OFF = "ValidationOff"
     OPERANDS_STARTING = "OperandsStarting"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
@@ -114,7 +115,7 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
-    Reason.DRIVER_REFUSED, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING,
+    Reason.DRIVER_REFUSED, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING, Reason.VALIDATION_OFF,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

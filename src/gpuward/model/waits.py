@@ -26,7 +26,7 @@ class Plain(msgspec.Struct, frozen=True):
     reason: Literal[
         Reason.SKIPPED, Reason.PAUSED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.DRIVER_POD_MISSING,
         Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.VALIDATOR_MISSING, Reason.MAINTENANCE, Reason.METADATA_BEHIND,
-        Reason.WRITE_UNANSWERED,
+        Reason.WRITE_UNANSWERED, Reason.VALIDATION_OFF,
     ]
 
 

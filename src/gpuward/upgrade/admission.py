@@ -15,6 +15,7 @@ from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.recovery import needs_recovery
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.uncordon import leftovers
+from gpuward.upgrade.validation_off import lacking
 
 
 @step(State.UPGRADE_REQUIRED)
@@ -73,11 +74,13 @@ def admit(node: NodeFacts) -> Move:
     )
 
 
-Turn = tuple[bool, float, int, int, int, float, str]
+Turn = tuple[bool, bool, float, int, int, int, float, str]
 
 
 def turn(node: NodeFacts) -> Turn:
     """Return the sort key of the queue: what disturbs least comes first, so that most nodes are done before anything must move.
+
+    Nodes that people keep an operand from which validation needs come last of all: whether it works without is not known.
 
     Nodes that serve with the driver that they should have, and that somebody asks for all the same, come after those that need
     one; among them that which was upgraded last is the last: whoever asks again and again must not keep others waiting.
@@ -90,6 +93,7 @@ def turn(node: NodeFacts) -> Turn:
     pods = () if node.restart_only else node.to_evict.pods
     again = node.driver_ready and node.needed and not node.unschedulable
     return (
+        bool(lacking(node.node)),
         again,
         node.record.started if again else 0.0,
         failure.attempts if failure and not node.retargeted else 0,

@@ -24,6 +24,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.recovery import replacement_refusal, was_spared
 from gpuward.upgrade.scope import concerns
+from gpuward.upgrade.validation_off import telling
 
 Candidate = NodeFacts
 
@@ -168,7 +169,7 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
 
 def _trouble(node: NodeFacts) -> Trouble | None:
     """Return what is wrong with the driver that the node got, or should have got when it failed."""
-    failure, driver = node.record.failure, node.driver
+    failure, driver = telling(node.node, node.record.failure), node.driver
     if (refusal := replacement_refusal(node)) is not None and driver is not None and node.untouched and not node.in_step:
         return Trouble(node.target, node.node.name, node.record.started,
                        ReplacementRefused(driver.ref, refusal.message, refusal.count), refusal.at + REFUSAL_COUNTS)
@@ -193,7 +194,7 @@ def _unforgiven(trouble: Trouble | None, policy: UpgradePolicy) -> Trouble | Non
 
 
 def _failed(node: NodeFacts, forgiven: float) -> bool:
-    return _counts(node.record.failure, forgiven) and not node.retargeted
+    return _counts(telling(node.node, node.record.failure), forgiven) and not node.retargeted
 
 
 def _counts(failure: Failure | None, forgiven: float) -> bool:
@@ -210,7 +211,7 @@ def moved_away(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Standing]:
         if record is None or record.driver != policy.driver or concerns(policy, node):
             continue
         if (under_way := node.state in IN_PROGRESS) or node.state in (State.FAILED, State.UPGRADE_REQUIRED):
-            failure, target = record.failure, str(placement_of(node.labels))
+            failure, target = telling(node, record.failure), str(placement_of(node.labels))
             yield Standing(
                 node.name,
                 elsewhere=True,

@@ -30,7 +30,7 @@ from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.refused import refused
 from gpuward.upgrade.writing import actions_of
 
-NO_TURN: Turn = (False, 0.0, 0, 0, 0, 0.0, "")
+NO_TURN: Turn = (False, False, 0.0, 0, 0, 0, 0.0, "")
 
 
 class NodeDecision(msgspec.Struct, frozen=True):

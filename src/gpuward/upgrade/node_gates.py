@@ -13,6 +13,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.waits import HeldDevices, InvalidPolicy, OperandPod, Plain, ProtectedPods, TwoDriverPods
 from gpuward.upgrade.fleet import NOBODY, Candidate, Fleet, Gate
+from gpuward.upgrade.validation_off import is_off
 from gpuward.upgrade.waits import driver_starting, pod_missing, settling
 
 
@@ -65,6 +66,11 @@ def template_settling(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> H
     return None if node.target else settling(node, node.record.since)
 
 
+def validation_off(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node, before it is cordoned, whose new driver nobody would validate: it would fail, and stay out of service."""
+    return Hold(Plain(Reason.VALIDATION_OFF), node.record.since) if is_off(node) else None
+
+
 def operands_starting(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node whose driver pod is only restarted until an operand keeps the driver loaded under its GPU pods meanwhile."""
     if node.restart_only or not (node.same_driver and node.loaded and node.module_holders.awaited):
@@ -101,6 +107,7 @@ NODE_GATES: tuple[Gate, ...] = (
     driver_pod_missing,
     two_driver_pods,
     template_settling,
+    validation_off,
     operands_starting,
     held_devices,
     protected_pods,

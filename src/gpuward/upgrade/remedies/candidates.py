@@ -35,6 +35,7 @@ from gpuward.upgrade.remedies.pods import (
 )
 from gpuward.upgrade.remedies.question import Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back
+from gpuward.upgrade.validation_off import lacking
 
 MOST_ENDING = 5
 """Pods that a person is to get to end."""
@@ -128,6 +129,11 @@ def _mend_label(question: Question) -> Iterator[Candidate]:
     yield fixes.label_node_with(question.view, {names.DEPLOY_DRIVER: "true"}, "say by its label that it is to have a driver")
 
 
+def _let_validate(question: Question) -> Iterator[Candidate]:
+    for label in lacking(question.view):
+        yield fixes.label_node(question.view, label, None, "let the node have what validates its driver")
+
+
 def _take_back(question: Question) -> Iterator[Candidate]:
     yield fixes.start_anew(question.view, "take the node back from the maintenance operator").risking(_evicts(question))
 
@@ -183,6 +189,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.PARALLEL_LIMIT: _more_parallel,
     Reason.NOT_SELECTED: _be_selected,
     Reason.DRIVER_LABEL_UNKNOWN: _mend_label,
+    Reason.VALIDATION_OFF: _let_validate,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
     Reason.DRIVER_UNPLACED: place_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,

@@ -1,0 +1,30 @@
+"""Nodes from which a label keeps an operand that validation needs: what becomes of them tells nothing of the driver."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpuward import names
+from gpuward.model.record import Failure
+from gpuward.model.states import State
+from gpuward.model.views import NodeView
+from gpuward.upgrade.facts import NodeFacts
+
+NEEDED: Final = (names.DEPLOY_VALIDATOR, names.DEPLOY_TOOLKIT, names.DEPLOY_PLUGIN)
+"""Labels by which nodes have the operands that validation needs. People who say `false` may have put others in their place."""
+
+
+def lacking(node: NodeView) -> tuple[str, ...]:
+    """Return the labels by which people keep such operands from a node."""
+    return tuple(label for label in NEEDED if node.labels.get(label) == "false")
+
+
+def is_off(node: NodeFacts) -> bool:
+    """Tell whether no upgrade of a node could be validated: people keep an operand from it, and no validator gets ready there."""
+    return bool(lacking(node.node)) and not any(pod.ready for pod in node.live_validators)
+
+
+def telling(node: NodeView, failure: Failure | None) -> Failure | None:
+    """Return a node's failure if it may tell something of its driver."""
+    told = failure is not None and not (failure.state is State.VALIDATION_REQUIRED and lacking(node))
+    return failure if told else None
