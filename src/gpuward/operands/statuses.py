@@ -16,7 +16,7 @@ from gpuward.operands.status import Verdict, differs_in_phase, differs_in_words_
 
 WORDS_EVERY: Final = 30.0
 """Seconds between two writes of a status that differ only in how far they say that things have come."""
-PHASES_EVERY: Final = 2.0
+PHASES_EVERY: Final = 10.0
 """Seconds between two writes where a phase has begun or ended, though only its messages say so."""
 
 
