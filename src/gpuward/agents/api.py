@@ -1,0 +1,207 @@
+"""A client of the Kubernetes API for programs that ask now and then: it blocks, on Python's own HTTP, so waiting costs little.
+
+It talks to the API server directly; a proxy in the environment is for the operator.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from gpuward import errors, names
+from gpuward.kube.http.refusals import refusal
+from gpuward.kube.http.transport import Response
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Object = dict[str, Any]
+
+JSON: Final = "application/json"
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+TIMEOUT: Final = 10.0
+"""Seconds for one request."""
+PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds between attempts; the last one again and again."""
+PAGE_SIZE: Final = 500
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+BROKEN: Final = (OSError, http.client.HTTPException)
+PASSING: Final = (errors.Unreachable, errors.TooManyRequests, errors.ServerError)
+"""What a later attempt may not meet."""
+
+
+class ApiServer(Protocol):
+    """Read and write objects by their paths, such as /api/v1/nodes/gpu-1."""
+
+    def get(self, path: str) -> Object:
+        """Return an object. Raises errors.ApiError, errors.Unreachable."""
+        ...
+
+    def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
+        """Return the objects that selectors choose. Raises errors.ApiError, errors.Unreachable."""
+        ...
+
+    def create(self, path: str, body: Object) -> Object:
+        """Create an object, or a subresource such as an eviction. Raises errors.ApiError, errors.Unreachable."""
+        ...
+
+    def patch(self, path: str, body: object, kind: str = MERGE_PATCH) -> Object:
+        """Change an object. Raises errors.ApiError, errors.Unreachable."""
+        ...
+
+    def delete(self, path: str, body: Object | None = None) -> None:
+        """Delete an object. Raises errors.ApiError, errors.Unreachable."""
+        ...
+
+
+class Access(Protocol):
+    """Know where an API server is, and how to be let in."""
+
+    @property
+    def server(self) -> str: ...
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers by which the server knows us, as they are now. Raises errors.KubeconfigError."""
+        ...
+
+    def context(self) -> ssl.SSLContext:
+        """Return whom we trust. Raises errors.KubeconfigError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PodAccess:
+    """Use the service account of the pod, whose token the kubelet replaces from time to time."""
+
+    server: str
+    folder: Path = SERVICE_ACCOUNT
+
+    def headers(self) -> Mapping[str, str]:
+        """Return the header with the token."""
+        try:
+            return {"Authorization": f"Bearer {(self.folder / 'token').read_text(encoding='ascii').strip()}"}
+        except (OSError, UnicodeDecodeError) as error:
+            raise errors.KubeconfigError(f"the service account's token cannot be read: {error}") from None
+
+    def context(self) -> ssl.SSLContext:
+        """Return the trust in the cluster's authority."""
+        try:
+            context = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        except OSError as error:  # ssl.SSLError is one, too
+            raise errors.KubeconfigError(f"the service account's ca.crt cannot be used: {error}") from None
+        # Python 3.13 turns this on; it refuses the authorities of many existing clusters, which lack a key identifier.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+
+def find_access(kubeconfig: str = "", environ: Mapping[str, str] = os.environ) -> Access:
+    """Find the API server: by a kubeconfig, in a pod by its service account. Raises errors.KubeconfigError."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if host and not kubeconfig and not environ.get("KUBECONFIG"):
+        return PodAccess(f"https://{f'[{host}]' if ':' in host else host}:{port}")
+    # What it needs is a third of the memory that an agent in a pod takes.
+    from gpuward.agents.kubeconfig import KubeconfigAccess
+
+    return KubeconfigAccess.found(kubeconfig)
+
+
+@dataclass(slots=True)
+class KubernetesApi:
+    """Send requests one after the other. What another attempt may mend is tried again for `patience` seconds."""
+
+    access: Access
+    patience: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    _connection: http.client.HTTPConnection | None = field(default=None, init=False)
+
+    def get(self, path: str) -> Object:
+        """Return an object."""
+        return self._ask("GET", path)
+
+    def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
+        """Return the objects that selectors choose."""
+        chosen = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE_SIZE)}
+        found: list[Object] = []
+        while True:
+            page = self._ask("GET", path, {key: value for key, value in chosen.items() if value})
+            found += page.get("items") or []
+            chosen["continue"] = (page.get("metadata") or {}).get("continue") or ""
+            if not chosen["continue"]:
+                return found
+
+    def create(self, path: str, body: Object) -> Object:
+        """Create an object, or a subresource."""
+        return self._ask("POST", path, {"fieldManager": names.FIELD_MANAGER}, body)
+
+    def patch(self, path: str, body: object, kind: str = MERGE_PATCH) -> Object:
+        """Change an object."""
+        return self._ask("PATCH", path, {"fieldManager": names.FIELD_MANAGER}, body, kind)
+
+    def delete(self, path: str, body: Object | None = None) -> None:
+        """Delete an object."""
+        self._ask("DELETE", path, body=body)
+
+    def _ask(self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None,
+             content_type: str = JSON) -> Object:
+        target = quote(path) + (f"?{urlencode(query)}" if query else "")
+        until, attempt = self.monotonic() + self.patience, 0
+        while True:
+            try:
+                return self._object(self._once(method, target, body, content_type))
+            except PASSING as error:
+                # A budget says no with the same status as a server under load; who evicts has a patience of its own.
+                pause = PAUSES[min(attempt, len(PAUSES) - 1)]
+                if path.endswith("/eviction") or self.monotonic() + pause > until:
+                    raise error from None
+                attempt += 1
+                self.sleep(pause)
+
+    @staticmethod
+    def _object(response: Response) -> Object:
+        if not 200 <= response.status < 300:
+            raise refusal(response)
+        try:
+            return msgspec.json.decode(response.body or b"{}", type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise errors.ServerError(f"the answer cannot be read: {error}") from error
+
+    def _once(self, method: str, target: str, body: object, content_type: str) -> Response:
+        headers = {"Accept": JSON, "User-Agent": "gpuward", **self.access.headers()}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        fresh = self._connection is None
+        connection = self._connection = self._connection or self._connect()
+        path = urlsplit(self.access.server).path.rstrip("/") + target
+        try:
+            connection.request(method, path, msgspec.json.encode(body) if body is not None else None, headers)
+            answer = connection.getresponse()
+            return Response(answer.status, dict(answer.getheaders()), answer.read())
+        except BROKEN as error:
+            self.close()
+            # A server closes connections that nobody used for a while, and says so with the next request only.
+            if not fresh and method == "GET" and isinstance(error, ConnectionError):
+                return self._once(method, target, body, content_type)
+            raise errors.Unreachable(f"{self.access.server}: {str(error) or type(error).__name__}") from error
+
+    def _connect(self) -> http.client.HTTPConnection:
+        server = urlsplit(self.access.server)
+        host, port = server.hostname or "", server.port
+        if server.scheme == "http":
+            return http.client.HTTPConnection(host, port or 80, timeout=TIMEOUT)
+        return http.client.HTTPSConnection(host, port or 443, timeout=TIMEOUT, context=self.access.context())
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

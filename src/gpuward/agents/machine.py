@@ -1,0 +1,267 @@
+"""The machine itself as an agent's host: files below a root, the kernel's modules, mounts and processes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from gpuward.agents.host import DeviceUser, HostError, ModuleInUseError, Ran
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+MNT_DETACH: Final = 2
+DELETE_MODULE: Final = {"x86_64": 176, "aarch64": 106}
+"""The number of the system call, which the C library has no function for."""
+DEVICE: Final = re.compile(r"/dev/(nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset|-nvswitch\w*|-caps/.*)?)")
+POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
+"""A pod's uid in the name of its control group; systemd's have underscores."""
+LONGEST_LINK: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Reach a machine whose root is a folder here. `sys` and `proc` are folders of their own, as containers have them."""
+
+    root: Path = Path("/")
+    sys: Path = Path("/sys")
+    proc: Path = Path("/proc")
+    module_tool: str = ""
+    """A program that unloads modules in place of the kernel, called with `unload NAME`; it ends with 11 where one is in use."""
+
+    def exists(self, path: str) -> bool:
+        """Tell whether something is at a path."""
+        return os.path.lexists(self._at(path))
+
+    def read(self, path: str) -> str | None:
+        """Return a file's text without spaces around it."""
+        try:
+            return self._at(path).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return None
+
+    def entries(self, path: str) -> Sequence[str]:
+        """Return the names in a folder in order."""
+        try:
+            return sorted(os.listdir(self._at(path)))
+        except OSError:
+            return ()
+
+    def link(self, path: str) -> str | None:
+        """Return where a symbolic link leads."""
+        try:
+            return os.readlink(self._at(path))
+        except OSError:
+            return None
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file whole: beside its place first."""
+        place = self._at(path)
+        with _refusals(f"cannot write {path}"):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            number, beside = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+            try:
+                with open(number, "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.chmod(beside, 0o644)
+                os.replace(beside, place)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(beside)
+                raise
+
+    def poke(self, path: str, text: str) -> None:
+        """Write to a file of the kernel, which takes what it is given at once."""
+        with _refusals(f"cannot write {text!r} to {path}"), open(self._at(path), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def symlink(self, path: str, target: str) -> None:
+        """Make a symbolic link, in place of whatever is there."""
+        place = self._at(path)
+        if self.link(path) == target:
+            return
+        with _refusals(f"cannot make the link {path}"):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            beside = place.with_name(f".{place.name}.new")
+            beside.unlink(missing_ok=True)
+            beside.symlink_to(target)
+            os.replace(beside, place)
+
+    def remove(self, path: str) -> bool:
+        """Remove a file; return whether there was one."""
+        try:
+            with _refusals(f"cannot remove {path}"):
+                self._at(path).unlink()
+        except HostError as error:
+            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+                return False
+            raise
+        return True
+
+    def modules(self) -> Mapping[str, int]:
+        """Return the kernel modules that are loaded: those built in have no count."""
+        found = {}
+        for name in self.entries("/sys/module"):
+            count = self.read(f"/sys/module/{name}/refcnt")
+            if count is not None:
+                found[name] = int(count) if count.isascii() and count.isdecimal() else 0
+        return found
+
+    def unload(self, module: str) -> None:
+        """Unload a kernel module, as rmmod does."""
+        number = self._by_tool(module) if self.module_tool else _delete_module(module)
+        if number in (errno.EWOULDBLOCK, errno.EBUSY):
+            raise ModuleInUseError(f"the module {module} is in use")
+        if number not in (0, errno.ENOENT):
+            raise HostError(f"the module {module} cannot be unloaded: {os.strerror(number)}")
+
+    def _by_tool(self, module: str) -> int:
+        ran = self.run([self.module_tool, "unload", module])
+        if ran.code not in (0, errno.EWOULDBLOCK):
+            why = ran.output or f"{self.module_tool} ended with {ran.code}"
+            raise HostError(f"the module {module} cannot be unloaded: {why}")
+        return ran.code
+
+    def mounts_below(self, path: str) -> Sequence[str]:
+        """Return the mount points at and below a path, the deepest first."""
+        place, found = str(self._at(path)), []
+        for line in (self._text(self.proc / "self" / "mountinfo")).splitlines():
+            columns = line.split(" ")
+            if len(columns) < 5:
+                continue
+            point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), columns[4])
+            if point == place or point.startswith(place.rstrip("/") + "/"):
+                found.append(point if self.root == Path("/") else "/" + str(Path(point).relative_to(self.root)))
+        return list(reversed(found))
+
+    def unmount(self, path: str) -> None:
+        """Detach a mount point: what has it open keeps it until it closes it."""
+        number = _call(lambda libc: libc.umount2(os.fsencode(self._at(path)), MNT_DETACH))
+        if number not in (0, errno.EINVAL, errno.ENOENT):
+            raise HostError(f"cannot unmount {path}: {os.strerror(number)}")
+
+    def device_users(self) -> Sequence[DeviceUser]:
+        """Return the processes that have a device file of NVIDIA's open or mapped, and may be looked into."""
+        return [user for name in _numbers(self.proc) if (user := self._device_user(int(name))) is not None]
+
+    def run(self, command: Sequence[str], *, root: str = "", env: Mapping[str, str] | None = None, timeout: float = 30.0) -> Ran:
+        """Run a program. What it leaves behind when its time is up is killed with it."""
+        below = str(self._at(root)) if root else ""
+
+        def enter() -> None:
+            os.chroot(below)
+            os.chdir("/")
+
+        try:
+            done = subprocess.run(
+                list(command), env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=timeout, check=False, preexec_fn=enter if below not in ("", "/") else None)
+        except subprocess.TimeoutExpired as error:
+            return Ran(None, _said(error.stdout))
+        except (OSError, subprocess.SubprocessError) as error:
+            raise HostError(f"cannot run {command[0]}{f' in {root}' if root else ''}: {error}") from error
+        return Ran(done.returncode, _said(done.stdout))
+
+    def locate(self, path: PurePosixPath, root: str = "") -> str | None:
+        """Return the path, from a root, of an executable file that is not empty."""
+        base = self._at(root) if root else self.root
+        found = _followed(base, PurePosixPath(path))
+        if found is None:
+            return None
+        try:
+            here = base / found.relative_to("/")
+            ok = here.is_file() and os.access(here, os.X_OK) and here.stat().st_size > 0
+        except OSError:
+            return None
+        return str(found) if ok else None
+
+    def _device_user(self, pid: int) -> DeviceUser | None:
+        folder = self.proc / str(pid)
+        device = next(self._devices(folder), None)
+        if device is None:
+            return None
+        group = POD.search(self._text(folder / "cgroup"))
+        return DeviceUser(pid, self._text(folder / "comm").strip(), device, group[1].replace("_", "-") if group else "")
+
+    def _devices(self, folder: Path) -> Iterator[str]:
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(folder / "fd"), key=lambda each: (len(each), each)):
+                with contextlib.suppress(OSError):
+                    if (found := DEVICE.fullmatch(os.readlink(folder / "fd" / name))) is not None:
+                        yield found[0]
+        for line in self._text(folder / "maps").splitlines():
+            if (found := DEVICE.fullmatch(line.split(maxsplit=5)[-1])) is not None:
+                yield found[0]
+
+    def _at(self, path: str) -> Path:
+        if path == "/sys" or path.startswith("/sys/"):
+            return self.sys / path[5:]
+        if path == "/proc" or path.startswith("/proc/"):
+            return self.proc / path[6:]
+        return self.root / path.lstrip("/")
+
+    @staticmethod
+    def _text(path: Path) -> str:
+        try:
+            return path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+
+@contextlib.contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HostError(f"{what}: {error.strerror or error}") from error
+
+
+def _call(call: Callable[[ctypes.CDLL], int]) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    return 0 if call(libc) == 0 else ctypes.get_errno()
+
+
+def _delete_module(module: str) -> int:
+    return _call(lambda libc: libc.syscall(DELETE_MODULE[os.uname().machine], os.fsencode(module), os.O_NONBLOCK))
+
+
+def _numbers(folder: Path) -> list[str]:
+    try:
+        return sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
+    except OSError:
+        return []
+
+
+def _said(output: bytes | None) -> str:
+    return (output or b"").decode(errors="replace").strip()
+
+
+def _followed(base: Path, path: PurePosixPath) -> PurePosixPath | None:
+    """Resolve a path as a process below `base` would: an absolute link leads to that root, not to ours."""
+    rest, at, links = [*path.parts[1:]], PurePosixPath("/"), 0
+    while rest:
+        name = rest.pop(0)
+        if name in ("", "."):
+            continue
+        if name == "..":
+            at = at.parent
+            continue
+        try:
+            target = PurePosixPath(os.readlink(base / (at / name).relative_to("/")))
+        except OSError:
+            at /= name
+            continue
+        if (links := links + 1) > LONGEST_LINK:
+            return None
+        if target.is_absolute():
+            at, target = PurePosixPath("/"), target.relative_to("/")
+        rest = [*target.parts, *rest]
+    return at

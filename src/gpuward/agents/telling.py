@@ -1,0 +1,40 @@
+"""What an agent says: one line per decision, and at its end one line for who looks at the pod."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TextIO
+
+TERMINATION_LOG: Final = Path("/dev/termination-log")
+"""Where the kubelet reads a container's last words, by default."""
+LONGEST: Final = 4096
+"""Bytes of them that it keeps."""
+
+
+@dataclass(slots=True)
+class Teller:
+    """Print lines with their time. What stays as it is is said once."""
+
+    stream: TextIO = field(default_factory=lambda: sys.stdout)
+    termination_log: Path = TERMINATION_LOG
+    _last: str = field(default="", init=False)
+
+    def say(self, line: str) -> None:
+        """Print a line, unless it is the one that was said last."""
+        if line == self._last:
+            return
+        self._last = line
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        print(now, " ".join(line.split()), file=self.stream, flush=True)
+
+    def leave(self, line: str) -> None:
+        """Print why the agent ends, and leave it where the kubelet reads it, if there is such a place."""
+        self.say(line)
+        try:
+            if self.termination_log.exists():
+                self.termination_log.write_bytes(line.encode()[:LONGEST])
+        except OSError as error:
+            self.say(f"the termination message could not be left: {error}")

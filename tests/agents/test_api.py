@@ -1,0 +1,153 @@
+"""The agents' client of the API, against a server on loopback: what it sends, what it tries again, what it gives up."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuward import errors
+from gpuward.agents.api import KubernetesApi, PodAccess, find_access
+
+Answer = tuple[int, dict[str, Any] | str]
+
+
+class Script(ThreadingHTTPServer):
+    """Serve answers in turn, and keep what was asked."""
+
+    daemon_threads = True
+
+    def __init__(self, answers: list[Answer]) -> None:
+        super().__init__(("127.0.0.1", 0), Scripted)
+        self.answers = answers
+        self.asked: list[tuple[str, str, str, str]] = []
+
+
+class Scripted(BaseHTTPRequestHandler):
+    """Answer as the script says; keep connections as an API server does."""
+
+    protocol_version = "HTTP/1.1"
+    server: Script
+
+    def do(self) -> None:
+        """Answer one request."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        self.server.asked.append((self.command, self.path, self.headers.get("Content-Type", ""), body))
+        assert self.headers["Authorization"] == "Bearer secret"
+        status, answer = self.server.answers.pop(0)
+        if status == 0:
+            self.close_connection = True
+            return
+        content = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = do
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def scripted(folder: Path, *answers: Answer) -> Iterator[tuple[KubernetesApi, Script]]:
+    """Yield a client and the server that it talks to; no time passes in its pauses."""
+    server = Script(list(answers))
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    time = [0.0]
+
+    def sleep(seconds: float) -> None:
+        time[0] += seconds
+
+    (folder / "token").write_text("secret\n")
+    api = KubernetesApi(PodAccess(f"http://127.0.0.1:{server.server_port}", folder),
+                        patience=4.0, sleep=sleep, monotonic=lambda: time[0])
+    try:
+        yield api, server
+    finally:
+        api.close()
+        server.shutdown()
+        server.server_close()
+
+
+def refused(code: int, reason: str) -> Answer:
+    return code, {"kind": "Status", "code": code, "reason": reason, "message": f"no: {reason}"}
+
+
+def test_lists_are_read_to_their_end(tmp_path: Path) -> None:
+    first = {"metadata": {"continue": "a b"}, "items": [{"metadata": {"name": "1"}}]}
+    with scripted(tmp_path, (200, first), (200, {"metadata": {}, "items": [{"metadata": {"name": "2"}}]})) as (api, server):
+        found = api.list("/api/v1/pods", labels="app=x", fields="spec.nodeName=gpu-1")
+    assert [each["metadata"]["name"] for each in found] == ["1", "2"]
+    assert [path for _, path, _, _ in server.asked] == [
+        "/api/v1/pods?labelSelector=app%3Dx&fieldSelector=spec.nodeName%3Dgpu-1&limit=500",
+        "/api/v1/pods?labelSelector=app%3Dx&fieldSelector=spec.nodeName%3Dgpu-1&limit=500&continue=a+b"]
+
+
+def test_a_patch_says_what_it_is_and_who_made_it(tmp_path: Path) -> None:
+    with scripted(tmp_path, (200, {"kind": "Node"})) as (api, server):
+        assert api.patch("/api/v1/nodes/gpu 1", {"metadata": {"labels": {"a": "b"}}}) == {"kind": "Node"}
+    assert server.asked == [("PATCH", "/api/v1/nodes/gpu%201?fieldManager=gpuward", "application/merge-patch+json",
+                             '{"metadata":{"labels":{"a":"b"}}}')]
+
+
+@pytest.mark.parametrize(
+    "trouble", [refused(500, "InternalError"), refused(429, "TooManyRequests"), (0, ""), (503, "<html>busy</html>")])
+def test_what_passes_is_tried_again(tmp_path: Path, trouble: Answer) -> None:
+    with scripted(tmp_path, trouble, trouble, (200, {"kind": "Node"})) as (api, server):
+        assert api.get("/api/v1/nodes/gpu-1") == {"kind": "Node"}
+    assert len(server.asked) == 3
+
+
+def test_what_does_not_pass_ends_when_patience_does(tmp_path: Path) -> None:
+    busy = [refused(503, "Unavailable")] * 9
+    with scripted(tmp_path, *busy) as (api, server), pytest.raises(errors.ServerError, match="no: Unavailable"):
+        api.get("/api/v1/nodes/gpu-1")
+    assert len(server.asked) == 5, "0.2 + 0.5 + 1 + 2 s, and no more than 4"
+
+
+def test_a_refused_eviction_is_its_callers_matter(tmp_path: Path) -> None:
+    with scripted(tmp_path, refused(429, "TooManyRequests")) as (api, _), pytest.raises(errors.TooManyRequests):
+        api.create("/api/v1/namespaces/a/pods/p/eviction", {})
+
+
+@pytest.mark.parametrize(("answer", "kind"), [
+    (refused(403, "Forbidden"), errors.Forbidden), (refused(404, "NotFound"), errors.NotFound),
+    (refused(409, "Conflict"), errors.Conflict)])
+def test_a_refusal_is_no_matter_of_patience(tmp_path: Path, answer: Answer, kind: type[errors.ApiError]) -> None:
+    with scripted(tmp_path, answer) as (api, _), pytest.raises(kind):
+        api.delete("/api/v1/nodes/gpu-1")
+
+
+def test_garbage_is_a_servers_error_that_names_it(tmp_path: Path) -> None:
+    with scripted(tmp_path, *[(200, "{")] * 5) as (api, _), pytest.raises(errors.ServerError, match="cannot be read"):
+        api.get("/version")
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with scripted(tmp_path) as (api, server):
+        pass
+    with pytest.raises(errors.Unreachable, match=f"^http://127.0.0.1:{server.server_port}: .*refused"):
+        api.get("/version")
+
+
+def test_a_pod_is_let_in_by_its_service_account_and_others_by_a_kubeconfig(tmp_path: Path) -> None:
+    there = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+    assert find_access(environ=there).server == "https://[fd00::1]:6443"
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps({
+        "current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": {"server": "http://10.0.0.1:8080"}}], "users": [{"name": "a", "user": {"token": "t"}}]}))
+    found = find_access(str(file))
+    assert (found.server, found.headers()) == ("http://10.0.0.1:8080", {"Authorization": "Bearer t"})
+    with pytest.raises(errors.KubeconfigError, match=r"token cannot be read: .*No such file"):
+        PodAccess("https://10.0.0.1", tmp_path).headers()
+    with pytest.raises(errors.KubeconfigError, match=r"ca\.crt cannot be used: .*No such file"):
+        PodAccess("https://10.0.0.1", tmp_path).context()

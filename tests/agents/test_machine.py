@@ -1,0 +1,137 @@
+"""The machine as agents see it, on folders that stand for one: what is there, what is changed, and what is refused in words."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from gpuward.agents.host import HostError, ModuleInUseError
+from gpuward.agents.machine import Machine
+
+UID = "0c0f6c0e-4d0c-4f0a-8f0e-0c0f6c0e4d0c"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """Return a machine that is three folders."""
+    for name in ("root", "sys", "proc/self"):
+        (tmp_path / name).mkdir(parents=True)
+    return Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc")
+
+
+def test_a_file_is_written_whole_and_its_folder_made(machine: Machine) -> None:
+    machine.write("/run/nvidia/validations/driver-ready", "IS_HOST_DRIVER=true\n")
+    written = machine.root / "run/nvidia/validations/driver-ready"
+    assert written.read_text() == "IS_HOST_DRIVER=true\n"
+    assert written.stat().st_mode & 0o777 == 0o644
+    assert machine.entries("/run/nvidia/validations") == ["driver-ready"], "nothing is left beside it"
+    assert machine.read("/run/nvidia/validations/driver-ready") == "IS_HOST_DRIVER=true"
+    assert machine.remove("/run/nvidia/validations/driver-ready") is True
+    assert machine.remove("/run/nvidia/validations/driver-ready") is False
+    assert machine.remove("/nowhere/at/all") is False
+
+
+def test_what_cannot_be_written_is_said_with_its_path(machine: Machine) -> None:
+    (machine.root / "run").write_text("a file")
+    with pytest.raises(HostError, match=r"^cannot write /run/nvidia/x: (Not a directory|File exists)$"):
+        machine.write("/run/nvidia/x", "")
+
+
+def test_a_link_takes_the_place_of_another(machine: Machine) -> None:
+    machine.symlink("/dev/char/195:0", "/dev/nvidia0")
+    machine.symlink("/dev/char/195:0", "/dev/nvidia1")
+    assert machine.link("/dev/char/195:0") == "/dev/nvidia1"
+    assert machine.link("/dev/char") is None
+
+
+def test_modules_are_those_with_a_count(machine: Machine) -> None:
+    for name, count in (("nvidia", "3\n"), ("nvidia_uvm", "0\n"), ("odd", "a\n")):
+        (machine.sys / "module" / name).mkdir(parents=True)
+        (machine.sys / "module" / name / "refcnt").write_text(count)
+    (machine.sys / "module" / "printk").mkdir()
+    assert machine.modules() == {"nvidia": 3, "nvidia_uvm": 0, "odd": 0}
+
+
+def tool(folder: Path, code: int) -> str:
+    """Write a program that stands for rmmod."""
+    path = folder / "tool"
+    path.write_text(f"#!{sys.executable}\nimport sys\nprint('said', *sys.argv[1:])\nsys.exit({code})\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_module_in_use_is_told_from_what_cannot_be_unloaded(machine: Machine, tmp_path: Path) -> None:
+    Machine(machine.root, module_tool=tool(tmp_path, 0)).unload("nvidia")
+    with pytest.raises(ModuleInUseError, match="nvidia"):
+        Machine(machine.root, module_tool=tool(tmp_path, 11)).unload("nvidia")
+    with pytest.raises(HostError, match="cannot be unloaded: said unload nvidia"):
+        Machine(machine.root, module_tool=tool(tmp_path, 1)).unload("nvidia")
+    with pytest.raises(HostError, match="cannot run /nowhere"):
+        Machine(machine.root, module_tool="/nowhere").unload("nvidia")
+
+
+def test_mounts_come_deepest_first_as_the_machine_names_them(machine: Machine) -> None:
+    below = machine.root / "run/nvidia/driver"
+    lines = [f"1 0 0:1 / {point} rw - tmpfs tmpfs rw" for point in (
+        "/", machine.root / "run/nvidia", below, below / "sys", f"{below}/a\\040b", f"{below}s")]
+    (machine.proc / "self" / "mountinfo").write_text("\n".join([*lines, "broken"]))
+    root = "/run/nvidia/driver"
+    assert machine.mounts_below(root) == [f"{root}/a b", f"{root}/sys", root]
+
+
+def process(machine: Machine, pid: int, *, opens: str = "", maps: str = "", cgroup: str = "") -> None:
+    """Put a process there."""
+    folder = machine.proc / str(pid)
+    (folder / "fd").mkdir(parents=True)
+    (folder / "comm").write_text(f"program-{pid}\n")
+    (folder / "cgroup").write_text(cgroup)
+    (folder / "maps").write_text(f"7f00-7f01 rw-s 00000000 00:05 391 {maps}\n" if maps else "")
+    (folder / "fd" / "0").symlink_to("/dev/null")
+    if opens:
+        (folder / "fd" / "12").symlink_to(opens)
+
+
+def test_who_uses_devices_is_named_with_its_pod(machine: Machine) -> None:
+    process(machine, 7)
+    process(machine, 80, opens="/dev/nvidiactl")
+    process(machine, 90, maps="/dev/nvidia-uvm")
+    process(machine, 100, opens="/dev/nvidia0", cgroup=f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri.scope")
+    process(machine, 110, opens="/dev/nvidia1", cgroup=f"0::/kubepods/burstable/pod{UID}/abc")
+    process(machine, 120, opens="/dev/nvme0")
+    (machine.proc / "130").mkdir()
+    assert [(user.pid, user.command, user.device, user.pod_uid) for user in machine.device_users()] == [
+        (80, "program-80", "/dev/nvidiactl", ""), (90, "program-90", "/dev/nvidia-uvm", ""),
+        (100, "program-100", "/dev/nvidia0", UID), (110, "program-110", "/dev/nvidia1", UID)]
+
+
+def test_programs_end_in_time_and_are_looked_for_below_their_root(machine: Machine) -> None:
+    assert Machine().run([sys.executable, "-c", "print('here')"]) == Machine().run(["/bin/echo", "here"])
+    late = Machine().run([sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(60)"], timeout=1.0)
+    assert (late.code, late.output) == (None, "begun")
+    for path in ("usr/bin", "opt/real"):
+        (machine.root / path).mkdir(parents=True)
+    real = machine.root / "opt/real/nvidia-smi"
+    real.write_text("#!/bin/true\n")
+    real.chmod(0o755)
+    (machine.root / "usr/bin/nvidia-smi").symlink_to("/opt/real/nvidia-smi")
+    (machine.root / "bin").symlink_to("usr/bin")
+    (machine.root / "loop").symlink_to("/loop")
+    assert machine.locate(PurePosixPath("/bin/nvidia-smi")) == "/opt/real/nvidia-smi"
+    assert machine.locate(PurePosixPath("/loop")) is None
+    assert machine.locate(PurePosixPath("/usr/bin/other")) is None
+    (machine.root / "usr/bin/empty").touch(mode=0o755)
+    assert machine.locate(PurePosixPath("/usr/bin/empty")) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change roots")
+def test_a_program_runs_below_its_root(machine: Machine) -> None:
+    busybox = "/bin/busybox"
+    if not Path(busybox).exists():
+        pytest.skip("busybox is not installed: it runs without libraries")
+    (machine.root / "there/bin").mkdir(parents=True)
+    subprocess.run(["cp", busybox, machine.root / "there/bin/ls"], check=True)
+    assert machine.run(["/bin/ls", "/"], root="/there").output == "bin"
