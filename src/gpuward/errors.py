@@ -3,7 +3,8 @@
     Exception
     ├── GpuwardError
     │   ├── InputError                         something a person wrote: names the field, the value and the fix
-    │   │   └── PolicyError                    a ClusterPolicy, NVIDIADriver or setting that cannot be followed
+    │   │   ├── PolicyError                    a ClusterPolicy, NVIDIADriver or setting that cannot be followed
+    │   │   └── agents.drivermanager.settings.UnknownCommandError  a subcommand that there is not
     │   ├── KubeconfigError                    no usable way to reach an API server was configured
     │   ├── ApiError                           the API server answered, and the answer was no
     │   │   ├── BadRequest                     400
@@ -27,6 +28,11 @@
     │   ├── RolloutStopped                     a rollout that was waited for does not go on by itself
     │   ├── DemoFailed                         the demo did not reach its goal; the message is the reason
     │   ├── cli.cleanup._Used                  somebody uses what was to be cleaned up
+    │   ├── agents.host.HostError              what the machine did not let an agent do
+    │   ├── agents.host.ModuleInUseError       a kernel module that something uses
+    │   ├── agents.waiting.ToldToEndError      a signal told an agent to end
+    │   ├── agents.waiting.TimeIsUpError       what an agent waited for did not come in time
+    │   ├── agents.drivermanager.run.DriverManagerError  no room could be made for a driver
     │   └── execute.world.CalledOff            an action that its last look at the cluster made unwanted
     └── ValueError
         └── recording.codec.NotARecording      bytes that are no recording

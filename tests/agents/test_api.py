@@ -144,7 +144,8 @@ def test_a_pod_is_let_in_by_its_service_account_and_others_by_a_kubeconfig(tmp_p
     file = tmp_path / "kubeconfig"
     file.write_text(json.dumps({
         "current-context": "a", "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-        "clusters": [{"name": "a", "cluster": {"server": "http://10.0.0.1:8080"}}], "users": [{"name": "a", "user": {"token": "t"}}]}))
+        "clusters": [{"name": "a", "cluster": {"server": "http://10.0.0.1:8080"}}],
+        "users": [{"name": "a", "user": {"token": "t"}}]}))
     found = find_access(str(file))
     assert (found.server, found.headers()) == ("http://10.0.0.1:8080", {"Authorization": "Bearer t"})
     with pytest.raises(errors.KubeconfigError, match=r"token cannot be read: .*No such file"):

@@ -18,6 +18,7 @@ from tools.image.application import SITE
 from tools.image.oci import read_image
 from tools.image.system import FILES, FOLDERS, STATUS, STDLIB
 
+from gpuward.agents.main import AGENTS
 from gpuward.cli.managecrds import crds_in
 from tests.image.unpacked import ROOT, Unpacked, another_checkout, build, revision, unpacked
 
@@ -64,7 +65,7 @@ def test_it_is_run_by_nobody_in_particular_and_starts_the_operator(image: Unpack
 
 def test_there_is_no_program_but_python_and_ours(image: Unpacked) -> None:
     assert set(os.listdir(image.root / "usr" / "bin")) == {
-        "python3.13", "gpuward", "gpu-operator", "manage-crds", "cleanup-gpuclusters"}
+        "python3.13", "gpuward", "gpu-operator", "manage-crds", "cleanup-gpuclusters", *AGENTS}
     executable = {str(path.relative_to(image.root)) for path in image.root.rglob("*")
                   if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o111 and ".so" not in path.name}
     assert {path for path in executable if not path.startswith(("usr/lib/python", "usr/local/lib/python"))} == {

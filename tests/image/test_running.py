@@ -38,6 +38,7 @@ print(len(extensions) > 10, len(ours) > 200, wrong, uncompiled, os.getuid())
 @pytest.mark.parametrize("words", [
     ("/usr/bin/gpuward", "--version"), ("/usr/bin/gpuward", "run", "--help"), ("gpu-operator", "--version"),
     ("gpu-operator", "--help"), ("/usr/bin/manage-crds", "apply", "--help"), ("/usr/bin/cleanup-gpuclusters", "--help"),
+    ("driver-manager", "--help"),
 ], ids=" ".join)
 def test_what_a_pod_starts(runnable: Unpacked, words: tuple[str, ...]) -> None:
     done = runnable.run(*words)

@@ -14,6 +14,7 @@ from shutil import copyfile, rmtree
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from gpuward.agents.main import AGENTS
 from tools.image.errors import output_of
 from tools.image.machines import Machine
 from tools.image.packages import PYTHON
@@ -24,11 +25,16 @@ BROUGHT: Final = ROOT / ".cache" / "uv" / "bin" / "uv"
 SITE: Final = f"usr/local/lib/python{PYTHON}/dist-packages"
 PROGRAM: Final = f"""\
 #!/usr/bin/python{PYTHON} -I
-from gpuward.cli.main import main
+import sys
+from gpuward.agents.main import AGENTS
+if sys.argv[0].rpartition("/")[2] in AGENTS:
+    from gpuward.agents.main import main
+else:
+    from gpuward.cli.main import main
 main()
 """
-OTHER_NAMES: Final = ("cleanup-gpuclusters", "gpu-operator", "manage-crds")
-"""By which NVIDIA's chart starts the image and its hooks."""
+OTHER_NAMES: Final = ("cleanup-gpuclusters", "gpu-operator", "manage-crds", *AGENTS)
+"""By which NVIDIA's chart starts the image and its hooks, and the operator's DaemonSets the programs on the nodes."""
 CRDS: Final = "opt/gpu-operator"
 NOT_OURS: Final = {
     "nvidia.com_gpuclusters.yaml": "gpuward does not read GPUClusters: their CRD stays as the chart installed it.\n",

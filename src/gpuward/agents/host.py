@@ -39,6 +39,8 @@ class DeviceUser:
     device: str
     pod_uid: str = ""
     """Empty for a process of the host."""
+    pod: str = ""
+    """The pod's namespace and name, where they are known."""
 
 
 class Host(Protocol):

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from gpuward.agents.main import AGENTS
 from gpuward.cli.extra import sandbox_for
 from gpuward.cli.options import (
     connection_options,
@@ -345,6 +346,20 @@ def reasons(reason: str | None) -> None:
     from gpuward.cli.reasons import print_reasons
 
     print_reasons(reason)
+
+
+@commands.command(cls=Checked, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("name", metavar="NAME", type=click.Choice(AGENTS))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
+def agent(name: str, arguments: tuple[str, ...]) -> None:
+    """Run a program of the operator on its node.
+
+    NAME is driver-manager: it makes room on the node for a driver, as NVIDIA's does, with the same flags and variables. Pods of
+    the operator run it; `gpuward agent NAME --help` lists its flags.
+    """
+    from gpuward.agents.main import agent as run_agent
+
+    sys.exit(run_agent(name, arguments))
 
 
 @commands.command(cls=Checked)

@@ -1,0 +1,66 @@
+"""What the driver manager decides by: the node, its pods, its machine, and how it was told to go about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpuward.agents.host import DeviceUser
+from gpuward.model.views import PodView
+from gpuward.upgrade.evictable_pods import EvictablePods
+
+NOBODY: Final = EvictablePods()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Hold what the environment says; each field is a variable of NVIDIA's driver manager."""
+
+    node: str
+    namespace: str = "gpu-operator"
+    eviction: bool = True
+    auto_drain: bool = True
+    force: bool = False
+    delete_empty_dir: bool = False
+    selector: str = ""
+    timeout: float = 0.0
+    """Seconds for an eviction, and again for a drain; with 0 the pods are asked until they go, in attempts of an hour."""
+    custom_label: str = ""
+    rdma: bool = False
+    host_mofed: bool = False
+    reinstall: bool = False
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Hold what is so at one moment."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    policy: bool = False
+    """Whether the operator upgrades the node's driver: it empties the node itself."""
+    unschedulable: bool = False
+    cordoned: bool = False
+    """Whether the cordon is an earlier one of the driver manager's."""
+    loaded: bool = False
+    modules: tuple[str, ...] = ()
+    """Those of the driver that are loaded, in the order in which they can be unloaded."""
+    nouveau: bool = False
+    digest: str = ""
+    """That of the driver that is loaded, as its container left it."""
+    operands: tuple[PodView, ...] = ()
+    """Pods that go by a label, and are there still."""
+    dra_plugins: tuple[PodView, ...] = ()
+    claimants: tuple[PodView, ...] = ()
+    """Pods that hold allocated claims of the DRA driver."""
+    to_evict: EvictablePods = NOBODY
+    to_drain: EvictablePods = NOBODY
+    device_users: tuple[DeviceUser, ...] = ()
+    """Processes that use a GPU, those of operands aside, with the pods' names where they are known."""
+    mounted: bool = False
+    pid_file: bool = False
+    vfio: tuple[str, ...] = ()
+    """Addresses of NVIDIA's devices that are bound to a driver for virtual machines."""
+    mofed: str = ""
+    """What of Mellanox' driver is missing; empty where nothing is to be waited for."""

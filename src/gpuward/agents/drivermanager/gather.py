@@ -1,0 +1,155 @@
+"""What the driver manager decides by, read from the API server and the machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import msgspec
+
+from gpuward import errors, names
+from gpuward.agents.api import ApiServer
+from gpuward.agents.drivermanager.facts import Facts, Settings
+from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA_APP, MARKER
+from gpuward.agents.host import DeviceUser, Host, HostError
+from gpuward.model.claims import ClaimView
+from gpuward.model.policy import DrainSettings, PodDeletionSettings, UpgradePolicy
+from gpuward.model.rollout import DeviceHolders, RolloutSettings
+from gpuward.model.views import PodView
+from gpuward.upgrade.evictable_pods import pods_to_drain, pods_to_evict
+from gpuward.wire.claims import claim_view, with_claims
+from gpuward.wire.pods import pod_view
+
+HOST_ROOT: Final = "/host"
+DRIVER_ROOT: Final = "/run/nvidia/driver"
+PID_FILE: Final = "/run/nvidia/nvidia-driver.pid"
+DIGEST_FILE: Final = "/run/nvidia/nvidia-driver.state"
+MOFED_READY: Final = "/run/mellanox/drivers/.driver-ready"
+PCI: Final = "/sys/bus/pci/devices"
+MELLANOX, NVIDIA = "0x15b3", "0x10de"
+MODULES: Final = (
+    "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia_fs", "nvidia_vgpu_vfio", "gdrdrv", "nvidia")
+"""In the order in which they can be unloaded."""
+SMI: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
+SMI_SECONDS: Final = 30.0
+CLAIMS: Final = ("v1", "v1beta2", "v1beta1")
+
+Object = Mapping[str, Any]
+
+
+def host_driver(host: Host) -> str:
+    """Return the version of a driver that the host has installed itself. Raises HostError where it does not say in time."""
+    found = next((path for folder in SMI if (path := host.locate(PurePosixPath(folder, "nvidia-smi"), HOST_ROOT))), None)
+    if found is None:
+        return ""
+    ran = host.run([found, "--query-gpu=driver_version", "--format=csv,noheader"], root=HOST_ROOT, timeout=SMI_SECONDS)
+    if ran.code is None:
+        raise HostError(f"the host's {found} does not answer in {SMI_SECONDS:g} s: a GPU may have to be reset")
+    return ran.output.splitlines()[0] if ran.code == 0 and ran.output else ""
+
+
+@dataclass(slots=True)
+class Gatherer:
+    """Read what is so, again and again."""
+
+    settings: Settings
+    host: Host
+    api: ApiServer
+    resource_version: str = ""
+    """Of the node, as it was read last."""
+
+    def gather(self) -> Facts:
+        """Return what is so now. Raises errors.ApiError, errors.Unreachable."""
+        node = self.api.get(f"/api/v1/nodes/{self.settings.node}")
+        self.resource_version = node["metadata"].get("resourceVersion", "")
+        return self._of_pods(self._of_machine(_of_node(node)))
+
+    def _of_machine(self, facts: Facts) -> Facts:
+        modules = self.host.modules()
+        return dataclasses.replace(
+            facts,
+            loaded="nvidia" in modules,
+            modules=tuple(name for name in MODULES if name in modules),
+            nouveau="nouveau" in modules,
+            digest=self.host.read(DIGEST_FILE) or "",
+            mounted=bool(self.host.mounts_below(DRIVER_ROOT)),
+            pid_file=self.host.exists(PID_FILE),
+            vfio=_bound_to_vfio(self.host),
+            mofed=self._missing_mofed(modules),
+        )
+
+    def _of_pods(self, facts: Facts) -> Facts:
+        if not facts.loaded:
+            return facts
+        found = self.api.list("/api/v1/pods", fields=f"spec.nodeName={self.settings.node}")
+        clients = {each["metadata"]["uid"]: _is_client(each) for each in found}
+        seen = [with_claims(pod, self._claim) for pod in (pod_view(msgspec.json.encode(each)) for each in found)]
+        pods = [pod for pod in seen if not pod.finished]
+        rules = UpgradePolicy(
+            pod_deletion=PodDeletionSettings(force=self.settings.force, delete_empty_dir=self.settings.delete_empty_dir),
+            drain=DrainSettings(enable=True, force=self.settings.force, pod_selector=self.settings.selector,
+                                delete_empty_dir=self.settings.delete_empty_dir),
+            rollout=RolloutSettings(device_holders=DeviceHolders.IGNORE))
+        ours = {pod.uid for pod in pods if pod.namespace == self.settings.namespace and pod.of_daemonset}
+        return dataclasses.replace(
+            facts,
+            operands=tuple(pod for pod in pods if self._goes(pod, facts.labels, client=clients[pod.uid])),
+            dra_plugins=tuple(pod for pod in pods if pod.labels.get("app") == DRA_APP and pod.of_daemonset),
+            claimants=tuple(pod for pod in pods if pod.claims and pod.uses_gpu),
+            to_evict=pods_to_evict(pods, rules, self.settings.namespace),
+            to_drain=pods_to_drain(pods, rules, self.settings.namespace),
+            device_users=self._device_users(pods, ours),
+        )
+
+    def _goes(self, pod: PodView, labels: Mapping[str, str], *, client: bool) -> bool:
+        if client and pod.of_daemonset:
+            return MARKER in labels.get(CLIENT, "")
+        app = pod.labels.get("app", "")
+        return pod.namespace == self.settings.namespace and pod.of_daemonset and any(
+            app == found and MARKER in labels.get(names.DEPLOY_PREFIX + name, "") for name, found in APPS.items())
+
+    def _device_users(self, pods: list[PodView], ours: set[str]) -> tuple[DeviceUser, ...]:
+        named = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods}
+        return tuple(dataclasses.replace(user, pod=named.get(user.pod_uid, "")) for user in self.host.device_users()
+                     if user.pod_uid not in ours)
+
+    def _claim(self, key: tuple[str, str]) -> ClaimView | None:
+        namespace, name = key
+        for version in CLAIMS:
+            try:
+                found = self.api.get(f"/apis/resource.k8s.io/{version}/namespaces/{namespace}/resourceclaims/{name}")
+            except errors.NotFound:  # this version, or the claim
+                continue
+            return claim_view(msgspec.json.encode(found))
+        return None
+
+    def _missing_mofed(self, modules: Mapping[str, int]) -> str:
+        if not self.settings.rdma or not any(
+                self.host.read(f"{PCI}/{each}/vendor") == MELLANOX for each in self.host.entries(PCI)):
+            return ""
+        if self.settings.host_mofed:
+            return "" if "mlx5_core" in modules else "the module mlx5_core is not loaded"
+        return "" if self.host.exists(MOFED_READY) else f"{MOFED_READY} is not there"
+
+
+def _of_node(node: Object) -> Facts:
+    meta = node["metadata"]
+    annotations = meta.get("annotations") or {}
+    return Facts(
+        labels=meta.get("labels") or {},
+        policy=annotations.get(names.UPGRADE_ENABLED) == "true",
+        unschedulable=bool((node.get("spec") or {}).get("unschedulable")),
+        cordoned=annotations.get(names.DRIVER_MANAGER_CORDON) == "true",
+    )
+
+
+def _is_client(pod: Object) -> bool:
+    return CLIENT in ((pod.get("spec") or {}).get("nodeSelector") or {})
+
+
+def _bound_to_vfio(host: Host) -> tuple[str, ...]:
+    return tuple(each for each in host.entries(PCI) if host.read(f"{PCI}/{each}/vendor") == NVIDIA
+                 and "vfio" in (host.link(f"{PCI}/{each}/driver") or "").rpartition("/")[2])

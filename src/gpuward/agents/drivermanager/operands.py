@@ -1,0 +1,63 @@
+"""The labels by which operands go while the driver is replaced, and come back: the contract of NVIDIA's driver manager.
+
+What a label was is read from what it is, so that another start of the agent puts back what an earlier one left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpuward import names
+
+MARKER: Final = "paused-for-driver-upgrade"
+ALWAYS: Final = (
+    "operator-validator", "container-toolkit", "device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm",
+    "sandbox-validator", "sandbox-device-plugin", "vgpu-device-manager", "dra-validator", "dcgm-dra", "dcgm-exporter-dra")
+IF_SET: Final = ("mig-manager", "client")
+DRA: Final = "dra-driver"
+APPS: Final = {
+    "operator-validator": "nvidia-operator-validator", "container-toolkit": "nvidia-container-toolkit-daemonset",
+    "device-plugin": "nvidia-device-plugin-daemonset", "gpu-feature-discovery": "gpu-feature-discovery",
+    "dcgm-exporter": "nvidia-dcgm-exporter", "dcgm": "nvidia-dcgm", "dcgm-exporter-dra": "nvidia-dcgm-exporter-dra",
+    "dcgm-dra": "nvidia-dcgm-dra", "mig-manager": "nvidia-mig-manager", "sandbox-validator": "nvidia-sandbox-validator",
+    "sandbox-device-plugin": "nvidia-sandbox-device-plugin-daemonset", "vgpu-device-manager": "nvidia-vgpu-device-manager",
+}
+"""The value of the label `app` of their pods. Those of nvsm and of a label of people's own are not waited for."""
+CLIENT: Final = names.DEPLOY_PREFIX + "client"
+DRA_APP: Final = "nvidia-dra-driver-kubelet-plugin"
+
+
+def pause_labels(labels: Mapping[str, str], custom: str = "") -> dict[str, str]:
+    """Return what changes where the operands are to go. Labels that a node lacks stay away: nothing selects by them."""
+    keys = [names.DEPLOY_PREFIX + name for name in (*ALWAYS, *IF_SET)]
+    return _changed(labels, [*keys, *([custom] if custom else [])])
+
+
+def pause_dra(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return what changes where the DRA driver's kubelet plugin is to go: after those who hold its claims."""
+    return _changed(labels, [names.DEPLOY_PREFIX + DRA])
+
+
+def restore_labels(labels: Mapping[str, str], custom: str = "") -> dict[str, str]:
+    """Return what changes where all that is paused is to come back, whoever paused it for an upgrade."""
+    keys = [key for key in labels if key.startswith(names.DEPLOY_PREFIX) or key == custom]
+    return {key: restored(labels[key]) for key in keys if restored(labels[key]) != labels[key]}
+
+
+def paused(value: str) -> str:
+    """Return the value that a label has in a pause: one that is empty or `false` turns nothing on, and stays."""
+    if value in ("", "false") or MARKER in value:
+        return value
+    return MARKER if value == "true" else f"{value}_{MARKER}"
+
+
+def restored(value: str) -> str:
+    """Return the value that a label had before its pause."""
+    if MARKER not in value:
+        return value
+    return "true" if value == MARKER else value.replace(f"{MARKER}_", "").replace(MARKER, "").strip("_")
+
+
+def _changed(labels: Mapping[str, str], keys: list[str]) -> dict[str, str]:
+    return {key: paused(labels[key]) for key in keys if key in labels and paused(labels[key]) != labels[key]}

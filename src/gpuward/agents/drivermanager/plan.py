@@ -1,0 +1,226 @@
+"""What the driver manager does next: a function of what is so. Each step may be the last one of a process that is killed, and
+another start goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpuward import names
+from gpuward.agents.drivermanager.facts import Facts, Settings
+from gpuward.agents.drivermanager.operands import DRA, pause_dra, pause_labels, restore_labels
+from gpuward.agents.host import DeviceUser
+from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet
+from gpuward.model.views import PodView, Ref
+from gpuward.upgrade.evictable_pods import EvictablePods
+
+
+class Wait(StrEnum):
+    """Name what is waited for; each has a deadline of its own."""
+
+    OPERANDS = "operands"
+    DRA_PLUGIN = "DRA plugin"
+    EVICTION = "eviction"
+    DRAIN = "drain"
+    DEVICES = "devices"
+    MODULES = "modules"
+    MOFED = "MOFED"
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Let no new pods come, and remember whose cordon it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Ask pods to go."""
+
+    pods: tuple[Ref, ...]
+    wait: Wait
+
+
+@dataclass(frozen=True, slots=True)
+class SetLabels:
+    """Change the labels by which operands come and go."""
+
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFor:
+    """Look again later."""
+
+    wait: Wait
+    missing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """Unload kernel modules, in this order."""
+
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """Detach what is mounted as the driver's root, and remove its process's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnbindVfio:
+    """Take devices from drivers for virtual machines."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Give the node back: labels, and the cordon if it is ours."""
+
+    labels: Mapping[str, str]
+    uncordon: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End with an error; the node is given back first."""
+
+    why: str
+
+
+Step = Cordon | Evict | SetLabels | WaitFor | Unload | Clean | UnbindVfio | Finish | GiveUp
+
+
+def next_step(facts: Facts, settings: Settings, overdue: Set[Wait] = frozenset()) -> Step:
+    """Return the next step. `overdue` are the waits whose time is up in this attempt."""
+    replaced = facts.loaded and not stays(facts, settings)
+    if replaced and (step := _empty(facts, settings, overdue)) is not None:
+        return step
+    if facts.loaded and (step := _without_operands(facts, settings, overdue, replaced=replaced)) is not None:
+        return step
+    if replaced:
+        if Wait.MODULES in overdue:
+            return GiveUp(f"the driver's modules are in use: {_users(facts.device_users) or 'by whom cannot be seen from here'}")
+        return Unload(facts.modules)
+    if facts.mounted or facts.pid_file:
+        return Clean()
+    return _leave(facts, settings, overdue)
+
+
+def stays(facts: Facts, settings: Settings) -> bool:
+    """Tell whether the driver that is loaded is the one that is to be installed."""
+    return facts.loaded and not settings.reinstall and bool(settings.digest) and facts.digest == settings.digest
+
+
+def give_back(facts: Facts, settings: Settings) -> Finish:
+    """Return what gives the node back, whatever came of it."""
+    return Finish(restore_labels(facts.labels, settings.custom_label), uncordon=facts.cordoned)
+
+
+def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
+    drains = settings.auto_drain and not facts.policy
+    evicts = (settings.eviction and not facts.policy) or (drains and bool(facts.labels.get(names.DEPLOY_PREFIX + DRA)))
+    if evicts:
+        if not facts.unschedulable:
+            return Cordon()
+        if not facts.to_evict.empty:
+            return _evict(facts, overdue, drains=drains)
+    if facts.claimants and facts.labels.get(names.DEPLOY_PREFIX + DRA):
+        return GiveUp(f"{_pods(facts.claimants)} hold claims of NVIDIA's DRA driver: they have to end first")
+    if facts.device_users:
+        if Wait.DEVICES not in overdue:
+            return WaitFor(Wait.DEVICES, f"the GPUs are in use by {_users(facts.device_users)}")
+        if not drains or facts.to_drain.empty:
+            return GiveUp(f"the GPUs are in use by {_users(facts.device_users)}: stop them, or let the operator empty the node")
+        return _drain(facts, overdue)
+    return None
+
+
+def _evict(facts: Facts, overdue: Set[Wait], *, drains: bool) -> Step:
+    users = facts.to_evict
+    if Wait.EVICTION not in overdue and not users.blocked:
+        return _ask(users, Wait.EVICTION)
+    if drains:
+        return _drain(facts, overdue)
+    if users.blocked:
+        return GiveUp(f"{_blocked(users)}, and may not be evicted")
+    return GiveUp(f"{_pods(users.pods)} use GPUs and did not go in time")
+
+
+def _drain(facts: Facts, overdue: Set[Wait]) -> Step:
+    drained = facts.to_drain
+    if drained.blocked:
+        return GiveUp(f"the node cannot be drained: {_blocked(drained)}")
+    if Wait.DRAIN in overdue:
+        return GiveUp(f"the node could not be drained in time: {_pods(drained.pods)} did not go")
+    return _ask(drained, Wait.DRAIN)
+
+
+def _ask(going: EvictablePods, wait: Wait) -> Step:
+    to_ask = tuple(pod.ref for pod in going.pods if not pod.deleting)
+    return Evict(to_ask, wait) if to_ask else WaitFor(wait, f"{_pods(going.pods)} have to end")
+
+
+def _without_operands(facts: Facts, settings: Settings, overdue: Set[Wait], *, replaced: bool) -> Step | None:
+    if labels := pause_labels(facts.labels, settings.custom_label):
+        return SetLabels(labels)
+    if facts.operands:
+        if Wait.OPERANDS in overdue:
+            return GiveUp(f"the operands {_pods(facts.operands)} did not end in time")
+        return WaitFor(Wait.OPERANDS, f"the operands {_pods(facts.operands)} have to end")
+    if labels := pause_dra(facts.labels):
+        return SetLabels(labels)
+    if facts.dra_plugins:
+        if Wait.DRA_PLUGIN in overdue:
+            return GiveUp(f"the DRA driver's {_pods(facts.dra_plugins)} did not end in time")
+        return WaitFor(Wait.DRA_PLUGIN, f"the DRA driver's {_pods(facts.dra_plugins)} has to end")
+    return None
+
+
+def _leave(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step:
+    if facts.vfio and not stays(facts, settings):
+        return UnbindVfio(facts.vfio)
+    if facts.mofed and not stays(facts, settings):
+        if Wait.MOFED in overdue:
+            return GiveUp(f"Mellanox' driver is not ready: {facts.mofed}")
+        return WaitFor(Wait.MOFED, f"Mellanox' driver: {facts.mofed}")
+    if facts.nouveau:
+        return Unload(("nouveau",))
+    return give_back(facts, settings)
+
+
+def _pods(pods: tuple[PodView, ...]) -> str:
+    shown = [f"{pod.namespace}/{pod.name}" for pod in pods[:5]]
+    return ", ".join(shown) + (f" and {len(pods) - 5} more" if len(pods) > 5 else "")
+
+
+def _blocked(users: EvictablePods) -> str:
+    return "; ".join(f"pod {held.pod.namespace}/{held.pod.name} {_obstacle(held.why)}" for held in users.blocked[:3])
+
+
+def _obstacle(why: Obstacle) -> str:
+    match why:
+        case LosesData():
+            return "would lose the data of its emptyDir volumes (DRAIN_DELETE_EMPTYDIR_DATA=true permits it)"
+        case NotStartedAgain():
+            return "has no controller that would start it again (DRAIN_USE_FORCE=true permits it)"
+        case OfDaemonSet(name):
+            return f"belongs to DaemonSet {name}"
+        case HoldsDriver(how):
+            return f"holds the driver by {how}"
+        case _:
+            return "is a static pod"
+
+
+def _users(users: tuple[DeviceUser, ...]) -> str:
+    said = [f"process {user.pid} ({user.command}) of {_place(user)}" for user in users[:5]]
+    return ", ".join(said) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
+
+
+def _place(user: DeviceUser) -> str:
+    if not user.pod_uid:
+        return "the host"
+    return f"pod {user.pod or user.pod_uid}"

@@ -1,0 +1,218 @@
+"""The driver manager at work: it looks, takes the plan's next step, and looks again, until the node is given back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from gpuward import errors, names
+from gpuward.agents.api import ApiServer
+from gpuward.agents.drivermanager.facts import Settings
+from gpuward.agents.drivermanager.gather import DRIVER_ROOT, PCI, PID_FILE, Gatherer, host_driver
+from gpuward.agents.drivermanager.plan import (
+    Clean,
+    Cordon,
+    Evict,
+    Finish,
+    GiveUp,
+    SetLabels,
+    Step,
+    UnbindVfio,
+    Unload,
+    Wait,
+    WaitFor,
+    give_back,
+    next_step,
+)
+from gpuward.agents.host import Host, HostError, ModuleInUseError
+from gpuward.agents.telling import Teller
+from gpuward.agents.waiting import ToldToEndError, no_more_signals
+from gpuward.model.views import Ref
+
+HOUR: Final = 3600.0
+DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 300.0, Wait.MODULES: 30.0, Wait.MOFED: 600.0}
+"""Seconds. Evictions and drains have those of the settings."""
+EVERY: Final = 2.0
+"""Seconds between looks."""
+LEAVING: Final = 60.0
+"""Seconds in which the pod goes that is not for this node, before it counts as an error."""
+EVENT_AFTER: Final = 10.0
+"""Seconds of waiting for the same thing, after which the node's events say so."""
+
+
+class DriverManagerError(errors.GpuwardError):
+    """Say why no room could be made for the driver."""
+
+
+@dataclass(slots=True)
+class DriverManager:
+    """Make room on a node."""
+
+    settings: Settings
+    host: Host
+    api: ApiServer
+    teller: Teller
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _since: dict[Wait, float] = field(default_factory=dict, init=False)
+    _told: set[str] = field(default_factory=set, init=False)
+    _refused: dict[Ref, str] = field(default_factory=dict, init=False)
+
+    def uninstall(self) -> None:
+        """Make room, or raise an error that says why not. In either case the node is given back as it was found."""
+        gatherer = Gatherer(self.settings, self.host, self.api)
+        version = host_driver(self.host)
+        try:
+            if version:
+                self._leave_to_host(gatherer, version)
+            while not self._step(gatherer):
+                pass
+        except BaseException as error:
+            no_more_signals()
+            if isinstance(error, ToldToEndError):
+                self.teller.say(f"{error}: giving the node back")
+            else:
+                self._event("DriverManagerFailed", str(error))
+            self._give_back(gatherer)
+            raise
+
+    def _step(self, gatherer: Gatherer) -> bool:
+        facts = gatherer.gather()
+        step = next_step(facts, self.settings, self._overdue())
+        try:
+            if isinstance(step, Finish):
+                self._finish(step, gatherer)
+                self.teller.say("the driver that is loaded stays" if facts.loaded else "there is room for a driver")
+                return True
+            self._perform(step, gatherer)
+        except (errors.Conflict, errors.NotFound) as error:  # what was seen is no longer so
+            self.teller.say(f"looking again: {error}")
+            self.sleep(0.2)
+        return False
+
+    def _perform(self, step: Step, gatherer: Gatherer) -> None:
+        match step:
+            case Cordon():
+                self.teller.say(f"cordoning {self.settings.node}")
+                self._patch_node(gatherer, annotations={names.DRIVER_MANAGER_CORDON: "true"}, spec={"unschedulable": True})
+            case SetLabels(labels):
+                self.teller.say(f"pausing operands: {_said(labels)}")
+                self._patch_node(gatherer, labels=labels)
+            case Evict(pods, wait):
+                self._evict(pods, wait)
+            case WaitFor(wait, missing):
+                self._wait(wait, f"waiting: {missing}")
+            case Unload(modules):
+                self._unload(modules)
+            case Clean():
+                self._clean()
+            case UnbindVfio(devices):
+                self._unbind(devices)
+            case GiveUp(why):
+                raise DriverManagerError(why)
+
+    def _finish(self, step: Finish, gatherer: Gatherer) -> None:
+        if not step.labels and not step.uncordon:
+            return
+        given = [*([_said(step.labels)] if step.labels else []), *(["uncordoned"] if step.uncordon else [])]
+        self.teller.say(f"giving {self.settings.node} back: {', '.join(given)}")
+        annotations, spec = ({names.DRIVER_MANAGER_CORDON: None}, {"unschedulable": None}) if step.uncordon else ({}, {})
+        self._patch_node(gatherer, labels=step.labels, annotations=annotations, spec=spec)
+
+    def _overdue(self) -> frozenset[Wait]:
+        limit = self.settings.timeout or HOUR
+        now = self.monotonic()
+        return frozenset(wait for wait, since in self._since.items() if now - since >= DEADLINES.get(wait, limit))
+
+    def _wait(self, wait: Wait, said: str) -> None:
+        begun = self._since.setdefault(wait, self.monotonic())
+        self.teller.say(said)
+        if self.monotonic() - begun >= EVENT_AFTER:
+            self._event("DriverManagerWaiting", said)
+        self.sleep(EVERY)
+
+    def _evict(self, pods: tuple[Ref, ...], wait: Wait) -> None:
+        for pod in pods:
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod.name, "namespace": pod.namespace},
+                    "deleteOptions": {"preconditions": {"uid": pod.uid}}}
+            try:
+                self.api.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
+            except errors.NotFound:
+                continue
+            except (errors.TooManyRequests, errors.ServerError) as error:
+                self._refused[pod] = str(error)
+                continue
+            self._refused.pop(pod, None)
+            self.teller.say(f"evicted pod {pod.namespace}/{pod.name}")
+        asked = [f"{pod.namespace}/{pod.name}" + (f" ({self._refused[pod]})" if pod in self._refused else "") for pod in pods]
+        self._wait(wait, f"waiting: pods {', '.join(asked[:5])}{f' and {len(asked) - 5} more' * (len(asked) > 5)} to go")
+
+    def _unload(self, modules: tuple[str, ...]) -> None:
+        for module in modules:
+            try:
+                self.host.unload(module)
+            except ModuleInUseError as error:
+                self._wait(Wait.MODULES, f"waiting: {error}")
+                return
+            self.teller.say(f"unloaded the module {module}")
+
+    def _clean(self) -> None:
+        for point in self.host.mounts_below(DRIVER_ROOT):
+            self.host.unmount(point)
+        self.host.remove(PID_FILE)
+        self.teller.say(f"detached {DRIVER_ROOT}")
+
+    def _unbind(self, devices: tuple[str, ...]) -> None:
+        for device in devices:
+            override, driver = f"{PCI}/{device}/driver_override", f"{PCI}/{device}/driver"
+            self.host.poke(override, "\n")
+            self.host.poke(f"{driver}/unbind", device)
+            self.teller.say(f"unbound {device} from its driver for virtual machines")
+
+    def _leave_to_host(self, gatherer: Gatherer, version: str) -> None:
+        gatherer.gather()
+        self._patch_node(gatherer, labels={f"{names.DEPLOY_PREFIX}driver": "pre-installed"})
+        self.teller.say(f"the host has driver {version} of its own: none is installed beside it")
+        self.sleep(LEAVING)  # meanwhile the DaemonSet's controller ends this pod
+        raise DriverManagerError(f"the host has driver {version} of its own, and this pod was not ended in {LEAVING:g} s")
+
+    def _patch_node(self, gatherer: Gatherer, *, labels: Mapping[str, str] = {}, annotations: Mapping[str, str | None] = {},
+                    spec: Mapping[str, bool | None] = {}) -> None:
+        # With the version of what was read, the server refuses the patch where somebody was faster.
+        meta = {"resourceVersion": gatherer.resource_version, "labels": dict(labels), "annotations": dict(annotations)}
+        self.api.patch(f"/api/v1/nodes/{self.settings.node}", {"metadata": meta, **({"spec": dict(spec)} if spec else {})})
+
+    def _give_back(self, gatherer: Gatherer) -> None:
+        for attempt in range(30):
+            try:
+                self._finish(give_back(gatherer.gather(), self.settings), gatherer)
+            except (errors.Conflict, errors.Unreachable, errors.ServerError):
+                self.sleep(min(0.2 * 2**attempt, 2.0))
+                continue
+            except (errors.ApiError, HostError) as error:
+                self.teller.say(f"the node could not be given back, the next attempt does it: {error}")
+            return
+
+    def _event(self, reason: str, message: str) -> None:
+        if message in self._told:
+            return
+        self._told.add(message)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        node = {"apiVersion": "v1", "kind": "Node", "name": self.settings.node, "uid": self.settings.node}
+        body = {"apiVersion": "v1", "kind": "Event", "type": "Warning" if reason.endswith("Failed") else "Normal",
+                "reason": reason, "message": message[:1024],
+                "metadata": {"generateName": f"{self.settings.node}.", "namespace": "default"},
+                "involvedObject": node, "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+                "source": {"component": "gpuward-driver-manager", "host": os.uname().nodename}}
+        try:
+            self.api.create("/api/v1/namespaces/default/events", body)
+        except (errors.ApiError, errors.Unreachable) as error:
+            self.teller.say(f"no event could be written: {error}")
+
+
+def _said(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key.removeprefix(names.DEPLOY_PREFIX)}={value}" for key, value in labels.items())

@@ -1,0 +1,252 @@
+"""The driver manager as a process, on folders that stand for a machine and a cluster with controllers: what it leaves behind,
+however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuward import names
+from kubesandbox import builders
+from tests.contract.servers import SandboxThread
+
+NODE, NAMESPACE = "node-1", "gpu-operator"
+PLUGIN = names.DEPLOY_PREFIX + "device-plugin"
+PAUSED = "paused-for-driver-upgrade"
+PATIENCE = 60.0
+RMMOD = f"""#!{sys.executable}
+import pathlib, shutil, sys
+modules, name = pathlib.Path("@"), sys.argv[2]
+with (modules / "calls").open("a") as calls:
+    calls.write(name + "\\n")
+if (modules / "busy").exists():
+    sys.exit(11)
+shutil.rmtree(modules / "module" / name)
+"""
+
+
+class Node:
+    """Hold a node of the cluster and the folders of its machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server = SandboxThread()
+        self.kubeconfig = self.server.start()
+        for name in ("root/run/nvidia", "sys/module", "proc"):
+            (folder / name).mkdir(parents=True)
+        tool = folder / "rmmod"
+        tool.write_text(RMMOD.replace("@", str(folder / "sys")))
+        tool.chmod(0o755)
+        self.server.do(self._furnish)
+        self.until(lambda: self.pods("plugin"))
+
+    def _furnish(self) -> None:
+        sandbox = self.server.sandbox
+        node = builders.linux_node(NODE)
+        node["metadata"]["labels"] |= {PLUGIN: "true", names.DEPLOY_PREFIX + "dcgm": "false"}
+        sandbox.apply(builders.namespace(NAMESPACE))
+        sandbox.add_node(node)
+        app = "nvidia-device-plugin-daemonset"
+        template = builders.template(app, "nvcr.io/nvidia/k8s-device-plugin:v0.17.0", {})
+        template["spec"]["nodeSelector"] = {PLUGIN: "true"}
+        template["spec"]["containers"][0]["name"] = "plugin"
+        sandbox.apply({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": app, "namespace": NAMESPACE}, "spec": {
+            "selector": {"matchLabels": {"app": app}}, "template": template}})
+
+    def load(self, digest: str = "old") -> None:
+        """Let a driver be loaded, as its container leaves it."""
+        for module in ("nvidia", "nvidia_uvm"):
+            (self.folder / "sys/module" / module).mkdir()
+            (self.folder / "sys/module" / module / "refcnt").write_text("0\n")
+        (self.folder / "root/run/nvidia/nvidia-driver.state").write_text(digest + "\n")
+        (self.folder / "root/run/nvidia/nvidia-driver.pid").write_text("1\n")
+
+    def now(self) -> dict[str, Any]:
+        """Return the node."""
+        return self.server.do(lambda: self.server.sandbox.store.get("nodes", None, NODE))
+
+    def patch(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change the node as a person would."""
+        self.server.do(lambda: self.server.sandbox.store.modify("nodes", None, NODE, change))
+
+    def pods(self, container: str) -> list[str]:
+        """Return the names of the pods on the node that have a container of this name."""
+        found = self.server.do(lambda: self.server.sandbox.store.list("pods", None))
+        return [pod["metadata"]["name"] for pod in found if pod["spec"]["containers"][0]["name"] == container]
+
+    def modules(self) -> list[str]:
+        """Return the modules that are loaded."""
+        return sorted(os.listdir(self.folder / "sys/module"))
+
+    def calls(self) -> list[str]:
+        """Return the modules that were tried, in order."""
+        file = self.folder / "sys/calls"
+        return file.read_text().split() if file.exists() else []
+
+    def until(self, holds: Callable[[], object]) -> None:
+        """Wait until something is so."""
+        end = time.monotonic() + PATIENCE
+        while not holds():
+            assert time.monotonic() < end, "it did not become so"
+            time.sleep(0.02)
+
+    def begin(self, **environment: str) -> subprocess.Popen[str]:
+        """Start the driver manager."""
+        code = ("import sys; from gpuward.agents.drivermanager.command import driver_manager\n"
+                "sys.exit(driver_manager(sys.argv[1:]))")
+        (self.folder / "last").touch()
+        variables = {
+            "PATH": os.environ["PATH"], "KUBECONFIG": self._kubeconfig(), "NODE_NAME": NODE, "OPERATOR_NAMESPACE": NAMESPACE,
+            "AGENT_ROOT": str(self.folder / "root"), "AGENT_SYS": str(self.folder / "sys"),
+            "AGENT_PROC": str(self.folder / "proc"), "AGENT_MODULE_TOOL": str(self.folder / "rmmod"),
+            "AGENT_TERMINATION_LOG": str(self.folder / "last"), **environment}
+        return subprocess.Popen([sys.executable, "-c", code, "uninstall_driver"], env=variables, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+
+    def _kubeconfig(self) -> str:
+        file = self.folder / "kubeconfig"
+        file.write_text(self.kubeconfig)
+        return str(file)
+
+    def run(self, **environment: str) -> tuple[int, str]:
+        """Run it to its end; return its exit code and what it said."""
+        process = self.begin(**environment)
+        said, _ = process.communicate(timeout=PATIENCE)
+        return process.returncode, said
+
+    def last_words(self) -> str:
+        """Return the termination message."""
+        return (self.folder / "last").read_text()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """Yield a node with a device plugin and no driver."""
+    made = Node(tmp_path)
+    yield made
+    made.server.stop()
+
+
+def upgraded_by_the_operator(node: dict[str, Any]) -> None:
+    node["metadata"].setdefault("annotations", {})[names.UPGRADE_ENABLED] = "true"
+
+
+def test_where_no_driver_is_loaded_nothing_is_disturbed(node: Node) -> None:
+    before, plugin = node.now()["metadata"]["labels"], node.pods("plugin")
+    (node.folder / "root/run/nvidia/nvidia-driver.pid").write_text("1\n")
+    code, said = node.run()
+    assert (code, node.now()["metadata"]["labels"], node.pods("plugin")) == (0, before, plugin), said
+    assert not (node.folder / "root/run/nvidia/nvidia-driver.pid").exists()
+    assert said.splitlines()[-1].endswith("there is room for a driver")
+
+
+def test_operands_go_while_the_driver_does_and_come_back(node: Node) -> None:
+    node.patch(upgraded_by_the_operator)
+    node.load()
+    before, (plugin,) = node.now()["metadata"]["labels"], node.pods("plugin")
+    code, said = node.run(DRIVER_CONFIG_DIGEST="new")
+    assert (code, node.modules(), node.calls()) == (0, [], ["nvidia_uvm", "nvidia"]), said
+    assert node.now()["metadata"]["labels"] == before
+    assert "unschedulable" not in node.now()["spec"], "the operator cordons, nobody else"
+    node.until(lambda: (pods := node.pods("plugin")) and plugin not in pods)
+
+
+def test_a_driver_of_the_wanted_configuration_stays(node: Node) -> None:
+    node.load("same")
+    code, said = node.run(DRIVER_CONFIG_DIGEST="same")
+    assert (code, node.modules(), node.calls()) == (0, ["nvidia", "nvidia_uvm"], []), said
+    assert node.now()["metadata"]["labels"][PLUGIN] == "true"
+    assert node.now()["spec"].get("unschedulable") is None
+    assert node.run(DRIVER_CONFIG_DIGEST="same", FORCE_REINSTALL="true")[0] == 0
+    assert node.modules() == []
+
+
+def test_without_an_operator_it_cordons_and_uncordons(node: Node) -> None:
+    node.load()
+    code, said = node.run()
+    assert (code, node.modules()) == (0, []), said
+    assert f"cordoning {NODE}" in said
+    assert node.now()["spec"].get("unschedulable") is None
+    assert names.DRIVER_MANAGER_CORDON not in (node.now()["metadata"].get("annotations") or {})
+
+
+def test_somebody_elses_cordon_stays(node: Node) -> None:
+    node.load()
+    node.patch(lambda obj: obj["spec"].update(unschedulable=True))
+    code, said = node.run()
+    assert (code, node.modules(), node.now()["spec"].get("unschedulable")) == (0, [], True), said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_gives_the_node_back_within_a_second(node: Node, number: signal.Signals) -> None:
+    node.load()
+    (node.folder / "sys/busy").touch()
+    process = node.begin()
+    node.until(lambda: node.calls() and node.now()["metadata"]["labels"][PLUGIN] == PAUSED)
+    begun = time.monotonic()
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + number, said
+    assert time.monotonic() - begun < 5.0, "a second on a machine that does nothing else"
+    assert node.now()["metadata"]["labels"][PLUGIN] == "true"
+    assert node.now()["spec"].get("unschedulable") is None
+    assert node.modules() == ["nvidia", "nvidia_uvm"]
+    assert node.last_words() == f"told to end by {number.name}"
+
+
+def test_killed_and_started_again_it_ends_what_it_began(node: Node) -> None:
+    node.load()
+    (node.folder / "sys/busy").touch()
+    process = node.begin()
+    node.until(node.calls)
+    process.kill()
+    process.communicate()
+    assert node.now()["metadata"]["labels"][PLUGIN] == PAUSED
+    assert node.now()["spec"]["unschedulable"] is True
+    (node.folder / "sys/busy").unlink()
+    code, said = node.run()
+    assert (code, node.modules()) == (0, []), said
+    assert node.now()["metadata"]["labels"][PLUGIN] == "true"
+    assert node.now()["spec"].get("unschedulable") is None, "it knows its own cordon again"
+
+
+def test_who_uses_the_gpus_is_waited_for_before_operands_are_disturbed(node: Node) -> None:
+    node.patch(upgraded_by_the_operator)
+    node.load()
+    user = node.folder / "proc/4711"
+    (user / "fd").mkdir(parents=True)
+    (user / "comm").write_text("python\n")
+    (user / "fd/3").symlink_to("/dev/nvidia0")
+    process = node.begin()
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.endswith("waiting: the GPUs are in use by process 4711 (python) of the host\n"), line
+    assert node.now()["metadata"]["labels"][PLUGIN] == "true"
+    for path in sorted(user.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    user.rmdir()
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, node.modules()) == (0, []), said
+
+
+@pytest.mark.parametrize(("environment", "code", "words"), [
+    ({"NODE_NAME": "nowhere"}, 1, 'nodes "nowhere" not found'),
+    ({"KUBECONFIG": "/nonexistent"}, 1, "/nonexistent"),
+    ({"DRAIN_TIMEOUT_SECONDS": "ten"}, 1, "DRAIN_TIMEOUT_SECONDS: 'ten' cannot be used"),
+])
+def test_what_it_cannot_begin_with_is_one_line(node: Node, environment: dict[str, str], code: int, words: str) -> None:
+    node.load()
+    ended, said = node.run(**environment)
+    assert ended == code, said
+    assert words in node.last_words()
+    assert "Traceback" not in said
+    assert node.modules() == ["nvidia", "nvidia_uvm"]

@@ -1,0 +1,149 @@
+"""What the driver manager does next, case by case, and the labels by which operands go and come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuward.agents.drivermanager.facts import Facts, Settings
+from gpuward.agents.drivermanager.operands import pause_labels, paused, restore_labels, restored
+from gpuward.agents.drivermanager.plan import (
+    Clean,
+    Cordon,
+    Evict,
+    Finish,
+    GiveUp,
+    SetLabels,
+    Step,
+    Unload,
+    Wait,
+    WaitFor,
+    next_step,
+)
+from gpuward.agents.drivermanager.settings import UnknownCommandError, read_settings
+from gpuward.agents.host import DeviceUser
+from gpuward.errors import InputError
+from gpuward.model.obstacles import LosesData, NotStartedAgain
+from gpuward.model.views import Owner, PodView
+from gpuward.upgrade.evictable_pods import Blocked, EvictablePods
+
+DEPLOY = "nvidia.com/gpu.deploy."
+PLUGIN, GONE = {DEPLOY + "device-plugin": "true"}, {DEPLOY + "device-plugin": "paused-for-driver-upgrade"}
+POD = PodView("training", "job-1", uid="u1", owner=Owner("Job", "job", "u0"))
+OPERAND = PodView("gpu-operator", "nvidia-device-plugin-daemonset-abc", uid="u2")
+USER = DeviceUser(4711, "python", "/dev/nvidia0", "u1", "training/job-1")
+BY_ITSELF, BY_OPERATOR = Settings("gpu-1"), Settings("gpu-1", eviction=True, auto_drain=True, digest="new")
+LOADED: dict[str, Any] = {"loaded": True, "modules": ("nvidia_uvm", "nvidia"), "digest": "old", "mounted": True, "pid_file": True}
+ALONE = EvictablePods((POD,))
+
+CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
+    "nothing is loaded, nothing is left": (Facts(), BY_ITSELF, set(), Finish({}, uncordon=False)),
+    "a root of before is mounted": (Facts(mounted=True), BY_ITSELF, set(), Clean()),
+    "labels of an attempt that was killed": (Facts(labels=GONE), BY_ITSELF, set(), Finish(PLUGIN, uncordon=False)),
+    "its cordon of an attempt that was killed": (
+        Facts(unschedulable=True, cordoned=True), BY_ITSELF, set(), Finish({}, uncordon=True)),
+    "somebody else's cordon": (Facts(unschedulable=True), BY_ITSELF, set(), Finish({}, uncordon=False)),
+    "nouveau goes last": (Facts(nouveau=True, labels=GONE), BY_ITSELF, set(), Unload(("nouveau",))),
+    "by itself it cordons first": (Facts(**LOADED), BY_ITSELF, set(), Cordon()),
+    "then evicts": (Facts(**LOADED, unschedulable=True, to_evict=ALONE), BY_ITSELF, set(), Evict((POD.ref,), Wait.EVICTION)),
+    "the operator empties nodes itself": (Facts(**LOADED, policy=True, labels=PLUGIN), BY_OPERATOR, set(), SetLabels(GONE)),
+    "operands are all waited for at once": (
+        Facts(**LOADED, policy=True, labels=GONE, operands=(OPERAND, OPERAND)), BY_OPERATOR, set(),
+        WaitFor(Wait.OPERANDS, f"the operands gpu-operator/{OPERAND.name}, gpu-operator/{OPERAND.name} have to end")),
+    "and not for ever": (
+        Facts(**LOADED, policy=True, labels=GONE, operands=(OPERAND,)), BY_OPERATOR, {Wait.OPERANDS},
+        GiveUp(f"the operands gpu-operator/{OPERAND.name} did not end in time")),
+    "then the modules go": (Facts(**LOADED, policy=True, labels=GONE), BY_OPERATOR, set(), Unload(("nvidia_uvm", "nvidia"))),
+    "that are in use": (
+        Facts(**LOADED, policy=True, labels=GONE), BY_OPERATOR, {Wait.MODULES},
+        GiveUp("the driver's modules are in use: by whom cannot be seen from here")),
+    "the wanted driver stays under who uses it": (
+        Facts(**{**LOADED, "digest": "new"}, labels=GONE, to_evict=ALONE, device_users=(USER,)), BY_OPERATOR, set(), Clean()),
+    "operands stay while somebody else uses the GPUs": (
+        Facts(**LOADED, policy=True, labels=PLUGIN, device_users=(USER,)), BY_OPERATOR, set(),
+        WaitFor(Wait.DEVICES, "the GPUs are in use by process 4711 (python) of pod training/job-1")),
+    "and are not taken away for nothing": (
+        Facts(**LOADED, policy=True, labels=PLUGIN, device_users=(DeviceUser(1, "dcgm", "/dev/nvidiactl"),)), BY_OPERATOR,
+        {Wait.DEVICES},
+        GiveUp("the GPUs are in use by process 1 (dcgm) of the host: stop them, or let the operator empty the node")),
+    "a pod that would lose data": (
+        Facts(**LOADED, unschedulable=True, to_evict=EvictablePods(blocked=(Blocked(POD, LosesData("podDeletion")),))),
+        Settings("gpu-1", auto_drain=False), set(),
+        GiveUp("pod training/job-1 would lose the data of its emptyDir volumes (DRAIN_DELETE_EMPTYDIR_DATA=true permits it), "
+               "and may not be evicted")),
+    "what an eviction may not, a drain may not either": (
+        Facts(**LOADED, unschedulable=True, to_evict=EvictablePods(blocked=(Blocked(POD, NotStartedAgain("podDeletion")),)),
+              to_drain=EvictablePods(blocked=(Blocked(POD, NotStartedAgain("drain")),))), BY_ITSELF, set(),
+        GiveUp("the node cannot be drained: pod training/job-1 has no controller that would start it again (DRAIN_USE_FORCE=true "
+               "permits it)")),
+    "a drain after an eviction that took too long": (
+        Facts(**LOADED, unschedulable=True, to_evict=ALONE, to_drain=EvictablePods((OPERAND,))), BY_ITSELF, {Wait.EVICTION},
+        Evict((OPERAND.ref,), Wait.DRAIN)),
+    "none where it is not wished": (
+        Facts(**LOADED, unschedulable=True, to_evict=ALONE), Settings("gpu-1", auto_drain=False), {Wait.EVICTION},
+        GiveUp("training/job-1 use GPUs and did not go in time")),
+    "the plugin of claims goes after all others": (
+        Facts(**LOADED, policy=True, labels={**GONE, DEPLOY + "dra-driver": "true"}), BY_OPERATOR, set(),
+        SetLabels({DEPLOY + "dra-driver": "paused-for-driver-upgrade"})),
+    "and not under those who hold some": (
+        Facts(**LOADED, policy=True, labels={**PLUGIN, DEPLOY + "dra-driver": "true"}, claimants=(POD,)), BY_OPERATOR, set(),
+        GiveUp("training/job-1 hold claims of NVIDIA's DRA driver: they have to end first")),
+    "Mellanox' driver": (
+        Facts(mofed="x is not there", labels=GONE), BY_ITSELF, set(), WaitFor(Wait.MOFED, "Mellanox' driver: x is not there")),
+    "not for ever either": (Facts(mofed="x", labels=GONE), BY_ITSELF, {Wait.MOFED}, GiveUp("Mellanox' driver is not ready: x")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_next_step(name: str) -> None:
+    facts, settings, overdue, step = CASES[name]
+    assert next_step(facts, settings, overdue) == step
+
+
+@pytest.mark.parametrize(("value", "in_pause"), [
+    ("true", "paused-for-driver-upgrade"), ("false", "false"), ("", ""), ("vm", "vm_paused-for-driver-upgrade"),
+    ("paused-for-mig-change", "paused-for-mig-change_paused-for-driver-upgrade")])
+def test_a_label_comes_back_as_it_was(value: str, in_pause: str) -> None:
+    assert paused(value) == in_pause
+    assert paused(in_pause) == in_pause
+    assert restored(in_pause) == value
+
+
+def test_labels_that_a_node_lacks_stay_away_and_others_are_left_alone() -> None:
+    labels = {**PLUGIN, DEPLOY + "driver": "true", DEPLOY + "dcgm": "false", DEPLOY + "mig-manager": "true", "mine": "true"}
+    change = pause_labels(labels, "mine")
+    assert change == {**GONE, DEPLOY + "mig-manager": "paused-for-driver-upgrade", "mine": "paused-for-driver-upgrade"}
+    assert restore_labels({**labels, **change}, "mine") == {key: labels[key] for key in change}
+
+
+ENVIRONMENT = {"NODE_NAME": "gpu-1"}
+
+
+def test_variables_and_flags_are_nvidias() -> None:
+    said = {**ENVIRONMENT, "ENABLE_AUTO_DRAIN": "false", "DRAIN_TIMEOUT_SECONDS": "300s", "DRAIN_POD_SELECTOR_LABEL": "a=b",
+            "DRIVER_CONFIG_DIGEST": "d", "OPERATOR_NAMESPACE": "ns"}
+    called = read_settings(["--drain-use-force", "--enable-gpu-pod-eviction=0", "uninstall_driver"], said)
+    assert called.command == "uninstall_driver"
+    assert called.settings == Settings(
+        "gpu-1", "ns", eviction=False, auto_drain=False, force=True, selector="a=b", timeout=300.0, digest="d")
+    assert read_settings([], ENVIRONMENT).settings == Settings("gpu-1")
+
+
+@pytest.mark.parametrize(("arguments", "changed", "said"), [
+    ([], {"NODE_NAME": ""}, "NODE_NAME: '' cannot be used: set it to the name of the node that this runs on"),
+    ([], {"DRAIN_TIMEOUT_SECONDS": "300"},
+     "DRAIN_TIMEOUT_SECONDS: '300' cannot be used: write a duration such as 30s, 10m or 1h30m"),
+    (["--drain-timeout-seconds", "x"], {},
+     "--drain-timeout-seconds: 'x' cannot be used: write a duration such as 30s, 10m or 1h30m"),
+    ([], {"ENABLE_AUTO_DRAIN": "yes"}, "ENABLE_AUTO_DRAIN: 'yes' cannot be used: write true or false"),
+    ([], {"DRAIN_POD_SELECTOR_LABEL": "a b"},
+     "DRAIN_POD_SELECTOR_LABEL: 'a b' cannot be used: write a label selector, such as app=training"),
+    (["--nonsense"], {}, "arguments: 'unrecognized arguments: --nonsense' cannot be used: see --help"),
+    (["nonsense"], {}, "command: 'nonsense' cannot be used: there are uninstall_driver and preflight_check"),
+])
+def test_what_cannot_be_used_is_named(arguments: list[str], changed: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_settings(arguments, {**ENVIRONMENT, **changed})
+    assert str(error.value) == said
+    assert error.value.exit_code == (3 if isinstance(error.value, UnknownCommandError) else 1)
