@@ -33,6 +33,7 @@
     │   ├── agents.waiting.ToldToEndError      a signal told an agent to end
     │   ├── agents.waiting.TimeIsUpError       what an agent waited for did not come in time
     │   ├── agents.drivermanager.run.DriverManagerError  no room could be made for a driver
+    │   ├── agents.validator.workload.ValidationError    what a component of the stack lacks
     │   └── execute.world.CalledOff            an action that its last look at the cluster made unwanted
     └── ValueError
         └── recording.codec.NotARecording      bytes that are no recording

@@ -74,6 +74,10 @@ class Host(Protocol):
         """Make a symbolic link, in place of whatever is there. Raises HostError."""
         ...
 
+    def make_device(self, path: str, major: int, minor: int) -> None:
+        """Make a character device that everybody may use, unless there is something. Raises HostError."""
+        ...
+
     def remove(self, path: str) -> bool:
         """Remove a file; return whether there was one. Raises HostError."""
         ...
@@ -104,4 +108,12 @@ class Host(Protocol):
 
     def locate(self, path: PurePosixPath, root: str = "") -> str | None:
         """Return the path, from a root, of an executable file that is not empty, links followed below that root; else None."""
+        ...
+
+    def locate_file(self, path: PurePosixPath, root: str = "") -> str | None:
+        """Return the path, from a root, of a file that is not empty, links followed below that root; else None."""
+        ...
+
+    def is_folder(self, path: str) -> bool:
+        """Tell whether a folder is at a path."""
         ...

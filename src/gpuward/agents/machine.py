@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import re
+import stat
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -95,6 +96,15 @@ class Machine:
             beside.symlink_to(target)
             os.replace(beside, place)
 
+    def make_device(self, path: str, major: int, minor: int) -> None:
+        """Make a character device."""
+        place = self._at(path)
+        if place.exists():
+            return
+        with _refusals(f"cannot make the device {path}"):
+            os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+            place.chmod(0o666)
+
     def remove(self, path: str) -> bool:
         """Remove a file; return whether there was one."""
         try:
@@ -155,6 +165,8 @@ class Machine:
     def run(self, command: Sequence[str], *, root: str = "", env: Mapping[str, str] | None = None, timeout: float = 30.0) -> Ran:
         """Run a program. What it leaves behind when its time is up is killed with it."""
         below = str(self._at(root)) if root else ""
+        program = self._at(command[0]) if not root and command[0].startswith("/") else None
+        called = [str(program) if program is not None and program.exists() else command[0], *command[1:]]
 
         def enter() -> None:
             os.chroot(below)
@@ -162,7 +174,7 @@ class Machine:
 
         try:
             done = subprocess.run(
-                list(command), env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                called, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, timeout=timeout, check=False, preexec_fn=enter if below not in ("", "/") else None)
         except subprocess.TimeoutExpired as error:
             return Ran(None, _said(error.stdout))
@@ -172,16 +184,27 @@ class Machine:
 
     def locate(self, path: PurePosixPath, root: str = "") -> str | None:
         """Return the path, from a root, of an executable file that is not empty."""
-        base = self._at(root) if root else self.root
-        found = _followed(base, PurePosixPath(path))
+        found = self.locate_file(path, root)
+        return found if found is not None and os.access(self._below(root) / found[1:], os.X_OK) else None
+
+    def locate_file(self, path: PurePosixPath, root: str = "") -> str | None:
+        """Return the path, from a root, of a file that is not empty."""
+        base = self._below(root)
+        found = _followed(base, path)
         if found is None:
             return None
         try:
             here = base / found.relative_to("/")
-            ok = here.is_file() and os.access(here, os.X_OK) and here.stat().st_size > 0
+            return str(found) if here.is_file() and here.stat().st_size > 0 else None
         except OSError:
             return None
-        return str(found) if ok else None
+
+    def is_folder(self, path: str) -> bool:
+        """Tell whether a folder is at a path."""
+        return self._at(path).is_dir()
+
+    def _below(self, root: str) -> Path:
+        return self._at(root) if root else self.root
 
     def _device_user(self, pid: int) -> DeviceUser | None:
         folder = self.proc / str(pid)

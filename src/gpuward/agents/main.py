@@ -11,7 +11,7 @@ from gpuward.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-AGENTS: Final = ("driver-manager",)
+AGENTS: Final = ("driver-manager", "nvidia-validator")
 
 
 def main() -> None:
@@ -25,4 +25,8 @@ def agent(name: str, arguments: Sequence[str]) -> int:
         from gpuward.agents.drivermanager.command import driver_manager
 
         return driver_manager(arguments)
+    if name == "nvidia-validator":
+        from gpuward.agents.validator.command import nvidia_validator
+
+        return nvidia_validator(arguments)
     raise InputError("NAME", name, f"there are {', '.join(AGENTS)}")

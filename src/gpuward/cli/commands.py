@@ -354,8 +354,8 @@ def reasons(reason: str | None) -> None:
 def agent(name: str, arguments: tuple[str, ...]) -> None:
     """Run a program of the operator on its node.
 
-    NAME is driver-manager: it makes room on the node for a driver, as NVIDIA's does, with the same flags and variables. Pods of
-    the operator run it; `gpuward agent NAME --help` lists its flags.
+    driver-manager makes room on the node for a driver; nvidia-validator tells whether a component of the stack works. Both have
+    the flags and variables of NVIDIA's: `gpuward agent NAME --help` lists them. Pods of the operator run them.
     """
     from gpuward.agents.main import agent as run_agent
 

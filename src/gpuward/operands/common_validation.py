@@ -6,6 +6,7 @@ from gpuward.operands import images
 from gpuward.operands.common import add_pull_secrets, set_envs, set_resources
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, env, mount, namespace_env, privileged
+from gpuward.operands.own_agents import use_own_agent
 
 STATUS_FILES = "/run/nvidia/validations"
 
@@ -67,4 +68,5 @@ def fill_container(ctx: Context, container: Json) -> None:
     if validator.image_pull_policy:
         container["imagePullPolicy"] = images.pull_policy(validator)
     set_resources(container, validator.resources)
+    use_own_agent(container)
     container["securityContext"]["runAsUser"] = 0

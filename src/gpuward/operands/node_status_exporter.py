@@ -20,6 +20,7 @@ from gpuward.operands.objects import (
     service_monitor,
     service_port,
 )
+from gpuward.operands.own_agents import use_own_agent
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-node-status-exporter"
@@ -95,3 +96,4 @@ def _fill(ctx: Context, template: Json) -> None:
     set_container(pod, container, image, exporter)
     set_envs(container, exporter.env)
     set_host_network(pod, exporter.host_network)
+    use_own_agent(container)

@@ -20,6 +20,7 @@ from gpuward.operands.driver.kernels import Variant
 from gpuward.operands.driver.pod import CONTAINER, MANAGER, STARTUP_PROBE
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, config_map, find
+from gpuward.operands.own_agents import use_own_agent
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-driver"
@@ -114,6 +115,7 @@ def _fill_manager(ctx: Context, pod: Json, container: Json) -> None:
         set_env(container, "USE_HOST_MOFED", "true")
     set_envs(container, manager.env)
     add_pull_secrets(pod, manager.image_pull_secrets)
+    use_own_agent(container)
 
 
 def _fill_driver(ctx: Context, pod: Json, container: Json, image: str) -> None:

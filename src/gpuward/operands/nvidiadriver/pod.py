@@ -15,6 +15,7 @@ from gpuward.operands.driver import sidecars as driver_sidecars
 from gpuward.operands.driver.digest import Value, digest, mounts_value, volumes_value
 from gpuward.operands.nvidiadriver.configs import Configs, DriverContext, configs
 from gpuward.operands.objects import Json, env, find, host_path, mount
+from gpuward.operands.own_agents import use_own_agent
 
 _ALONE = {"key": names.COMPONENT_LABEL, "operator": "In", "values": [names.DRIVER_COMPONENT, "nvidia-vgpu-manager"]}
 _VOID = ("NVIDIA_VISIBLE_DEVICES", "void")
@@ -47,6 +48,7 @@ def pod_spec(ctx: DriverContext, account: str) -> Json:
     for container in (*pod["initContainers"], *pod["containers"]):
         container["image"] = pictures[container["name"]]
         set_resources(container, spec.resources)
+        use_own_agent(container)
     _fill_sidecars(ctx, rest)
     for container in pod["containers"]:
         container["volumeMounts"] += extra.mounts

@@ -1,0 +1,87 @@
+"""Flags of NVIDIA's programs, each of which reads an environment variable too."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, NoReturn
+
+from gpuward.errors import InputError
+
+TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+"""What Go reads as booleans."""
+
+
+class Flag(NamedTuple):
+    """Describe a flag."""
+
+    variable: str
+    default: str
+    help: str
+    short: str = ""
+    switch: bool = False
+    """As in Go, it is on where it is given alone, and takes another value by = only."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError("arguments", message, "see --help")
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Hold what was said, by flag or by variable; the flag counts first."""
+
+    said: Mapping[str, str | None]
+    known: Mapping[str, Flag]
+    environ: Mapping[str, str]
+    words: tuple[str, ...]
+    """Arguments that are no flags."""
+
+    def text(self, name: str) -> str:
+        """Return a flag's value."""
+        return self.named(name)[1]
+
+    def named(self, name: str) -> tuple[str, str]:
+        """Return a flag's value after the name under which it was said."""
+        said, flag = self.said[name], self.known[name]
+        return (f"--{name}", said) if said is not None else (flag.variable, self.environ.get(flag.variable) or flag.default)
+
+    def switch(self, name: str) -> bool:
+        """Return whether a flag is on. Raises errors.InputError for what is no boolean."""
+        where, value = self.named(name)
+        if value not in TRUE | FALSE:
+            raise InputError(where, value, "write true or false")
+        return value in TRUE
+
+    def number(self, name: str, *, least: int = 0, most: int = 2**31) -> int:
+        """Return a whole number. Raises errors.InputError for what is none within bounds."""
+        where, value = self.named(name)
+        if not (value.isascii() and value.isdecimal() and least <= int(value[:12]) <= most):
+            raise InputError(where, value, f"write a whole number from {least} to {most}")
+        return int(value)
+
+
+def read_flags(program: str, description: str, known: Mapping[str, Flag], arguments: Sequence[str], environ: Mapping[str, str],
+               epilog: str = "") -> Flags:
+    """Read the command line. `--help` prints and ends the program.
+
+    Raises:
+        InputError: there is no such flag, or one has no value.
+    """
+    parser = _Parser(prog=program, allow_abbrev=False, description=description, epilog=epilog,
+                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, flag in known.items():
+        names = [*([f"-{flag.short}"] if flag.short else []), f"--{name}"]
+        parser.add_argument(*names, dest=name, metavar=flag.variable, help=flag.help)
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    switches = {f"--{name}" for name, flag in known.items() if flag.switch} | {
+        f"-{flag.short}" for flag in known.values() if flag.switch and flag.short}
+    given = vars(parser.parse_intermixed_args([_with_value(each) if each in switches else each for each in arguments]))
+    return Flags({name: given[name] for name in known}, known, environ, tuple(given["words"]))
+
+
+def _with_value(switch: str) -> str:
+    return f"{switch}=true" if switch.startswith("--") else f"{switch}true"

@@ -1,0 +1,79 @@
+"""The command `nvidia-validator`: exit code 0 where a component is well, 1 where not."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gpuward import errors
+from gpuward.agents.environment import machine_of, teller_of
+from gpuward.agents.validator.settings import ValidatorCall, read_settings
+from gpuward.agents.waiting import Patience, ToldToEndError, end_by_signals, no_more_signals
+
+if TYPE_CHECKING:
+    from gpuward.agents.api import ApiServer
+    from gpuward.agents.host import Host
+    from gpuward.agents.telling import Teller
+
+
+def nvidia_validator(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Run the validator; return its exit code."""
+    teller = teller_of(environ)
+    try:
+        called = read_settings(arguments, environ)
+        end_by_signals()
+        _run(called, environ, machine_of(environ), teller)
+    except errors.GpuwardError as error:
+        teller.leave(str(error))
+        return error.exit_code
+    return 0
+
+
+def _run(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: Teller) -> None:
+    settings = called.settings
+    if called.words == ("idle",):
+        _idle(host, settings.output, teller)
+    elif called.words[:1] == ("await",):
+        path = f"{settings.output}/{called.words[1]}"
+        Patience(teller).wait(
+            lambda: "" if host.exists(path) else f"{path} is not there", seconds=math.inf, every=settings.every)
+    elif called.words:
+        from gpuward.agents.validator.vectoradd import add_vectors
+
+        teller.say(add_vectors())
+    else:
+        if called.clean:
+            _remove(host, settings.output)
+
+        def connect() -> ApiServer:
+            from gpuward.agents.api import KubernetesApi, find_access
+
+            return KubernetesApi(find_access(called.kubeconfig, environ))
+
+        if settings.component == "metrics":
+            from gpuward.agents.validator.metrics import NodeMetrics
+
+            NodeMetrics(settings, host, connect(), teller).serve()
+        from gpuward.agents.validator.run import Validation
+
+        Validation(settings, host, connect, teller, Patience(teller)).run()
+
+
+def _idle(host: Host, output: str, teller: Teller) -> None:
+    try:
+        teller.say("all validations are successful")
+        while True:
+            signal.pause()
+    except ToldToEndError:
+        no_more_signals()
+        _remove(host, output)
+        teller.say("removed the status files: what waits for them waits for the next validation")
+
+
+def _remove(host: Host, output: str) -> None:
+    for name in host.entries(output):
+        if name.endswith("-ready") and not name.startswith("."):
+            host.remove(f"{output}/{name}")

@@ -1,0 +1,93 @@
+"""What the validator finds on its machine."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Final
+
+from gpuward.agents.host import Host, Ran
+from gpuward.agents.validator.facts import DeviceFacts, DriverFacts, PciGpu, ValidatorSettings
+
+PCI: Final = "/sys/bus/pci/devices"
+NVIDIA: Final = "0x10de"
+GPU_CLASSES: Final = ("0x0300", "0x0302")
+"""How the class of a VGA or 3D controller begins."""
+WSL_SMI: Final = "/host/usr/lib/wsl/lib/nvidia-smi"
+PROGRAMS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
+LIBRARIES: Final = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64",
+                    "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu")
+CONTAINER_READY: Final = ".driver-ctr-ready"
+SMI_SECONDS: Final = 60.0
+
+
+def program(host: Host, root: str, name: str = "nvidia-smi") -> str | None:
+    """Return where a program is below a root, as a process there would find it."""
+    return next((path for folder in PROGRAMS if (path := host.locate(PurePosixPath(folder, name), root))), None)
+
+
+def host_smi(host: Host, settings: ValidatorSettings) -> Ran | None:
+    """Run the host's nvidia-smi in the host's root."""
+    found = program(host, "/host")
+    return host.run([found, *smi_arguments(settings)], root="/host", timeout=SMI_SECONDS) if found else None
+
+
+def smi_arguments(settings: ValidatorSettings) -> list[str]:
+    """Return what keeps nvidia-smi from touching GPUs, where that is wished."""
+    return ["--version"] if settings.skip_gpu_init else []
+
+
+def driver_facts(host: Host, settings: ValidatorSettings, *, managed: bool) -> DriverFacts:
+    """Look at the driver."""
+    if host.read(WSL_SMI):
+        return DriverFacts(wsl=True)
+    on_host = host_smi(host, settings)
+    if on_host is not None and on_host.code == 0:
+        return DriverFacts(host_smi=on_host)
+    ready = host.read(f"{settings.output}/{CONTAINER_READY}")
+    if managed and ready is None:
+        return DriverFacts(host_smi=on_host, managed=True)
+    root = settings.install_dir_here
+    library = next((f"{root}{path}" for folder in LIBRARIES
+                    if (path := host.locate_file(PurePosixPath(folder, "libnvidia-ml.so.1"), root))), "")
+    smi = program(host, root)
+    ran = None
+    if smi and library:
+        ran = host.run([f"{root}{smi}", *smi_arguments(settings)], env={"LD_PRELOAD": library}, timeout=SMI_SECONDS)
+    return DriverFacts(host_smi=on_host, managed=managed, container_ready=ready, smi=ran, library=library,
+                       modules=frozenset(host.modules()), device_root=host.is_folder(f"{root}/dev"))
+
+
+def gpus(host: Host) -> list[PciGpu]:
+    """Return NVIDIA's GPUs on the PCI bus, without their virtual functions."""
+    found = []
+    for address in host.entries(PCI):
+        folder = f"{PCI}/{address}"
+        if host.read(f"{folder}/vendor") != NVIDIA or not (host.read(f"{folder}/class") or "").startswith(GPU_CLASSES):
+            continue
+        if host.link(f"{folder}/physfn") is not None:
+            continue
+        total, enabled = host.read(f"{folder}/sriov_totalvfs"), host.read(f"{folder}/sriov_numvfs")
+        found.append(PciGpu(address, (host.link(f"{folder}/driver") or "").rpartition("/")[2],
+                            _number(enabled) if total is not None else None, _number(total)))
+    return found
+
+
+def device_facts(host: Host) -> DeviceFacts:
+    """Return what device numbers are made of."""
+    majors, characters = {}, False
+    for line in (host.read("/proc/devices") or "").splitlines():
+        number, _, name = line.strip().partition(" ")
+        if line.endswith(":"):
+            characters = line.startswith("Character")
+        elif characters and number.isdecimal():
+            majors[name] = int(number)
+    minors = {}
+    for line in (host.read("/proc/driver/nvidia-caps/mig-minors") or "").splitlines():
+        name, _, number = line.strip().rpartition(" ")
+        if number.isdecimal():
+            minors[name.removesuffix("/access")] = int(number)
+    return DeviceFacts(len(gpus(host)), majors, minors)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0

@@ -1,0 +1,127 @@
+"""Pods that the validator starts to prove that a GPU can be used: by the driver and the runtime, and by the device plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuward import errors
+from gpuward.agents.api import ApiServer
+from gpuward.agents.validator.facts import ValidatorSettings
+from gpuward.agents.validator.plan import gpu_resource
+from gpuward.agents.waiting import Patience, TimeIsUpError
+
+VALIDATOR: Final = "nvidia-operator-validator"
+APPS: Final = {"cuda": "nvidia-cuda-validator", "plugin": "nvidia-device-plugin-validator"}
+RESOURCE_SECONDS: Final = 150.0
+POD_SECONDS: Final = 300.0
+
+Object = dict[str, Any]
+
+
+class ValidationError(errors.GpuwardError):
+    """Say in one line what is missing, and what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Start the pod of a component and wait for its end."""
+
+    settings: ValidatorSettings
+    api: ApiServer
+    patience: Patience
+
+    def run(self) -> None:
+        """Prove that a GPU can be used. Raises ValidationError."""
+        resource = self._resource() if self.settings.component == "plugin" else ""
+        if not self.settings.workload:
+            return
+        pods = f"/api/v1/namespaces/{self.settings.namespace}/pods"
+        app = APPS[self.settings.component]
+        for old in self.api.list(pods, labels=f"app={app}", fields=f"spec.nodeName={self.settings.node}"):
+            self._delete(f"{pods}/{old['metadata']['name']}")
+        daemonset = self.api.get(f"/apis/apps/v1/namespaces/{self.settings.namespace}/daemonsets/{VALIDATOR}")
+        made = self.api.create(pods, pod(self.settings, app, daemonset, resource))
+        self._wait(f"{pods}/{made['metadata']['name']}", made["metadata"]["name"])
+
+    def _resource(self) -> str:
+        found: list[str] = []
+
+        def missing() -> str:
+            status = self.api.get(f"/api/v1/nodes/{self.settings.node}").get("status") or {}
+            found[:] = [gpu_resource(status.get("allocatable") or {}), gpu_resource(status.get("capacity") or {})]
+            return "" if found[1] else f"node {self.settings.node} has no resource nvidia.com/gpu: see its device plugin's pod"
+
+        self._until(missing, RESOURCE_SECONDS)
+        if self.settings.workload and not found[0]:
+            raise ValidationError(f"no {found[1]} of node {self.settings.node} is allocatable: see its device plugin's pod")
+        return found[0]
+
+    def _wait(self, path: str, name: str) -> None:
+        def missing() -> str:
+            seen = self.api.get(path)
+            return "" if (seen.get("status") or {}).get("phase") == "Succeeded" else f"pod {name} {progress(seen)}"
+
+        try:
+            self._until(missing, POD_SECONDS)
+        except errors.NotFound:
+            raise ValidationError(f"pod {name} was deleted before it ended") from None
+
+    def _until(self, missing: Callable[[], str], seconds: float) -> None:
+        try:
+            self.patience.wait(missing, seconds=seconds, every=self.settings.every)
+        except TimeIsUpError as error:
+            raise ValidationError(str(error)) from None
+
+    def _delete(self, path: str) -> None:
+        try:
+            self.api.delete(path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
+                                   "propagationPolicy": "Background"})
+        except errors.NotFound:
+            return
+
+
+def pod(settings: ValidatorSettings, app: str, daemonset: Object, resource: str) -> Object:
+    """Return the pod: it adds two vectors on a GPU, and belongs to whom the validator does."""
+    said = settings.workload_pod
+    image: Object = {"image": said.get("VALIDATOR_IMAGE", "")}
+    if policy := said.get("VALIDATOR_IMAGE_PULL_POLICY"):
+        image["imagePullPolicy"] = policy
+    visible = [] if resource else [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    check: Object = {
+        "name": f"{settings.component}-validation", **image, "command": ["nvidia-validator"], "args": ["vector-add"],
+        "env": [*visible, {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"}],
+        "securityContext": {"allowPrivilegeEscalation": False}}
+    if resource:
+        check["resources"] = {"limits": {resource: "1"}, "requests": {resource: "1"}}
+    spec: Object = {
+        "restartPolicy": "OnFailure", "serviceAccountName": VALIDATOR, "nodeName": settings.node,
+        "tolerations": daemonset["spec"]["template"]["spec"].get("tolerations") or [],
+        "initContainers": [check],
+        "containers": [{"name": app, **image, "command": ["gpuward"], "args": ["--version"],
+                        "securityContext": {"allowPrivilegeEscalation": False}}]}
+    if secrets := said.get("VALIDATOR_IMAGE_PULL_SECRETS"):
+        spec["imagePullSecrets"] = [{"name": name} for name in secrets.split(",")]
+    if runtime := said.get("VALIDATOR_RUNTIME_CLASS"):
+        spec["runtimeClassName"] = runtime
+    return {"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
+        "generateName": f"{app}-", "namespace": settings.namespace, "labels": {"app": app},
+        "ownerReferences": daemonset["metadata"].get("ownerReferences") or []}}
+
+
+def progress(seen: Object) -> str:
+    """Return in words how far a pod is, with the last words of the container that is not well."""
+    status = seen.get("status") or {}
+    for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        state, last = container.get("state") or {}, container.get("lastState") or {}
+        ended = state.get("terminated") or last.get("terminated") or {}
+        if ended and ended.get("exitCode"):
+            words = " ".join((ended.get("message") or "").split())[-300:]
+            return f"failed in {container['name']} with exit code {ended['exitCode']}{f': {words}' if words else ''}"
+        waiting = state.get("waiting") or {}
+        if waiting.get("reason", "PodInitializing") not in ("PodInitializing", "ContainerCreating"):
+            words = " ".join((waiting.get("message") or "").split())[-300:]
+            return f"does not start: {waiting['reason']}{f' ({words})' if words else ''}"
+    reason = f": {status['reason']} {status.get('message', '')}".rstrip() if status.get("reason") else ""
+    return f"is {status.get('phase') or 'Pending'}{reason}"

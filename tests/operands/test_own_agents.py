@@ -1,0 +1,66 @@
+"""Pods whose validator or driver manager is gpuward's: no shell is started, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward.operands.objects import Json
+from gpuward.operands.own_agents import is_own
+from tests.operands.build import container, names, objects, states
+
+EVERY: Json = {"dcgm": {"enabled": True}, "nodeStatusExporter": {"enabled": True}}
+OWN = {"repository": "registry.example/tools", "image": "gpuward", "version": "0.1.0"}
+IMAGE = "registry.example/tools/gpuward:0.1.0"
+
+
+def pods(spec: Json) -> dict[str, Json]:
+    made = objects(states({**EVERY, **spec}).values())
+    return {obj["metadata"]["name"]: obj["spec"]["template"]["spec"] for obj in made.values() if obj["kind"] == "DaemonSet"}
+
+
+def every(pod: Json) -> list[Json]:
+    return [*pod.get("initContainers", []), *pod["containers"]]
+
+
+@pytest.mark.parametrize(("image", "own"), [
+    ("gpuward", True), ("r:5000/a/gpuward:1", True), ("r/gpuward@sha256:ab", True), ("r/gpuward-extra:1", False),
+    ("nvcr.io/nvidia/gpu-operator:v26.7.0", False), ("gpuward/other:1", False), ("", False)])
+def test_an_image_is_known_by_its_name(image: str, own: bool) -> None:
+    assert is_own(image) is own
+
+
+def test_all_that_runs_in_the_validators_image_starts_it_without_a_shell() -> None:
+    rendered = pods({"validator": OWN})
+    ours = {(name, each["name"]): (each["command"], each.get("args")) for name, pod in rendered.items() for each in every(pod)
+            if each["image"] == IMAGE}
+    alone, toolkit = (["nvidia-validator"], None), (["nvidia-validator"], ["await", "toolkit-ready"])
+    validator = "nvidia-operator-validator"
+    assert ours.pop((validator, validator)) == (["nvidia-validator"], ["idle"])
+    for component in ("driver", "toolkit", "cuda", "plugin"):
+        assert ours.pop((validator, f"{component}-validation")) == alone
+    assert ours.pop(("nvidia-container-toolkit-daemonset", "driver-validation")) == alone
+    assert ours
+    assert all(started == toolkit for (_, name), started in ours.items() if name == "toolkit-validation")
+    assert {name for _, name in ours} == {"toolkit-validation"}
+
+
+def test_the_agents_are_root_and_nobody_else_becomes_it() -> None:
+    before, after = pods({}), pods({"validator": OWN, "driver": {"manager": OWN}})
+    for name, pod in after.items():
+        for old, new in zip(every(before[name]), every(pod), strict=True):
+            if new["image"] == IMAGE:
+                assert new["securityContext"] == {**old["securityContext"], "runAsUser": 0, "runAsNonRoot": False}
+            else:
+                assert {**new, "env": 0} == {**old, "env": 0}
+
+
+def test_the_driver_manager_is_started_by_its_name() -> None:
+    pod = pods({"driver": {"manager": OWN}})["nvidia-driver-daemonset"]
+    manager = container(pod, "k8s-driver-manager")
+    assert (manager["image"], manager["command"], manager["args"]) == (IMAGE, ["driver-manager"], ["uninstall_driver"])
+    assert names(pod["initContainers"]) == ["k8s-driver-manager"]
+
+
+def test_the_validator_that_stays_takes_its_files_away_itself() -> None:
+    assert "lifecycle" in container(pods({})["nvidia-operator-validator"], "nvidia-operator-validator")
+    assert "lifecycle" not in container(pods({"validator": OWN})["nvidia-operator-validator"], "nvidia-operator-validator")
