@@ -61,5 +61,11 @@ def operators(nodes: Nodes) -> list[dict[str, Any]]:
     return pods
 
 
+def leader(nodes: Nodes) -> str:
+    """Return the operator's pod that leads, empty if none does."""
+    holder: str = nodes.get("lease", "53822513.nvidia.com", "-n", NAMESPACE)["spec"].get("holderIdentity") or ""
+    return holder.partition("_")[0]
+
+
 def _path() -> str:
     return f"{os.environ['PATH']}:{ROOT / '.cache/bin'}"

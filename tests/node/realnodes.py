@@ -129,9 +129,9 @@ def traces(state: Path) -> set[str]:
     return found | ({f"folder {state}"} if state.exists() else set())
 
 
-def running(state: Path, program: str) -> list[int]:
-    """Return the processes of a program in nodes, as this machine sees them."""
-    own = NodeCluster(state).group
+def running(state: Path, program: str, node: str = "") -> list[int]:
+    """Return the processes of a program in all nodes or one, as this machine sees them."""
+    own = f"{NodeCluster(state).group}/{node}"
     return [pid for pid, name, group in _processes() if name == program and own in group]
 
 

@@ -15,8 +15,12 @@ from tests.node.realnodes import Nodes
 
 STATE = "nvidia.com/gpu-driver-upgrade-state"
 GPU = "nvidia.com/gpu"
+DRIVER = "nvidia-driver"
+"""The component that all driver pods have in a label, those of NVIDIADrivers too."""
 KILLED = 137
 """How a container ends that SIGKILL ended."""
+UNKNOWN = "ContainerStatusUnknown"
+"""Why the kubelet says so, too: it has not seen how the container ended."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,15 @@ class Moment:
             each["type"] == "Ready" and each["status"] == "True" for each in self.obj["status"].get("conditions") or [])
 
     @property
+    def ending(self) -> bool:
+        return self.gone or "deletionTimestamp" in self.obj["metadata"]
+
+    def says(self, condition: str) -> str:
+        """Return the reason of a condition that is True, empty where it is not."""
+        found = (each for each in self.obj.get("status", {}).get("conditions") or [] if each["type"] == condition)
+        return next((each.get("reason", "") for each in found if each["status"] == "True"), "")
+
+    @property
     def uses_gpu(self) -> bool:
         return any(GPU in each.get("resources", {}).get("limits", {}) for each in self.obj["spec"].get("containers", []))
 
@@ -73,11 +86,11 @@ class Record:
     def of(self, kind: str) -> list[Moment]:
         return [each for each in self.moments if each.obj["kind"] == kind]
 
-    def killed(self) -> set[tuple[str, str]]:
-        """Return the app of each pod, and the name of its container, that SIGKILL has ended."""
-        ended = [(pod.label("app"), each["name"], state["terminated"]["exitCode"]) for pod in self.of("Pod")
-                 for each in pod.containers for state in (each["state"], each.get("lastState") or {}) if "terminated" in state]
-        return {(app, name) for app, name, code in ended if code == KILLED}
+    def killed(self) -> dict[tuple[str, str], str]:
+        """Return the app of each pod, and the name of its container, that SIGKILL has ended, and how one of them ended."""
+        return {(pod.label("app"), each["name"]): f"{pod.name} on {pod.node}, {state['terminated']}" for pod in self.of("Pod")
+                for each in pod.containers for state in (each["state"], each.get("lastState") or {})
+                if (ended := state.get("terminated", {})).get("exitCode") == KILLED and ended["reason"] != UNKNOWN}
 
     def running(self, node: str, at: float) -> set[str]:
         """Return the pods with a GPU whose containers ran on a node at some time."""
@@ -85,12 +98,33 @@ class Record:
         return {name for name, pod in last.items() if pod.node == node and pod.runs}
 
 
+    def torn(self) -> list[tuple[str, str]]:
+        """Return the driver pods that began to go while a pod with a GPU ran on their node, and the latter."""
+        now: dict[str, Moment] = {}
+        found: list[tuple[str, str]] = []
+        for pod in self.of("Pod"):
+            before = now.get(pod.name)
+            now[pod.name] = pod
+            if pod.label("app.kubernetes.io/component") == DRIVER and pod.ending and not (before and before.ending):
+                found += [(pod.name, user.name) for user in now.values() if user.node == pod.node and user.uses_gpu and user.runs]
+        return found
+
+    def most_cordoned(self) -> int:
+        """Return how many nodes were cordoned at once, at most."""
+        now: dict[str, bool] = {}
+        most = 0
+        for node in self.of("Node"):
+            now[node.name] = node.cordoned
+            most = max(most, sum(now.values()))
+        return most
+
+
 @contextmanager
 def recording(nodes: Nodes) -> Iterator[Record]:
-    """Record all nodes and pods."""
+    """Record all nodes, pods and ClusterPolicies."""
     record = Record()
-    watches = [subprocess.Popen(nodes.kubectl_line("get", "--raw", f"/api/v1/{kind}?watch=true"), stdout=subprocess.PIPE,
-                                text=True) for kind in ("nodes", "pods")]
+    watches = [subprocess.Popen(nodes.kubectl_line("get", "--raw", f"{path}?watch=true"), stdout=subprocess.PIPE,
+                                text=True) for path in ("/api/v1/nodes", "/api/v1/pods", "/apis/nvidia.com/v1/clusterpolicies")]
     readers = [threading.Thread(target=_read, args=(watch, record), daemon=True) for watch in watches]
     for reader in readers:
         reader.start()

@@ -47,18 +47,5 @@ def test_install_upgrade_and_uninstall(cluster: Nodes, chart: Path) -> None:
     assert "clusterpolicies.nvidia.com" in cluster.kubectl("get", "crds", "-o", "name"), "CRDs stay, as policies may be kept"
 
 
-def test_the_leader_dies_and_the_other_replica_goes_on(cluster: Nodes, chart: Path) -> None:
-    helm(cluster, "install", "--wait", "--timeout", "3m", RELEASE[0], str(chart), *RELEASE[1:])
-    before = _leader(cluster)
-    cluster.kubectl("delete", "pod", "-n", NAMESPACE, before, "--grace-period=0", "--force")
-    eventually("another one leads", lambda: _leader(cluster) not in ("", before))
-    helm(cluster, "uninstall", *RELEASE, "--timeout", "3m")
-
-
-def _leader(nodes: Nodes) -> str:
-    holder: str = nodes.get("lease", "53822513.nvidia.com", "-n", NAMESPACE)["spec"].get("holderIdentity") or ""
-    return holder.partition("_")[0]
-
-
 def _explained(nodes: Nodes) -> str:
     return nodes.kubectl("exec", "-n", NAMESPACE, "deploy/gpu-operator", "--", "gpuward", "explain", "node-1")

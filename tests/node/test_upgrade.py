@@ -1,98 +1,75 @@
-"""A driver upgrade under a workload, on real kubelets with programs that stand in for NVIDIA's operands."""
+"""What upgrades on real nodes keep promised to workloads: gpuward from its image, stand-ins for operands, a GPU pod on each."""
 
 from __future__ import annotations
 
 import json
-import subprocess
+import math
+import os
+import signal
 import sys
 import time
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.node import cluster as clusters
-from tools.node import standins
+import yaml
 
-from tests.node.installed import DISCOVERED, NAMESPACE, RELEASE, helm, operators, require
-from tests.node.realnodes import Nodes, eventually
-from tests.node.recorded import STATE, Record, recording
+from tests.node.installed import DISCOVERED, NAMESPACE, RELEASE, helm, leader, require
+from tests.node.realnodes import ROOT, Nodes, eventually, running
+from tests.node.recorded import Record, recording
+from tests.node.stack import (
+    IN_ORDER,
+    MEMORY,
+    NAMES,
+    NEW,
+    NEWEST,
+    NOWHERE,
+    OLD,
+    PROBED,
+    WORKLOAD,
+    apply,
+    await_upgrade,
+    denied,
+    explained,
+    loads,
+    memory,
+    pods_on,
+    set_version,
+    trail,
+)
 
 pytestmark = pytest.mark.realnode
-OLD, NEW, NEWEST, NOWHERE = "595.91.07", "600.10.01", "605.20.02", "601.00.00"
-NAMES = ("node-1", "node-2")
-# The default waits a minute before it asks a driver for the first time, for the time that a real one takes to be built.
-PROBED = ("--set", "driver.startupProbe.initialDelaySeconds=1,driver.startupProbe.periodSeconds=1")
-MEMORY = 350 * 2**20 // 2
-"""Half of the chart's limit."""
-IN_ORDER = ("nvidia-driver-daemonset", "nvidia-container-toolkit-daemonset", "nvidia-device-plugin-daemonset",
-            "nvidia-operator-validator")
-TRAIN = {"matchLabels": {"app": "train"}}
-WORKLOAD: list[dict[str, Any]] = [
-    {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "train"},
-     "spec": {"maxUnavailable": 1, "selector": TRAIN}},
-    {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "train"}, "spec": {
-        "replicas": 2, "selector": TRAIN, "template": {"metadata": {"labels": TRAIN["matchLabels"]}, "spec": {
-            "runtimeClassName": "nvidia",
-            "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "labelSelector": TRAIN,
-                                           "whenUnsatisfiable": "DoNotSchedule"}],
-            "containers": [{"name": "main", "image": standins.WORKLOAD, "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}}},
-]
+TOOLKIT, PLUGIN, VALIDATOR = IN_ORDER[1:]
+FINALIZER = "tests.gpuward.io/held"
 
 
 @pytest.fixture(scope="module")
-def stack(cluster: Nodes, chart: Path) -> Nodes:
-    """Install gpuward and the whole stack, and a workload that uses a GPU on each node."""
+def record(cluster: Nodes, chart: Path) -> Iterator[Record]:
+    """Install gpuward, and record what comes after that."""
     require("busybox")
     cluster.run("operands", "--driver", OLD, "--driver", NEW, "--driver", NEWEST)
     helm(cluster, "install", "--wait", "--timeout", "3m", RELEASE[0], str(chart), *RELEASE[1:], *PROBED)
     with recording(cluster) as record:
-        cluster.kubectl("label", "nodes", "--all", *DISCOVERED)
-        # Until then the policy can still be ready from before, when there was nothing to do.
-        eventually("all nodes are validated", lambda: len({
-            pod.node for pod in record.of("Pod") if pod.label("app") == IN_ORDER[-1] and pod.ready}) == len(NAMES))
-        cluster.kubectl("wait", "--for=condition=Ready", "clusterpolicy/cluster-policy", "--timeout=150s")
+        yield record
+
+
+@pytest.fixture(scope="module")
+def stack(cluster: Nodes, record: Record) -> Nodes:
+    """Install the whole stack, and a workload that uses a GPU on each node."""
+    # Whoever asks too soon may be told that the policy is ready from before, when there was nothing to do.
+    eventually("gpuward sees no node", lambda: any(policy.says("Ready") for policy in record.of("ClusterPolicy")))
+    cluster.kubectl("label", "nodes", "--all", *DISCOVERED)
+    eventually("all nodes are validated", lambda: served(record) == set(NAMES), 120)
     for name in NAMES:
         ready = [min(pod.at for pod in record.of("Pod") if pod.label("app") == app and pod.node == name and pod.ready)
                  for app in IN_ORDER]
         assert ready == sorted(ready), name
         assert loads(cluster, name) == [("loaded", OLD)]
     for each in WORKLOAD:
-        cluster.kubectl("create", "-f", "-", given=json.dumps(each))
+        apply(cluster, each)
     cluster.kubectl("rollout", "status", "deployment/train", "--timeout=60s")
     return cluster
-
-
-def trail(nodes: Nodes, name: str) -> list[tuple[float, str, str]]:
-    """Return what was loaded and unloaded in a node, and when, as the node's own files say."""
-    pid = clusters.NodeCluster(nodes.state).nodes()[name]
-    done = subprocess.run([*clusters.within(pid), "cat", "/run/nvidia/.kernel/trail"], capture_output=True, text=True, check=True)
-    return [(float(at), what, version) for at, what, version in map(str.split, done.stdout.splitlines())]
-
-
-def loads(nodes: Nodes, name: str) -> list[tuple[str, str]]:
-    return [(what, version) for _, what, version in trail(nodes, name)]
-
-
-def runs(nodes: Nodes, name: str, version: str) -> bool:
-    return loads(nodes, name)[-1] == ("loaded", version)
-
-
-def set_version(nodes: Nodes, version: str) -> None:
-    nodes.kubectl("patch", "clusterpolicy", "cluster-policy", "--type=merge", "-p",
-                  json.dumps({"spec": {"driver": {"version": version}}}))
-
-
-def await_upgrade(nodes: Nodes, version: str) -> None:
-    """Wait until all nodes run a version and are in service, and the workload is back."""
-    for name in NAMES:
-        eventually(f"{name} runs {version}", partial(runs, nodes, name, version), 240)
-
-    def done(node: dict[str, Any]) -> bool:
-        return node["metadata"]["labels"][STATE] == "upgrade-done" and not node["spec"].get("unschedulable")
-
-    eventually("all nodes are in service", lambda: all(map(done, nodes.get("nodes")["items"])))
-    eventually("the workload is back", lambda: nodes.get("deployment", "train")["status"].get("readyReplicas") == 2)
 
 
 def parts(record: Record, name: str, version: str, drivers: list[tuple[float, str, str]]) -> dict[str, float]:
@@ -121,56 +98,108 @@ def parts(record: Record, name: str, version: str, drivers: list[tuple[float, st
     return {"in all": uncordoned - cordoned, **took}
 
 
-def test_an_upgrade_under_a_workload(stack: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
-    with recording(stack) as record:
-        set_version(stack, NEW)
-        await_upgrade(stack, NEW)
+def served(record: Record, until: float = math.inf) -> set[str]:
+    """Return the nodes that have had a validator that was ready."""
+    return {pod.node for pod in record.of("Pod") if pod.label("app") == VALIDATOR and pod.ready and pod.at <= until}
+
+
+def test_an_upgrade_under_a_workload(stack: Nodes, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    set_version(stack, NEW)
+    await_upgrade(stack, NEW)
     for name in NAMES:
         drivers = trail(stack, name)
         assert [each[1:] for each in drivers] == [("loaded", OLD), ("unloaded", OLD), ("loaded", NEW)]
-        assert record.running(name, drivers[1][0]) == set(), "a driver went under a workload"
         with capsys.disabled():
             took = parts(record, name, NEW, drivers)
             told = ", ".join(f"{part} {seconds:.1f} s" for part, seconds in took.items())
             sys.stdout.write(f"\n{name} was out of service: {told}\n")
-    assert record.killed() <= {("nvidia-operator-validator", "nvidia-operator-validator")}
-    assert "forbidden" not in stack.kubectl("logs", "-n", NAMESPACE, "-l", "app=gpu-operator", "--tail=-1")
-    with capsys.disabled():
-        sys.stdout.write(f"the operators' memory: {', '.join(f'{used >> 20} MiB' for used in memory(stack))}\n")
-    assert max(memory(stack)) < MEMORY
 
 
-def memory(nodes: Nodes) -> list[int]:
-    """Return the memory that the operators' containers use, as the kubelets tell."""
-    names = {pod["metadata"]["name"] for pod in operators(nodes)}
-    told = [nodes.kubectl("get", "--raw", f"/api/v1/nodes/{name}/proxy/stats/summary") for name in NAMES]
-    pods = [pod for each in told for pod in json.loads(each)["pods"]]
-    used = [pod["containers"][0]["memory"]["workingSetBytes"] for pod in pods if pod["podRef"]["name"] in names]
-    assert len(used) == len(names)
-    return used
-
-
-def test_a_version_that_does_not_exist_and_its_correction(stack: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {name: trail(stack, name)[-1] for name in NAMES}
-    with recording(stack) as record:
-        set_version(stack, NOWHERE)
-        eventually("a node says why it waits", lambda: any("ImagePullBackOff" in explained(stack, name) for name in NAMES), 120)
-        untouched = [name for name in NAMES if trail(stack, name)[-1] == before[name]]
-        assert len(untouched) == 1, "one node at a time"
-        assert stack.get("deployment", "train")["status"]["readyReplicas"] == 1
-        corrected = time.time()
-        set_version(stack, NEWEST)
-        await_upgrade(stack, NEWEST)
-    for name in NAMES:
-        drivers = trail(stack, name)
-        assert drivers[-1][1:] == ("loaded", NEWEST)
-        assert NOWHERE not in {version for _, _, version in drivers}
-        assert all(record.running(name, at) == set() for at, what, _ in drivers if what == "unloaded" and at > before[name][0])
-    (waiting,) = set(NAMES) - set(untouched)
+def test_a_version_that_does_not_exist_is_corrected_and_all_who_work_on_it_are_killed(
+        stack: Nodes, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the second node a plugin's pod that does not go keeps the driver manager waiting, while operator and kubelet end."""
+    before = {name: loads(stack, name) for name in NAMES}
+    set_version(stack, NOWHERE)
+    eventually("a node says why it waits", lambda: any("ImagePullBackOff" in explained(stack, name) for name in NAMES), 120)
+    (untouched,) = (name for name in NAMES if loads(stack, name) == before[name])
+    (waiting,) = set(NAMES) - {untouched}
+    assert stack.get("deployment", "train")["status"]["readyReplicas"] == 1
+    (plugin,) = (pod["metadata"]["name"] for pod in pods_on(stack, untouched, "-n", NAMESPACE, "-l", f"app={PLUGIN}"))
+    keep(stack, plugin, [FINALIZER])
+    corrected = time.time()
+    set_version(stack, NEWEST)
+    held = f"waiting for the pod {plugin}"
+    eventually("the second node's driver manager waits", lambda: held in explained(stack, untouched), 240)
     back = min(node.at for node in record.of("Node") if node.name == waiting and not node.cordoned and node.at > corrected)
     with capsys.disabled():
         sys.stdout.write(f"\n{waiting} was back {back - corrected:.1f} s after the correction\n")
+    kill_all_who_work(stack, untouched)
+    assert held in explained(stack, untouched)
+    assert loads(stack, untouched) == before[untouched]
+    keep(stack, plugin, [])
+    await_upgrade(stack, NEWEST)
+    assert loads(stack, waiting) == [*before[waiting], ("unloaded", NEW), ("loaded", NEWEST)]
+    assert loads(stack, untouched) == [*before[untouched], ("unloaded", NEW), ("loaded", NEWEST)], "nothing is done twice"
 
 
-def explained(nodes: Nodes, name: str) -> str:
-    return nodes.kubectl("exec", "-n", NAMESPACE, "deploy/gpu-operator", "--", "gpuward", "explain", name)
+def kill_all_who_work(nodes: Nodes, name: str) -> None:
+    """Kill the operator's pod that leads and a node's kubelet, and wait until others do their work."""
+    led, (kubelet,) = leader(nodes), running(nodes.state, "kubelet", name)
+    nodes.kubectl("delete", "pod", "-n", NAMESPACE, led, "--grace-period=0", "--force")
+    os.kill(kubelet, signal.SIGKILL)
+    eventually("another one leads", lambda: leader(nodes) not in ("", led), 90)
+    eventually("a kubelet is back", lambda: running(nodes.state, "kubelet", name) not in ([], [kubelet]))
+
+
+def keep(nodes: Nodes, pod: str, finalizers: list[str]) -> None:
+    patch = json.dumps({"metadata": {"finalizers": finalizers}})
+    nodes.kubectl("patch", "pod", "-n", NAMESPACE, pod, "--type=merge", "-p", patch)
+
+
+def test_the_toolkit_restarts_containerd_under_everything(stack: Nodes, record: Record) -> None:
+    def others() -> dict[str, tuple[int, str]]:
+        return {f"{pod['metadata']['name']} {each['name']}": (each["restartCount"], each.get("containerID", ""))
+                for pod in pods_on(stack, NAMES[0]) if pod["metadata"]["labels"].get("app") != TOOLKIT
+                for each in pod["status"]["containerStatuses"]}
+
+    began, before, containerd = time.time(), others(), running(stack.state, "containerd", NAMES[0])
+    (old,) = pods_on(stack, NAMES[0], "-n", NAMESPACE, "-l", f"app={TOOLKIT}")
+    stack.kubectl("delete", "pod", "-n", NAMESPACE, old["metadata"]["name"])
+    eventually("another toolkit is ready", lambda: any(
+        pod.ready and pod.name != old["metadata"]["name"] for pod in record.of("Pod")
+        if pod.at > began and pod.label("app") == TOOLKIT and pod.node == NAMES[0]))
+    eventually("containerd runs again", lambda: set(running(stack.state, "containerd", NAMES[0])) - set(containerd) != set())
+    assert others() == before
+    assert not any(node.cordoned for node in record.of("Node") if node.at > began)
+
+
+def test_nvidiadrivers_take_nodes_over_one_at_a_time(stack: Nodes) -> None:
+    before = {name: loads(stack, name) for name in NAMES}
+    driver: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "nvidiadriver.yaml").read_text())
+    driver["spec"] |= {"version": NEW, "startupProbe": {"initialDelaySeconds": 1, "periodSeconds": 1}}
+    apply(stack, driver)
+    stack.kubectl("patch", "clusterpolicy", "cluster-policy", "--type=merge", "-p",
+                  json.dumps({"spec": {"driver": {"useNvidiaDriverCRD": True}}}))
+    await_upgrade(stack, NEW)
+    for each in NAMES:
+        assert loads(stack, each) == [*before[each], ("unloaded", NEWEST), ("loaded", NEW)]
+    stack.kubectl("wait", "--for=condition=Ready", "nvidiadriver/default", "--timeout=30s")
+
+
+def test_what_held_in_all_of_these(stack: Nodes, record: Record, capsys: pytest.CaptureFixture[str]) -> None:
+    assert record.torn() == [], "a driver went under a workload"
+    for name in NAMES:
+        unloaded = [at for at, what, _ in trail(stack, name) if what == "unloaded"]
+        assert unloaded
+        assert all(record.running(name, at) == set() for at in unloaded)
+    assert record.most_cordoned() == 1
+    ready = min((policy.at for policy in record.of("ClusterPolicy") if policy.says("Ready") == "Reconciled"), default=math.inf)
+    assert served(record, ready) == set(NAMES), "the policy was ready before its nodes were"
+    # Its shell ignores SIGTERM, as NVIDIA's does.
+    assert {which: how for which, how in record.killed().items() if which != (VALIDATOR, VALIDATOR)} == {}
+    assert denied(stack) == []
+    assert "Cannot watch" not in stack.kubectl("logs", "-n", NAMESPACE, "-l", "app=gpu-operator", "--tail=-1")
+    used = memory(stack)
+    with capsys.disabled():
+        sys.stdout.write(f"\nthe operators' memory: {', '.join(f'{each >> 20} MiB' for each in used)}\n")
+    assert max(used) < MEMORY

@@ -19,8 +19,6 @@ KUBERNETES = "k8s.io"
 """The namespace of containerd that the kubelet's images and containers are in."""
 CNI_BIN = ("/usr/lib/cni", "/opt/cni/bin")
 """Where distributions put network plugins."""
-NVIDIA_RUNTIME = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
-"""Where the toolkit installs it. containerd knows the handler from the start, so that nobody has to restart it."""
 PLUGINS = ("ptp", "host-local", "loopback")
 
 
@@ -63,11 +61,6 @@ state = "/run/containerd"
 {cri}.containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 {cri}.containerd.runtimes.runc.options]
-  SystemdCgroup = false
-{cri}.containerd.runtimes.nvidia]
-  runtime_type = "io.containerd.runc.v2"
-{cri}.containerd.runtimes.nvidia.options]
-  BinaryName = "{NVIDIA_RUNTIME}"
   SystemdCgroup = false
 """
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,11 @@ import (
 	"time"
 )
 
-// toolkit is `nvidia-toolkit`: it installs the runtime on the node and stays. containerd knows where to find it from the start.
+// How the table of containerd's handler `nvidia` begins; whoever uses the RuntimeClass cannot start a container before it is there.
+const handler = `[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia`
+
+// toolkit is `nvidia-toolkit`: it installs the runtime on the node, tells containerd of it, and stays. As containerd reads its
+// configuration only when it starts, it is restarted under everything that runs, and once more at the end.
 func toolkit(ending context.Context, _ []string) error {
 	root := os.Getenv("ROOT")
 	if root == "" {
@@ -24,10 +29,14 @@ func toolkit(ending context.Context, _ []string) error {
 	if found := os.Getenv("DRIVER_ROOT_CTR_PATH"); !exists(found + "/usr/bin/nvidia-smi") {
 		return fmt.Errorf("there is no driver at %s", found)
 	}
-	if socket := os.Getenv("RUNTIME_SOCKET"); !exists(socket) {
-		return fmt.Errorf("there is no container runtime at %s", socket)
+	socket, program := os.Getenv("RUNTIME_SOCKET"), filepath.Join(root, "toolkit", "nvidia-container-runtime")
+	if err := copyProgram(program); err != nil {
+		return err
 	}
-	if err := copyProgram(filepath.Join(root, "toolkit", "nvidia-container-runtime")); err != nil {
+	if err := configure(os.Getenv("RUNTIME_CONFIG"), program); err != nil {
+		return err
+	}
+	if err := restart(socket); err != nil {
 		return err
 	}
 	pid := os.Getenv("TOOLKIT_PID_FILE")
@@ -36,7 +45,39 @@ func toolkit(ending context.Context, _ []string) error {
 	}
 	say("installed the runtime for %s below %s", os.Getenv("RUNTIME"), root)
 	<-ending.Done()
-	return os.Remove(pid)
+	return errors.Join(restart(socket), os.Remove(pid))
+}
+
+func configure(path, program string) error {
+	content, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(content), handler) {
+		return err
+	}
+	added := fmt.Sprintf("%s]\nruntime_type = \"io.containerd.runc.v2\"\n%s.options]\nBinaryName = %q\nSystemdCgroup = false\n",
+		handler, handler, program)
+	return write(path, string(content)+added)
+}
+
+// restart signals the process at the other end of containerd's socket, which whoever keeps it running starts again.
+func restart(socket string) error {
+	connection, err := net.Dial("unix", socket)
+	if err != nil {
+		return fmt.Errorf("there is no container runtime at %s: %w", socket, err)
+	}
+	defer connection.Close()
+	raw, err := connection.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *syscall.Ucred
+	failed := raw.Control(func(fd uintptr) {
+		peer, err = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err = errors.Join(failed, err); err != nil {
+		return err
+	}
+	say("restarting the container runtime, process %d", peer.Pid)
+	return syscall.Kill(int(peer.Pid), syscall.SIGHUP)
 }
 
 func copyProgram(target string) error {
