@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -101,6 +102,16 @@ def parts(record: Record, name: str, version: str, drivers: list[tuple[float, st
 def served(record: Record, until: float = math.inf) -> set[str]:
     """Return the nodes that have had a validator that was ready."""
     return {pod.node for pod in record.of("Pod") if pod.label("app") == VALIDATOR and pod.ready and pod.at <= until}
+
+
+def test_gpus_are_those_that_nvml_lists(stack: Nodes) -> None:
+    offered = [node["status"]["allocatable"]["nvidia.com/gpu"] for node in stack.get("nodes")["items"]]
+    assert offered == ["2", "2"]
+    given = stack.kubectl("exec", "deployment/train", "--", "nvml-list").splitlines()
+    assert [line.split("\t")[1:] for line in given] == [["stand-in", str(80 * 2**30)]]
+    line = stack.kubectl_line("exec", "-n", NAMESPACE, f"daemonset/{TOOLKIT}", "--", "nvml-list")
+    refused = subprocess.run(line, capture_output=True, text=True, check=False).stderr
+    assert "libnvidia-ml.so.1: cannot open" in refused, "this container was given no driver"
 
 
 def test_an_upgrade_under_a_workload(stack: Nodes, record: Record, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from tools.node import image
 from tools.node.image import Config
 
 SOURCE = Path(__file__).with_name("operands")
+NVML = Path(__file__).with_name("nvml")
 SYSTEM = "ubuntu22.04"
 WORKLOAD = "localhost/gpuward-node/train:1"
 """The image of a workload that uses its GPU until it is told to end."""
@@ -32,7 +35,7 @@ def build(policy: Mapping[str, Any], drivers: Iterable[str], cache: Path, output
     """Write the images that a ClusterPolicy names, and drivers of these versions, to a tar file, and return their names."""
     program, images = cache / "operands", configs(policy, drivers)
     image.build_program(SOURCE, program)
-    content: dict[str, bytes | str] = {"usr/bin/operands": program.read_bytes(), "bin/busybox": _busybox()}
+    content: dict[str, bytes | str] = {"usr/bin/operands": program.read_bytes(), "bin/busybox": _busybox(), **_nvml(cache)}
     content |= {f"usr/bin/{name}": "operands" for name in PROGRAMS} | {f"bin/{name}": "busybox" for name in _SHELL}
     image.write(images, content, output)
     return list(images)
@@ -60,6 +63,21 @@ def _parts(value: Any) -> Iterable[Mapping[str, Any]]:
 def _config(program: str, devices: str, driver: str = "") -> Config:
     version = [f"DRIVER_VERSION={driver}"] if driver else []
     return {"Entrypoint": [f"/usr/bin/{program}"], "WorkingDir": "/", "Env": [_PATH, devices, *version]}
+
+
+def _nvml(cache: Path) -> dict[str, bytes]:
+    """Return the library where the driver takes it from, a program that lists GPUs by it, and what that program needs."""
+    if not (cc := shutil.which("cc")):
+        raise ProcessFailed("a C compiler is missing; with Debian: apt-get install -y --no-install-recommends gcc libc6-dev")
+    library, program = cache / "libnvidia-ml.so.1", cache / "nvml-list"
+    shared = ("-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{library.name}")
+    for source, output, options in (("nvml.c", library, shared), ("list.c", program, ())):
+        line = [cc, "-O1", "-s", "-Wall", "-Werror", *options, "-o", str(output), str(NVML / source)]
+        if (done := subprocess.run(line, capture_output=True, text=True, check=False)).returncode:
+            raise ProcessFailed(f"{source} cannot be built: {done.stderr.strip()}")
+    needed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
+    found = {path.lstrip("/"): Path(path).read_bytes() for path in re.findall(r"(/\S+) \(", needed)}
+    return found | {f"opt/nvidia/{library.name}": library.read_bytes(), f"usr/bin/{program.name}": program.read_bytes()}
 
 
 def _busybox() -> bytes:

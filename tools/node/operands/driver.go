@@ -66,8 +66,10 @@ func install(ending context.Context, version, digest string) error {
 			return err
 		}
 	}
-	err := errors.Join(
+	packed, err := os.ReadFile(nvmlPacked)
+	err = errors.Join(err,
 		write(library, version+"\n"),
+		write(nvml, string(packed)),
 		syscall.Mount(modules, "/sys/module", "", syscall.MS_BIND, ""),
 		os.MkdirAll(driverRoot, 0o755),
 		// Not what is mounted below: a second copy of /sys, with the control groups, would keep containers from starting.
@@ -82,8 +84,8 @@ func install(ending context.Context, version, digest string) error {
 // smi is `nvidia-smi`: it works where a driver was injected, in the driver's container, and under the driver's root.
 func smi(context.Context, []string) error {
 	module, installed := read("/sys/module/nvidia/version"), read(library)
-	if injected := read(device); injected != "" {
-		module, installed = injected, injected
+	if given := numbered(devices); given != nil {
+		module, installed = read(given[0]), read(given[0])
 	}
 	if module != "" && installed != "" && module != installed {
 		return fmt.Errorf("Driver/library version mismatch: the module is %s, the library %s", module, installed)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,35 +20,54 @@ import (
 
 const (
 	resource  = "nvidia.com/gpu"
-	count     = 2
 	features  = "/etc/kubernetes/node-feature-discovery/features.d/gfd"
 	lookAgain = time.Second
 )
 
-// hold opens the device that the runtime has injected: from then on the module is in use.
+// hold opens a device that the runtime has injected: from then on the module is in use.
 func hold() (*os.File, error) {
-	open, err := os.Open(device)
-	if err != nil {
-		return nil, fmt.Errorf("no driver was given to this container: %w", err)
+	given := numbered(devices)
+	if given == nil {
+		return nil, errors.New("no driver was given to this container")
 	}
-	say("uses driver %s", read(device))
-	return open, nil
+	say("uses driver %s", read(given[0]))
+	return os.Open(given[0])
+}
+
+type gpu struct{ uuid, name, memory string }
+
+// list asks NVML, which is there only where the runtime has injected it.
+func list() ([]gpu, error) {
+	var said bytes.Buffer
+	command := exec.Command("nvml-list")
+	command.Stderr = &said
+	content, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("GPUs cannot be listed: %w: %s", err, strings.TrimSpace(said.String()))
+	}
+	var found []gpu
+	for line := range strings.Lines(string(content)) {
+		parts := strings.Split(strings.TrimSpace(line), "\t")
+		found = append(found, gpu{parts[0], parts[1], parts[2]})
+	}
+	return found, nil
 }
 
 type gpus struct {
 	plugin.UnimplementedDevicePluginServer
+	found []gpu
 }
 
 func (gpus) GetDevicePluginOptions(context.Context, *plugin.Empty) (*plugin.DevicePluginOptions, error) {
 	return &plugin.DevicePluginOptions{}, nil
 }
 
-func (gpus) ListAndWatch(_ *plugin.Empty, to plugin.DevicePlugin_ListAndWatchServer) error {
-	var found []*plugin.Device
-	for i := range count {
-		found = append(found, &plugin.Device{ID: fmt.Sprintf("GPU-%08d-0000-0000-0000-000000000000", i), Health: plugin.Healthy})
+func (g gpus) ListAndWatch(_ *plugin.Empty, to plugin.DevicePlugin_ListAndWatchServer) error {
+	var offered []*plugin.Device
+	for _, each := range g.found {
+		offered = append(offered, &plugin.Device{ID: each.uuid, Health: plugin.Healthy})
 	}
-	if err := to.Send(&plugin.ListAndWatchResponse{Devices: found}); err != nil {
+	if err := to.Send(&plugin.ListAndWatchResponse{Devices: offered}); err != nil {
 		return err
 	}
 	<-to.Context().Done()
@@ -71,8 +93,12 @@ func devicePlugin(ending context.Context, _ []string) error {
 		return err
 	}
 	defer used.Close()
+	found, err := list()
+	if err != nil {
+		return err
+	}
 	for ending.Err() == nil {
-		if err := offer(ending, filepath.Join(plugin.DevicePluginPath, "nvidia-gpu.sock")); err != nil {
+		if err := offer(ending, filepath.Join(plugin.DevicePluginPath, "nvidia-gpu.sock"), found); err != nil {
 			say("%v", err)
 		}
 		_ = pause(ending, lookAgain)
@@ -80,7 +106,7 @@ func devicePlugin(ending context.Context, _ []string) error {
 	return nil
 }
 
-func offer(ending context.Context, socket string) error {
+func offer(ending context.Context, socket string, found []gpu) error {
 	if err := removeIfThere(socket); err != nil {
 		return err
 	}
@@ -89,7 +115,7 @@ func offer(ending context.Context, socket string) error {
 		return err
 	}
 	serving := grpc.NewServer()
-	plugin.RegisterDevicePluginServer(serving, gpus{})
+	plugin.RegisterDevicePluginServer(serving, gpus{found: found})
 	go serving.Serve(listener)
 	defer serving.Stop()
 	kubelet, err := grpc.NewClient("unix://"+plugin.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -102,7 +128,7 @@ func offer(ending context.Context, socket string) error {
 	if err != nil {
 		return err
 	}
-	say("offers %d GPUs", count)
+	say("offers %d GPUs", len(found))
 	// A kubelet that starts removes all sockets.
 	for exists(socket) {
 		if pause(ending, lookAgain) != nil {
@@ -119,7 +145,11 @@ func featureDiscovery(ending context.Context, _ []string) error {
 		return err
 	}
 	defer used.Close()
-	labels := fmt.Sprintf("nvidia.com/gpu.count=%d\nnvidia.com/gpu.product=stand-in\n", count)
+	found, err := list()
+	if err != nil {
+		return err
+	}
+	labels := fmt.Sprintf("nvidia.com/gpu.count=%d\nnvidia.com/gpu.product=%s\n", len(found), found[0].name)
 	if err := write(features, labels); err != nil {
 		return err
 	}
@@ -134,9 +164,15 @@ func exporter(ending context.Context, _ []string) error {
 		return err
 	}
 	defer used.Close()
+	found, err := list()
+	if err != nil {
+		return err
+	}
 	http.HandleFunc("/health", func(to http.ResponseWriter, _ *http.Request) { fmt.Fprintln(to, "OK") })
 	http.HandleFunc("/metrics", func(to http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(to, `DCGM_FI_DEV_GPU_TEMP{gpu="0"} 40`)
+		for i, each := range found {
+			fmt.Fprintf(to, "DCGM_FI_DEV_GPU_TEMP{gpu=\"%d\",UUID=\"%s\",modelName=\"%s\"} 40\n", i, each.uuid, each.name)
+		}
 	})
 	failed := make(chan error, 1)
 	go func() { failed <- http.ListenAndServe(os.Getenv("DCGM_EXPORTER_LISTEN"), nil) }()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,15 +18,24 @@ const (
 	modules     = kernel + "/module"
 	moduleFile  = modules + "/nvidia/version"
 	refcnt      = modules + "/nvidia/refcnt"
-	deviceFile  = kernel + "/nvidia0"
+	deviceFiles = kernel + "/nvidia"
 	trail       = kernel + "/trail"
-	device      = "/dev/nvidia0"
+	devices     = "/dev/nvidia"
+	count       = 2
 	driverRoot  = run + "/driver"
 	pidFile     = run + "/nvidia-driver.pid"
 	digestFile  = run + "/nvidia-driver.state"
 	validations = run + "/validations"
 	library     = "/opt/nvidia/version"
+	nvmlPacked  = "/opt/nvidia/libnvidia-ml.so.1"
+	nvml        = "/usr/lib/libnvidia-ml.so.1"
 )
+
+// numbered returns the files whose names are a beginning and a number, in the order of their numbers: there are fewer than ten.
+func numbered(beginning string) []string {
+	found, _ := filepath.Glob(beginning + "[0-9]")
+	return found
+}
 
 func exists(path string) bool {
 	_, err := os.Stat(path)
@@ -54,22 +64,29 @@ func load(version string) error {
 	if loaded() {
 		return errors.New("a driver is loaded already")
 	}
-	err := errors.Join(write(deviceFile, version+"\n"), write(modules+"/nvidia_uvm/refcnt", "0\n"), write(moduleFile, version+"\n"),
+	var err error
+	for i := range count {
+		err = errors.Join(err, write(fmt.Sprint(deviceFiles, i), version+"\n"))
+	}
+	err = errors.Join(err, write(modules+"/nvidia_uvm/refcnt", "0\n"), write(moduleFile, version+"\n"),
 		write(refcnt, "1\n"))
 	note("loaded", version)
 	return err
 }
 
-// Whoever has the device open uses the module, as with the real one; all processes of the node have to be seen for that.
+// Whoever has a device open uses the module, as with the real one; all processes of the node have to be seen for that.
 func users() []string {
-	found, err := os.Stat(deviceFile)
-	if err != nil {
-		return nil
+	var found []os.FileInfo
+	for _, file := range numbered(deviceFiles) {
+		if about, err := os.Stat(file); err == nil {
+			found = append(found, about)
+		}
 	}
 	var named []string
 	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, link := range links {
-		if open, err := os.Stat(link); err == nil && os.SameFile(found, open) {
+		open, err := os.Stat(link)
+		if err == nil && slices.ContainsFunc(found, func(device os.FileInfo) bool { return os.SameFile(device, open) }) {
 			process := strings.Split(link, "/")[2]
 			named = append(named, fmt.Sprintf("process %s (%s)", process, read("/proc/"+process+"/comm")))
 		}
@@ -85,7 +102,10 @@ func unload() error {
 		return fmt.Errorf("the module nvidia cannot be unloaded, it is in use by %s", strings.Join(by, ", "))
 	}
 	version := read(moduleFile)
-	err := errors.Join(os.RemoveAll(modules+"/nvidia"), os.RemoveAll(modules+"/nvidia_uvm"), os.Remove(deviceFile))
+	err := errors.Join(os.RemoveAll(modules+"/nvidia"), os.RemoveAll(modules+"/nvidia_uvm"))
+	for _, file := range numbered(deviceFiles) {
+		err = errors.Join(err, os.Remove(file))
+	}
 	note("unloaded", version)
 	return err
 }

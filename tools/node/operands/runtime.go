@@ -92,7 +92,7 @@ func copyProgram(target string) error {
 	return os.Chmod(target, 0o755)
 }
 
-// containerRuntime is `nvidia-container-runtime`: runc, but containers that ask for GPUs get the device of the loaded driver, and
+// containerRuntime is `nvidia-container-runtime`: runc, but containers that ask for GPUs get their devices and the loaded driver's library, and
 // cannot be created where none is loaded.
 func containerRuntime(_ context.Context, args []string) error {
 	if slices.Contains(args, "create") {
@@ -126,15 +126,21 @@ func inject(path string) error {
 	if err := json.Unmarshal(content, &spec); err != nil {
 		return err
 	}
-	if !wantsDevices(spec) {
+	wanted := wantedDevices(spec)
+	if wanted == "" || wanted == "void" || wanted == "none" {
 		return nil
 	}
-	if !loaded() {
+	if !loaded() || !exists(driverRoot+nvml) {
 		return errors.New("nvidia-container-cli: initialization error: no NVIDIA driver is loaded on this node")
 	}
 	mounts, _ := spec["mounts"].([]any)
-	spec["mounts"] = append(mounts, map[string]any{
-		"destination": device, "type": "bind", "source": deviceFile, "options": []string{"bind", "ro"}})
+	mounts = append(mounts, bind(driverRoot+nvml, nvml))
+	for i, file := range numbered(deviceFiles) {
+		if wanted == "all" || slices.Contains(strings.Split(wanted, ","), uuid(i)) {
+			mounts = append(mounts, bind(file, fmt.Sprint(devices, i)))
+		}
+	}
+	spec["mounts"] = mounts
 	changed, err := json.Marshal(spec)
 	if err != nil {
 		return err
@@ -142,7 +148,13 @@ func inject(path string) error {
 	return write(path, string(changed))
 }
 
-func wantsDevices(spec map[string]any) bool {
+func bind(source, destination string) map[string]any {
+	return map[string]any{"destination": destination, "type": "bind", "source": source, "options": []string{"bind", "ro"}}
+}
+
+func uuid(index int) string { return fmt.Sprintf("GPU-%08d-0000-0000-0000-000000000000", index) }
+
+func wantedDevices(spec map[string]any) string {
 	process, _ := spec["process"].(map[string]any)
 	variables, _ := process["env"].([]any)
 	wanted := ""
@@ -151,7 +163,7 @@ func wantsDevices(spec map[string]any) bool {
 			wanted = value
 		}
 	}
-	return wanted != "" && wanted != "void" && wanted != "none"
+	return wanted
 }
 
 // containerd takes the reason of a failure from runc's log.
