@@ -20,7 +20,7 @@ SOURCES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*
 PAGES = sorted([ROOT / "README.md", *(
     file for folder in ("docs", "packages", "tools", "tests") for file in (ROOT / folder).rglob("*.md"))])
 """Not the changelog: it may name what is gone."""
-DATA = (".yaml", ".json", ".toml", ".go", ".sh", "")
+DATA = (".yaml", ".json", ".toml", ".go", ".c", ".sh", "")
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\(\))?")
 _DOCSTRING = re.compile(r'"""(.*?)"""', re.DOTALL)
 _TEXT = re.compile(r'"[^"\n]*"')
