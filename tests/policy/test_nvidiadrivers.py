@@ -70,8 +70,10 @@ def test_without_a_cluster_policy_they_are_in_force_if_there_are_any() -> None:
     assert {policy.absent for policy in found.upgrades} == {"ClusterPolicy p is being deleted"}
 
 
-def test_one_that_is_being_deleted_counts_no_more() -> None:
-    assert in_force(read(driver("a", deleting=True))) == [UNOWNED]
+def test_one_that_is_being_deleted_claims_no_node_and_lets_those_that_it_has_go_within_its_limits() -> None:
+    found = read(driver("a", deleting=True))
+    assert (found.active, found.claims) == ((), ())
+    assert in_force(found) == [("a", True, False), UNOWNED]
 
 
 @pytest.mark.parametrize(("owners", "theirs"), [

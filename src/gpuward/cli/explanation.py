@@ -24,7 +24,7 @@ from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import OnPod
 from gpuward.model.withheld import is_withheld
-from gpuward.policy.refused import refusal
+from gpuward.policy.refused import ending, refusal
 from gpuward.report.nodes import node_reports
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
@@ -163,7 +163,9 @@ def _policy(picture: Picture, upgrades: UpgradePolicy) -> str:
         return refused
     if upgrades.unowned:
         return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and none of them is for this node"
-    name = f"NVIDIADriver {upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"
+    going = next((f"{ending(each.view)}: its nodes go to others" for each in picture.drivers.going
+                  if each.view.name == upgrades.driver), "")
+    name = f"NVIDIADriver {going or upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"
     return name + ("" if upgrades.auto_upgrade else ": automatic upgrades are off")
 
 

@@ -63,6 +63,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     """Nodes of nobody that are about to get an owner, or to lose one that is gone: what becomes of them is open until then."""
     known: bool = True
     """False while they cannot be listed."""
+    going: tuple[ActiveDriver, ...] = ()
+    """Those that are being deleted, and still there: their nodes go from them within their limits."""
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -73,7 +75,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     def placing(self) -> Placing | None:
         """Return what decides where nodes' drivers come from; None where that is the same for all, or not known now."""
         if self.in_force:
-            return Placing(tuple(map(self._claim, self.active)), stays=self.policy.valid is None) if self.known else None
+            claims, departing = tuple(map(self._claim, self.active)), frozenset(each.view.name for each in self.going)
+            return Placing(claims, stays=self.policy.valid is None, departing=departing) if self.known else None
         valid = self.policy.valid
         return Placing(precompiled=True) if valid is not None and valid.spec.driver.makes_precompiled else None
 
@@ -82,7 +85,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         """Return the upgrade policies in force: no two of them are about the same node."""
         if not self.in_force:
             return (self._placed(self._own()),)
-        return (*(self._upgrades(each) for each in self.active), self._unowned())
+        return (*(self._upgrades(each) for each in (*self.active, *self.going)), self._unowned())
 
     def as_decided_on(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot as upgrades are decided on it: about nodes whose owner is about to change nothing is."""
@@ -91,7 +94,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     def upgrades_of(self, node: NodeView | None) -> UpgradePolicy:
         """Return the upgrade policy that a node's driver is a matter of."""
         owner = node.labels.get(names.DRIVER_OWNER, "") if node is not None else ""
-        found = (self._upgrades(each) for each in self.active if self.in_force and each.view.name == owner)
+        found = (each for each in self.upgrades if owner and each.driver == owner)
         return next(found, None) or (self._unowned() if self.in_force else self._placed(self._own()))
 
     def _claim(self, driver: ActiveDriver) -> Claim:
@@ -167,7 +170,8 @@ class PolicyReader:
     def _look(self, snapshot: Snapshot) -> PoliciesInForce:
         policy = self._cluster_policies.read(snapshot)
         before, self._read = self._read, {}
-        active = tuple(self._driver(view, policy.rollout, before) for view in snapshot.drivers if not view.deleting)
+        every = tuple(self._driver(view, policy.rollout, before) for view in snapshot.drivers)
+        active = tuple(each for each in every if not each.view.deleting)
         known = "NVIDIADriver" not in snapshot.unlisted
         self._typed.forget_all_but(snapshot.drivers)
         if not _are_in_force(policy, snapshot):
@@ -175,7 +179,8 @@ class PolicyReader:
         claims = tuple(each.claim for each in active)
         owners = self._owners.judge(snapshot.nodes, claims)
         moving = nobodys_that_move(owners, snapshot, Placing(claims)) if policy.valid is not None else frozenset()
-        return PoliciesInForce(policy, active, True, owners, conflicts(owners.values(), claims), moving, known)
+        going = tuple(each for each in every if each.view.deleting)
+        return PoliciesInForce(policy, active, True, owners, conflicts(owners.values(), claims), moving, known, going)
 
     def _driver(
         self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]

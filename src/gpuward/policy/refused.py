@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from gpuward import names
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PolicyView
 from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
 from gpuward.policy.unmade import why_unmade
 
@@ -20,6 +23,18 @@ def refusal(drivers: PoliciesInForce, driver: str = "") -> str:
         return f"ClusterPolicy {view.name} cannot be followed: {why}" if view is not None and why else ""
     why = next((_why(each, drivers) for each in drivers.active if each.view.name == driver), "")
     return f"NVIDIADriver {driver} cannot be followed: {why}" if why else ""
+
+
+def endings(drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return which NVIDIADrivers with nodes of their own are being deleted, and what keeps them."""
+    owners = {node.labels.get(names.DRIVER_OWNER) for node in snapshot.nodes.values()}
+    return tuple(f"NVIDIADriver {ending(each.view)}" for each in drivers.going if each.view.name in owners)
+
+
+def ending(view: PolicyView) -> str:
+    """Say that a policy is being deleted, and what keeps it."""
+    finalizers = view.body.get("metadata", {}).get("finalizers") or ()
+    return f"{view.name} is being deleted" + (f", and is kept by its finalizers {', '.join(finalizers)}" if finalizers else "")
 
 
 def _why(each: ActiveDriver, drivers: PoliciesInForce) -> str:

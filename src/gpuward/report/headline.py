@@ -10,7 +10,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.decide import has_nfd_labels
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.policy.refused import refusal, refusals
+from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.nodes import Group, group_of
 
 _BAD = (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL)
@@ -30,7 +30,7 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
         return f"ClusterPolicy {active.view.name}: {why_no_nodes(snapshot, active.view)}"
     mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
     told = f"ClusterPolicy {active.view.name}: {plan.counts.up_to_date} of {plan.counts.total} nodes up to date{_bad(plan)}{mode}"
-    of_drivers = refusals(policies)
+    of_drivers = (*refusals(policies), *endings(policies, snapshot))
     if not of_drivers:
         return told
     more = f" (and {len(of_drivers) - 1} more)" if of_drivers[1:] else ""

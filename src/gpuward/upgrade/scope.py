@@ -19,7 +19,9 @@ def concerns(policy: UpgradePolicy, node: NodeView) -> bool:
 
 def _is_gone(owner: str, policy: UpgradePolicy) -> bool:
     placing = policy.placing
-    return placing is not None and placing.claims is not None and placing.claim(owner) is None
+    if placing is None or placing.claims is None or owner in placing.departing:
+        return False
+    return placing.claim(owner) is None
 
 
 def is_expected(node: NodeView, policy: UpgradePolicy) -> bool:

@@ -1,0 +1,86 @@
+"""What is being deleted, and kept by somebody's finalizer, counts as gone: nodes go to the drivers that they should have."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward.kube import resources
+from tests.journeys.looking import condition_of, explanation_of, headline_of
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+from tests.journeys.test_withheld import torn, with_notebooks
+
+FINALIZER = "backup.example.com/archive"
+
+
+def keep(stage: Stage, resource: str, name: str, namespace: str | None = None) -> None:
+    """Let somebody else's controller keep an object in its deletion for ever."""
+    stage.sandbox.store.modify(resource, namespace, name, lambda body: body["metadata"].update(finalizers=[FINALIZER]))
+
+
+async def with_one_going(stage: Stage, upgrade: dict[str, object] | None = None) -> None:
+    """Leave all nodes to an NVIDIADriver that is being deleted."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await label_pools(stage, a="gpu-1 gpu-2")
+    await make(stage, nvidia_driver("a"))
+    await stage.installed()
+    await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": {"upgradePolicy": upgrade or {}}})
+    keep(stage, "nvidiadrivers.nvidia.com", "a")
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "a", propagation="Background")
+    await stage.rest(120)
+
+
+@pytest.mark.parametrize("order", ["deleted first", "made first"])
+@pytest.mark.parametrize("notebooks", [True, False])
+def test_nodes_go_from_an_nvidiadriver_that_is_being_deleted_to_another_one(order: str, notebooks: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await label_pools(stage, a="gpu-1 gpu-2")
+        await make(stage, nvidia_driver("a"))
+        await stage.installed()
+        if notebooks:
+            await with_notebooks(stage)
+        keep(stage, "nvidiadrivers.nvidia.com", "a")
+        other = nvidia_driver("z", {"maxUnavailable": 1}, default=True, version=NEW)
+        if order == "made first":
+            await make(stage, other)
+            await stage.rest(30)
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "a", propagation="Background")
+        if order == "deleted first":
+            await stage.rest(20)
+            await make(stage, other)
+        await stage.rest(2400)
+        assert torn(stage) == []
+        assert stage.drivers() == [NEW]
+        assert condition_of(stage)[:2] == ("True", "UpToDate")
+        assert await headline_of(stage) == f"ClusterPolicy {POLICY}: 2 of 2 nodes up to date"
+
+    story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_no_other_nvidiadriver_selects_is_not_called_up_to_date(stage: Stage) -> None:
+    await with_one_going(stage)
+    await stage.rest(600)
+    assert torn(stage) == []
+    assert condition_of(stage)[:2] == ("False", "DriversNotReady")
+    assert {stage.hold(node) for node in stage.states()} == {"NotSelected"}
+
+
+@pytest.mark.parametrize(("upgrade", "reason"), [
+    ({"autoUpgrade": False}, "MovePaused"), ({"maxUnavailable": 0}, "NoNodeMayStart")])
+def test_nodes_that_may_not_go_name_what_is_being_deleted_and_what_keeps_it(upgrade: dict[str, object], reason: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await with_one_going(stage, upgrade)
+        await make(stage, nvidia_driver("z", {"maxUnavailable": 1}, default=True, version=NEW))
+        await stage.rest(600)
+        assert stage.drivers() == [OLD]
+        assert condition_of(stage)[0] == "False"
+        assert {stage.hold(node) for node in stage.states()} == {reason}
+        told = f"NVIDIADriver a is being deleted, and is kept by its finalizers {FINALIZER}"
+        assert (await headline_of(stage)).startswith(f"{told}; apart from that ClusterPolicy {POLICY}: 0 of 2 nodes up to date")
+        assert (await explanation_of(stage, "gpu-1")).policy.startswith(told)
+
+    story()
