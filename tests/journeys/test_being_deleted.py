@@ -6,9 +6,9 @@ import pytest
 
 from gpuward.kube import resources
 from tests.journeys.looking import condition_of, explanation_of, headline_of
-from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage, policy
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
-from tests.journeys.test_withheld import torn, with_notebooks
+from tests.journeys.test_withheld import set_driver, torn, with_notebooks
 
 FINALIZER = "backup.example.com/archive"
 
@@ -84,3 +84,42 @@ def test_nodes_that_may_not_go_name_what_is_being_deleted_and_what_keeps_it(upgr
         assert (await explanation_of(stage, "gpu-1")).policy.startswith(told)
 
     story()
+
+
+@pytest.mark.parametrize(("start", "to"), [("plain", "precompiled"), ("precompiled", "plain"), ("plain", "nvidiadriver"),
+                                           ("precompiled", "nvidiadriver"), ("nvidiadriver", "plain"),
+                                           ("nvidiadriver", "precompiled"), ("precompiled", "off")])
+def test_the_next_clusterpolicy_replaces_the_drivers_of_one_that_is_being_deleted(start: str, to: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await set_driver(stage, FROM[start])
+        if "nvidiadriver" in (start, to):
+            await make(stage, nvidia_driver("default", {"maxUnavailable": 1}, default=True, version=OLD if start != to else NEW))
+        await stage.installed()
+        await with_notebooks(stage)
+        keep(stage, "clusterpolicies.nvidia.com", POLICY)
+        await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+        await stage.rest(60)
+        if to == "nvidiadriver":
+            await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "default", {"spec": {"version": NEW}})
+        body = policy("other")
+        body["spec"]["driver"] |= TO[to]
+        await stage.user.create(resources.CLUSTER_POLICIES, body)
+        await stage.rest(3600)
+        if to == "off":
+            there = [ds["metadata"]["name"] for ds in stage.sandbox.store.list("daemonsets.apps")]
+            assert there != []
+            assert not [name for name in there if "driver" in name]
+            return
+        assert torn(stage) == []
+        assert stage.drivers() == ["590" if to == "precompiled" else NEW]
+        assert stage.policy_status("other")["state"] == "ready"
+
+    story()
+
+
+FROM: dict[str, dict[str, object]] = {
+    "plain": {}, "precompiled": {"usePrecompiled": True, "version": "580"}, "nvidiadriver": {"useNvidiaDriverCRD": True}}
+TO: dict[str, dict[str, object]] = {
+    "plain": {"version": NEW}, "precompiled": {"usePrecompiled": True, "version": "590"},
+    "nvidiadriver": {"useNvidiaDriverCRD": True, "version": NEW}, "off": {"enabled": False}}

@@ -154,7 +154,7 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
     if not policy.spec.driver.is_enabled:
         # Pods go, too. What the state may consist of names the plain one alone: others are named after kernels.
         return [DeleteObject("DaemonSet", ds.ref, why="drivers are switched off") for ds in left_daemon_sets(owned)
-                if ds.name != names.DRIVER_APP and ds.is_owned_by(view.uid)]
+                if ds.name != names.DRIVER_APP and ds.owner is not None]
     why = "the policy makes other driver DaemonSets now"
     stale = [ds for state in states if state.name == DRIVER_STATE for ds in stale_driver_daemon_sets(state, owned)]
     coming = [obj for state in states if state.name == DRIVER_STATE for obj in state.objects if obj["kind"] == "DaemonSet"]

@@ -111,9 +111,11 @@ def _precompiled_image(ctx: Context, kernel: NodeKernel) -> str:
 
 
 def is_left_behind(ds: DaemonSetView, namespace: str) -> bool:
-    """Tell whether a driver DaemonSet was made by a ClusterPolicy that is gone, as after `kubectl delete --cascade=orphan`."""
+    """Tell whether a driver DaemonSet was made by a ClusterPolicy that is gone, as after `kubectl delete --cascade=orphan`, or
+    that is being deleted; given that the one in force does not own it.
+    """
     made = ds.name.startswith(names.DRIVER_APP) and names.PRECOMPILED in ds.labels and ds.labels.get("app") == names.DRIVER_APP
-    return made and ds.namespace == namespace and ds.owner is None
+    return made and ds.namespace == namespace and (ds.owner is None or ds.owner.kind == "ClusterPolicy")
 
 
 def left_daemon_sets(existing: Iterable[DaemonSetView]) -> tuple[DaemonSetView, ...]:
