@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
+
+from gpuward.cli.commands import commands
 
 KUBECONFIG = {
     "apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a", "user": {}}],
@@ -181,3 +184,27 @@ def test_an_output_without_room_is_one_line(command: str) -> None:
         result = subprocess.run(python, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
     assert result.returncode == 1
     assert result.stderr == "gpuward: cannot write the output: No space left on device\n"
+
+
+WITH_NAMESPACE = sorted(name for name, command in commands.commands.items()
+                        if any("--namespace" in option.opts for option in command.params))
+
+
+@pytest.mark.parametrize("command", WITH_NAMESPACE)
+@pytest.mark.parametrize("namespace", ["B@d/ns", "a/b", "Bad_ns", "", "-a", "a" * 64])
+def test_a_namespace_that_cannot_be_one_is_refused_at_once(command: str, namespace: str, tmp_path: Path) -> None:
+    """A slash in it is a path that no API server knows: commands waited for it without end."""
+    told = CliRunner().invoke(commands, [command, *(["gpu-1"] if command == "explain" else []),
+                                         "--kubeconfig", str(tmp_path / "absent"), "-n", namespace])
+    assert told.exit_code == 2
+    assert f"Invalid value for '--namespace' / '-n': {namespace!r} is no namespace: write up to 63 lower case" in told.output
+
+
+def test_all_commands_that_ask_for_a_namespace_are_tried() -> None:
+    assert WITH_NAMESPACE == ["bug-report", "check", "cleanup", "explain", "status"]
+
+
+def test_the_operator_refuses_a_namespace_that_cannot_be_one() -> None:
+    told = gpuward("run", OPERATOR_NAMESPACE="a/b")
+    assert (told.returncode, told.stderr.count("\n")) == (1, 1)
+    assert "OPERATOR_NAMESPACE: 'a/b' cannot be used: write up to 63 lower case" in told.stderr

@@ -22,7 +22,7 @@ from gpuward.cli.options import (
     namespace_option,
     output_option,
 )
-from gpuward.cli.values import Duration, OutputForm
+from gpuward.cli.values import Duration, Namespace, OutputForm
 from gpuward.errors import InputError
 from gpuward.model.reasons import Reason
 
@@ -92,7 +92,7 @@ def demo(file: str | None, speed: float, keep: bool, faults: tuple[str, ...], im
 @click.option("--health-probe-bind-address", default=":8081", show_default=True, metavar="ADDRESS",
               help="Serve /healthz and /readyz here. With 0 they are not served.")
 @go_bool("--leader-elect", "Elect a leader, so that several replicas can run.")
-@click.option("--leader-elect-namespace", default="", metavar="NAME",
+@click.option("--leader-elect-namespace", default="", type=Namespace(optional=True), metavar="NAME",
               help="Keep the Lease in this namespace, and not in the operator's.")
 @click.option("--leader-lease-renew-deadline", default="0s", metavar="DURATION",
               help="Let the leader try for so long to renew its Lease. With 0s it is 8s.")

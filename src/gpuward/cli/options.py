@@ -8,6 +8,7 @@ from typing import TypeVar
 import click
 
 from gpuward import names
+from gpuward.cli.values import Namespace
 from gpuward.sandbox.known_faults import EVERYWHERE, FAULT_ANNOTATION, KNOWN_FAULTS
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -23,7 +24,7 @@ def connection_options(command: F) -> F:
 def namespace_option(command: F) -> F:
     """Add the option that says where the operator lives."""
     return click.option("--namespace", "-n", envvar="OPERATOR_NAMESPACE", default=names.DEFAULT_NAMESPACE, show_default=True,
-                        metavar="NAME", help="The operator lives in this namespace.")(command)
+                        type=Namespace(), metavar="NAME", help="The operator lives in this namespace.")(command)
 
 
 def output_option(form: str) -> Callable[[F], F]:

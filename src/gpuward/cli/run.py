@@ -22,6 +22,7 @@ from gpuward.cli import logs
 from gpuward.cli.candidacy import Candidacy
 from gpuward.cli.connect import WallClock, check_access, connected
 from gpuward.cli.recordings import own_folder
+from gpuward.cli.values import NAMESPACE_FORM, is_namespace
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.page import board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
@@ -64,6 +65,8 @@ def run_operator(kubeconfig: str | None, context: str | None, flags: Flags) -> N
     namespace = os.environ.get("OPERATOR_NAMESPACE", "")
     if not namespace:
         raise InputError("OPERATOR_NAMESPACE", namespace, "set it to the namespace in which the operator and its operands live")
+    if not is_namespace(namespace):
+        raise InputError("OPERATOR_NAMESPACE", namespace, NAMESPACE_FORM)
     _timing(flags)  # a value that cannot be used is refused whether it is needed now or not
     settings = Settings(namespace, {key: value for key, value in os.environ.items() if key.endswith("_IMAGE")})
     asyncio.run(_run(kubeconfig, context, settings, flags))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import click
@@ -11,6 +12,8 @@ from gpuward.errors import InputError
 
 PREFIX = "jsonpath="
 FORMS = ("table", "wide", "name", "json")
+MOST_OF_LABEL = 63
+NAMESPACE_FORM = "write up to 63 lower case letters, digits and -, with a letter or digit at both ends, such as gpu-operator"
 
 
 class OutputForm(click.ParamType[str]):
@@ -50,6 +53,27 @@ class Duration(click.ParamType[float]):
             return parse_duration(param.opts[-1] if param is not None else "duration", str(value))
         except InputError as error:
             self.fail(str(error), param, ctx)
+
+
+class Namespace(click.ParamType[str]):
+    """Take the name of a namespace, or where `optional` nothing."""
+
+    name = "namespace"
+
+    def __init__(self, *, optional: bool = False) -> None:
+        self.optional = optional
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name. Fails with a usage error."""
+        text = str(value)
+        if not is_namespace(text) and not (self.optional and not text):
+            self.fail(f"{text!r} is no namespace: {NAMESPACE_FORM}", param, ctx)
+        return text
+
+
+def is_namespace(text: str) -> bool:
+    """Tell whether a text may be the name of a namespace: a DNS label."""
+    return len(text) <= MOST_OF_LABEL and re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", text) is not None
 
 
 def values_at(form: str, document: Any) -> str:
