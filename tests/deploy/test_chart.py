@@ -194,12 +194,35 @@ def test_every_field_of_a_clusterpolicy_can_be_set(helm: str, chart: Path, tmp_p
     ("mig.strategy=mixd", "at '/mig/strategy': value must be one of '', 'none', 'single', 'mixed'"),
     ("operator.logging.timeEncoding=iso", "at '/operator/logging/timeEncoding': value must be one of"),
     ("gpuCluster.deployCR=true", "gpuCluster.deployCR is true, and gpuward does not support GPUCluster."),
+    ("foo=1", "foo is not a value of this chart. (helm show values lists all.)"),
+    ("rolloutPolicy.foo=1", "rolloutPolicy.foo is not a value of this chart. (helm show values lists all.)"),
+    ("driver=null", "driver is null. Leave it out, or set fields of it"),
+    ("operator.logging.level=loud", "at '/operator/logging/level'"),
+    ("operator.logging.level=0", "at '/operator/logging/level'"),
+    ("driver.imagePullPolicy=Sometimes", "at '/driver/imagePullPolicy': value must be one of '', 'Always'"),
+    ("driver.env[0].nam=x", "at '/driver/env/0': missing property 'name'"),
+    ("operator.repository=has space", "at '/operator/repository'"),
+    ("driver.upgradePolicy.maxUnavailable=abc", "at '/driver/upgradePolicy/maxUnavailable'"),
+    ("driver.upgradePolicy.maxUnavailable=150%", "at '/driver/upgradePolicy/maxUnavailable'"),
+    ("daemonsets.rollingUpdate.maxUnavailable=abc", "at '/daemonsets/rollingUpdate/maxUnavailable'"),
+    ("operator.resources.limits.cpu=lots", "at '/operator/resources/limits/cpu'"),
     ("toolkit.enabled=false,cdi.nriPluginEnabled=true", "Set toolkit.enabled=true."),
     ("devicePlugin.config.create=true", "devicePlugin.config.data is empty"),
 ])
 def test_a_mistake_is_refused_by_name(value: str, said: str, helm: str, chart: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         rendered(helm, chart, [value])
+
+
+@pytest.mark.parametrize("value", [
+    "operator.logging.level=debug", "operator.logging.level=3", "driver.imagePullPolicy=Never", "driver.env[0].name=x",
+    "driver.upgradePolicy.maxUnavailable=0", "driver.upgradePolicy.maxUnavailable=100%",
+    "operator.resources.limits.cpu=500m", "operator.resources.limits.memory=1Gi", "operator.resources.requests.cpu=1",
+    "operator.repository=registry.example:5000/gpus", "sandboxWorkloads.enabled=true",
+    "sandboxWorkloads.defaultWorkload=container",
+])
+def test_what_is_near_to_a_mistake_is_taken(value: str, helm: str, chart: Path) -> None:
+    assert of_kind(rendered(helm, chart, [value]), "ClusterPolicy")
 
 
 def test_an_older_kubernetes_is_refused(helm: str, chart: Path) -> None:

@@ -34,21 +34,27 @@ OPTIONAL: dict[str, Json] = {
 }
 """Values that have no default, but may be set."""
 OPEN = frozenset({
-    "node-feature-discovery", "global", "operator.labels", "operator.annotations", "operator.affinity", "operator.resources",
+    "node-feature-discovery", "global", "operator.labels", "operator.annotations", "operator.affinity",
     "operator.prometheusRule.labels", "operator.dashboard.labels", "operator.networkPolicy.metricsFrom",
     "extraObjects", "draDriver",
 })
 """Values in which any name may stand."""
+NO_BLANKS: Json = {"type": "string", "pattern": r"^\S*$"}
+UNAVAILABLE: Json = {**NUMBER_OR_TEXT, "minimum": 0, "pattern": r"^$|^[0-9]+$|^(100|[1-9]?[0-9])%$"}
+PULL_POLICY: Json = {"enum": ["", "Always", "IfNotPresent", "Never"]}
 LIMITS: dict[str, Json] = {
+    "operator.repository": NO_BLANKS, "operator.image": NO_BLANKS,
+    "operator.resources": SPEC["validator"]["properties"]["resources"],
+    "driver.upgradePolicy.maxUnavailable": UNAVAILABLE,
     "operator.replicas": {"type": "integer", "minimum": 0},
     "operator.version": NUMBER_OR_TEXT,
-    "operator.logging.level": NUMBER_OR_TEXT,
+    "operator.logging.level": {**NUMBER_OR_TEXT, "minimum": 1, "pattern": "^(|debug|info|warning|error|panic|[1-9][0-9]*)$"},
     "operator.logging.timeEncoding": {"enum": ["", "epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"]},
     "operator.imagePullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "operator.imagePullSecrets": {"type": "array", "items": TEXT},
     "operator.recorder.sizeLimit": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([KMGT]i?|k)?$"},
     "driver.licensingConfig": {"type": "object", "properties": {"secretName": TEXT, "configMapName": TEXT, "nlsEnabled": SWITCH}},
-    "daemonsets.rollingUpdate.maxUnavailable": NUMBER_OR_TEXT,
+    "daemonsets.rollingUpdate.maxUnavailable": UNAVAILABLE,
     "extraObjects": {"type": "array", "items": {"type": ["object", "string"]}},
     "rolloutPolicy": ROLLOUT,
 }
@@ -109,9 +115,12 @@ def _plain(path: str, sub: Any) -> Json:
         }
         plain.pop("required", None)
     if isinstance(plain.get("items"), dict):
-        plain["items"] = _plain(path, plain["items"])
+        needed = {"required": plain["items"]["required"]} if "required" in plain["items"] else {}
+        plain["items"] = {**_plain(path, plain["items"]), **needed}
     if path.endswith(".version"):
         plain = {**plain, **NUMBER_OR_TEXT}
+    if path.endswith(".imagePullPolicy"):
+        plain = {**plain, **PULL_POLICY}
     return _with_empty(plain)
 
 

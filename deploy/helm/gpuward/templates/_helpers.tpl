@@ -135,20 +135,24 @@ so that an upgrade of the chart, or a move from NVIDIA's, restarts nothing.
 
 {{- define "gpuward.refuseName" -}}
 {{- $name := .name -}}
-{{- $meant := printf "%s%s" .path (include "gpuward.nearest" (dict "name" .name "names" (keys .names | sortAlpha))) -}}
+{{- $nearest := include "gpuward.nearest" (dict "name" .name "names" (keys .names | sortAlpha)) -}}
+{{- $meant := "" -}}
+{{- if $nearest }}{{ $meant = printf "%s%s" .path $nearest }}{{ end -}}
 {{- if not .path -}}
 {{- range $section, $below := .all -}}
 {{- if kindIs "map" $below }}{{ if hasKey $below $name }}{{ $meant = printf "%s.%s" $section $name }}{{ end }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- fail (printf "%s%s is not a value of this chart. Did you mean %s? (helm show values lists all.)" .path .name $meant) -}}
+{{- $ask := "" -}}
+{{- if $meant }}{{ $ask = printf " Did you mean %s?" $meant }}{{ end -}}
+{{- fail (printf "%s%s is not a value of this chart.%s (helm show values lists all.)" .path .name $ask) -}}
 {{- end -}}
 
-{{/* The one of `names` that shares most pairs of letters with `name`, for its length. */}}
+{{/* The one of `names` that shares most pairs of letters with `name`, for its length; nothing if all share few. */}}
 {{- define "gpuward.nearest" -}}
 {{- $name := lower .name -}}
-{{- $best := first .names -}}
-{{- $most := -1000 -}}
+{{- $best := "" -}}
+{{- $most := 399 -}}
 {{- range $candidate := .names -}}
 {{- $other := lower $candidate -}}
 {{- $shared := 0 -}}
