@@ -8,6 +8,8 @@ from gpuward.cli.explanation import explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.overview import headline
 from gpuward.cli.status import as_json
+from gpuward.cli.waiting import stopped
+from gpuward.errors import GpuwardError
 from tests.journeys.looking import explanation_of, headline_of, looking, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_driver_truth import rollout
@@ -93,6 +95,9 @@ async def test_whoever_looks_in_another_namespace_than_the_operators_is_told_the
         assert headline(picture) == told
         assert explained(picture, "gpu-1").policy == told
         assert as_json(picture, Leader("", 0.0))["problems"] == [told]
+        assert stopped(picture) == told, "whoever waits there for the end would wait in vain"
+        with pytest.raises(GpuwardError, match="add -n gpu-operator"):
+            picture.refuse_elsewhere()
     assert (await headline_of(stage)).startswith("ClusterPolicy cluster-policy: 2 of 2")
 
 

@@ -9,9 +9,10 @@ from rich.console import Console, ConsoleDimensions, Group
 
 from gpuward import names
 from gpuward.cli.leader import Leader
+from gpuward.cli.look import Look
 from gpuward.cli.status import Choice, as_json, screen
-from gpuward.cli.waiting import stopped
-from gpuward.errors import InputError
+from gpuward.cli.waiting import Waiting, stopped
+from gpuward.errors import InputError, RolloutNotDone
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
@@ -168,6 +169,28 @@ async def test_what_programs_read_has_an_operand_for_each_state(stage: Stage) ->
         document = as_json(picture, Leader("", 0.0))
     operands = {one["name"] for one in document["operands"]}
     assert operands >= {"driver", "container-toolkit", "device-plugin", "operator-validation"}
+
+
+@on_stage(gpu_nodes=2)
+async def test_nodes_that_all_need_somebody_are_waited_for_in_vain(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(120)
+    async with looking(stage) as picture:
+        assert {stage.hold(node) for node in stage.states()} == {"NotSelected"}
+        assert stopped(picture).startswith("DriversNotReady: 0 of 2 nodes up to date")
+
+
+@on_stage(gpu_nodes=2)
+async def test_without_an_operator_no_node_is_said_to_be_unknown_that_discovery_has_seen(stage: Stage) -> None:
+    await stage.kill_operator()
+    lines = "\n".join(await shown(stage, output="wide"))
+    assert "no operator has labelled the nodes that have GPUs" in lines
+    assert "no node with GPUs is known" not in lines
+    look = Look(stage.user, names.DEFAULT_NAMESPACE)
+    async with look.following() as observer:
+        with pytest.raises(RolloutNotDone, match="no operator runs"):
+            await Waiting(0.01).over(look, observer)
 
 
 @pytest.mark.parametrize(("limit", "broken"), [(0, False), (1, True)], ids=["no limit to speak of", "filled by a dead node"])

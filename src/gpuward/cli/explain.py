@@ -60,6 +60,7 @@ async def _explain(name: str, kubeconfig: str | None, context: str | None, names
         async with look.following():
             leader = await look.leader()
             picture = look.picture(leader)
+            picture.refuse_elsewhere()
             if name not in picture.snapshot.nodes:
                 raise unknown_node(name, list(picture.snapshot.nodes))
             found = explained(picture, name, knows_budgets=look.knows_budgets)

@@ -14,7 +14,7 @@ from gpuward.cli.leader import Leader, find_leader
 from gpuward.cli.recall import refused_nodes, says_refused
 from gpuward.controllers.planning import Planner
 from gpuward.controllers.podfilter import PodFilter
-from gpuward.errors import NotFound
+from gpuward.errors import GpuwardError, NotFound
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.http.client import Client
 from gpuward.kube.watcher import Watcher
@@ -53,6 +53,11 @@ class Picture(msgspec.Struct, frozen=True):
         if view is None or works in ("", looked):
             return ""
         return f"ClusterPolicy {view.name} is followed in namespace {works}, and this is about namespace {looked}: add -n {works}"
+
+    def refuse_elsewhere(self) -> None:
+        """Raise a GpuwardError where the operator works in another namespace: what would be told of this one is not true."""
+        if self.elsewhere:
+            raise GpuwardError(self.elsewhere)
 
     def upgrades(self, node: str) -> UpgradePolicy:
         """Return the upgrade policy that a node's driver is a matter of."""

@@ -90,6 +90,7 @@ async def _status(kubeconfig: str | None, context: str | None, namespace: str, c
         async with look.following() as observer:
             status = _Status(look, choice)
             if wait is None:
+                look.picture(await look.leader()).refuse_elsewhere()
                 await status.show(observer, watch)
                 return
             try:

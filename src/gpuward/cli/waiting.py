@@ -8,9 +8,12 @@ from typing import Any
 
 import msgspec
 
+from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
+from gpuward.cli.overview import headline
 from gpuward.errors import RolloutNotDone, RolloutStopped
 from gpuward.model.reasons import Reason
+from gpuward.model.states import IN_PROGRESS
 from gpuward.operands.rollout import CONDITION, rollout_of
 from gpuward.ports import Observer
 
@@ -22,7 +25,8 @@ SETTLED = 2.0
 STOPPED_FOR = 10.0
 """Seconds for which a rollout must be stopped: a pass that was under way may yet go on."""
 NO_NODE_FOR = 60.0
-"""The same where no node may start: one that fills the limit may only be rebooting."""
+"""The same where no node may start, as one that fills the limit may only be rebooting; where each node needs somebody, who may be
+about to come; and where the policy was followed in another namespace last."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -41,16 +45,17 @@ class Waiting(msgspec.Struct, frozen=True):
         since: dict[str, float] = {}
         while True:
             observer.observe()
-            picture, now = look.picture(await look.leader()), time.monotonic()
+            leader = await look.leader()
+            picture, now = look.picture(leader), time.monotonic()
             told = "done" if is_done(picture) else stopped(picture)
             since = {told: since.get(told, now)}
             if told == "done" and now - since[told] >= SETTLED:
                 return
-            patience = NO_NODE_FOR if told.startswith(Reason.NO_NODE_MAY_START) else STOPPED_FOR
+            patience = STOPPED_FOR if told.startswith(tuple(STOPPED - {Reason.NO_NODE_MAY_START})) else NO_NODE_FOR
             if told not in ("", "done") and now - since[told] >= patience:
                 raise RolloutStopped(f"stopped: {told}")
             if self.timeout and now - begun >= self.timeout:
-                raise RolloutNotDone(f"not done after {self.timeout:g} s: {rollout_of(picture.plan).message}")
+                raise RolloutNotDone(f"not done after {self.timeout:g} s: {_why_not(picture, leader)}")
             left = begun + self.timeout - now if self.timeout else 1.0
             await observer.changed(max(min(1.0, left), 0.01))
             await asyncio.sleep(0.05)
@@ -70,8 +75,26 @@ def is_done(picture: Picture) -> bool:
 
 def stopped(picture: Picture) -> str:
     """Say why nothing goes on until somebody does something; nothing where something may."""
+    if picture.elsewhere:
+        return picture.elsewhere
     rollout = rollout_of(picture.plan)
     again = any(hold.reason is Reason.RETRY_LATER for hold in picture.plan.holds.values())
-    return f"{rollout.reason}: {rollout.message}" if rollout.reason in STOPPED and not again else ""
+    over = rollout.reason in STOPPED or _all_need_somebody(picture)
+    return f"{rollout.reason}: {rollout.message}" if over and not again else ""
+
+
+def _all_need_somebody(picture: Picture) -> bool:
+    """Tell whether no node that is not up to date gets further by itself. One that is not ready may only be rebooting."""
+    waiting = [status for status in picture.plan.nodes.values() if not status.up_to_date]
+    reasons = {status.hold.reason if status.hold is not None else None for status in waiting}
+    under_way = any(status.state in IN_PROGRESS for status in waiting)
+    needed = all(reason is not None and reason.needs_person for reason in reasons)
+    return bool(waiting) and needed and not under_way and Reason.NODE_NOT_READY not in reasons
+
+
+def _why_not(picture: Picture, leader: Leader) -> str:
+    if leader.running is False:
+        return leader.message
+    return rollout_of(picture.plan).message if picture.plan.nodes else headline(picture)
 
 

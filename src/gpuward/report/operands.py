@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import msgspec
 
+from gpuward.labels.discovery import has_gpu
 from gpuward.model.driver import driver_daemonsets, revisions_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.stuck import StuckPod, stuck_pod
@@ -91,9 +92,15 @@ def _report(name: str, named: frozenset[str], snapshot: Snapshot, pods: Pods) ->
         return None
     there = [ds for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and ds.name in named]
     if not there and not any(node.gpu_present for node in snapshot.nodes.values()):
-        return OperandReport(name, tuple(sorted(named)), waits="no node with GPUs is known")
+        return OperandReport(name, tuple(sorted(named)), waits=_no_node(snapshot))
     return _sum(name, there, snapshot, pods) if there else OperandReport(
         name, tuple(sorted(named)), waits="its DaemonSet does not exist")
+
+
+def _no_node(snapshot: Snapshot) -> str:
+    """Say why no node is labelled as one with GPUs."""
+    seen = any(map(has_gpu, snapshot.nodes.values()))
+    return "no operator has labelled the nodes that have GPUs" if seen else "no node with GPUs is known"
 
 
 def _drivers(snapshot: Snapshot, policies: PoliciesInForce, pods: Pods) -> list[OperandReport]:
@@ -108,7 +115,7 @@ def _drivers(snapshot: Snapshot, policies: PoliciesInForce, pods: Pods) -> list[
         found.setdefault(f"{DRIVER} of NVIDIADriver {ds.owner.name}" if nvidia_driver and ds.owner else DRIVER, []).append(ds)
     none = "no node is its own" if policies.in_force else "its DaemonSet does not exist"
     if not any(node.gpu_present for node in snapshot.nodes.values()):
-        none = "no node with GPUs is known"
+        none = _no_node(snapshot)
     return [_sum(name, there, snapshot, pods) if there else OperandReport(name, waits=none) for name, there in found.items()]
 
 
