@@ -31,6 +31,8 @@ NFD_GPU_LABELS: Final = (
     NFD_PREFIX + "pci-0302_10de.present",
     NFD_PREFIX + "pci-0300_10de.present",
 )
+POD_SECURITY: Final = "pod-security.kubernetes.io/"
+"""What the labels of a namespace begin with that say which pods may come there."""
 NFD_KERNEL: Final = NFD_PREFIX + "kernel-version.full"
 NFD_OS_ID: Final = NFD_PREFIX + "system-os_release.ID"
 NFD_OS_VERSION: Final = NFD_PREFIX + "system-os_release.VERSION_ID"

@@ -8,7 +8,7 @@ import itertools
 import pytest
 import structlog
 
-from gpuward.controllers.references import LOOK_AGAIN, ReferencedNames, ReferencedObjects
+from gpuward.controllers.references import LOOK_AGAIN, FollowedLater, ReferencedNames, ReferencedObjects
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.transport import Response
 from gpuward.model.snapshot import References, Snapshot
@@ -30,6 +30,7 @@ class Unchanged:
     async def changed(self, timeout: float | None) -> bool:
         await asyncio.sleep(1e9 if timeout is None else timeout)
         return False
+NOTHING_LATER = FollowedLater(lambda: None, lambda: None)
 
 
 def refusing(status: int, until: float) -> ScriptedTransport:
@@ -45,7 +46,7 @@ def looked(transport: ScriptedTransport, seconds: float, clock: Clock | None = N
     """Let the facts be looked up for some seconds; return when each look began."""
     found = [References()]
     looking = ReferencedObjects(
-        Client(transport), "gpu-operator", PolicyReader(), clock or LoopClock(), lambda: None, found.append)
+        Client(transport), "gpu-operator", PolicyReader(), clock or LoopClock(), NOTHING_LATER, found.append)
 
     async def run() -> None:
         task = asyncio.create_task(looking.run(Unchanged()))
@@ -92,7 +93,7 @@ def test_a_name_that_nothing_can_have_is_missing(name: str) -> None:
     """The API server would not answer 404 for it, and the policy would be held up without a word about the field."""
     transport = refusing(400, until=0.0)
     looking = ReferencedObjects(
-        Client(transport), "gpu-operator", PolicyReader(), LoopClock(), lambda: None, lambda found: None)
+        Client(transport), "gpu-operator", PolicyReader(), LoopClock(), NOTHING_LATER, lambda found: None)
     found = run_virtual(lambda: looking.look(ReferencedNames(config_maps=frozenset({name}), secrets=frozenset({name}))))
     assert ["customresourcedefinitions" in asked.path for asked in transport.asked] == [True]
     assert not found.config_maps

@@ -88,6 +88,11 @@ def test_the_election_and_the_ledger_need_one_lease() -> None:
     assert named("customresourcedefinitions", "get") == [["servicemonitors.monitoring.coreos.com"]]
 
 
+def test_of_namespaces_only_its_own_is_the_operators() -> None:
+    assert named("namespaces", "get", "list", "watch", "patch") == [[names.DEFAULT_NAMESPACE]]
+    assert sum(rule["resources"] == ["namespaces"] for role in objects("ClusterRole") for rule in role["rules"]) == 1
+
+
 def test_the_operators_pod_keeps_to_the_restricted_profile() -> None:
     """Of Kubernetes' Pod Security Standards, though its namespace has to permit the drivers' pods far more."""
     (deployment,) = objects("Deployment")
@@ -139,9 +144,10 @@ ONLY_WHEN_NEEDED: set[Right] = {
     ("patch", "nvidiadrivers.nvidia.com"), ("patch", "nvidiadrivers.nvidia.com/status"),
     ("update", "clusterpolicies.nvidia.com/finalizers"),
     ("get", "leases.coordination.k8s.io"), ("create", "leases.coordination.k8s.io"), ("update", "leases.coordination.k8s.io"),
+    *((verb, "namespaces") for verb in ("get", "list", "watch", "patch")),
     ("patch", "leases.coordination.k8s.io"), ("list", "leases.coordination.k8s.io"),
 }
-"""What gpuward does only after a restart, for objects that are switched off, or on clusters that have more installed."""
+"""What gpuward does only after a restart, for objects that are switched off, under other policies, or where more is installed."""
 
 
 def test_everything_that_is_used_is_allowed() -> None:

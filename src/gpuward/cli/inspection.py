@@ -243,7 +243,9 @@ def needed(namespace: str) -> Iterator[Right]:
 
 def _expanded(namespace: str, kind: str, rule: Mapping[str, Any]) -> Iterator[Right]:
     place = namespace if kind == "Role" else ""
+    own = {names.DEFAULT_NAMESPACE: namespace} if rule["resources"] == ["namespaces"] else {}
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
             for verb in rule["verbs"]:
-                yield from (Right(group, resource, verb, name, place) for name in rule.get("resourceNames") or [""])
+                named = rule.get("resourceNames") or [""]
+                yield from (Right(group, resource, verb, own.get(name, name), place) for name in named)

@@ -21,7 +21,7 @@ from gpuward.controllers.metrics import Metrics
 from gpuward.controllers.nvidiadriver import NVIDIADriverController, NVIDIADriverLog
 from gpuward.controllers.podfilter import PodFilter
 from gpuward.controllers.policyevents import PolicyEvents
-from gpuward.controllers.references import ReferencedObjects
+from gpuward.controllers.references import FollowedLater, ReferencedObjects
 from gpuward.controllers.rolloutpolicy import RolloutPolicyController, RolloutPolicyLog
 from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
 from gpuward.errors import GpuwardError, NotFound
@@ -78,8 +78,9 @@ class Operator:
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
         self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)
         self._pods = PodFilter(self.cluster, self.policies)
+        later = FollowedLater(self.cluster.follow_monitors, self.cluster.follow_place)
         self._references = ReferencedObjects(
-            client, settings.namespace, self.policies, clock, self.cluster.follow_monitors, self.cluster.refer)
+            client, settings.namespace, self.policies, clock, later, self.cluster.refer)
         self.ledger = LeaseLedger(client, self.cluster, candidate) if candidate else None
         self._beginning = self.ledger or Takeover(self.cluster)
         world = World(self.cluster, Events(self.events), clock, self.ledger)

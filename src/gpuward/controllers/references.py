@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -31,21 +31,32 @@ class ReferencedNames(msgspec.Struct, frozen=True):
     versions: frozenset[tuple[str, int]] = frozenset()
     config_maps: frozenset[str] = frozenset()
     secrets: frozenset[str] = frozenset()
+    place: bool = False
+    """Whether the operator's namespace matters."""
+
+
+class FollowedLater(NamedTuple):
+    """Begin to follow what not every cluster has or needs."""
+
+    monitors: Callable[[], None]
+    """ServiceMonitors, once they are installed."""
+    place: Callable[[], None]
+    """The operator's namespace, once a policy makes it matter."""
 
 
 class ReferencedObjects:
     """Ask for those facts whenever a policy in force changes, and put them into the cluster's snapshot."""
 
     def __init__(
-        self, client: Client, namespace: str, reader: PolicyReader, clock: Clock, follow: Callable[[], None],
+        self, client: Client, namespace: str, reader: PolicyReader, clock: Clock, follow: FollowedLater,
         refer: Callable[[References], None],
     ) -> None:
-        """Take what follows ServiceMonitors once these are installed, and what takes the facts."""
+        """Take what begins to follow more, and what takes the facts."""
         self._client = client
         self._clock = clock
         self._namespace = namespace
         self._reader = reader
-        self._follow_monitors = follow
+        self._follow = follow
         self._refer = refer
         self._found = References()
         self._log = structlog.get_logger(source="controllers.ClusterPolicy")
@@ -64,6 +75,8 @@ class ReferencedObjects:
                 self._log.exception("The policies cannot be read")
                 await observer.changed(LOOK_AGAIN)
                 continue
+            if wanted.place:
+                self._follow.place()
             if wanted.versions:
                 if self._is_due(wanted):
                     await self._try_to_look(wanted)
@@ -104,7 +117,7 @@ class ReferencedObjects:
         """Ask for everything once. Raises what the API server's answers raise, but for NotFound."""
         monitors = str(resources.SERVICE_MONITORS)
         if has_monitors := await self._read(resources.CUSTOM_RESOURCE_DEFINITIONS, monitors, "") is not None:
-            self._follow_monitors()
+            self._follow.monitors()
         maps = {name: await self._read(resources.CONFIG_MAPS, name, self._namespace) for name in sorted(wanted.config_maps)}
         secrets = {name: await self._read(resources.SECRETS, name, self._namespace) for name in sorted(wanted.secrets)}
         return References(
@@ -134,7 +147,7 @@ def wanted_by(drivers: PoliciesInForce) -> ReferencedNames:
             versions.add((each.view.uid, each.view.generation))
             more_maps, more_secrets = referenced(each.driver.spec)
             maps, secrets = maps | more_maps, secrets | more_secrets
-    return ReferencedNames(frozenset(versions), maps, secrets)
+    return ReferencedNames(frozenset(versions), maps, secrets, active.valid is not None and active.valid.spec.psa.is_enabled)
 
 
 def _keys(config_map: Mapping[str, Any]) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ _SENTENCES: Final[dict[str, str]] = {
     "Gdrcopy.enabled": "Whether the gdrdrv module is loaded beside the driver.",
     "use_host_mofed": "Whether the MOFED drivers on the host are used.",
     "Psp.enabled": "Accepted and ignored: Kubernetes has no pod security policies any more.",
+    "Psa.enabled": "Whether the operator's namespace is labelled for privileged pods; the labels stay when this is turned off.",
     "KataManager.enabled": "Accepted and ignored: the operand is no longer deployed.",
     # The operator and what all operands share.
     "default_runtime": "Accepted and ignored: the container runtime of each node is detected.",

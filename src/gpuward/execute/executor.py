@@ -19,6 +19,7 @@ from gpuward.model.actions import (
     EvictPod,
     GrantNodes,
     PatchAnnotations,
+    PatchLabels,
     PatchNode,
     PatchStatus,
     ReleasePod,
@@ -96,6 +97,7 @@ class ApiExecutor:
             DeleteObject: objects.delete_object,
             PatchStatus: objects.patch_status,
             PatchAnnotations: objects.patch_annotations,
+            PatchLabels: objects.patch_labels,
             GrantNodes: _grant,
         }
         return calls[type(action)](self.world, action)

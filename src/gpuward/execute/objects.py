@@ -15,7 +15,7 @@ from gpuward.kube import resources
 from gpuward.kube.cache.cache import Cache
 from gpuward.kube.http.client import Answer
 from gpuward.kube.resources import GVR
-from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchLabels, PatchStatus
 from gpuward.model.edits import TemplateEdited, is_news
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold
@@ -225,6 +225,18 @@ async def patch_annotations(world: World, action: PatchAnnotations) -> None:
     gvr, cache = _custom(world, action.kind)
     patch = {"metadata": {"uid": action.ref.uid, "annotations": dict(action.annotations)}}
     answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
+    cache.apply_response(answer.body)
+
+
+async def patch_labels(world: World, action: PatchLabels) -> None:
+    """Set labels on an object at the version that was read."""
+    gvr, cache = _custom(world, action.kind)
+    patch = {"metadata": {"uid": action.ref.uid, "resourceVersion": action.version, "labels": dict(action.labels)}}
+    try:
+        answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
+    except errors.GpuwardError as error:
+        await settle_after(error, world, gvr, cache, action.ref.name)
+        raise
     cache.apply_response(answer.body)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from gpuward import errors, names
 from gpuward.execute.world import CalledOff, World, is_refusal, settle_after, to_its_end
 from gpuward.kube import resources
+from gpuward.kube.doubts import settle
 from gpuward.kube.http.client import Selection
 from gpuward.kube.memory import Going
 from gpuward.model.actions import DeletePod, EvictPod, LastLook, ReleasePod
@@ -209,5 +210,5 @@ async def _with_claims(world: World, pod: PodView) -> PodView:
     if seen.uses_gpu or not pod.claims:
         return seen
     for name in pod.claims:
-        await world.cluster.settle(resources.RESOURCE_CLAIMS, world.cluster.claims, (pod.namespace, name))
+        await settle(world.cluster.client, resources.RESOURCE_CLAIMS, world.cluster.claims, (pod.namespace, name))
     return world.cluster.with_claims(pod)

@@ -12,6 +12,7 @@ from gpuward.execute.contested import ContestedLabels
 from gpuward.execute.gate import DriverGate
 from gpuward.kube.cache.cache import Cache
 from gpuward.kube.cluster import Cluster
+from gpuward.kube.doubts import settle
 from gpuward.kube.resources import GVR
 from gpuward.model.views import Ref
 from gpuward.ports import Clock
@@ -62,7 +63,7 @@ async def settle_after(error: errors.GpuwardError, world: World, gvr: GVR, cache
     if isinstance(error, errors.Conflict | errors.NotFound):
         cache.mark_uncertain(key)
         try:
-            await world.cluster.settle(gvr, cache, key)
+            await settle(world.cluster.client, gvr, cache, key)
         except (errors.ApiError, errors.Unreachable):
             return
     elif isinstance(error, errors.Unreachable | errors.ServerError):

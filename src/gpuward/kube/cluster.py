@@ -17,6 +17,7 @@ from gpuward.kube import followed, resources
 from gpuward.kube.cache.cache import Cache, Change
 from gpuward.kube.cache.owned import owned_views
 from gpuward.kube.cache.reflector import DENIED, Reflector
+from gpuward.kube.doubts import settle
 from gpuward.kube.endless import endless
 from gpuward.kube.followed import Followed, K, Place, V
 from gpuward.kube.http.client import Client
@@ -64,6 +65,7 @@ class Cluster:
         self.budgets = self._keep(followed.BUDGETS, followed.BUDGETS.cache())
         self.claims = self._keep(followed.CLAIMS, followed.CLAIMS.cache())
         self.owned = {each.kind: self._keep(each, each.cache()) for each in followed.OWNED}
+        self.places = followed.PLACE.cache()
         self._applied: dict[tuple[str, str, str], Applied] = {}
         self._memory = Memory()
         self._late: dict[tuple[str, str], float] = {}
@@ -159,11 +161,16 @@ class Cluster:
 
     def follow_monitors(self) -> None:
         """Follow ServiceMonitors too, which only clusters with the Prometheus operator have."""
-        monitors = followed.MONITORS
-        if monitors.kind not in self.owned:
-            self.owned[monitors.kind] = cache = self._keep(monitors, monitors.cache())
-            cache.subscribe(self._wake)
-            self._follow(monitors.resource)
+        self._follow_too(followed.MONITORS, self.owned.setdefault(followed.MONITORS.kind, followed.MONITORS.cache()))
+
+    def follow_place(self) -> None:
+        """Follow the operator's namespace too, which matters under some policies only."""
+        self._follow_too(followed.PLACE, self.places)
+
+    def _follow_too(self, each: Followed[K, V], cache: Cache[K, V]) -> None:
+        if each.resource not in self._kept:
+            self._keep(each, cache).subscribe(self._wake)
+            self._follow(each.resource)
 
     def _follow(self, gvr: GVR) -> None:
         assert self._group is not None
@@ -233,6 +240,7 @@ class Cluster:
             unsettled=unsettled,
             followed=self._selected if self.pods.synced.is_set() else None,
             references=self._references,
+            place=self.places.get(self.namespace),
             unlisted=self._unlisted(),
         )
 
@@ -385,16 +393,5 @@ class Cluster:
             doubtful = [(gvr, cache, key) for gvr, (_, cache) in self._kept.items() for key in sorted(cache.uncertain)]
             for gvr, cache, key in doubtful:
                 with contextlib.suppress(errors.ApiError, errors.Unreachable):
-                    await self.settle(gvr, cache, key)
+                    await settle(self.client, gvr, cache, key)
             await asyncio.sleep(SETTLE_EVERY)
-
-    async def settle(self, gvr: GVR, cache: Cache[Any, Any], key: Any) -> None:
-        """Read one object and let the cache know. Raises what the read raises, but for NotFound."""
-        namespace, name = cache.projection.keys.locate(key)
-        mark = cache.uncertain_since(key)
-        try:
-            answer = await self.client.get(gvr, name, namespace if gvr.namespaced else "")
-        except errors.NotFound:
-            cache.settle(key, None, mark)
-        else:
-            cache.settle(key, answer.body, mark)

@@ -19,11 +19,13 @@ from gpuward.kube.resources import GVR
 from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView
 from gpuward.model.owned import OwnedView
+from gpuward.model.place import PlaceView
 from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 from gpuward.wire.budgets import budget_view
 from gpuward.wire.claims import claim_view
 from gpuward.wire.daemonsets import daemonset_view, revision_view
 from gpuward.wire.nodes import node_view
+from gpuward.wire.places import place_view
 from gpuward.wire.pods import pod_view
 from gpuward.wire.policies import policy_view
 
@@ -59,6 +61,8 @@ class Followed(Generic[K, V]):
     """Whether only a denial counts as refused: a server that fails to list them does not say that there are no such settings."""
     wakes: bool = True
     """Whether each change of an object is news."""
+    is_place: bool = False
+    """Whether it is the operator's namespace itself."""
 
     def cache(self, view: Callable[[bytes], V | None] | None = None, indexes: Indexes[V] | None = None) -> Cache[K, V]:
         """Return a cache of the objects; `view` may keep fewer of them."""
@@ -67,6 +71,8 @@ class Followed(Generic[K, V]):
 
     def selection(self, namespace: str) -> Selection:
         """Return what is listed, by an operator in that namespace."""
+        if self.is_place:
+            return Selection(self.resource, fields=f"metadata.name={namespace}")
         return Selection(self.resource, namespace if self.own_namespace else "")
 
 
@@ -113,3 +119,7 @@ OWNED: Final = (
 """Kinds, besides DaemonSets, of which the operands have objects on every cluster."""
 MONITORS: Final = _owned("ServiceMonitor", resources.SERVICE_MONITORS, awaited=False)
 """Only clusters with the Prometheus operator have them."""
+PLACE: Final[Followed[str, PlaceView]] = Followed(
+    # Its version is the precondition of a change of its labels.
+    "Namespace", resources.NAMESPACES, place_view, BY_NAME, operator.eq, awaited=False, is_place=True)
+"""It matters only where a policy asks for its labels."""

@@ -186,4 +186,13 @@ class PatchAnnotations(_OnObject, frozen=True, tag=True):
     why: str = ""
 
 
-Action = PatchNode | EvictPod | DeletePod | ReleasePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations | GrantNodes
+class PatchLabels(_OnObject, frozen=True, tag=True):
+    """Set labels on an object that is not ours, at the version that was read."""
+
+    labels: Mapping[str, str]
+    version: str
+    why: str = ""
+
+
+Action = (PatchNode | EvictPod | DeletePod | ReleasePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations
+          | PatchLabels | GrantNodes)

@@ -9,6 +9,7 @@ import msgspec
 
 from gpuward.model.budgets import BudgetView
 from gpuward.model.owned import OwnedView
+from gpuward.model.place import PlaceView
 from gpuward.model.selectors import PodSelection
 from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 
@@ -135,5 +136,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     followed: frozenset[PodSelection] | None = None
     """Which further pods are in `pods`; None until all that matter have been listed, and no upgrade is decided before."""
     references: References = References()
+    place: PlaceView | None = None
+    """The operator's namespace; None where no policy makes it matter, or it may not be seen."""
     unlisted: Mapping[str, str] = {}
     """Kinds whose objects are not known, and why if that is known: nothing is decided about objects of these kinds."""

@@ -23,6 +23,7 @@ from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
+from gpuward.operands.pod_security import labelled
 from gpuward.operands.render import render
 from gpuward.operands.rollout import Rollout, held_up
 from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
@@ -90,7 +91,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     verdict = _judge(active.valid, states, prepared, waiting, snapshot, facts)
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
-    writes = [*_remember(active), *spare_drivers_in_use(changes(prepared, snapshot, emptying), snapshot),
+    writes = [*_remember(active), *labelled(active.valid, snapshot),
+              *spare_drivers_in_use(changes(prepared, snapshot, emptying), snapshot),
               *_stale(active.valid, states, view, snapshot), *homeless(snapshot),
               *(_taken_back(active.valid, snapshot) if not behind else ())]
     return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)

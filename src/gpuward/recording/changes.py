@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from gpuward.model.budgets import BudgetView
 from gpuward.model.owned import OwnedView
+from gpuward.model.place import PlaceView
 from gpuward.model.snapshot import Applied, Edit, Evicted, References, Refusal, Snapshot, Untaken
 from gpuward.model.views import DaemonSetView, NodeView, PodView, PolicyView, RevisionView
 from gpuward.recording.redacted import recorded_annotations, redacted
@@ -66,6 +67,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     owned: Table[OwnedView] = Table()
     applied: Table[Applied] = Table()
     references: References | UnsetType = UNSET
+    place: PlaceView | UnsetType | None = UNSET
     unlisted: Mapping[str, str] | UnsetType = UNSET
 
 
@@ -98,6 +100,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         owned=_table(_joined(before.owned), _joined(after.owned)),
         applied=_table(_joined(before.applied), _joined(after.applied)),
         references=_whole(before.references, after.references),
+        place=_whole(before.place, after.place),
         unlisted=_whole(before.unlisted, after.unlisted),
     )
 

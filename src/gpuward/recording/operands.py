@@ -8,13 +8,13 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gpuward.model.actions import Action, ApplyObject, DeleteObject, PatchAnnotations, ReleasePod
+from gpuward.model.actions import Action, ApplyObject, DeleteObject, PatchAnnotations, PatchLabels, ReleasePod
 from gpuward.model.snapshot import Snapshot
 from gpuward.recording.changes import Changes
 from gpuward.recording.digest import text_digest
 from gpuward.recording.frame import Done
 
-Writing = ApplyObject | DeleteObject | PatchAnnotations | ReleasePod
+Writing = ApplyObject | DeleteObject | PatchAnnotations | PatchLabels | ReleasePod
 """What is compared. Statuses are not: they follow from the verdict, how the upgrade stands, and when words were written last."""
 
 
@@ -127,4 +127,6 @@ def write_of(action: Writing) -> Write:
     about = f"{action.kind} {action.ref}"
     if isinstance(action, PatchAnnotations):
         return Write(name, about, text_digest(action.annotations), why=action.why)
+    if isinstance(action, PatchLabels):
+        return Write(name, about, text_digest(action.labels), why=action.why)
     return Write(name, about, action.hash if isinstance(action, ApplyObject) else "", options, action.why)
