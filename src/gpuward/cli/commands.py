@@ -13,6 +13,7 @@ import click
 
 from gpuward.agents.main import AGENTS
 from gpuward.cli.extra import sandbox_for
+from gpuward.cli.morecommands import COMMANDS
 from gpuward.cli.options import (
     connection_options,
     dry_run_option,
@@ -381,3 +382,7 @@ def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None, faults:
         from gpuward.cli.images import images_in
         from gpuward.cli.sandbox import ServedSandbox, serve_sandbox
     serve_sandbox(ServedSandbox(nodes, port, kubeconfig, placed(faults, nodes), images_in(images)), speed)
+
+
+for command in COMMANDS:
+    commands.add_command(command)

@@ -18,7 +18,7 @@ from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.model.views import NodeView
+from gpuward.model.views import DaemonSetView, NodeView
 from gpuward.model.withheld import is_withheld, selecting, with_driver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.upgrade.scope import concerns
@@ -217,9 +217,17 @@ def version_of(image: str) -> str:
 
 def wanted_versions(managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:
     """Return the version of the driver that each of these nodes should have."""
+    found = wanted_daemonsets(managed, snapshot, policies)
+    return {name: version_of(ds.image) if ds is not None else "" for name, ds in found.items()}
+
+
+def wanted_daemonsets(
+    managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce
+) -> Mapping[str, DaemonSetView | None]:
+    """Return the DaemonSet that each of these nodes should have its driver from."""
     daemonsets = driver_daemonsets(snapshot)
     nodes = [node for name in managed if (node := snapshot.nodes.get(name)) is not None]
-    images: dict[str, str] = {}
+    found: dict[str, DaemonSetView | None] = {}
     for policy in policies.upgrades:
         placements = Placements(snapshot, None if policy.unowned else policy.placing)
         for node in nodes:
@@ -227,5 +235,5 @@ def wanted_versions(managed: Iterable[str], snapshot: Snapshot, policies: Polici
                 moving = placements.moving(node, snapshot.pods.get(node.name, ()))
                 served = with_driver(node) if is_withheld(node) else node
                 labels = after(served.labels, moving.labels) if moving is not None else served.labels
-                images[node.name] = next((ds.image for ds in selecting(daemonsets, labels)), "")
-    return {name: version_of(image) for name, image in images.items()}
+                found[node.name] = next(iter(selecting(daemonsets, labels)), None)
+    return found

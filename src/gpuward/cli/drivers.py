@@ -1,0 +1,65 @@
+"""`gpuward drivers`: a table of the pools that nodes get their drivers in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import structlog
+from rich.table import Table
+
+from gpuward.cli.connect import connected
+from gpuward.cli.look import Look
+from gpuward.cli.overview import headline
+from gpuward.cli.status import Choice
+from gpuward.cli.terminal import console, say_json, styled
+from gpuward.report.nodes import Group
+from gpuward.report.pools import PoolReport, pool_reports
+
+TITLES = ("FROM", "PRECOMPILED FOR", "NODES", "TARGET", "LOADED", "KERNELS", "PROGRESS", "WAITS FOR")
+
+
+def show_drivers(kubeconfig: str | None, context: str | None, namespace: str, choice: Choice) -> None:
+    """Print the pools of the nodes that are asked for."""
+    choice.check()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    asyncio.run(_drivers(kubeconfig, context, namespace, choice))
+
+
+async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, choice: Choice) -> None:
+    async with connected(kubeconfig, context) as (client, _):
+        look = Look(client, namespace)
+        async with look.following():
+            picture = look.picture(await look.leader())
+    chosen = bool(choice.nodes or choice.selector or choice.failed or choice.held)
+    pools = pool_reports(choice.of(picture), picture.snapshot, picture.drivers, idle=not chosen)
+    if choice.output == "json":
+        say_json({"pools": [pool.as_json() for pool in pools]})
+        return
+    shown = console()
+    shown.print(styled(headline(picture)), soft_wrap=True)
+    shown.print(pool_table(pools) if pools else styled("no node is like that" if chosen else "no node has a driver"))
+
+
+def pool_table(pools: Sequence[PoolReport]) -> Table:
+    """Return the pools, one line each; a column that is empty for all of them is left out."""
+    rows = [_row(pool) for pool in pools]
+    used = [number for number, title in enumerate(TITLES) if any(row[number] for row in rows)]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for number in used:
+        table.add_column(TITLES[number], overflow="fold")
+    for row in rows:
+        table.add_row(*(styled(row[number]) for number in used))
+    return table
+
+
+def _row(pool: PoolReport) -> tuple[str, ...]:
+    others = [f"{one.nodes} {one.group}" for one in pool.groups if one.group is not Group.UP_TO_DATE]
+    progress = ", ".join([f"{pool.up_to_date}/{len(pool.nodes)} up to date", *others]) if pool.nodes else ""
+    built_for = " ".join(filter(None, (pool.kernel, pool.system))) if pool.kernel else ""
+    loaded, kernels = _counts(pool.loaded, "none"), _counts(pool.kernels, "unknown")
+    return pool.owner, built_for, str(len(pool.nodes)), pool.target, loaded, kernels, progress, _counts(pool.held, "")
+
+
+def _counts(counted: Mapping[str, int], empty: str) -> str:
+    return ", ".join(f"{value or empty} ({count})" for value, count in counted.items())

@@ -1,0 +1,78 @@
+"""What `gpuward drivers` shows of a fleet, in each place where drivers come from."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rich.console import Console
+
+from gpuward.cli.drivers import pool_table
+from gpuward.cli.status import Choice
+from gpuward.report.pools import pool_reports
+from tests.journeys.looking import looking
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+from tests.journeys.test_withheld import set_driver
+
+KERNELS = ["5.15.0-101-generic", "6.8.0-45-generic"]
+"""Of the sandbox's machines."""
+
+
+async def shown(stage: Stage, **choice: Any) -> list[list[str]]:
+    """Return the cells of the table, row by row."""
+    asked = Choice(**choice)
+    async with looking(stage) as picture:
+        pools = pool_reports(asked.of(picture), picture.snapshot, picture.drivers, idle=not choice)
+    console = Console(width=250, force_terminal=False)
+    with console.capture() as capture:
+        console.print(pool_table(pools))
+    return [re.split(r" {2,}", line.strip()) for line in capture.get().splitlines()]
+
+
+@on_stage(gpu_nodes=4, upgrade={"maxParallelUpgrades": 1})
+async def test_a_fleet_in_mid_upgrade_with_a_node_that_is_held(stage: Stage) -> None:
+    await stage.installed()
+    assert await shown(stage) == [
+        ["FROM", "NODES", "TARGET", "LOADED", "KERNELS", "PROGRESS"],
+        ["ClusterPolicy cluster-policy", "4", OLD, f"{OLD} (4)", ", ".join(f"{one} (2)" for one in KERNELS), "4/4 up to date"],
+    ]
+    await stage.deploy("guarded", 1, node="gpu-4", max_unavailable=0)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: [stage.driver(f"gpu-{number}") for number in (1, 2, 3)] == [NEW] * 3, 3600)
+    await stage.until(lambda: stage.states()["gpu-3"] == "upgrade-done" and stage.hold("gpu-4") == "BudgetBlocks")
+    (_, row) = await shown(stage)
+    assert row[1:4] == ["4", NEW, f"{NEW} (3), {OLD} (1)"]
+    assert row[5:] == ["3/4 up to date, 1 held", "BudgetBlocks (1)"]
+    (_, row) = await shown(stage, held=True)
+    assert row[1:4] == ["1", NEW, f"{OLD} (1)"]
+
+
+@on_stage(gpu_nodes=3)
+async def test_each_nvidia_driver_is_a_pool_and_so_is_one_without_nodes(stage: Stage) -> None:
+    await label_pools(stage, a="gpu-1 gpu-2")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a"), nvidia_driver("idle"), nvidia_driver("b", default=True, version=NEW))
+    await stage.installed()
+    rows = await shown(stage)
+    assert [row[:4] for row in rows[1:]] == [
+        ["NVIDIADriver a", "2", OLD, f"{OLD} (2)"],
+        ["NVIDIADriver b", "1", NEW, f"{NEW} (1)"],
+        ["NVIDIADriver idle", "0"],
+    ]
+    assert [row[0] for row in (await shown(stage, nodes=("gpu-3",)))[1:]] == ["NVIDIADriver b"]
+
+
+@on_stage(gpu_nodes=3)
+async def test_each_precompiled_kernel_is_a_pool(stage: Stage) -> None:
+    await set_driver(stage, {"usePrecompiled": True, "version": "580"})
+    await stage.installed()
+    rows = await shown(stage)
+    assert rows[0][:4] == ["FROM", "PRECOMPILED FOR", "NODES", "TARGET"]
+    assert {row[1]: row[2] for row in rows[1:]} == {f"{KERNELS[0]} ubuntu22.04": "2", f"{KERNELS[1]} ubuntu24.04": "1"}
+    async with looking(stage) as picture:
+        pools = [pool.as_json() for pool in pool_reports(Choice().of(picture), picture.snapshot, picture.drivers)]
+    on = {node: stage.node(node)["status"]["nodeInfo"]["kernelVersion"] for node in ("gpu-1", "gpu-2", "gpu-3")}
+    assert {pool["precompiledFor"]: pool["nodes"] for pool in pools} == {
+        kernel: [node for node in on if on[node] == kernel] for kernel in KERNELS}
+    assert [pool["upToDate"] for pool in pools] == [2, 1]
