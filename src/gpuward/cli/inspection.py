@@ -231,11 +231,15 @@ async def _missing(client: Client, rights: Iterable[Right], subject: Mapping[str
     return tuple(answer for answer in answers if isinstance(answer, Right))
 
 
+def rules_file() -> Path:
+    """Return the manifest of the operator that is shipped."""
+    packaged = Path(__file__).with_name(RULES_FILE)
+    return packaged if packaged.exists() else Path(__file__).parents[3] / "deploy" / RULES_FILE
+
+
 def needed(namespace: str) -> Iterator[Right]:
     """Yield every right of the roles that are shipped, each once, for an operator in a namespace."""
-    packaged = Path(__file__).with_name(RULES_FILE)
-    file = packaged if packaged.exists() else Path(__file__).parents[3] / "deploy" / RULES_FILE
-    objects = [one for one in yaml.safe_load_all(file.read_text(encoding="utf-8")) if one]
+    objects = [one for one in yaml.safe_load_all(rules_file().read_text(encoding="utf-8")) if one]
     roles = [one for one in objects if one["kind"] in ("ClusterRole", "Role")]
     expand = partial(_expanded, namespace)
     yield from dict.fromkeys(right for role in roles for rule in role["rules"] for right in expand(role["kind"], rule))

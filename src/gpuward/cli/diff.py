@@ -1,0 +1,94 @@
+"""`gpuward diff`: what gpuward would change in a cluster, as `kubectl diff` shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from gpuward.cli.connect import connected
+from gpuward.cli.differences import Difference, differences, images_of, looked_at, with_references
+from gpuward.cli.manifests import policy_views, read_objects
+from gpuward.cli.terminal import say
+from gpuward.errors import GpuwardError
+from gpuward.kube.http.client import Client
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import PolicyView
+from gpuward.report.paper import Written
+from gpuward.wire.policies import oldest_first
+
+DIFFERS, FAILED = 1, 2
+"""What the command ends with, as kubectl's does."""
+
+
+def show_diff(policies: Sequence[str], kubeconfig: str | None, context: str | None, namespace: str) -> None:
+    """Print the differences; exit with 1 where there are some, and with 2 where it failed."""
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    try:
+        asyncio.run(_show(policies, kubeconfig, context, namespace))
+    except GpuwardError as error:
+        _fail(error)
+    except BaseExceptionGroup as group:
+        expected, others = group.split(GpuwardError)
+        if others is not None or expected is None:
+            raise
+        _fail(expected)
+
+
+def _fail(error: BaseException) -> None:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    say(f"gpuward: {error}", err=True)
+    sys.exit(FAILED)
+
+
+async def _show(policies: Sequence[str], kubeconfig: str | None, context: str | None, namespace: str) -> None:
+    async with connected(kubeconfig, context) as (client, _):
+        written, found = await compared(client, policies, namespace)
+    for difference in found:
+        for line in difference.lines():
+            say(line)
+    for problem in written.problems:
+        say(problem, err=True)
+    if written.problems:
+        sys.exit(FAILED)
+    if found:
+        sys.exit(DIFFERS)
+
+
+async def compared(client: Client, policies: Sequence[str], namespace: str) -> tuple[Written, list[Difference]]:
+    """Return what gpuward would write in a cluster under policies of files, and how that differs from what there is.
+
+    Raises:
+        InputError: a file cannot be read, or has no policy in it.
+    """
+    given = policy_views("--policy", read_objects("--policy", policies)) if policies else {}
+    async with looked_at(client, namespace) as look:
+        leader = await look.leader()
+        snapshot = look.cluster.observe()
+    snapshot = under(snapshot, given.get("ClusterPolicy", ()), given.get("NVIDIADriver", ()))
+    snapshot = await with_references(client, snapshot)
+    return await differences(client, snapshot, await images_of(client, namespace), leader.now)
+
+
+def under(snapshot: Snapshot, policies: Sequence[PolicyView], drivers: Sequence[PolicyView]) -> Snapshot:
+    """Return the facts as if these policies were in the cluster, in place of those of the same names."""
+    return msgspec.structs.replace(snapshot, policies=_put(snapshot.policies, policies), drivers=_put(snapshot.drivers, drivers))
+
+
+def _put(there: Sequence[PolicyView], given: Sequence[PolicyView]) -> tuple[PolicyView, ...]:
+    before = {view.name: view for view in there}
+    latest = max((view.created for view in there), default=0.0)
+    for view in given:
+        old = before.get(view.name)
+        if old is None:
+            before[view.name] = msgspec.structs.replace(view, created=latest + 1)
+            continue
+        notes, given_meta = (old.body.get("metadata") or {}).get("annotations") or {}, view.body["metadata"]
+        meta = {**given_meta, "uid": old.uid, "annotations": {**notes, **(given_meta.get("annotations") or {})}}
+        body = {**view.body, "metadata": meta, "status": old.body.get("status") or {}}
+        before[view.name] = msgspec.structs.replace(old, generation=old.generation + 1, body=body)
+    return oldest_first(before.values())
