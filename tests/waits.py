@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward.model import waits
 from gpuward.model.denials import LedgerRefused, RefusedElsewhere, ReplacementRefused, WriteRefused
+from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import StaticPod
 from gpuward.model.owners import OwnerConflict
@@ -67,6 +68,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     WriteRefused("a webhook says no", 3),
     waits.MovePaused(Placement("a"), Placement("b")),
     WorkloadKept(Workload.CONTAINER, Workload.VM_PASSTHROUGH, POD, 2),
+    ImageMissing("nvcr.io/nvidia/driver:1-ubuntu22.04", "nvcr.io has no manifest 1-ubuntu22.04 of nvidia/driver"),
     waits.Undecided("KeyError: 'x'"),
 )
 EXAMPLES = {example.reason: example for example in _EXAMPLES}

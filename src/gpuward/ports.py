@@ -1,12 +1,12 @@
-"""The three ports between decisions and the world: what is seen, what is done, and what time it is.
+"""The ports between decisions and the world: what is seen, what is done, what time it is, and which images there are.
 
 The same loop runs live, in rehearsals and in tests; only the implementations of these protocols differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from gpuward.model.actions import Action
 from gpuward.model.passes import Outcome
@@ -42,4 +42,30 @@ class Executor(Protocol):
 
     async def execute(self, actions: Sequence[Action]) -> Sequence[Outcome]:
         """Perform the actions, lane by lane, and return an outcome for each. Never raises for an API server's refusal."""
+        ...
+
+
+class Login(NamedTuple):
+    """Hold what a pull secret has for a registry. It is not to be logged or recorded."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.user!r}, ...)"
+
+
+class ImageFound(NamedTuple):
+    """Say whether an image is there: None where that is not known."""
+
+    there: bool | None
+    why: str = ""
+    """What the registry said, or why it said nothing."""
+
+
+class Registry(Protocol):
+    """Ask registries for images."""
+
+    async def find(self, image: str, logins: Mapping[str, Login]) -> ImageFound:
+        """Say whether an image is there, with logins by registry. Never raises for what a registry does."""
         ...

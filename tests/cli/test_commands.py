@@ -195,13 +195,14 @@ WITH_NAMESPACE = sorted(name for name, command in commands.commands.items()
 def test_a_namespace_that_cannot_be_one_is_refused_at_once(command: str, namespace: str, tmp_path: Path) -> None:
     """A slash in it is a path that no API server knows: commands waited for it without end."""
     told = CliRunner().invoke(commands, [command, *(["gpu-1"] if command == "explain" else []),
-                                         "--kubeconfig", str(tmp_path / "absent"), "-n", namespace])
+                                         *([] if command == "render" else ["--kubeconfig", str(tmp_path / "absent")]),
+                                         "-n", namespace])
     assert told.exit_code == 2
     assert f"Invalid value for '--namespace' / '-n': {namespace!r} is no namespace: write up to 63 lower case" in told.output
 
 
 def test_all_commands_that_ask_for_a_namespace_are_tried() -> None:
-    assert WITH_NAMESPACE == ["bug-report", "check", "cleanup", "explain", "status"]
+    assert WITH_NAMESPACE == ["bug-report", "check", "cleanup", "diff", "drivers", "explain", "render", "shadow", "status"]
 
 
 def test_the_operator_refuses_a_namespace_that_cannot_be_one() -> None:

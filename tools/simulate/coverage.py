@@ -24,6 +24,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.TEMPLATE_SETTLING: "template_settling",
     Reason.TEMPLATE_EDITED: "template_settling",
     Reason.VALIDATION_OFF: "validation_off",
+    Reason.IMAGE_MISSING: "image_missing",
     Reason.OPERANDS_STARTING: "operands_starting",
     Reason.HELD_DEVICES: "held_devices",
     Reason.PROTECTED_PODS: "protected_pods",
@@ -40,6 +41,8 @@ GATE_OF: Mapping[Reason, str] = {
 UNMET: Mapping[str, str] = {
     "reason Undecided": "it would be a bug",
     "reason ValidationOff": "nobody takes an operand from a node by its label",
+    "reason ImageMissing": "the runs have no registry to ask",
+    "gate image_missing": "the runs have no registry to ask",
 }
 """What no run is to meet, and why."""
 

@@ -80,9 +80,9 @@ def diff(policies: tuple[str, ...], kubeconfig: str | None, context: str | None,
 def shadow(kubeconfig: str | None, context: str | None, namespace: str, once: bool, rights: bool, output: str) -> None:
     """Say what gpuward would do beside NVIDIA's operator.
 
-    It stays beside the operator that runs. It shows which objects and labels gpuward would write in its place, which driver pods would restart, which should be none,
-    and where the running rollout is stuck and why. It prints that again whenever it changes, until Ctrl-C. It never writes:
-    the rights to get, list and watch are enough.
+    It stays beside the operator that runs. It shows which objects and labels gpuward would write in its place, which driver
+    pods would restart, which should be none, and where the running rollout is stuck and why. It prints that again whenever it
+    changes, until Ctrl-C. It never writes: the rights to get, list and watch are enough.
     """
     from gpuward.cli.shadow import print_rights, shadow_cluster
 

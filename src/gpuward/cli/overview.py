@@ -25,7 +25,7 @@ BAR = 30
 """Characters of the progress bar."""
 INDENT = "  "
 REMEMBERED = (Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.REPLACEMENT_REFUSED, Reason.REFUSED_ELSEWHERE,
-              Reason.LEDGER_REFUSED, Reason.TEMPLATE_EDITED)
+              Reason.LEDGER_REFUSED, Reason.TEMPLATE_EDITED, Reason.IMAGE_MISSING)
 """Reasons that only the operator's memory knows."""
 
 

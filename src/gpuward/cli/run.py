@@ -33,6 +33,7 @@ from gpuward.kube.endless import endless
 from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.rules import LeaseTiming
 from gpuward.recorder.recorder import Recorder
+from gpuward.registry.client import RegistryClient
 
 
 class Flags(msgspec.Struct, frozen=True):
@@ -50,6 +51,7 @@ class Flags(msgspec.Struct, frozen=True):
     recorder_dir: str
     no_recorder: bool
     ui: bool
+    check_images: bool
 
 
 def run_operator(kubeconfig: str | None, context: str | None, flags: Flags) -> None:
@@ -83,7 +85,8 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         standing = Candidacy(client, candidate, lambda: turned(), elects=flags.leader_elect)
         elector = standing.elector(access)
         ledger = candidate if flags.leader_elect else None
-        operator = Operator(client, settings, WallClock(), lambda: standing.acts(elector), ledger)
+        operator = Operator(client, settings, WallClock(), lambda: standing.acts(elector), ledger,
+                            RegistryClient() if flags.check_images else None)
         board = board_of(operator, settings.namespace, lambda: elector.holder) if flags.ui else None
 
         def turned() -> None:

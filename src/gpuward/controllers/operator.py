@@ -14,6 +14,7 @@ import structlog
 from gpuward import names
 from gpuward.controllers.absences import AbsenceEvents
 from gpuward.controllers.clusterpolicy import ClusterPolicyController, ClusterPolicyLog
+from gpuward.controllers.driverimages import ImageQuestions
 from gpuward.controllers.holds import HoldEvents
 from gpuward.controllers.labels import LabelController, LabelLog
 from gpuward.controllers.loop import SLOW, Loop, Shared
@@ -36,11 +37,12 @@ from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.ledger import LeaseLedger
 from gpuward.kube.lease.takeover import Takeover
 from gpuward.kube.resources import GVR, KINDS, NVIDIA_DRIVERS, ROLLOUT_POLICIES
+from gpuward.model.driver_images import DriverImages
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.views import NodeView, Ref
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
-from gpuward.ports import Clock
+from gpuward.ports import Clock, Registry
 
 NOT_INSTALLED = {
     ROLLOUT_POLICIES: "gpuward's own settings have their defaults",
@@ -67,7 +69,7 @@ class Operator:
 
     def __init__(
         self, client: Client, settings: Settings, clock: Clock, acting: Callable[[], bool] = lambda: True,
-        candidate: Candidate | None = None,
+        candidate: Candidate | None = None, registry: Registry | None = None,
     ) -> None:
         random = Random(settings.seed)
         clock = ServerClock(clock)
@@ -81,6 +83,10 @@ class Operator:
         later = FollowedLater(self.cluster.follow_monitors, self.cluster.follow_place)
         self._references = ReferencedObjects(
             client, settings.namespace, self.policies, clock, later, self.cluster.refer)
+        self._images = ImageQuestions(
+            client, settings.namespace, registry, clock, self.cluster.find_images) if registry is not None else None
+        if self._images is not None:
+            self.cluster.find_images(DriverImages())
         self.ledger = LeaseLedger(client, self.cluster, candidate) if candidate else None
         self._beginning = self.ledger or Takeover(self.cluster)
         world = World(self.cluster, Events(self.events), clock, self.ledger)
@@ -144,6 +150,8 @@ class Operator:
     def _works(self) -> Iterable[tuple[str, Callable[[], Awaitable[None]]]]:
         yield "pods", partial(self._pods.run, self.cluster.watcher())
         yield "references", partial(self._references.run, self.cluster.watcher())
+        if self._images is not None:
+            yield "images", partial(self._images.run, self.cluster.watcher())
         yield "ledger" if self.ledger else "takeover", partial(self._beginning.run, self._acting)
         for loop in self._loops:
             yield loop.controller.name, loop.run

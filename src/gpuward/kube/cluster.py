@@ -28,6 +28,7 @@ from gpuward.kube.watcher import Subscribers, Watcher, only_counts
 from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView
 from gpuward.model.driver import is_driver_pod
+from gpuward.model.driver_images import DriverImages
 from gpuward.model.edits import edited
 from gpuward.model.selectors import PodSelection
 from gpuward.model.snapshot import Applied, Edit, References, Snapshot, Untaken
@@ -52,6 +53,7 @@ class Cluster:
         """Which pods matter. Change it through `follow_pods`."""
         self._selected = frozenset[PodSelection]()
         self._references = References()
+        self._images: DriverImages | None = None
         self._kept: dict[GVR, tuple[Followed[Any, Any], Cache[Any, Any]]] = {}
         """What is kept of each resource, whether it is followed already or not."""
         self.nodes = self._keep(followed.NODES, followed.NODES.cache())
@@ -203,8 +205,6 @@ class Cluster:
         pod = pod_view(raw)
         return pod if self.keep_pod(pod) else None
 
-    # Observing.
-
     def observe(self) -> Snapshot:
         """Return the facts of this moment: the same object for as long as they stay the same."""
         unsettled, known, last = self._unsettled(), self.pods.synced.is_set(), self._snapshot
@@ -240,6 +240,7 @@ class Cluster:
             unsettled=unsettled,
             followed=self._selected if self.pods.synced.is_set() else None,
             references=self._references,
+            images=self._images,
             place=self.places.get(self.namespace),
             unlisted=self._unlisted(),
         )
@@ -248,6 +249,12 @@ class Cluster:
         """Take what was asked for and is not watched."""
         self._references = references
         self.touch()
+
+    def find_images(self, images: DriverImages) -> None:
+        """Take what registries say of drivers' images."""
+        if images != self._images:
+            self._images = images
+            self.touch()
 
     def _unlisted(self) -> dict[str, str]:
         return {each.kind: self._refused.get(gvr, "") for gvr, (each, cache) in self._kept.items()
@@ -367,8 +374,6 @@ class Cluster:
         known = self.nodes.uncertain | self._late_nodes().keys()
         return known | {pod.node for pod in map(self.pods.get, self.pods.uncertain) if pod is not None}
 
-    # Waking.
-
     def watcher(self, *, counts: bool = True) -> Watcher:
         """Return an Observer for one loop; without `counts` it sleeps on when a DaemonSet only counts other numbers of pods."""
         return Watcher(self.observe, self._subscribers.subscribe(counts=counts))
@@ -384,8 +389,6 @@ class Cluster:
     def _wake_for_daemonsets(self, changes: list[Change[Place, DaemonSetView]]) -> None:
         self._snapshot = None
         self._subscribers.notify(counts_only=all(only_counts(change.old, change.new) for change in changes))
-
-    # Settling.
 
     async def _settle_doubts(self) -> None:
         """Ask, until it is answered, what became of objects whose last write has no known outcome."""

@@ -179,6 +179,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "again some times.",
         "`kubectl logs` of the driver pod, also `--previous`; `kubectl describe pod` for images. Common causes: a version "
         "without an image for this operating system, a kernel without headers, a driver on the host."),
+    Reason.IMAGE_MISSING: Advice(
+        Act.YES, "The registry says that it has no such image: a version that is mistyped or was never pushed, or a kernel or an "
+        "operating system for which there is no driver. The node is not cordoned, and keeps its driver.",
+        "Correct the version, or push the image: it is asked for again each minute. Where nodes pull from a mirror that has "
+        "more than the registry that is named, `gpuward run --check-images=false` asks for none."),
     Reason.DRIVER_IN_USE: Advice(
         Act.YES, "Somebody deleted the driver pod under running GPU pods. Its modules stay loaded for these, so that the new pod "
         "cannot load its own.",

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     TEMPLATE_SETTLING = "TemplateSettling"
     TEMPLATE_EDITED = "TemplateEdited"
     VALIDATION_OFF = "ValidationOff"
+    IMAGE_MISSING = "ImageMissing"
     OPERANDS_STARTING = "OperandsStarting"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
@@ -115,7 +116,7 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
-    Reason.DRIVER_REFUSED, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING, Reason.VALIDATION_OFF,
+    Reason.DRIVER_REFUSED, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING, Reason.VALIDATION_OFF, Reason.IMAGE_MISSING,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

@@ -8,6 +8,7 @@ from typing import ClassVar
 import msgspec
 
 from gpuward.model.budgets import BudgetView
+from gpuward.model.driver_images import DriverImages
 from gpuward.model.owned import OwnedView
 from gpuward.model.place import PlaceView
 from gpuward.model.selectors import PodSelection
@@ -136,6 +137,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     followed: frozenset[PodSelection] | None = None
     """Which further pods are in `pods`; None until all that matter have been listed, and no upgrade is decided before."""
     references: References = References()
+    images: DriverImages | None = None
+    """What registries say of drivers' images; None where they are not asked."""
     place: PlaceView | None = None
     """The operator's namespace; None where no policy makes it matter, or it may not be seen."""
     unlisted: Mapping[str, str] = {}

@@ -104,8 +104,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     created: float = 0.0
     deleting: bool = False
     kept_by_finalizers: tuple[str, ...] = ()
-    uses_gpu: bool = False
-    """Whether it asks for a GPU: as an extended resource of a regular container, or by a claim on NVIDIA's DRA driver."""
+    uses_gpu: bool = False  # whether it asks for one: as an extended resource of a container, or by a claim on the DRA driver
     uses_vm_gpu: bool = False  # whether it asks for what virtual machines are given: a GPU by its model's name, or a vGPU
     holds: str = ""
     """By what it holds the driver though it asks for no GPU: `runtimeClass nvidia`, `hostPath /dev/nvidia0`, ... or nothing."""
@@ -198,6 +197,7 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     pod_digest: str = ""
     """As of its revisions: a digest of its template without labels and annotations; empty where that is not known."""
     image: str = ""
+    pull_secrets: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = {}
     tolerations: tuple[Toleration, ...] | None = None  # None where an affinity, too, says which nodes it is for, or not known
     deleting: bool = False

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from gpuward.model.denials import Denied
+from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import Obstacle
 from gpuward.model.placement import Placement
@@ -245,4 +246,4 @@ class Undecided(msgspec.Struct, frozen=True):
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
-            | Denied | WorkloadKept)
+            | Denied | WorkloadKept | ImageMissing)

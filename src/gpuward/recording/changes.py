@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gpuward.model.budgets import BudgetView
+from gpuward.model.driver_images import DriverImages
 from gpuward.model.owned import OwnedView
 from gpuward.model.place import PlaceView
 from gpuward.model.snapshot import Applied, Edit, Evicted, References, Refusal, Snapshot, Untaken
@@ -67,6 +68,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     owned: Table[OwnedView] = Table()
     applied: Table[Applied] = Table()
     references: References | UnsetType = UNSET
+    images: DriverImages | UnsetType | None = UNSET
     place: PlaceView | UnsetType | None = UNSET
     unlisted: Mapping[str, str] | UnsetType = UNSET
 
@@ -100,6 +102,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         owned=_table(_joined(before.owned), _joined(after.owned)),
         applied=_table(_joined(before.applied), _joined(after.applied)),
         references=_whole(before.references, after.references),
+        images=_whole(before.images, after.images),
         place=_whole(before.place, after.place),
         unlisted=_whole(before.unlisted, after.unlisted),
     )

@@ -32,10 +32,10 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     driver_beside: bool = False  # whether another driver pod is ready there, which need not be the policy's to replace yet
     target: str = ""
     """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""
-    target_digest: str = ""
-    """The driver configuration digest of that revision."""
-    target_since: float = 0.0
-    """When that revision was made."""
+    target_digest: str = ""  # the driver configuration digest of that revision
+    target_since: float = 0.0  # when that revision was made
+    image: Hold | None = None
+    """That the image of that driver is missing, or not asked for yet."""
     edited: Hold | None = None
     """That somebody else edits the DaemonSet, so that there is no target."""
     moving: Placement | None = None

@@ -18,6 +18,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.unserved import DriverLabelUnknown
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import is_withheld, living_daemonsets, loaded_alone, replaces, selecting, with_driver
+from gpuward.upgrade.driver_image import image_hold
 from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to_evict
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.module_holders import holder_daemonsets, module_holders_on
@@ -52,6 +53,7 @@ class RolloutContext:
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
             and self.spared == other.spared and self.digests == other.digests and self.living == other.living
+            and self.snapshot.images == other.snapshot.images
             and self.holder_daemonsets == other.holder_daemonsets and self.snapshot.namespace == other.snapshot.namespace
         )
 
@@ -159,6 +161,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         target_digest=target.digest,
         target_since=target.created,
         edited=target.edited,
+        image=image_hold(common.snapshot, served, driver, moving, _daemonset_of(driver, served, common), record.since),
         same=target.same,
         moving=moving,
         wanted=wanted,

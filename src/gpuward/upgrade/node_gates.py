@@ -71,6 +71,11 @@ def validation_off(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold
     return Hold(Plain(Reason.VALIDATION_OFF), node.record.since) if is_off(node) else None
 
 
+def image_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node, before it is cordoned, for which there is no image of the driver that it should have."""
+    return node.image
+
+
 def operands_starting(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node whose driver pod is only restarted until an operand keeps the driver loaded under its GPU pods meanwhile."""
     if node.restart_only or not (node.same_driver and node.loaded and node.module_holders.awaited):
@@ -108,6 +113,7 @@ NODE_GATES: tuple[Gate, ...] = (
     two_driver_pods,
     template_settling,
     validation_off,
+    image_missing,
     operands_starting,
     held_devices,
     protected_pods,

@@ -127,6 +127,10 @@ class _Affinity(msgspec.Struct, rename="camel"):
         return ""
 
 
+class _PullSecret(msgspec.Struct):
+    name: str = ""
+
+
 class WirePodSpec(msgspec.Struct, rename="camel"):
     """Decode what a view keeps of a pod's spec or template."""
 
@@ -141,6 +145,7 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     resource_claims: list[_ClaimEntry] | None = None
     tolerations: list[Toleration] | None = None
     readiness_gates: list[object] | None = None
+    image_pull_secrets: list[_PullSecret] | None = None
     priority: int = 0
     termination_grace_period_seconds: float = 30.0
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from gpuward import names
+from gpuward.model.driver_images import ImageMissing
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.remedies import fixes, policy_fixes
@@ -89,6 +90,12 @@ def _forgive(question: Question) -> Iterator[Candidate]:
 
     yield Dial(rollout.failure_budget.nodes + 1, total, allow)
     yield from take_back(question)
+
+
+def _find_image(question: Question) -> Iterator[Candidate]:
+    yield from take_back(question)
+    if isinstance(question.hold.what, ImageMissing):
+        yield fixes.push_image(question.hold.what.image)
 
 
 def _go_on(question: Question) -> Iterator[Candidate]:
@@ -180,6 +187,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.FAILURE_BUDGET: _forgive,
     Reason.NEW_DRIVER_FAILS: _go_on,
     Reason.REFUSED_ELSEWHERE: _go_on,
+    Reason.IMAGE_MISSING: _find_image,
     Reason.HELD_DEVICES: free_devices,
     Reason.PROTECTED_PODS: unprotect,
     Reason.BUDGET_BLOCKS: unblock,

@@ -89,6 +89,18 @@ def request_upgrade(node: NodeView, do: str) -> Fix:
     return Fix(do, change, f"kubectl annotate node {quote(node.name)} {names.UPGRADE_REQUESTED}=true --overwrite")
 
 
+def push_image(image: str) -> Fix:
+    """Return the fix that puts an image into its registry."""
+    def change(case: DecisionFacts) -> DecisionFacts:
+        images = case.snapshot.images
+        if images is None:
+            return case
+        missing = {name: said for name, said in images.missing.items() if name != image}
+        found = replace(images, missing=missing, passed=images.passed | {image})
+        return replace(case, snapshot=replace(case.snapshot, images=found))
+    return Fix(f"push the image {image} to its registry", change)
+
+
 def uncordon(node: NodeView) -> Fix:
     """Return the fix that makes a node schedulable again."""
     change = partial(_edit, name=node.name, unschedulable=False)

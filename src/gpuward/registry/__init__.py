@@ -1,0 +1,1 @@
+"""Ask registries for container images."""

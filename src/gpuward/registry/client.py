@@ -1,0 +1,105 @@
+"""Ask a registry whether it has an image: the manifest, by the HTTP API V2 of Docker and OCI registries."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.http_exceptions import HttpProcessingError
+from yarl import URL
+
+from gpuward.ports import ImageFound, Login
+from gpuward.registry.reference import Reference, parse
+
+TIMEOUT: Final = 10.0
+LONGEST: Final = 64 * 1024
+"""Bytes of an answer that are read."""
+MANIFESTS: Final = ", ".join((
+    "application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.docker.distribution.manifest.v2+json"))
+FOREIGN: Final = (aiohttp.ClientError, HttpProcessingError, OSError, asyncio.TimeoutError, EOFError, ValueError)
+UNKNOWN_MANIFEST: Final = "MANIFEST_UNKNOWN"
+_PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
+
+
+class RegistryClient:
+    """Implement `gpuward.ports.Registry` with aiohttp. A connection is made for each question: there are few."""
+
+    async def find(self, image: str, logins: Mapping[str, Login]) -> ImageFound:
+        """Say whether an image is there; what is in the way of knowing it is `why`, without anything secret in it."""
+        reference = parse(image)
+        login = next((logins[name] for name in reference.logins if name in logins), None)
+        jar = aiohttp.DummyCookieJar()
+        try:
+            async with asyncio.timeout(TIMEOUT), aiohttp.ClientSession(trust_env=True, cookie_jar=jar) as session:
+                return await _ask(session, reference, login)
+        except FOREIGN as error:
+            return ImageFound(None, f"{reference.server}: {_named(error)}")
+
+
+async def _ask(session: aiohttp.ClientSession, reference: Reference, login: Login | None) -> ImageFound:
+    scheme = "http" if reference.is_local else "https"
+    url = URL(f"{scheme}://{reference.server}/v2/{reference.name}/manifests/{reference.tag}")
+    headers = {"Accept": MANIFESTS}
+    status, challenge, codes = await _get(session, url, headers)
+    if status == 401 and (found := await _authorization(session, challenge, login, reference)):
+        status, challenge, codes = await _get(session, url, {**headers, "Authorization": found})
+    if status == 200:
+        return ImageFound(True)
+    if status == 404 and UNKNOWN_MANIFEST in codes:
+        return ImageFound(False, f"{reference.server} has no manifest {reference.tag} of {reference.name}")
+    # A repository that may not be read may be answered for as one that is not there.
+    return ImageFound(None, f"{reference.server} answered {status}{f' {codes[0]}' if codes else ''}")
+
+
+async def _get(session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str]) -> tuple[int, str, list[str]]:
+    """Return the status of an answer, how it asks for credentials, and the codes of its errors."""
+    async with session.get(url, headers=headers, max_redirects=3) as answer:
+        body = await answer.content.read(LONGEST) if answer.status >= 400 else b""
+        return answer.status, answer.headers.get("WWW-Authenticate", ""), _codes(body)
+
+
+def _codes(body: bytes) -> list[str]:
+    try:
+        errors = json.loads(body).get("errors") or []
+    except (ValueError, AttributeError):
+        return []
+    return [str(one["code"])[:60] for one in errors if isinstance(one, Mapping) and "code" in one]
+
+
+async def _authorization(session: aiohttp.ClientSession, challenge: str, login: Login | None, reference: Reference) -> str:
+    """Return what a registry wants to be shown: the login, or a token that its authority gives for it; empty without either."""
+    kind, _, rest = challenge.partition(" ")
+    if kind.lower() == "basic":
+        return _basic(login) if login is not None else ""
+    parameters = dict(_PARAMETER.findall(rest))
+    realm = URL(parameters.get("realm", ""))
+    if kind.lower() != "bearer" or not (realm.scheme == "https" or (realm.scheme == "http" and reference.is_local)):
+        return ""
+    service = {"service": parameters["service"]} if "service" in parameters else {}
+    query = {"scope": f"repository:{reference.name}:pull", **service}
+    headers = {"Authorization": _basic(login)} if login is not None else {}
+    async with session.get(realm.update_query(query), headers=headers, allow_redirects=False) as answer:
+        if answer.status != 200:
+            return ""
+        told: Any = json.loads(await answer.content.read(LONGEST))
+    token = told.get("token") or told.get("access_token") if isinstance(told, Mapping) else None
+    return f"Bearer {token}" if isinstance(token, str) and token else ""
+
+
+def _basic(login: Login) -> str:
+    return f"Basic {base64.b64encode(f'{login.user}:{login.password}'.encode()).decode()}"
+
+
+def _named(error: BaseException) -> str:
+    """Say what failed in a word: the text of an error may quote what was sent."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "its name cannot be resolved"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "its certificate is not trusted"
+    return "no answer in time" if isinstance(error, asyncio.TimeoutError) else type(error).__name__

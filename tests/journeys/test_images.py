@@ -1,0 +1,177 @@
+"""A driver without an image empties no node: the registry is asked first, in every place where drivers come from."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from gpuward import names
+from gpuward.controllers.operator import Operator, Settings
+from gpuward.kube import resources
+from gpuward.ports import ImageFound, Login
+from gpuward.sandbox.samples import IMAGES
+from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.test_moves import images
+from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver
+from tests.journeys.test_withheld import set_driver
+
+BAD = "1.2.3"
+KERNEL = "6.11.0-9-generic"
+MODES = ["plain", "nvidiadriver", "precompiled"]
+
+
+class Images:
+    """Be the registries outside the cluster: `lacks` says which images they have not."""
+
+    def __init__(self) -> None:
+        self.lacks: Callable[[str], bool] = lambda image: f":{BAD}" in image or KERNEL in image
+        self.there: bool | None = True
+        self.delay = 0.2
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+        self.logins: list[Mapping[str, Login]] = []
+
+    async def find(self, image: str, logins: Mapping[str, Login]) -> ImageFound:
+        self.asked.append((image, tuple(sorted(logins))))
+        self.logins.append(logins)
+        await asyncio.sleep(self.delay)
+        if self.there is None:
+            return ImageFound(None, "no answer in time")
+        return ImageFound(False, "the registry has no such manifest") if self.lacks(image) else ImageFound(True)
+
+
+class WithRegistry(Stage):
+    """Play a cluster whose operator asks registries."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.registry = Images()
+        super().__init__(*arguments, **options)
+
+    def _operator(self) -> Operator:
+        return Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock, registry=self.registry)
+
+
+def registry(stage: Stage) -> Images:
+    assert isinstance(stage, WithRegistry)
+    return stage.registry
+
+
+async def installed(stage: Stage, mode: str) -> None:
+    if mode == "nvidiadriver":
+        await label_pools(stage, a=" ".join(node["metadata"]["name"] for node in stage.gpu_node_objects()))
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver("a", ALL_AT_ONCE))
+    if mode == "precompiled":
+        await set_driver(stage, {"usePrecompiled": True, "version": "580"})
+    await stage.installed()
+
+
+async def change(stage: Stage, mode: str, version: str) -> None:
+    if mode == "nvidiadriver":
+        await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": {"version": version}})
+    else:
+        await set_driver(stage, {"version": version})
+
+
+def holds(stage: Stage) -> dict[str, str]:
+    return {node: stage.hold(node) for node in stage.states()}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_wrong_tag_is_found_before_a_node_is_cordoned(mode: str) -> None:
+    @on_stage(gpu_nodes=3, kind=WithRegistry, upgrade=ALL_AT_ONCE)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        await stage.deploy("work", 3)
+        pods = {pod["metadata"]["uid"] for pod in (*driver_pods(stage), *stage.workload_pods())}
+        stage.watch_limits()
+        await change(stage, mode, BAD)
+        await stage.until(lambda: set(holds(stage).values()) == {"ImageMissing"}, 60)
+        await stage.rest(1800)
+        assert {pod["metadata"]["uid"] for pod in (*driver_pods(stage), *stage.workload_pods())} == pods
+        assert (stage.cordons(), stage.most_in_progress) == ([], 0)
+        assert set(holds(stage).values()) == {"ImageMissing"}
+        assert len(stage.warnings("image is missing")) == len({image for image, _ in registry(stage).asked if f":{BAD}" in image})
+        assert any("image" in event and BAD in event for event in stage.events("gpu-1"))
+        await change(stage, mode, "590" if mode == "precompiled" else NEW)
+        new = "590-" if mode == "precompiled" else f"{NEW}-"
+        await stage.until(lambda: all(new in "".join(images(stage, node)) for node in stage.states()), 7200)
+
+    story()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_image_that_is_pushed_later_lets_the_rollout_go_on(mode: str) -> None:
+    @on_stage(gpu_nodes=2, kind=WithRegistry, upgrade=ALL_AT_ONCE)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        version = "590" if mode == "precompiled" else NEW
+        registry(stage).lacks = lambda image: f":{version}" in image
+        await change(stage, mode, version)
+        await stage.until(lambda: set(holds(stage).values()) == {"ImageMissing"}, 60)
+        registry(stage).lacks = lambda image: False
+        await stage.until(lambda: all(version in "".join(images(stage, node)) for node in stage.states()), 1800)
+
+    story()
+
+
+@on_stage(gpu_nodes=3, kind=WithRegistry, upgrade=ALL_AT_ONCE)
+async def test_a_kernel_without_an_image_holds_its_node_alone(stage: Stage) -> None:
+    await installed(stage, "precompiled")
+    (before,) = (pod["metadata"]["uid"] for pod in driver_pods(stage, "gpu-2"))
+    await stage.label("gpu-2", names.NFD_KERNEL, KERNEL)
+    await stage.until(lambda: stage.hold("gpu-2") == "ImageMissing", 60)
+    await set_driver(stage, {"version": "590"})
+    await stage.until(lambda: all("590-" in "".join(images(stage, node)) for node in ("gpu-1", "gpu-3")), 3600)
+    assert stage.hold("gpu-2") == "ImageMissing"
+    assert [pod["metadata"]["uid"] for pod in driver_pods(stage, "gpu-2")] == [before]
+    assert not stage.cordoned("gpu-2")
+    assert any("keeps its driver" in event and KERNEL in event for event in stage.events("gpu-2"))
+
+
+@pytest.mark.parametrize("delay", [0.2, 60.0])
+def test_a_registry_that_says_nothing_holds_nothing_and_is_told_once(delay: float) -> None:
+    @on_stage(gpu_nodes=2, kind=WithRegistry, upgrade=ALL_AT_ONCE)
+    async def story(stage: Stage) -> None:
+        registry(stage).there, registry(stage).delay = None, delay
+        await stage.installed()
+        asked_for = stage.clock.now()
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.most_in_progress > 0, 10)
+        assert stage.clock.now() - asked_for < 5
+        await stage.upgraded(NEW)
+        await stage.rest(3600)
+        assert len([line for line in stage.log if "not known whether" in line["msg"]]) == 1
+        assert stage.drivers() == [NEW]
+
+    story()
+
+
+@on_stage(gpu_nodes=2, kind=WithRegistry)
+async def test_answers_are_kept(stage: Stage) -> None:
+    await stage.installed()
+    await stage.rest(3 * 3600)
+    asked = [image for image, _ in registry(stage).asked]
+    assert len(asked) == len(set(asked)) == 1
+    await stage.patch_policy("driver/version", BAD)
+    await stage.rest(600)
+    assert 9 <= sum(f":{BAD}" in image for image, _ in registry(stage).asked) <= 11
+
+
+@on_stage(gpu_nodes=1, kind=WithRegistry)
+async def test_pull_secrets_are_read_and_shown_nowhere(stage: Stage) -> None:
+    auth = base64.b64encode(b"robot:hush-hush").decode()
+    config = base64.b64encode(json.dumps({"auths": {"https://nvcr.io/v1/": {"auth": auth}}}).encode()).decode()
+    meta = {"name": "pull", "namespace": names.DEFAULT_NAMESPACE}
+    stage.sandbox.apply({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson", "metadata": meta,
+                         "data": {".dockerconfigjson": config}})
+    await stage.patch_policy("driver/imagePullSecrets", ["pull", "not-there"])
+    await stage.until(lambda: ("nvcr.io",) in [hosts for _, hosts in registry(stage).asked], 120)
+    assert registry(stage).logins[-1]["nvcr.io"] == Login("robot", "hush-hush")
+    assert "hush" not in repr(registry(stage).logins[-1])
+    assert "hush" not in json.dumps(stage.log)
+    assert "hush" not in repr(stage.operator.cluster.observe())
