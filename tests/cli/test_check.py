@@ -19,6 +19,7 @@ from gpuward.sandbox.cluster import Sandbox
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.timeloop import LoopClock
 from tests.deploy.test_rights import objects
+from tests.journeys.looking import status_of
 from tests.journeys.stage import POLICY, Stage, on_stage, policy
 from tests.recorder.test_process import COMMAND, install, process, until
 
@@ -45,7 +46,7 @@ async def test_a_cluster_in_which_all_is_well_but_that_no_operator_is_seen(stage
     assert lines(found, "ok") == [
         "ok kubernetes v1.36.3+kubesandbox", "ok clock this machine's agrees with the API server's",
         "ok crds clusterpolicies.nvidia.com v1", "ok crds nvidiadrivers.nvidia.com v1alpha1",
-        "ok crds rolloutpolicies.gpuward.io v1alpha1", "ok rights your own user has all 158",
+        "ok crds rolloutpolicies.gpuward.io v1alpha1", "ok rights your own user has all 159",
         "ok webhooks none sees what gpuward writes", "ok runtime-classes nvidia, nvidia-cdi, nvidia-legacy",
         "ok discovery 2 of 3 nodes have GPUs", "ok runtime containerd on 2",
         "ok policy ClusterPolicy cluster-policy can be followed",
@@ -93,7 +94,7 @@ async def test_it_asks_about_the_operators_service_account_and_writes_nothing(st
     for obj in objects("ServiceAccount"):
         stage.sandbox.apply(obj)
     told = [one for one in lines(await checked(stage.sandbox, judge)) if "rights" in one]
-    assert told == ["fail rights ServiceAccount gpu-operator lacks 6 of 158: create runtimeclasses.node.k8s.io, delete "
+    assert told == ["fail rights ServiceAccount gpu-operator lacks 6 of 159: create runtimeclasses.node.k8s.io, delete "
                     "runtimeclasses.node.k8s.io, get runtimeclasses.node.k8s.io, list runtimeclasses.node.k8s.io and 2 more -> "
                     "kubectl apply -f deploy/operator.yaml"]
     assert {review["user"] for review in reviews} == {"system:serviceaccount:gpu-operator:gpu-operator"}
@@ -137,3 +138,25 @@ def test_as_a_process_it_exits_with_1_where_something_fails(tmp_path: Path) -> N
     told = json.loads(after.stdout)
     assert (after.returncode, told["ok"]) == (0, True)
     assert {"check": "crds", "level": "ok", "found": "clusterpolicies.nvidia.com v1", "fix": None} in told["findings"]
+
+
+GPU_CLUSTER_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "gpuclusters.nvidia.com"},
+    "spec": {"group": "nvidia.com", "scope": "Cluster",
+             "names": {"plural": "gpuclusters", "singular": "gpucluster", "kind": "GPUCluster", "listKind": "GPUClusterList"},
+             "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+                 "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_gpu_cluster_is_said_not_to_be_supported_and_changes_nothing(stage: Stage) -> None:
+    await stage.installed()
+    told = "GPUCluster gpu-cluster is not supported: gpuward does nothing about it"
+    assert told not in (await status_of(stage))["problems"]
+    stage.sandbox.apply(GPU_CLUSTER_CRD)
+    body = {"apiVersion": "nvidia.com/v1alpha1", "kind": "GPUCluster", "metadata": {"name": "gpu-cluster"}, "spec": {}}
+    stage.sandbox.apply(body)
+    assert told in (await status_of(stage))["problems"]
+    assert any(told in one for one in lines(await checked(stage.sandbox), "warn"))
+    await stage.rest(120)
+    assert stage.policy_status()["state"] == "ready"

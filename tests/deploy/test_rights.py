@@ -144,6 +144,7 @@ ONLY_WHEN_NEEDED: set[Right] = {
     ("patch", "nvidiadrivers.nvidia.com"), ("patch", "nvidiadrivers.nvidia.com/status"),
     ("update", "clusterpolicies.nvidia.com/finalizers"),
     ("get", "leases.coordination.k8s.io"), ("create", "leases.coordination.k8s.io"), ("update", "leases.coordination.k8s.io"),
+    ("list", "gpuclusters.nvidia.com"),
     *((verb, "namespaces") for verb in ("get", "list", "watch", "patch")),
     ("patch", "leases.coordination.k8s.io"), ("list", "leases.coordination.k8s.io"),
 }

@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from gpuward import errors
 from gpuward.kube import resources
 from gpuward.kube.config.access import Access
@@ -43,6 +45,18 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
         yield client, access
     finally:
         await client.close()
+
+
+async def unsupported(client: Client) -> tuple[str, ...]:
+    """Say of each object that NVIDIA's operator follows, and gpuward does not, that it is there; where their kind is not
+    installed, or may not be listed, nothing.
+    """
+    try:
+        found = [item async for item in client.list(Selection(resources.GPU_CLUSTERS))]
+    except errors.ApiError:
+        return ()
+    names = sorted(str(msgspec.json.decode(item)["metadata"]["name"]) for item in found)
+    return tuple(f"GPUCluster {name} is not supported: gpuward does nothing about it" for name in names)
 
 
 async def check_access(client: Client) -> list[str]:

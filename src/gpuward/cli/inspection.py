@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from gpuward import errors, names
+from gpuward.cli.connect import unsupported
 from gpuward.cli.leader import find_leader, judge
 from gpuward.controllers.references import wanted_by
 from gpuward.crd.generate import all_crds
@@ -60,6 +61,7 @@ async def inspected(client: Client, namespace: str, clock: Clock) -> Inspected:
         place=await _got(client, resources.NAMESPACES, namespace),
         rights=await _rights(client, namespace, _account(deployments, namespace)),
         webhooks=await _webhooks(client), operators=await _operators(client, namespace, clock),
+        unsupported=await unsupported(client),
         runtime_classes=_objects(await _listed(client, Selection(resources.RUNTIME_CLASSES))),
     )
 

@@ -9,7 +9,7 @@ from random import Random
 
 import msgspec
 
-from gpuward.cli.connect import WallClock, check_access
+from gpuward.cli.connect import WallClock, check_access, unsupported
 from gpuward.cli.leader import Leader, find_leader
 from gpuward.cli.recall import refused_nodes, says_refused
 from gpuward.controllers.planning import Planner
@@ -39,6 +39,8 @@ class Picture(msgspec.Struct, frozen=True):
     plan: Plan
     now: float
     """The time for which the plan is worked out."""
+    unsupported: tuple[str, ...] = ()
+    """What is in the cluster that NVIDIA's operator follows, and gpuward does not."""
 
     @property
     def active(self) -> ActivePolicy:
@@ -74,6 +76,7 @@ class Look:
         self.cluster = Cluster(client, namespace, random=Random())
         self._pods = PodFilter(self.cluster, self.reader)
         self._refused: frozenset[str] = frozenset()
+        self._unsupported: tuple[str, ...] = ()
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[Watcher]:
@@ -84,6 +87,7 @@ class Look:
         """
         if missing := await check_access(self.client):
             raise NotFound(f"{missing[0]} is not installed: gpuward crds | kubectl apply --server-side -f -")
+        self._unsupported = await unsupported(self.client)
         observer = self.cluster.watcher()
         async with asyncio.TaskGroup() as group:
             self.cluster.start(group)
@@ -129,7 +133,8 @@ class Look:
         now = leader.now if self.client.date is not None else latest(snapshot)
         for policy in drivers.upgrades:
             snapshot = foreseen(snapshot, policy, now)
-        return Picture(snapshot, drivers, shown(Planner().decide(snapshot, drivers.upgrades, now)), now)
+        return Picture(snapshot, drivers, shown(Planner().decide(snapshot, drivers.upgrades, now)), now,
+                       self._unsupported)
 
 
 def latest(snapshot: Snapshot) -> float:

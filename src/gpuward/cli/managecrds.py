@@ -10,18 +10,16 @@ from typing import Any, Final
 
 import yaml
 
-from gpuward import names
 from gpuward.cli.rollouts import ATTEMPTS, Lines, tell
 from gpuward.errors import AlreadyExists, Conflict, GpuwardError, InputError, NotFound
 from gpuward.kube.http.client import Client
 from gpuward.kube.resources import CUSTOM_RESOURCE_DEFINITIONS as CRDS
-from gpuward.kube.resources import GVR
+from gpuward.kube.resources import GPU_CLUSTERS
 
 __all__ = ["apply", "clean_up", "crds_in", "delete", "tell"]
 
 Object = dict[str, Any]
 
-GPU_CLUSTERS: Final = GVR(names.NVIDIA_GROUP, "v1alpha1", "gpuclusters", False)
 SERVED_WITHIN: Final = 10.0
 """Seconds that an API server gets to serve a CRD that it took; NVIDIA's command gives it as many."""
 LOOK: Final = 0.1

@@ -33,6 +33,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
              width: int | None) -> list[Text]:
     """Return the lines, none wider than `width`."""
     lines = [(headline(picture), ""), (leader.message, "")]
+    lines += [(told, "yellow") for told in picture.unsupported]
     lines += [(f"the operator says: {told}", "red") for told in said_by_operator(picture)]
     if picture.plan.nodes:
         lines.append((_bar(picture), ""))

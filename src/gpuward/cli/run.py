@@ -20,7 +20,7 @@ import structlog
 from gpuward import names
 from gpuward.cli import logs
 from gpuward.cli.candidacy import Candidacy
-from gpuward.cli.connect import WallClock, check_access, connected
+from gpuward.cli.connect import WallClock, check_access, connected, unsupported
 from gpuward.cli.recordings import own_folder
 from gpuward.cli.values import NAMESPACE_FORM, is_namespace
 from gpuward.controllers.operator import Operator, Settings
@@ -81,6 +81,8 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         for resource in await check_access(client):
             log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
                       "--server-side -f -")
+        for told in await unsupported(client):
+            log.warning(told, fix="drivers and operands come from a ClusterPolicy")
         candidate = _candidate(settings, flags)
         standing = Candidacy(client, candidate, lambda: turned(), elects=flags.leader_elect)
         elector = standing.elector(access)

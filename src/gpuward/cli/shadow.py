@@ -18,7 +18,7 @@ from gpuward.cli.manifests import manifest
 from gpuward.cli.overview import headline
 from gpuward.cli.terminal import say, say_json
 from gpuward.execute.contains import contains
-from gpuward.kube import followed
+from gpuward.kube import followed, resources
 from gpuward.kube.followed import Followed
 from gpuward.kube.http.client import Client
 from gpuward.model.driver import driver_daemonsets
@@ -96,6 +96,7 @@ def print_rights() -> None:
     for each in every:
         groups.setdefault(each.resource.group, []).append(each.resource.plural)
     groups["apps"].append("deployments")
+    groups[resources.GPU_CLUSTERS.group].append(resources.GPU_CLUSTERS.plural)
     rules = [{"apiGroups": [group], "resources": sorted(plurals), "verbs": READ} for group, plurals in sorted(groups.items())]
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "gpuward-shadow"},
             "rules": rules}

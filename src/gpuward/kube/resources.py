@@ -80,6 +80,7 @@ SERVICE_MONITORS: Final = GVR("monitoring.coreos.com", "v1", "servicemonitors", 
 PROMETHEUS_RULES: Final = GVR("monitoring.coreos.com", "v1", "prometheusrules", True)
 CLUSTER_POLICIES: Final = GVR(names.NVIDIA_GROUP, names.CLUSTER_POLICY_VERSION, "clusterpolicies", False)
 NVIDIA_DRIVERS: Final = GVR(names.NVIDIA_GROUP, names.NVIDIA_DRIVER_VERSION, "nvidiadrivers", False)
+GPU_CLUSTERS: Final = GVR(names.NVIDIA_GROUP, "v1alpha1", "gpuclusters", False)
 ROLLOUT_POLICIES: Final = GVR(names.GPUWARD_GROUP, names.ROLLOUT_POLICY_VERSION, "rolloutpolicies", False)
 
 KINDS: Final[dict[tuple[str, str], GVR]] = {

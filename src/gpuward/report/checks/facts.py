@@ -108,6 +108,8 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeView, ...] | Unseen = ()
     policy: Policy | Unseen = Policy()
     named: Named | Unseen = Named()
+    unsupported: tuple[str, ...] = ()
+    """What is there that NVIDIA's operator follows, and gpuward does not."""
 
 
 def unseen(check: str, what: Unseen) -> Finding:

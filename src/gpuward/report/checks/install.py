@@ -129,7 +129,9 @@ def runtime_classes(facts: Inspected) -> Iterator[Finding]:
 
 
 def policy(facts: Inspected) -> Iterator[Finding]:
-    """Say whether the ClusterPolicy, and NVIDIADrivers in force, can be followed."""
+    """Say whether the ClusterPolicy, and NVIDIADrivers in force, can be followed, and what else there is that cannot."""
+    for told in facts.unsupported:
+        yield Finding("policy", Level.WARN, told, "describe drivers and operands in a ClusterPolicy")
     if isinstance(facts.policy, Unseen):
         yield unseen("policy", facts.policy)
         return
