@@ -15,6 +15,7 @@ from gpuward.model.owners import OwnerConflict
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
+from gpuward.model.removal import DriverKept
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
@@ -69,6 +70,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.MovePaused(Placement("a"), Placement("b")),
     WorkloadKept(Workload.CONTAINER, Workload.VM_PASSTHROUGH, POD, 2),
     ImageMissing("nvcr.io/nvidia/driver:1-ubuntu22.04", "nvcr.io has no manifest 1-ubuntu22.04 of nvidia/driver"),
+    DriverKept(POD, 2),
     waits.Undecided("KeyError: 'x'"),
 )
 EXAMPLES = {example.reason: example for example in _EXAMPLES}

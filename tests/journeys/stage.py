@@ -256,6 +256,18 @@ class Stage:
         patch = [{"op": "add", "path": f"/spec/{field}", "value": value}]
         await self.user.patch_json(resources.CLUSTER_POLICIES, POLICY, patch)
 
+    async def remove_at_once(self) -> None:
+        """Have drivers that are to go taken away at once, under whatever uses them, as NVIDIA's operator does."""
+        known = self.sandbox.store.find("rolloutpolicies.gpuward.io", None, "default") or {}
+        self.sandbox.apply({"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
+                            "spec": {**known.get("spec", {}), "removeAtOnce": True}})
+        await self.rest(2)
+
+    async def switch_off_at_once(self) -> None:
+        """Take all drivers of the ClusterPolicy away."""
+        await self.remove_at_once()
+        await self.patch_policy("driver/enabled", False)
+
     async def upgrade_to(self, version: str = NEW) -> None:
         """Ask for another driver version; limits are watched from here on."""
         self.watch_limits()

@@ -52,7 +52,7 @@ async def test_a_policy_that_comes_back_with_another_version_upgrades_nodes_in_t
 async def test_a_driver_that_is_switched_off_and_on_with_another_version_is_upgraded_in_turn(stage: Stage) -> None:
     await stage.installed()
     await work(stage)
-    await stage.patch_policy("driver/enabled", False)
+    await stage.switch_off_at_once()
     await stage.rest(30)
     await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {"spec": {"driver": {"enabled": True, "version": NEW}}})
     await brought_about(stage, NEW)

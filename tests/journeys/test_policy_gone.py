@@ -17,7 +17,7 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from kubesandbox.store import Event
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, blind_to_budgets, on_stage, policy
-from tests.journeys.test_nvidiadriver import condition, label_pools, make, nvidia_driver, set_driver
+from tests.journeys.test_nvidiadriver import condition, driver_pods, label_pools, make, nvidia_driver, set_driver
 
 SPACE = names.DEFAULT_NAMESPACE
 FINALIZER = "example.com/held"
@@ -282,11 +282,16 @@ async def with_one_under_way(stage: Stage) -> str:
 
 
 @on_stage(gpu_nodes=2)
-async def test_a_node_under_way_whose_nvidia_driver_goes_while_the_policy_is_refused_is_given_back(stage: Stage) -> None:
+async def test_a_node_under_way_whose_nvidia_driver_goes_while_the_policy_is_refused_keeps_its_driver(stage: Stage) -> None:
     node = await with_one_under_way(stage)
+    before = {pod["metadata"]["uid"] for pod in driver_pods(stage)}
     await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
-    await stage.until(lambda: not stage.cordons() and set(stage.states().values()) == {""})
-    assert names.UPGRADE_RECORD in stage.node(node)["metadata"]["annotations"], "that its driver was not validated is kept"
+    await stage.rest(120)
+    assert {pod["metadata"]["uid"] for pod in driver_pods(stage)} == before
+    assert (stage.driver(node), stage.cordons()) == (NEW, [node])
+    await stage.patch_policy("sandboxWorkloads", {"enabled": False})
+    await stage.until(lambda: not stage.cordons() and set(stage.states().values()) == {""}, within=3600)
+    assert driver_pods(stage) == []
 
 
 @on_stage(gpu_nodes=2)

@@ -102,7 +102,7 @@ def test_drivers_that_are_switched_off_and_on_again_come_under_no_pod(version: s
         before = {pod["metadata"]["uid"] for pod in stage.workload_pods()}
         for node in stage.states():
             await stage.deploy(f"train-{node}", node=node)  # these keep the modules loaded when the driver pods go
-        await stage.patch_policy("driver/enabled", False)
+        await stage.switch_off_at_once()
         await stage.until(lambda: not driver_pods(stage))
         await stage.rest(30)
         assert stage.drivers() == [OLD]
@@ -180,7 +180,7 @@ async def test_a_node_that_somebody_hid_from_its_driver_is_emptied_before_a_newe
 async def test_a_node_that_waits_without_a_driver_pod_says_why_it_has_none(stage: Stage) -> None:
     await stage.installed()
     await with_notebooks(stage)
-    await stage.patch_policy("driver/enabled", False)
+    await stage.switch_off_at_once()
     await stage.until(lambda: not driver_pods(stage))
     await set_driver(stage, {"enabled": True, "version": NEW})
     await stage.until(lambda: stage.hold("gpu-1") == "NoNodeMayStart")

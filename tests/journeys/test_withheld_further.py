@@ -43,7 +43,7 @@ async def switched_off(stage: Stage) -> None:
     """Switch drivers off, and leave notebooks on the modules."""
     await stage.installed()
     await with_holders(stage)
-    await stage.patch_policy("driver/enabled", False)
+    await stage.switch_off_at_once()
     await stage.until(lambda: not driver_pods(stage))
     await without_holders(stage)
 
@@ -85,7 +85,7 @@ def test_drivers_that_are_switched_off_and_on_within_moments_come_under_no_pod(g
     async def story(stage: Stage) -> None:
         await stage.installed()
         await with_holders(stage)
-        await stage.patch_policy("driver/enabled", False)
+        await stage.switch_off_at_once()
         await stage.rest(gap)
         await set_driver(stage, {"enabled": True, "version": NEW})
         await stage.rest(20)
@@ -198,6 +198,7 @@ def test_a_node_that_is_emptied_for_an_nvidiadriver_that_goes_is_back_in_service
         await make(stage, nvidia_driver("default", default=True, version=NEW))
         await stage.patch_policy("driver/useNvidiaDriverCRD", True)
         await stage.until(lambda: State.POD_DELETION_REQUIRED in stage.states().values())
+        await stage.remove_at_once()
         await stage.user.delete(resources.NVIDIA_DRIVERS, "default", propagation=how)
         stage.sandbox.delays.termination_seconds = 2
         await stage.rest(600)

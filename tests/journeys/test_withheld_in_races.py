@@ -201,7 +201,7 @@ def test_a_pod_that_only_holds_the_driver_keeps_another_one_away_from_a_node_wit
         for node in stage.states():
             stage.sandbox.apply(holding(node))
         await stage.until(lambda: sum(map(is_ready, stage.workload_pods())) == 2)
-        await stage.patch_policy("driver/enabled", False)
+        await stage.switch_off_at_once()
         await stage.until(lambda: not driver_pods(stage))
         await stage.label("gpu-1", names.UPGRADE_SKIP, "true" if skip else None)
         await stage.rest(30)
@@ -299,7 +299,7 @@ def test_a_pod_that_only_holds_the_driver_stops_no_node_where_such_ones_are_igno
         stage.sandbox.apply(holding("gpu-1"))
         await stage.until(lambda: sum(map(is_ready, stage.workload_pods())) == 1)
         if how != "moved":
-            await stage.patch_policy("driver/enabled", False)
+            await stage.switch_off_at_once()
             await stage.until(lambda: not driver_pods(stage))
             await stage.rest(30)
         if how in ("nvidiadriver", "moved"):

@@ -29,7 +29,7 @@ def gpu_pod(name: str, node: str, **metadata: Any) -> dict[str, Any]:
 async def switched_off(stage: Stage, *nodes: str) -> None:
     for node in nodes:
         await stage.deploy(f"train-{node}", node=node)
-    await stage.patch_policy("driver/enabled", False)
+    await stage.switch_off_at_once()
     await stage.until(lambda: not driver_pods(stage))
     await stage.rest(30)
 

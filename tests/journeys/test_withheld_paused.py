@@ -41,9 +41,10 @@ async def without_driver_pods(stage: Stage, mode: str) -> set[str]:
     await stage.installed()
     await with_notebooks(stage)
     if mode == "nvidiadriver":
+        await stage.remove_at_once()
         await stage.user.delete(resources.NVIDIA_DRIVERS, "a")
     else:
-        await stage.patch_policy("driver/enabled", False)
+        await stage.switch_off_at_once()
     await stage.until(lambda: not driver_pods(stage))
     await stage.rest(30)
     return workloads(stage)

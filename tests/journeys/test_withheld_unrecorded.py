@@ -26,7 +26,7 @@ async def switched_off(stage: Stage) -> None:
     """Switch the drivers off under pods that keep them loaded, and let none stay but such as have no GPU open."""
     for node in stage.states():
         await stage.deploy(f"train-{node}", node=node)
-    await stage.patch_policy("driver/enabled", False)
+    await stage.switch_off_at_once()
     await stage.until(lambda: not driver_pods(stage))
     await stage.rest(30)
     for node in stage.states():

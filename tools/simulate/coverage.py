@@ -31,6 +31,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.FAILURE_BUDGET: "failure_budget",
     Reason.NEW_DRIVER_FAILS: "new_driver_fails",
     Reason.REFUSED_ELSEWHERE: "new_driver_fails",
+    Reason.DRIVER_KEPT: "driver_kept",
     Reason.BUDGET_BLOCKS: "eviction_budget",
     Reason.BUDGET_USED_UP: "eviction_budget",
     Reason.UNAVAILABLE_LIMIT: "max_unavailable",

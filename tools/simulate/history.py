@@ -210,13 +210,17 @@ class History:
 
     def policies(self, process: Process, driver: str = "") -> list[Object | None]:
         """Return the ClusterPolicy, or the NVIDIADriver of a name, as a process may have known it when it decided: as its watch
-        showed it, or as an answer to a request of its own did, which may be newer. None is for one that is not there.
+        showed it, or as an answer to a request of its own did, which may be newer. None is for one that is not there; an
+        NVIDIADriver that is deleted is what it was last, since its drivers go by that.
         """
         shown, asked = process.known["drivers" if driver else "policies"], process.known["store"]
         seen = self._policies.get(driver, [])
         watched = [policy for version, _, policy in seen if version <= shown]
         answered = [policy for version, writer, policy in seen
                     if shown < version <= asked and (writer == process.name or version in process.answered)]
+        if driver:
+            last = next((policy for policy in reversed(watched) if policy is not None), None)
+            return [last, *(policy for policy in answered if policy is not None)]
         return (watched[-1:] or [None]) + answered
 
     def drivers(self) -> list[str]:

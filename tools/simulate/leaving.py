@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from gpuward import names
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from gpuward.sandbox.machine import GpuMachine
-from tools.simulate.known import turns_drivers_off
 from tools.simulate.made import CLUSTER, PEOPLE
-from tools.simulate.people import DAEMONSETS, NVIDIA_DRIVERS, POLICIES, POLICY
+from tools.simulate.people import DAEMONSETS, POLICIES
 
 if TYPE_CHECKING:
     from kubesandbox.store import Event
@@ -25,6 +24,10 @@ LATE: Final = 60.0
 """Seconds after which what people asked for and took back cannot be the cause of anything any more."""
 
 
+ALONE: Final = 60.0
+"""Seconds within which a ClusterPolicy that came may have yet to own the DaemonSets of NVIDIADrivers."""
+
+
 class Leaving:
     """Say of each driver pod that goes whose doing it is, and what that does to its machine."""
 
@@ -32,7 +35,9 @@ class Leaving:
         self._world = world
         self._labelled: dict[tuple[str, str], str] = {}
         self._selecting: dict[str, str] = {}
-        self._off = float("-inf")
+        self._policies: set[str] = set()
+        self._alone = float("-inf")
+        """When there may have been no ClusterPolicy last."""
         self._emptied: dict[str, float] = {}
         """When people last took the operands off a node."""
 
@@ -42,9 +47,9 @@ class Leaving:
             self._node_changed(event, actor)
         elif event.resource_key == DAEMONSETS and (event.old is None or _selector(event.old) != _selector(event.obj)):
             self._selecting[event.obj["metadata"]["uid"]] = actor
-        elif event.resource_key == POLICIES and event.obj["metadata"]["name"] == POLICY and any(
-                turns_drivers_off(policy) for policy in (event.obj, event.old) if policy is not None):
-            self._off = self._world.now()
+        elif event.resource_key == POLICIES and (event.type != "MODIFIED" or event.obj["metadata"].get("deletionTimestamp")):
+            self._alone = self._world.now()
+            self._policies.add(event.obj["metadata"]["uid"])
 
     def _node_changed(self, event: Event, actor: str) -> None:
         name, before = event.obj["metadata"]["name"], _labels(event.old) if event.old is not None else {}
@@ -78,10 +83,20 @@ class Leaving:
         return found is not None and not any(_labels(found).get(key) == "true" for key in names.NFD_GPU_LABELS)
 
     def _of_deletion(self, owner: Object) -> str:
-        culprit = self._world.made.culprit(owner["uid"])
-        if culprit == PEOPLE or self._is_recent(self._off):
+        made, uid = self._world.made, owner["uid"]
+        culprit = made.culprit(uid)
+        if culprit == PEOPLE and (made.ended_by.get(uid) == PEOPLE or uid in made.edited or self._went_with_a_policy(uid)):
             return ""
         return f"DaemonSet {owner['name']} was deleted by {culprit or 'nobody'}"
+
+    def _went_with_a_policy(self, uid: str) -> bool:
+        """Tell whether Kubernetes deleted a DaemonSet with the ClusterPolicy: with an NVIDIADriver alone none goes, but where no
+        ClusterPolicy was there to keep it.
+        """
+        found = self._world.sandbox.store.list(POLICIES)
+        living = {policy["metadata"]["uid"] for policy in found if not policy["metadata"].get("deletionTimestamp")}
+        return not living or self._world.now() - self._alone < ALONE or any(
+            cause in self._policies for cause in self._world.made.causes.get(uid, ()))
 
     def _of_selection(self, daemonset: Object, node: Object) -> str:
         uid, name, labels = daemonset["metadata"]["uid"], node["metadata"]["name"], _labels(node)
@@ -90,9 +105,6 @@ class Leaving:
             return f"DaemonSet {daemonset['metadata']['name']} deleted it although it selects the node"
         if self._selecting.get(uid) == PEOPLE or uid in self._world.made.edited:
             return ""
-        owner = _selector(daemonset).get(names.DRIVER_OWNER, "")
-        if owner and self._world.sandbox.store.find(NVIDIA_DRIVERS, None, owner) is None:
-            return ""  # with an NVIDIADriver go its drivers
         for key in wrong:
             actor = self._labelled.get((name, key), "nobody")
             if actor == PEOPLE and key.startswith(OURS):

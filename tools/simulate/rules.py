@@ -11,7 +11,9 @@ from gpuward.model.states import TRANSITIONS, UNDISTURBED, State, parse_state
 from kubesandbox.sim.objects import is_ready
 from tools.simulate.admissions import parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
 from tools.simulate.history import History, Sight, admits
-from tools.simulate.known import kept_policies, known_policies, known_settings
+from tools.simulate.known import kept_policies, known_policies, known_settings, turns_drivers_off
+from tools.simulate.leaving import users_of
+from tools.simulate.people import NVIDIA_DRIVERS
 
 if TYPE_CHECKING:
     from tools.simulate.process import Process
@@ -105,7 +107,7 @@ def nobody_starts_who_must_wait(change: NodeChange, world: SimulatedWorld) -> st
     policies = [policy for policy in known_policies(change.writer, change.history, change.node) if policy is not None]
     if not policies:
         return "the policy cannot be followed"
-    if not any(policy.auto_upgrade for policy in policies):
+    if not any(policy.auto_upgrade for policy in policies) and not _loses_an_idle_driver(change, world):
         return "upgrades are off"
     if all(settings is None for settings in known_settings(change.writer, change.history)):
         return "the RolloutPolicy cannot be followed"
@@ -115,6 +117,14 @@ def nobody_starts_who_must_wait(change: NodeChange, world: SimulatedWorld) -> st
     if view is not None and not view.ready:
         return "it is not Ready"
     return None
+
+
+def _loses_an_idle_driver(change: NodeChange, world: SimulatedWorld) -> bool:
+    """Tell whether the driver of a node is to go, and nobody uses it: that needs no automatic upgrades."""
+    owner, machine = change.before.owner, world.watch.machines.machine(change.node)
+    gone = bool(owner) and world.sandbox.store.find(NVIDIA_DRIVERS, None, owner) is None
+    off = any(turns_drivers_off(policy) for policy in change.history.policies(change.writer) if policy is not None)
+    return (gone or off) and (machine is None or not users_of(machine))
 
 
 def failures_are_not_laundered(change: NodeChange, world: SimulatedWorld) -> str | None:

@@ -122,10 +122,16 @@ def _uncordoned(status: NodeStatus, node: NodeView, picture: Picture, upgrades: 
                      (fix.command,), fix.change(DecisionFacts(picture.snapshot, upgrades)), fix.risk)
 
 
+GONE = "kubectl patch nvidiadriver "
+"""How a command begins that is of no use once the NVIDIADriver of a node is deleted."""
+
+
 def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePolicy) -> tuple[Remedy, ...]:
     """Return remedies, of which the one for a pause of `gpuward pause` is the command that ends it."""
     if upgrades.placing is not None and upgrades.placing.claims == () and upgrades.unowned and picture.active.view is not None:
         return (*found, *_without_drivers(picture, upgrades))
+    if upgrades.gone:  # nobody can edit it any more
+        return tuple(each for each in found if not any(command.startswith(GONE) for command in each.commands))
     views = {each.view.name: each.view for each in picture.drivers.active} if upgrades.driver else {"": picture.active.view}
     view = views.get(upgrades.driver)
     if view is None or not PolicyRollout(view, driver=bool(upgrades.driver)).is_paused:
@@ -163,6 +169,8 @@ def _policy(picture: Picture, upgrades: UpgradePolicy) -> str:
         return refused
     if upgrades.unowned:
         return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and none of them is for this node"
+    if upgrades.gone:
+        return f"NVIDIADriver {upgrades.driver}, which is deleted: its drivers go"
     going = next((f"{ending(each.view)}: its nodes go to others" for each in picture.drivers.going
                   if each.view.name == upgrades.driver), "")
     name = f"NVIDIADriver {going or upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"

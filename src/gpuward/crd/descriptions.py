@@ -127,6 +127,8 @@ _SENTENCES: Final[dict[str, str]] = {
                       "gone (Hold), they are evicted (Evict) or left alone (Ignore).",
     "kill_at_deadline": "Whether pods that are still there at the end of an eviction's timeout are deleted. A longer grace "
                         "period than 5 minutes, or than that timeout, is shortened.",
+    "remove_at_once": "Whether drivers that are to go, as they are switched off or their NVIDIADriver is deleted, are taken from "
+                      "all their nodes at once, whatever uses them; otherwise node by node, like an upgrade.",
     "RolloutPolicyStatus.state": "Whether this policy is in force, ignored beside an older one, or cannot be followed.",
     # Status.
     "state": "Whether what is asked for is in place.",

@@ -45,6 +45,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         discovery_grace=_seconds("spec.discoveryGrace", spec.discovery_grace),
         device_holders=DeviceHolders(spec.device_holders),
         kill_at_deadline=spec.kill_at_deadline,
+        remove_at_once=spec.remove_at_once,
     )
 
 

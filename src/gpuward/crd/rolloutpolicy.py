@@ -46,6 +46,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     discovery_grace: Annotated[Duration, DEFAULTED] = "10m"
     device_holders: Annotated[DeviceHoldersChoice, DEFAULTED] = "Hold"
     kill_at_deadline: Annotated[bool, DEFAULTED] = False
+    remove_at_once: Annotated[bool, DEFAULTED] = False
 
 
 class RolloutPolicyStatus(Spec, frozen=True, kw_only=True):

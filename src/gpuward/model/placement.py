@@ -29,7 +29,7 @@ class Placing(msgspec.Struct, frozen=True):
     stays: bool = False
     """Whether nodes that were placed stay where they are: while it is not known what the ClusterPolicy wants."""
     departing: frozenset[str] = frozenset()
-    """NVIDIADrivers that are being deleted: nodes leave them one after the other."""
+    """NVIDIADrivers that are being deleted, or gone: nodes leave them, and their drivers go, one after the other."""
 
     def claim(self, name: str) -> Claim | None:
         """Return what the NVIDIADriver of a name says, if there is one."""

@@ -72,7 +72,11 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     absent: str = ""
     """Why no ClusterPolicy is in force, if none is: then nothing is started or evicted, whatever an NVIDIADriver says."""
     off: bool = False
-    """Whether drivers are switched off: then one that no DaemonSet has is nobody's to upgrade."""
+    """Whether drivers are switched off: then each that is there is to go."""
+    gone: bool = False
+    """Whether the NVIDIADriver is gone: its drivers are to go, or to come from another one."""
+    free_only: bool = False
+    """Whether only nodes are started that nothing has to leave: drivers are to go, and automatic upgrades are off."""
     driver: str = ""
     """The NVIDIADriver whose nodes this is about; empty for the ClusterPolicy."""
     unowned: bool = False

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     NEW_DRIVER_FAILS = "NewDriverFails"
     REFUSED_ELSEWHERE = "RefusedElsewhere"
     LEDGER_REFUSED = "LedgerRefused"
+    DRIVER_KEPT = "DriverKept"
     HELD_DEVICES = "HeldDevices"
     PROTECTED_PODS = "ProtectedPods"
     BUDGET_BLOCKS = "BudgetBlocks"

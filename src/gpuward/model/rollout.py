@@ -58,6 +58,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     kill_at_deadline: bool = False
     """Whether pods still there at the end of an eviction's timeout are deleted, each with its own grace period up to a
     bound."""
+    remove_at_once: bool = False
+    """Whether drivers that are to go are taken from all their nodes at once, whatever uses them."""
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""
 

@@ -49,8 +49,7 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     created: float = 0.0
     deleting: bool = False
     taints: tuple[Taint, ...] = ()  # but for those that Kubernetes itself sets for what a node's conditions say
-    runtime: str = ""
-    """`containerd`, `docker`, `cri-o`, ... as the kubelet reports it."""
+    runtime: str = ""  # `containerd`, `docker`, `cri-o`, ... as the kubelet reports it
     kernel: str = ""
     record: Record | None = None
     record_error: str = ""  # why our annotation could not be read; empty when it could, or is absent
@@ -80,8 +79,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     uid: str = ""
     version: str = ""
     node: str = ""
-    meant_for: str = ""
-    """The node that its DaemonSet made it for, while it has none."""
+    meant_for: str = ""  # the node that its DaemonSet made it for, while it has none
     labels: Mapping[str, str] = {}
     owner: Owner | None = None
     orphan: bool = False
@@ -202,6 +200,8 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     tolerations: tuple[Toleration, ...] | None = None  # None where an affinity, too, says which nodes it is for, or not known
     deleting: bool = False
     leaves_pods: bool = False
+    account: str = ""  # the service account of its pods
+    upgrade_policy: str = ""  # of one with the drivers of an NVIDIADriver: what outlives that
     spares_default_runtime: bool = False
     """Of the container toolkit's: whether it leaves the nodes' default container runtime as it is."""
     opens_driver: bool = False  # whether its pods keep the driver open while they run, so that its modules cannot be unloaded

@@ -13,6 +13,7 @@ from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import Obstacle
 from gpuward.model.placement import Placement
 from gpuward.model.reasons import Reason
+from gpuward.model.removal import DriverKept
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
@@ -246,4 +247,4 @@ class Undecided(msgspec.Struct, frozen=True):
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
-            | Denied | WorkloadKept | ImageMissing)
+            | Denied | WorkloadKept | ImageMissing | DriverKept)

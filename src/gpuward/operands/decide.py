@@ -21,6 +21,7 @@ from gpuward.operands.applied import not_applied
 from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
+from gpuward.operands.driver.switched_off import switched_off, while_needed
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.pod_security import labelled
@@ -91,9 +92,11 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     verdict = _judge(active.valid, states, prepared, waiting, snapshot, facts)
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
+    at_once = active.upgrades.rollout.remove_at_once
+    wanted = while_needed(prepared, view.uid, snapshot) if active.valid.spec.driver.is_off and not at_once else prepared
     writes = [*_remember(active), *labelled(active.valid, snapshot),
-              *spare_drivers_in_use(changes(prepared, snapshot, emptying), snapshot),
-              *_stale(active.valid, states, view, snapshot), *homeless(snapshot),
+              *spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot),
+              *_stale(active.valid, states, view, snapshot, at_once=at_once), *homeless(snapshot),
               *(_taken_back(active.valid, snapshot) if not behind else ())]
     return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)
 
@@ -138,12 +141,14 @@ def _driver_image(snapshot: Snapshot) -> str:
     return next((ds.image for ds in snapshot.daemonsets if ds.name == names.DRIVER_APP), "")
 
 
-def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyView, snapshot: Snapshot) -> list[Action]:
+def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyView, snapshot: Snapshot, *,
+           at_once: bool) -> list[Action]:
     """Delete the driver DaemonSets of kernels that no node runs any more, and of a mode that was switched off.
 
     Where drivers are left to NVIDIADrivers, or are precompiled now and were not before, or the other way round, the pods run on,
-    owned by nobody, until the upgrade replaces them node by node. DaemonSets that an earlier ClusterPolicy left behind go in the
-    same way: nobody would ever change them, and no other driver would get to their nodes.
+    owned by nobody, until the upgrade replaces them node by node; or ends them, where drivers are switched off. DaemonSets that
+    an earlier ClusterPolicy left behind go in the same way: nobody would ever change them, and no other driver would get to their
+    nodes.
     """
     owned = [ds for ds in snapshot.daemonsets if not ds.deleting and (
         ds.is_owned_by(view.uid) or is_left_behind(ds, snapshot.namespace))]
@@ -154,9 +159,7 @@ def _stale(policy: ClusterPolicy, states: Sequence[OperandState], view: PolicyVi
         gone = [action for ds in left_daemon_sets(owned) for action in removal(ds, owned, snapshot, why)]
         return [*gone, *hosts] if known else []
     if not policy.spec.driver.is_enabled:
-        # Pods go, too. What the state may consist of names the plain one alone: others are named after kernels.
-        return [DeleteObject("DaemonSet", ds.ref, why="drivers are switched off") for ds in left_daemon_sets(owned)
-                if ds.name != names.DRIVER_APP and ds.owner is not None]
+        return switched_off(view.uid, snapshot, at_once=at_once)
     why = "the policy makes other driver DaemonSets now"
     stale = [ds for state in states if state.name == DRIVER_STATE for ds in stale_driver_daemon_sets(state, owned)]
     coming = [obj for state in states if state.name == DRIVER_STATE for obj in state.objects if obj["kind"] == "DaemonSet"]

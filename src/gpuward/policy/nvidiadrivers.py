@@ -20,6 +20,7 @@ from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
 from gpuward.policy.kept import KeptSettings, kept, kept_problems
 from gpuward.policy.moving import nobodys_that_move, with_unsettled
+from gpuward.policy.removing import gone_policies, removing, under
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
 from gpuward.policy.typed import Typed, TypedOnce
 from gpuward.policy.unmade import is_unmade, unless_unmade
@@ -65,6 +66,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     """False while they cannot be listed."""
     going: tuple[ActiveDriver, ...] = ()
     """Those that are being deleted, and still there: their nodes go from them within their limits."""
+    gone: tuple[UpgradePolicy, ...] = ()
+    """Those of NVIDIADrivers that are gone, by which their drivers go."""
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -75,7 +78,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     def placing(self) -> Placing | None:
         """Return what decides where nodes' drivers come from; None where that is the same for all, or not known now."""
         if self.in_force:
-            claims, departing = tuple(map(self._claim, self.active)), frozenset(each.view.name for each in self.going)
+            claims = tuple(map(self._claim, self.active))
+            departing = frozenset({*(each.view.name for each in self.going), *(each.driver for each in self.gone)})
             return Placing(claims, stays=self.policy.valid is None, departing=departing) if self.known else None
         valid = self.policy.valid
         return Placing(precompiled=True) if valid is not None and valid.spec.driver.makes_precompiled else None
@@ -85,7 +89,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         """Return the upgrade policies in force: no two of them are about the same node."""
         if not self.in_force:
             return (self._placed(self._own()),)
-        return (*(self._upgrades(each) for each in (*self.active, *self.going)), self._unowned())
+        gone = (self._placed(under(each, self.policy)) for each in self.gone)
+        return (*(self._upgrades(each) for each in (*self.active, *self.going)), *gone, self._unowned())
 
     def as_decided_on(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot as upgrades are decided on it: about nodes whose owner is about to change nothing is."""
@@ -106,7 +111,9 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
 
     def _own(self) -> UpgradePolicy:
         view, upgrades = self.policy.view, self.policy.upgrades
-        return upgrades if self.in_force or view is None else unless_unmade(upgrades, view, "ClusterPolicy")
+        if self.in_force or view is None:
+            return upgrades
+        return unless_unmade(removing(upgrades) if upgrades.off else upgrades, view, "ClusterPolicy")
 
     def _placed(self, upgrades: UpgradePolicy) -> UpgradePolicy:
         """Add what decides where drivers come from, and what nodes are for, unless it is known already, as from a recording."""
@@ -180,7 +187,8 @@ class PolicyReader:
         owners = self._owners.judge(snapshot.nodes, claims)
         moving = nobodys_that_move(owners, snapshot, Placing(claims)) if policy.valid is not None else frozenset()
         going = tuple(each for each in every if each.view.deleting)
-        return PoliciesInForce(policy, active, True, owners, conflicts(owners.values(), claims), moving, known, going)
+        gone = gone_policies(snapshot, policy.rollout)
+        return PoliciesInForce(policy, active, True, owners, conflicts(owners.values(), claims), moving, known, going, gone)
 
     def _driver(
         self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]

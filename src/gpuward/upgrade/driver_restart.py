@@ -15,6 +15,7 @@ from gpuward.model.placement import Placement, placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
+from gpuward.model.removal import NO_DRIVER
 from gpuward.model.states import State
 from gpuward.model.views import PodView
 from gpuward.model.waits import OperandPod, Plain, TwoDriverPods
@@ -59,17 +60,19 @@ def restart_driver(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if hold.reason in (Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_UNPLACED):
         return Wait(hold, annotations=_without_safe_load(node), retry_at=until)
     replacement = _replacement(node)
-    ended = _ended(node.validators) if node.driver is not None and node.driver.deleting else ()
+    ended = _ended(node) if node.driver is not None and node.driver.deleting else ()
     recordon = bool(replacement) and not node.unschedulable
     return Wait(hold, actions=(*replacement, *ended), recordon=recordon, retry_at=again)
 
 
-def _ended(validators: Iterable[PodView]) -> tuple[DeletePod, ...]:
+def _ended(node: NodeFacts) -> tuple[DeletePod, ...]:
     """Return the deletions of validator pods that idle in their shell, as the driver pod goes. The driver manager would have them
     deleted in a moment, with all of their grace, which a kubelet does not cut short once it has begun. Those that come in their
-    place wait for the driver in an init container, which heeds SIGTERM.
+    place wait for the driver in an init container, which heeds SIGTERM. Where no driver comes they stay.
     """
-    why, idle = "the driver manager would wait for it", (pod for pod in validators if pod.ready and not pod.deleting)
+    if node.record.target == NO_DRIVER:
+        return ()
+    why, idle = "the driver manager would wait for it", (pod for pod in node.validators if pod.ready and not pod.deleting)
     return tuple(DeletePod(pod.ref, pod.node, grace=min(VALIDATOR_GRACE, int(pod.grace)), why=why) for pod in idle)
 
 
@@ -111,7 +114,7 @@ def _replacement(node: NodeFacts) -> tuple[DeletePod | PatchNode, ...]:
     look, same = node.to_evict.look, ""
     if node.restart_only:
         look, same = msgspec.structs.replace(look, module_holders=node.module_holders.pods), node.target_digest
-    why = "its template is out of date"
+    why = "its node is to have no driver" if node.removing else "its template is out of date"
     return (DeletePod(node.driver.ref, node.node.name, look, same_driver=same, why=why, unplaced=node.unplaced),)
 
 

@@ -39,7 +39,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     edited: Hold | None = None
     """That somebody else edits the DaemonSet, so that there is no target."""
     moving: Placement | None = None
-    """Where its driver is to come from, if from another DaemonSet than its driver pod; then that is the target, in words."""
+    """Where the node's driver is to come from, if not from its driver pod's DaemonSet; then that is the target, in words."""
+    removing: bool = False  # whether the driver is to go, and none comes after it: then `NO_DRIVER` is the target
     same: frozenset[str] = frozenset()
     """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""
     wanted: bool = True
@@ -175,7 +176,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     @property
     def asked(self) -> bool:
         """Tell whether the cluster's state alone asks for an upgrade. An orphan waits until somebody requests it."""
-        if self.safe_load or self.requested or self.withheld:
+        if self.safe_load or self.requested or self.withheld or self.removing:
             return True
         return self.driver is not None and not self.driver.orphan and bool(self.target) and not self.runs(self.driver.revision)
 

@@ -9,9 +9,10 @@ import msgspec
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets, heeds_variable, is_driver_pod, spares_default_runtime
 from gpuward.model.operand_pods import unready_operands
-from gpuward.model.placement import Placements
+from gpuward.model.placement import Placement, Placements
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, only_remembers
+from gpuward.model.removal import NO_DRIVER
 from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
@@ -149,7 +150,9 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         return None
     variable = heeds_variable(node, common.spared)
     moving = common.placements.moving(node, pods)
-    target = Target(str(moving)) if moving else common.targets.get(_daemonset_of(driver, served, common), UNSETTLED).of(driver)
+    removing = policy.off and driver is not None and driver.orphan and not driver.deleting
+    target = _elsewhere(moving, removing=removing) or common.targets.get(
+        _daemonset_of(driver, served, common), UNSETTLED).of(driver)
     return NodeFacts(
         node=node,
         state=state,
@@ -164,6 +167,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         image=image_hold(common.snapshot, served, driver, moving, _daemonset_of(driver, served, common), record.since),
         same=target.same,
         moving=moving,
+        removing=removing,
         wanted=wanted,
         unserved=lacking,
         validators=validators,
@@ -179,6 +183,11 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         withheld=withheld,
         barred=barred,
     )
+
+
+def _elsewhere(moving: Placement | None, *, removing: bool) -> Target | None:
+    """Return the target of a node whose driver comes from another DaemonSet, or from none, before it is known what that makes."""
+    return Target(NO_DRIVER) if removing else Target(str(moving)) if moving else None
 
 
 def _is_under_way(state: State) -> bool:
@@ -207,7 +216,7 @@ def _drives_for(pod: PodView, node: NodeView, common: RolloutContext) -> bool:
     if not is_driver_pod(pod, common.snapshot.namespace):
         return False
     if pod.owner is None:
-        return pod.deleting or not common.policy.off
+        return True
     if pod.owner.uid in common.daemonsets:
         return True
     selector = common.placements.selectors.get(pod.owner.uid)

@@ -15,6 +15,7 @@ from gpuward.model.placement import placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Failure
+from gpuward.model.removal import NO_DRIVER
 from gpuward.model.selectors import Requirement
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
@@ -154,7 +155,7 @@ class Standing(msgspec.Struct, frozen=True):
 def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Standing:
     """Return how a node counts; one that has left every driver DaemonSet, and is to have none, does not."""
     name, sides = before.node.name, (before, after)
-    if before.left and before.unserved is None:
+    if before.left and before.unserved is None and not _is_rid_of_its_driver(before):
         return Standing(name, counts=False)
     in_progress = any(node.state in IN_PROGRESS for node in sides)
     return Standing(
@@ -165,6 +166,11 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
         proven=before.target if before.up_to_date else "",
         trouble=_unforgiven(_trouble(after), policy),
     )
+
+
+def _is_rid_of_its_driver(node: NodeFacts) -> bool:
+    """Tell whether the driver of a node has just gone, as it was to: the node is under way until its label says otherwise."""
+    return node.record.target == NO_DRIVER and node.state in IN_PROGRESS
 
 
 def _trouble(node: NodeFacts) -> Trouble | None:

@@ -11,8 +11,10 @@ from gpuward.model.obstacles import HoldsDriver
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
+from gpuward.model.removal import DriverKept
 from gpuward.model.waits import HeldDevices, InvalidPolicy, OperandPod, Plain, ProtectedPods, TwoDriverPods
 from gpuward.upgrade.fleet import NOBODY, Candidate, Fleet, Gate
+from gpuward.upgrade.uncordon import has_users
 from gpuward.upgrade.validation_off import is_off
 from gpuward.upgrade.waits import driver_starting, pod_missing, settling
 
@@ -83,6 +85,14 @@ def operands_starting(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> H
     return Hold(Plain(Reason.OPERANDS_STARTING), node.record.since)
 
 
+def driver_kept(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node whose driver is to go, and that somebody uses, where nobody is evicted for that."""
+    if not (policy.free_only and has_users(node)):
+        return None
+    pods = [*node.to_evict.pods, *(blocked.pod for blocked in node.to_evict.blocked), *node.jobs]
+    return Hold(DriverKept(pods[0].ref, len({pod.uid for pod in pods})), node.record.since)
+
+
 def held_devices(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node, before it is cordoned, whose pods would not let the driver go; a drain may be allowed to take them."""
     if node.restart_only:
@@ -115,6 +125,7 @@ NODE_GATES: tuple[Gate, ...] = (
     validation_off,
     image_missing,
     operands_starting,
+    driver_kept,
     held_devices,
     protected_pods,
 )

@@ -68,6 +68,8 @@ def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
     owner = ds.owner if ds.owner is not None and ds.owner.kind == "NVIDIADriver" else None
     if policy.unowned and (left := ds.node_selector.get(names.DRIVER_OWNER)):
         return _is_gone(left, policy)
+    if policy.gone:
+        return ds.owner is None and ds.node_selector.get(names.DRIVER_OWNER) == policy.driver
     if policy.driver or owner:
         return owner is not None and owner.name == policy.driver
     return is_policys(ds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, only_remembers
+from gpuward.model.removal import NO_DRIVER
 from gpuward.model.states import State
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.recovery import unvalidated
@@ -19,6 +20,20 @@ def turned_back(node: NodeFacts) -> Move | None:
         return None
     if node.driver_ready:
         return finish(node)
+    return _back_in_the_queue(node)
+
+
+def left_alone(node: NodeFacts, policy: UpgradePolicy) -> Move | None:
+    """Return the way back to those that wait of a node to which pods came, where nobody is evicted for a removal."""
+    return _back_in_the_queue(node) if policy.free_only and has_users(node) else None
+
+
+def has_users(node: NodeFacts) -> bool:
+    """Tell whether anything is on a node that has to leave, or may finish, before its driver goes."""
+    return not node.to_evict.empty or bool(node.jobs)
+
+
+def _back_in_the_queue(node: NodeFacts) -> Move:
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     return Move(State.UPGRADE_REQUIRED, uncordon=ours, annotations=_removal(node, names.WAIT_FOR_JOBS_SINCE))
 
@@ -52,6 +67,7 @@ def is_kept(node: NodeFacts) -> bool:
     were left to NVIDIADrivers before it got the next. One whose NVIDIADriver is gone, or no longer selects it, is to have none.
     """
     was_policys = not node.record.driver and names.DRIVER_OWNER not in node.node.labels and not node.arrived
+    was_policys = was_policys and node.record.target != NO_DRIVER
     return node.unserved is not None and was_policys and _is_unvalidated(node) and node.unschedulable
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuward import names
-from gpuward.model.driver import driver_daemonsets, is_driver_pod, owner_uid
+from gpuward.model.driver import driver_daemonsets, owner_uid
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
@@ -59,12 +59,10 @@ def _kept(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy) -> str:
 
 
 def _running_on(node: NodeView, snapshot: Snapshot) -> str:
-    """Say which driver a node has that nobody takes away: an NVIDIADriver's, or one that somebody took from its DaemonSet."""
+    """Say which driver a node has that nobody takes away: an NVIDIADriver's."""
     owned = ((ds.uid, ds.owner) for ds in driver_daemonsets(snapshot))
     owners = {uid: owner.name for uid, owner in owned if owner is not None and owner.kind == "NVIDIADriver"}
     for pod in snapshot.pods.get(node.name, ()):
         if (name := owners.get(owner_uid(pod))) and not pod.deleting:
             return f"; driver pod {pod.name} runs on until NVIDIADriver {name} is deleted"
-        if pod.orphan and is_driver_pod(pod, snapshot.namespace) and not (pod.deleting or pod.finished):
-            return f"; driver pod {pod.name}, which belongs to no DaemonSet, runs on until somebody deletes it"
     return ""

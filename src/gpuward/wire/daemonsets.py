@@ -114,6 +114,8 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         opens_driver=ds.spec.template.spec.opens_driver,
         deleting=meta.deletion_timestamp is not None,
         leaves_pods="orphan" in (meta.finalizers or ()),
+        account=ds.spec.template.spec.service_account_name,
+        upgrade_policy=(meta.annotations or {}).get(names.VALID_UPGRADE_POLICY, ""),
     )
 
 

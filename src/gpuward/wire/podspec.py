@@ -138,6 +138,7 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     affinity: _Affinity | None = None
     node_selector: dict[str, str] | None = None
     runtime_class_name: str = ""
+    service_account_name: str = ""
     containers: list[_Container] = []
     init_containers: list[_Container] | None = None
     ephemeral_containers: list[_Container] | None = None

@@ -12,7 +12,6 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations
-from gpuward.model.driver import is_ownerless
 from gpuward.model.placement import placed_nodes
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, Ref
@@ -22,6 +21,7 @@ from gpuward.operands.decide import awaits_labels
 from gpuward.operands.driver.pod import STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver import status as verdicts
+from gpuward.operands.nvidiadriver.departing import departing, outliving
 from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
 from gpuward.operands.state import OperandState
@@ -32,7 +32,7 @@ from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
 from gpuward.policy.rolloutpolicy import annotation
 
 KIND: Final = "NVIDIADriver"
-_Key = tuple[str, int, tuple[Pool, ...], ClusterFacts, str]
+_Key = tuple[str, int, tuple[Pool, ...], ClusterFacts, str, tuple[Ref | None, str]]
 
 
 _FINE: Final = (verdicts.READY.reason, verdicts.WAITING.reason, verdicts.NOT_APPLIED)
@@ -72,8 +72,11 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
                    memory: DriverMemory) -> Driving:
     """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
     policy = policies.policy
-    if not policies.active or (policy.view is not None and policy.valid is None):
+    if policy.view is not None and policy.valid is None:
         return Driving()
+    if not policies.active:
+        gone = departing(snapshot, at_once=policy.upgrades.rollout.remove_at_once) if policies.gone else ()
+        return Driving(gone)
     if not policies.in_force:
         off = policies.policy.switched_off
         found = {each.view.name: verdicts.disabled(_running(each, snapshot), off=off) for each in policies.active}
@@ -127,13 +130,22 @@ def _render(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot, n
     pools = pools_of(each.driver, nodes)
     facts = cluster_facts(snapshot.namespace, nodes, config_maps=seen.config_maps, secrets=seen.secrets)
     root = policy.spec.host_paths.root_fs if policy is not None else "/"
-    key = (each.view.uid, each.view.generation, pools, facts, root)
+    outlives = _outlives(each, policies)
+    key = (each.view.uid, each.view.generation, pools, facts, root, outlives)
     known = memory.rendered.get(each.view.name)
     if known is None or known[0] != key:
         state = render_driver(each.driver, pools, facts, images, root)
-        known = (key, Rendered(state, prepare([state], each.view.ref, KIND)))
+        known = (key, Rendered(state, prepare([outliving(state, *outlives)], each.view.ref, KIND)))
         memory.rendered[each.view.name] = known
     return known[1]
+
+
+def _outlives(each: ActiveDriver, policies: PoliciesInForce) -> tuple[Ref | None, str]:
+    """Return by what its drivers outlive an NVIDIADriver: an owner beside it, and its upgrade policy."""
+    view = policies.policy.view
+    if view is None or policies.policy.upgrades.rollout.remove_at_once:
+        return None, ""
+    return view.ref, remember(each.upgrades)
 
 
 def _changes(policies: PoliciesInForce, rendered: Mapping[str, Rendered], snapshot: Snapshot,
@@ -142,23 +154,11 @@ def _changes(policies: PoliciesInForce, rendered: Mapping[str, Rendered], snapsh
     prepared = [*probe, *(one for made in rendered.values() for one in made.prepared)]
     actions = [action for each in policies.active for action in _remember(each)]
     actions += changes(prepared, snapshot, frozenset(each.view.uid for each in policies.active if each.claim.auto_upgrade))
-    actions += _ownerless(snapshot)
+    actions += departing(snapshot, at_once=policies.policy.upgrades.rollout.remove_at_once)
     for each in policies.active:
         if each.view.name in rendered and rendered[each.view.name].state.error is None:
             actions += _stale(each, rendered[each.view.name], snapshot, nodes)
     return actions
-
-
-def _ownerless(snapshot: Snapshot) -> list[Action]:
-    """Delete the driver DaemonSets that an NVIDIADriver left behind, without their pods, which are replaced node by node.
-
-    They select their nodes by the NVIDIADriver's name. Nobody changes them any more, and no other DaemonSet gets to these nodes.
-    """
-    return [
-        DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")
-        for ds in snapshot.daemonsets
-        if not ds.deleting and is_ownerless(ds, snapshot.namespace)
-    ]
 
 
 def _refusal(each: ActiveDriver, drivers: PoliciesInForce) -> Verdict | None:

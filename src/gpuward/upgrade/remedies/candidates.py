@@ -74,6 +74,11 @@ def _evicts(question: Question) -> str:
     return fixes.evicts([*leaving.pods, *(held.pod for held in leaving.blocked)])
 
 
+def _evict(question: Question) -> Iterator[Candidate]:
+    policy = replace(question.case.policy, free_only=False)
+    yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy)
+
+
 def _become_ready(question: Question) -> Iterator[Candidate]:
     yield fixes.repair(question.view)
 
@@ -188,6 +193,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.NEW_DRIVER_FAILS: _go_on,
     Reason.REFUSED_ELSEWHERE: _go_on,
     Reason.IMAGE_MISSING: _find_image,
+    Reason.DRIVER_KEPT: _evict,
     Reason.HELD_DEVICES: free_devices,
     Reason.PROTECTED_PODS: unprotect,
     Reason.BUDGET_BLOCKS: unblock,

@@ -1,0 +1,57 @@
+"""How the drivers of an NVIDIADriver outlive it until their nodes are emptied, and how its DaemonSets go in the end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpuward import names
+from gpuward.model.actions import Action, DeleteObject
+from gpuward.model.departed import Departure, departure
+from gpuward.model.driver import is_ownerless
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import DaemonSetView, Ref
+from gpuward.operands.objects import Json
+from gpuward.operands.state import OperandState
+
+_API: Final = f"{names.NVIDIA_GROUP}/{names.CLUSTER_POLICY_VERSION}"
+
+
+def outliving(state: OperandState, policy: Ref | None, upgrades: str) -> OperandState:
+    """Return the state with DaemonSets that a ClusterPolicy owns, too, and that say how their drivers are upgraded: the garbage
+    collector leaves what has an owner.
+    """
+    if policy is None:
+        return state
+    owner = {"apiVersion": _API, "kind": "ClusterPolicy", "name": policy.name, "uid": policy.uid}
+    objects = tuple(_with(obj, owner, upgrades) if obj["kind"] == "DaemonSet" else obj for obj in state.objects)
+    return OperandState(state.name, enabled=state.enabled, objects=objects, absent=state.absent, error=state.error)
+
+
+def _with(obj: Json, owner: Json, upgrades: str) -> Json:
+    meta = obj["metadata"]
+    annotations = {**meta.get("annotations", {}), names.VALID_UPGRADE_POLICY: upgrades}
+    return {**obj, "metadata": {**meta, "annotations": annotations, "ownerReferences": [owner]}}
+
+
+def departing(snapshot: Snapshot, *, at_once: bool) -> list[Action]:
+    """Delete the driver DaemonSets of NVIDIADrivers that are gone.
+
+    Those that were left behind go without their pods, which are replaced node by node: they select their nodes by the
+    NVIDIADriver's name, nobody changes them any more, and no other DaemonSet gets to these nodes. Those whose drivers are to go
+    stay until no node has one; `at_once` they go with them.
+    """
+    return [action for ds in snapshot.daemonsets if not ds.deleting and is_ownerless(ds, snapshot.namespace)
+            for action in _departing(ds, snapshot, at_once=at_once)]
+
+
+def _departing(ds: DaemonSetView, snapshot: Snapshot, *, at_once: bool) -> list[Action]:
+    match departure(ds, snapshot):
+        case Departure.UNKNOWN:
+            return []
+        case Departure.REMOVED if at_once:
+            return [DeleteObject("DaemonSet", ds.ref, why="its NVIDIADriver is gone")]
+        case Departure.REMOVED:
+            there = any(pod.is_owned_by(ds.uid) for pods in snapshot.pods.values() for pod in pods)
+            end = DeleteObject("DaemonSet", ds.ref, orphan=True, if_empty=True, why="its NVIDIADriver and its drivers are gone")
+            return [] if there or ds.desired else [end]
+    return [DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")]
