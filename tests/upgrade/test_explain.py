@@ -7,9 +7,10 @@ import string
 import pytest
 
 from gpuward.model.counting import template
-from gpuward.model.explain import SENTENCES, arguments, sentence
+from gpuward.model.explain import arguments, sentence
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
+from gpuward.model.sentences import SENTENCES
 from gpuward.model.views import Ref
 from gpuward.model.waits import BudgetUsedUp, EvictionRefused, Limit, WaitsFor
 from tests.waits import held_by

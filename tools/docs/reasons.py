@@ -10,8 +10,8 @@ import yaml
 
 from gpuward.model.advice import ADVICE
 from gpuward.model.counting import template
-from gpuward.model.explain import SENTENCES
 from gpuward.model.reasons import Reason
+from gpuward.model.sentences import SENTENCES
 
 ALERTS: Final = Path(__file__).parents[2] / "deploy" / "monitoring" / "alerts.yaml"
 _HELD: Final = "gpuward_driver_upgrade_held_nodes"

@@ -7,8 +7,8 @@ import textwrap
 from gpuward.cli.terminal import say
 from gpuward.model.advice import ADVICE
 from gpuward.model.counting import template
-from gpuward.model.explain import SENTENCES
 from gpuward.model.reasons import Reason
+from gpuward.model.sentences import SENTENCES
 
 _WIDTH = 100
 

@@ -116,8 +116,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     mirror: bool = False
     tolerates_cordon: bool = False
     priority: int = 0
-    grace: float = 30.0
-    """Seconds that it may take to end once it is asked to, or that it was given when it was."""
+    grace: float = 30.0  # seconds that it may take to end once it is asked to, or that it was given when it was
     config_digest: str = ""
     driver_image: str = ""
     progress: ContainerProgress | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuward.model.counting import template
-from gpuward.model.explain import SENTENCES
 from gpuward.model.reasons import Reason
+from gpuward.model.sentences import SENTENCES
 from gpuward.model.states import TRANSITIONS, State
 
 

@@ -9,10 +9,9 @@ import msgspec
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets, heeds_variable, is_driver_pod, spares_default_runtime
 from gpuward.model.operand_pods import unready_operands
-from gpuward.model.placement import Placement, Placements
+from gpuward.model.placement import Placements
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, only_remembers
-from gpuward.model.removal import NO_DRIVER
 from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
@@ -24,7 +23,7 @@ from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.module_holders import holder_daemonsets, module_holders_on
 from gpuward.upgrade.scope import concerns, drives, is_expected, is_to_have_policys, is_unlabelled
-from gpuward.upgrade.targets import UNSETTLED, Target, targets_of
+from gpuward.upgrade.targets import UNSETTLED, elsewhere, targets_of
 from gpuward.upgrade.unserved import unserved
 
 
@@ -151,7 +150,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     variable = heeds_variable(node, common.spared)
     moving = common.placements.moving(node, pods)
     removing = policy.off and driver is not None and driver.orphan and not driver.deleting
-    target = _elsewhere(moving, removing=removing) or common.targets.get(
+    target = elsewhere(moving, removing=removing) or common.targets.get(
         _daemonset_of(driver, served, common), UNSETTLED).of(driver)
     return NodeFacts(
         node=node,
@@ -183,11 +182,6 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         withheld=withheld,
         barred=barred,
     )
-
-
-def _elsewhere(moving: Placement | None, *, removing: bool) -> Target | None:
-    """Return the target of a node whose driver comes from another DaemonSet, or from none, before it is known what that makes."""
-    return Target(NO_DRIVER) if removing else Target(str(moving)) if moving else None
 
 
 def _is_under_way(state: State) -> bool:

@@ -8,7 +8,9 @@ import msgspec
 
 from gpuward.model.driver import revisions_of
 from gpuward.model.edits import TemplateEdited, until
+from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
+from gpuward.model.removal import NO_DRIVER
 from gpuward.model.snapshot import Edit, Snapshot
 from gpuward.model.views import DaemonSetView, PodView, RevisionView
 
@@ -42,6 +44,11 @@ class Target(msgspec.Struct, frozen=True):
 
 
 UNSETTLED = Target()
+
+
+def elsewhere(moving: Placement | None, *, removing: bool) -> Target | None:
+    """Return the target of a node whose driver is to come from another DaemonSet, or to go; None for any other node."""
+    return Target(NO_DRIVER) if removing else Target(str(moving)) if moving else None
 
 
 def targets_of(snapshot: Snapshot, driving: Container[str], now: float = 0.0) -> dict[str, Target]:

@@ -1,0 +1,83 @@
+"""The sentence of each reason, with what a wait leaves open in braces; `gpuward.model.explain` fills it in."""
+
+from __future__ import annotations
+
+from gpuward.model.reasons import Reason
+
+SENTENCES: dict[Reason, str] = {
+    Reason.SKIPPED: "left alone: the node has the label {label}=true",
+    Reason.PAUSED: "upgrades are paused: autoUpgrade is false in the upgradePolicy of this node's driver, or "
+    "sandboxWorkloads.enabled is true in the ClusterPolicy",
+    Reason.NO_POLICY: "{what}: no driver is upgraded until one is in force{then}",
+    Reason.INVALID_POLICY: "nothing new starts while {what} is invalid; see its condition",
+    Reason.NODE_GONE: "the node is being deleted",
+    Reason.NODE_NOT_READY: "the node is not Ready",
+    Reason.DRIVER_POD_MISSING: "waits for the DaemonSet to make a driver pod on this node",
+    Reason.DRIVER_ORPHANED: "driver pod {pod} belongs to no DaemonSet: another one takes its place when the node is upgraded, or "
+    "when somebody deletes it",
+    Reason.NOT_SELECTED: "no NVIDIADriver selects this node, so it gets no driver pod{then}{refused}",
+    Reason.DRIVER_REFUSED: "this node gets no driver pod{then}: {why}",
+    Reason.DRIVER_LABEL_UNKNOWN: "the label {label}={value} is none of true, false and pre-installed, so this node gets no "
+    "driver pod{then}",
+    Reason.TEMPLATE_SETTLING: "the driver DaemonSet has just changed: waits for its controller to make the new revision",
+    Reason.TEMPLATE_EDITED: "{by} edits DaemonSet {daemonset}, which is gpuward's: no node is upgraded by what it says",
+    Reason.VALIDATION_OFF: "no validator gets ready here: a label nvidia.com/gpu.deploy.* keeps it, or what it needs, away",
+    Reason.IMAGE_MISSING: "keeps its driver, as the image of the one that it should have is missing: {image} ({said})",
+    Reason.OPERANDS_STARTING: "only its driver pod is to be restarted: waits for the device plugin or DCGM to be ready, which "
+    "keep the driver loaded under GPU pods meanwhile",
+    Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "
+    "see `gpuward explain`, then `gpuward resume`",
+    Reason.NEW_DRIVER_FAILS: "no more nodes start: the new driver runs on none yet, and has not come up on node {node}: {why}; "
+    "see `gpuward explain {node}`, then correct what is wrong or let the rollout go on with `gpuward resume`",
+    Reason.REFUSED_ELSEWHERE: "no more nodes start: driver pod {pod} of node {node} may not be replaced: {message}",
+    Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
+    Reason.DRIVER_KEPT: "keeps its driver, which is to go, while pod {pod} is there ({pods} in all): autoUpgrade is false, so "
+    "nobody is evicted for that",
+    Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
+    Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
+    Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants "
+    "{desired:healthy pod|healthy pods}, and {expected:is|are} there",
+    Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed:pod|pods} go now and nodes under way need {claimed}; "
+    "pod {pod} is under it",
+    Reason.UNAVAILABLE_LIMIT: "maxUnavailable{whose} allows {limit}, and {used:is|are} out of service already ({nodes})",
+    Reason.NO_NODE_MAY_START: "maxUnavailable{whose} allows {limit}, and {used:is|are} out of service that no upgrade brings "
+    "back ({nodes}): no node starts",
+    Reason.PARALLEL_LIMIT: "waits for its turn: {used} of {limit} parallel upgrades{whose} under way ({nodes})",
+    Reason.JOBS_RUNNING: "waits for jobs to complete: {pod} ({pods} in all)",
+    Reason.EVICTING: "waits until the GPU pods have gone: {pod} ({pods} in all)",
+    Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now ({attempts:attempt|attempts}): {message}",
+    Reason.COMES_BACK: "{owner} puts pods back on the cordoned node, {times:time|times} so far{why}: {pod}",
+    Reason.UNCORDONED: "somebody has lifted the cordon of the upgrade {times:time|times}, and pods come to the node: {pod}",
+    Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all){refused}",
+    Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
+    Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts:attempt|attempts}): {message}",
+    Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
+    Reason.DRIVER_UNPLACED: "waits until driver pod {pod} finds a place on this node{waiting}",
+    Reason.DRIVER_FAILING: "waits for driver pod {pod}, which does not start: {trouble}",
+    Reason.DRIVER_IN_USE: "driver pod {pod} cannot load its driver while pods run on the one that was loaded before: {users}",
+    Reason.VALIDATOR_MISSING: "waits for a validator pod on this node",
+    Reason.VALIDATOR_STARTING: "waits for pod {pod} to confirm the new driver{waiting}",
+    Reason.VALIDATOR_REPLACING: "replaces validator pod {pod}, which saw the old driver",
+    Reason.FAILED: "failed in {step}: {cause}{now}",
+    Reason.RETRY_LATER: "failed in {step}: {cause}{now}; it is tried again by itself (retry {retry} of {retries})",
+    Reason.UNKNOWN_STATE: "the state label has the value {label}, which is none of the known states",
+    Reason.TWO_DRIVER_PODS: "{pods:driver pod runs|driver pods run} on this node",
+    Reason.WRITE_REFUSED: "the API server refuses to change this node: {message}",
+    Reason.WRITE_UNANSWERED: "waits for the API server's answer to a change of this node, or of one of its pods",
+    Reason.UNDECIDED: "gpuward could not decide about this node, which is a bug in gpuward: {error}",
+    Reason.MAINTENANCE: "a maintenance operator has this node; set its state label to upgrade-required to upgrade it here",
+    Reason.METADATA_BEHIND: "up to date; only labels, annotations or the node selector of its driver pod are older, and "
+    "change when the pod is next replaced",
+    Reason.OPERAND_FAILING: "pod {pod} of this node is not ready: {trouble}",
+    Reason.WORKLOAD_KEPT: "stays a node for {workload} until its GPUs are free, and becomes one for {wanted} then: pod {pod} "
+    "uses them ({pods} in all)",
+    Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",
+}
+NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"
+"""Said where it is not others that are in the way."""
+UNCOUNTED = {
+    Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now: {message}",
+    Reason.COMES_BACK: "{owner} puts pods back on the cordoned node{why}: {pod}",
+    Reason.FAILED: "failed: {cause}{now}",
+}
+"""Said where only others know how often, or in which step."""
