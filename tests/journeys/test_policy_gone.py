@@ -289,7 +289,7 @@ async def test_a_node_under_way_whose_nvidia_driver_goes_while_the_policy_is_ref
     await stage.rest(120)
     assert {pod["metadata"]["uid"] for pod in driver_pods(stage)} == before
     assert (stage.driver(node), stage.cordons()) == (NEW, [node])
-    await stage.patch_policy("sandboxWorkloads", {"enabled": False})
+    await stage.patch_policy("cdi", {"enabled": True, "nriPluginEnabled": False})
     await stage.until(lambda: not stage.cordons() and set(stage.states().values()) == {""}, within=3600)
     assert driver_pods(stage) == []
 
