@@ -21,6 +21,7 @@ from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected
 from gpuward.model.views import Owner, Ref
+from gpuward.model.windows import WindowShut
 from gpuward.model.workloads import Workload, WorkloadKept
 
 POD, OWNER = Ref("ml", "train", "u"), Owner("ReplicaSet", "train", "o")
@@ -71,6 +72,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     WorkloadKept(Workload.CONTAINER, Workload.VM_PASSTHROUGH, POD, 2),
     ImageMissing("nvcr.io/nvidia/driver:1-ubuntu22.04", "nvcr.io has no manifest 1-ubuntu22.04 of nvidia/driver"),
     DriverKept(POD, 2),
+    WindowShut(1_767_312_000.0, "Europe/Berlin"),
     waits.Undecided("KeyError: 'x'"),
 )
 EXAMPLES = {example.reason: example for example in _EXAMPLES}

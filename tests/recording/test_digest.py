@@ -22,7 +22,8 @@ replace = msgspec.structs.replace
 NEWER = {Reason.DRIVER_IN_USE, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.REFUSED_ELSEWHERE,
          Reason.TEMPLATE_EDITED, Reason.LEDGER_REFUSED, Reason.OPERANDS_STARTING, Reason.UNCORDONED, Reason.WRITE_UNANSWERED,
          Reason.DRIVER_UNPLACED, Reason.NO_NODE_MAY_START, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING,
-         Reason.WORKLOAD_KEPT, Reason.VALIDATION_OFF, Reason.IMAGE_MISSING, Reason.DRIVER_KEPT}
+         Reason.WORKLOAD_KEPT, Reason.VALIDATION_OFF, Reason.IMAGE_MISSING, Reason.DRIVER_KEPT,
+         Reason.WINDOW_SHUT}
 """Reasons that no such recording has."""
 
 

@@ -32,6 +32,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.NEW_DRIVER_FAILS: "new_driver_fails",
     Reason.REFUSED_ELSEWHERE: "new_driver_fails",
     Reason.DRIVER_KEPT: "driver_kept",
+    Reason.WINDOW_SHUT: "window_shut",
     Reason.BUDGET_BLOCKS: "eviction_budget",
     Reason.BUDGET_USED_UP: "eviction_budget",
     Reason.UNAVAILABLE_LIMIT: "max_unavailable",
@@ -44,6 +45,8 @@ UNMET: Mapping[str, str] = {
     "reason ValidationOff": "nobody takes an operand from a node by its label",
     "reason ImageMissing": "the runs have no registry to ask",
     "gate image_missing": "the runs have no registry to ask",
+    "reason WindowShut": "the runs draw no windows",
+    "gate window_shut": "the runs draw no windows",
 }
 """What no run is to meet, and why."""
 

@@ -129,6 +129,14 @@ _SENTENCES: Final[dict[str, str]] = {
                         "period than 5 minutes, or than that timeout, is shortened.",
     "remove_at_once": "Whether drivers that are to go, as they are switched off or their NVIDIADriver is deleted, are taken from "
                       "all their nodes at once, whatever uses them; otherwise node by node, like an upgrade.",
+    "windows": "When nodes may start: while a window of kind Allow is open, if there is one, and none of kind Deny. Nodes under "
+               "way finish. Without windows nodes may always start.",
+    "RolloutWindow.kind": "Whether nodes may start while it is open (Allow), or may not (Deny), which goes first.",
+    "schedule": "When it opens, in the five fields of cron: minute, hour, day of month, month, day of week.",
+    "duration": "How long it stays open each time, such as 6h.",
+    "RolloutWindow.start": "When it opens, once: 2026-12-24, 2026-12-24T18:00 in its timeZone, or 2026-12-24T17:00Z.",
+    "RolloutWindow.end": "When it ends.",
+    "time_zone": "Time zone of the schedule, and of times without one, such as Europe/Berlin.",
     "RolloutPolicyStatus.state": "Whether this policy is in force, ignored beside an older one, or cannot be followed.",
     # Status.
     "state": "Whether what is asked for is in place.",

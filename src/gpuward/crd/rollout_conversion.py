@@ -9,17 +9,26 @@ from gpuward.crd.check import field_path
 from gpuward.crd.decode import typed
 from gpuward.crd.durations import parse_duration
 from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutPolicy
+from gpuward.crd.windows import followed, window_problems
 from gpuward.errors import PolicyError
 from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.states import State
 
 DEADLINES_FIELD = "spec.deadlines"
+WINDOWS_FIELD = "spec.windows"
 
 
 def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[PolicyError]]:
     """Return a RolloutPolicy, if it can be decoded, and everything in it that cannot be followed, in the order of its fields."""
     policy, problems = typed(obj, RolloutPolicy)
-    return policy, [*problems, *_unknown_states(obj)]
+    windows = policy.spec.windows if policy is not None else ()
+    unusable = (problem for place, window in enumerate(windows) for problem in window_problems(window_field(place), window))
+    return policy, [*problems, *_unknown_states(obj), *unusable]
+
+
+def window_field(place: int) -> str:
+    """Return the path of a window."""
+    return f"{WINDOWS_FIELD}[{place}]"
 
 
 def _unknown_states(obj: Mapping[str, Any]) -> Iterator[PolicyError]:
@@ -46,6 +55,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         device_holders=DeviceHolders(spec.device_holders),
         kill_at_deadline=spec.kill_at_deadline,
         remove_at_once=spec.remove_at_once,
+        windows=tuple(followed(window_field(place), window) for place, window in enumerate(spec.windows)),
     )
 
 

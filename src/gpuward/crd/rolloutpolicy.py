@@ -7,6 +7,7 @@ from msgspec import Meta, field
 from gpuward.crd.durations import Duration
 from gpuward.crd.facts import DEFAULTED, KubeObject, NonNegative, Spec, cel, schema
 from gpuward.crd.kubernetes import Condition
+from gpuward.crd.windows import MOST_WINDOWS, ONE_FORM, RolloutWindow
 from gpuward.model.states import State
 from gpuward.names import GPUWARD_GROUP, ROLLOUT_POLICY_VERSION
 
@@ -47,6 +48,9 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     device_holders: Annotated[DeviceHoldersChoice, DEFAULTED] = "Hold"
     kill_at_deadline: Annotated[bool, DEFAULTED] = False
     remove_at_once: Annotated[bool, DEFAULTED] = False
+    windows: Annotated[
+        tuple[Annotated[RolloutWindow, ONE_FORM], ...], DEFAULTED, schema(maxItems=MOST_WINDOWS)
+    ] = ()
 
 
 class RolloutPolicyStatus(Spec, frozen=True, kw_only=True):

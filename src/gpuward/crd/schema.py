@@ -41,7 +41,7 @@ def struct_schema(struct: type[msgspec.Struct]) -> Schema:
         _, metas = _unwrap(field.type)
         described = schema_of(field.type)
         if DEFAULTED in metas:
-            described["default"] = msgspec.to_builtins(field.default)
+            described["default"] = msgspec.json.decode(msgspec.json.encode(field.default))
         if REQUIRED in metas or field.required:
             required.append(field.encode_name)
         if text := describe(struct, field.name) or described.get("description"):

@@ -85,6 +85,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.YES, "A label of this node (`nvidia.com/gpu.deploy.operator-validator`, `.container-toolkit` or `.device-plugin`) is "
         "`false`, and no validator is ready on it. Nobody would confirm a new driver, so the node is not begun with.",
         "Take the label away until the node is upgraded, or bring about what validators need; others go on meanwhile."),
+    Reason.WINDOW_SHUT: Advice(
+        Act.WISH, "The RolloutPolicy has windows in which nodes may start, or in which they may not, and now none may. Nodes "
+        "under way finish; one that failed is tried again.",
+        "Wait: it starts by itself when the windows open. A node for which it is urgent starts at once with `kubectl annotate "
+        "node NODE nvidia.com/gpu-driver-upgrade-requested=true`."),
     Reason.OPERANDS_STARTING: Advice(
         Act.NO, "Only the driver pod has to be restarted. That is safe under running pods while the device plugin or DCGM holds "
         "the driver open, and they are just starting.",

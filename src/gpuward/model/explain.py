@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 import msgspec
 
 from gpuward import names
@@ -33,6 +36,7 @@ from gpuward.model.waits import (
     Starting,
     WaitsFor,
 )
+from gpuward.model.windows import WindowShut
 
 MOST_USERS = 3
 """Pods that a sentence names."""
@@ -68,14 +72,23 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return {"what": what.why, "then": _MEANWHILE[what.meanwhile]}
         case InvalidPolicy():
             return {"what": what.policy}
-        case MovePaused():
-            return {"to": destination(what.to, what.before)}
+        case MovePaused() | WindowShut():
+            return _later(what)
         case Failed() | RetryLater():
             return _failed(what)
         case OnPod():
             return _on_pod(what)
         case _:
             return {field: _told(value) for field, value in msgspec.structs.asdict(what).items()}
+
+
+def _later(what: MovePaused | WindowShut) -> dict[str, object]:
+    if isinstance(what, MovePaused):
+        return {"to": destination(what.to, what.before)}
+    if what.opens is None:
+        return {"opens": "they never open"}
+    moment = datetime.fromtimestamp(what.opens, ZoneInfo(what.zone)).isoformat(" ", "minutes")
+    return {"opens": f"they open at {moment} ({what.zone})"}
 
 
 def _told(value: object) -> object:

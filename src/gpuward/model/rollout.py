@@ -10,6 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from gpuward.model.states import State
+from gpuward.model.windows import Window
 
 CLOCKS_DIFFER = 60.0
 """Seconds by which the clock of whoever resumes a rollout may be ahead of the operator's."""
@@ -60,6 +61,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     bound."""
     remove_at_once: bool = False
     """Whether drivers that are to go are taken from all their nodes at once, whatever uses them."""
+    windows: tuple[Window, ...] = ()
+    """When nodes may start; always where there are none."""
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""
 

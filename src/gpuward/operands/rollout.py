@@ -22,7 +22,8 @@ _STOPS = {Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.NEW_DRIVER_FAIL
           Reason.TEMPLATE_EDITED: "TemplateEdited", Reason.NO_NODE_MAY_START: "NoNodeMayStart"}
 """What is said of a rollout that one thing stops, the most important first."""
 
-_QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.NO_NODE_MAY_START})
+_QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.NO_NODE_MAY_START,
+                     Reason.WINDOW_SHUT})
 """Reasons of the fleet that say nothing without what they quote."""
 
 
@@ -53,8 +54,9 @@ def rollout_of(plan: Plan) -> Rollout:
     elif _under_way(plan):
         reason = "Progressing"
     elif waiting := [status for status in plan.nodes.values() if status.state not in _ENDED]:
-        held = (status.hold is not None and status.hold.reason is not Reason.TEMPLATE_SETTLING for status in waiting)
-        reason = "Blocked" if all(held) else "Progressing"
+        held = {status.hold.reason if status.hold is not None else Reason.TEMPLATE_SETTLING for status in waiting}
+        shut = "WindowShut" if held == {Reason.WINDOW_SHUT} else "Blocked"
+        reason = "Progressing" if Reason.TEMPLATE_SETTLING in held else shut
     elif counts.failed:
         reason = "NodesFailed"
     elif counts.up_to_date == counts.total:

@@ -10,9 +10,11 @@ from gpuward.policy.unmade import why_unmade
 
 
 def refusals(drivers: PoliciesInForce) -> tuple[str, ...]:
-    """Return what cannot be followed: the ClusterPolicy first, then each NVIDIADriver while drivers are theirs."""
+    """Return what cannot be followed: the ClusterPolicy, each NVIDIADriver while drivers are theirs, and the RolloutPolicy."""
     own = [refusal(drivers, each.view.name) for each in drivers.active] if drivers.in_force else []
-    return tuple(text for text in (refusal(drivers), *own) if text)
+    rollout = drivers.policy.rollout
+    settings = (f"{rollout.title} cannot be followed: {problem}" for problem in rollout.problems[:1])
+    return tuple(text for text in (refusal(drivers), *own, *settings) if text)
 
 
 def refusal(drivers: PoliciesInForce, driver: str = "") -> str:

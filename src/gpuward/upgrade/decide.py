@@ -35,6 +35,7 @@ from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, rests
+from gpuward.upgrade.windows import window_state
 from gpuward.upgrade.without_policy import advance_without_policy
 from gpuward.upgrade.writing import patch_of
 
@@ -79,7 +80,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
 
     nodes = memory.judge_all(snapshot, policy, now, decided, granted)
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
-    fleet = fleet_of(standings, snapshot.unsettled | granted, now)
+    fleet = fleet_of(standings, snapshot.unsettled | granted, now, window_state(policy.rollout.windows, now))
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
     return Survey(policy, nodes, fleet, granted, memory.holding)

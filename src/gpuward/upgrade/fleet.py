@@ -16,11 +16,12 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Failure
 from gpuward.model.removal import NO_DRIVER
-from gpuward.model.selectors import Requirement
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.troubles import PodTrouble
 from gpuward.model.views import PodView, Ref
+from gpuward.model.windows import OPEN, WindowState
+from gpuward.upgrade.budget_coverage import Coverage
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.recovery import replacement_refusal, was_spared
@@ -44,29 +45,6 @@ class Trouble(msgspec.Struct, frozen=True):
 
 REFUSAL_COUNTS: Final = 3600.0
 """Seconds for which a driver pod that could not be replaced holds others after the last try: nobody tells if it could be now."""
-MOST_KNOWN: Final = 200_000
-"""Pods whose budgets are remembered at once."""
-
-
-class Coverage:
-    """Remember which budgets cover which pods, for as long as the budgets' selectors stay the same."""
-
-    def __init__(self) -> None:
-        self._selectors: tuple[tuple[Ref, tuple[Requirement, ...]], ...] = ()
-        self._places: dict[str, tuple[PodView, tuple[int, ...]]] = {}
-
-    def refresh(self, budgets: Iterable[BudgetView]) -> None:
-        """Forget everything if these budgets cover other pods than those before."""
-        selectors = tuple((budget.ref, budget.selector) for budget in budgets)
-        if selectors != self._selectors or len(self._places) > MOST_KNOWN:
-            self._selectors, self._places = selectors, {}
-
-    def of(self, pod: PodView, budgets: Sequence[BudgetView]) -> tuple[BudgetView, ...]:
-        """Return those of its namespace's budgets that cover a pod."""
-        known = self._places.get(pod.uid)
-        if known is None or known[0] is not pod:
-            known = self._places[pod.uid] = (pod, tuple(place for place, budget in enumerate(budgets) if budget.covers(pod)))
-        return tuple(budgets[place] for place in known[1])
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -89,6 +67,7 @@ class Fleet(msgspec.Struct, frozen=True):
     coverage: Coverage = msgspec.field(default_factory=Coverage)
     coming: frozenset[str] = frozenset()
     """Nodes of other policies that are under way here; they are in the total of the one that they come from."""
+    windows: WindowState = OPEN
     elsewhere: str = ""
     """The NVIDIADriver whose fleet it is, where a node is held by another one than its own."""
 
@@ -228,7 +207,9 @@ def moved_away(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Standing]:
             )
 
 
-def fleet_of(standings: Iterable[Standing], unsettled: frozenset[str], now: float = 0.0) -> Fleet:
+def fleet_of(
+    standings: Iterable[Standing], unsettled: frozenset[str], now: float = 0.0, windows: WindowState = OPEN
+) -> Fleet:
     """Count the fleet. A node whose last write has no known outcome may have been admitted by it, from any state: it counts."""
     known = [node for node in standings if node.counts]
     doubtful = unsettled & {node.name for node in known} if unsettled else unsettled
@@ -240,6 +221,7 @@ def fleet_of(standings: Iterable[Standing], unsettled: frozenset[str], now: floa
         unavailable=in_progress | {node.name for node in known if node.unavailable},
         stuck=frozenset(node.name for node in known if node.stuck) - in_progress,
         now=now,
+        windows=windows,
         failed=frozenset(node.name for node in known if node.failed),
         troubles=_troubles(known, now),
     )

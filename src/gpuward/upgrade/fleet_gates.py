@@ -12,6 +12,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, Limit, NewDriverFails, ProtectedPods
+from gpuward.model.windows import WindowShut
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
@@ -49,6 +50,17 @@ def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Ho
     if isinstance(trouble.why, ReplacementRefused):
         return Hold(RefusedElsewhere(trouble.why.pod, trouble.node, trouble.why.message), trouble.since, trouble.until)
     return Hold(NewDriverFails(trouble.node, trouble.why), trouble.since)
+
+
+def window_shut(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node outside the windows of the rollout, unless it is out of service already and has nothing to lose, has begun in
+    one and failed, or somebody asked for that very node by hand.
+    """
+    if fleet.windows.opened or node.record.forced or node.requested or (not node.serves and node.to_evict.empty):
+        return None
+    if node.record.failure is not None and not node.retargeted:
+        return None
+    return Hold(WindowShut(fleet.windows.changes, fleet.windows.zone), node.record.since, fleet.windows.changes)
 
 
 def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -111,6 +123,7 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
 FLEET_GATES: tuple[Gate, ...] = (
     failure_budget,
     new_driver_fails,
+    window_shut,
     eviction_budget,
     max_unavailable,
     max_parallel,

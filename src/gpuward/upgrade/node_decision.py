@@ -21,9 +21,10 @@ from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import Plain
 from gpuward.upgrade.admission import Turn, turn
+from gpuward.upgrade.budget_coverage import Coverage
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import FactsCache, RolloutContext
-from gpuward.upgrade.fleet import Coverage, Standing, standing
+from gpuward.upgrade.fleet import Standing, standing
 from gpuward.upgrade.holding import Holding, undecided_for
 from gpuward.upgrade.node_gates import held_by_itself
 from gpuward.upgrade.progress import NodeProgress

@@ -74,6 +74,12 @@ def _evicts(question: Question) -> str:
     return fixes.evicts([*leaving.pods, *(held.pod for held in leaving.blocked)])
 
 
+def _unbar(question: Question) -> Iterator[Candidate]:
+    rollout = replace(question.case.policy.rollout, windows=())
+    do = "take the windows from the RolloutPolicy"
+    yield policy_fixes.change_rollout(question.case, do, {"windows": None}, rollout).risking(_evicts(question))
+
+
 def _evict(question: Question) -> Iterator[Candidate]:
     policy = replace(question.case.policy, free_only=False)
     yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy)
@@ -194,6 +200,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.REFUSED_ELSEWHERE: _go_on,
     Reason.IMAGE_MISSING: _find_image,
     Reason.DRIVER_KEPT: _evict,
+    Reason.WINDOW_SHUT: _unbar,
     Reason.HELD_DEVICES: free_devices,
     Reason.PROTECTED_PODS: unprotect,
     Reason.BUDGET_BLOCKS: unblock,
