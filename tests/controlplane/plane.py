@@ -88,7 +88,7 @@ class Plane:
 
     def gpuward(self, *words: str) -> str:
         """Run a gpuward command under the operator's own rights and return its output; it must succeed."""
-        done = subprocess.run(self._gpuward(*words), env=self.environment, capture_output=True, text=True, timeout=PATIENCE,
+        done = subprocess.run(self.command(*words), env=self.environment, capture_output=True, text=True, timeout=PATIENCE,
                               check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -181,13 +181,14 @@ class Plane:
 
     def start_operator(self, log: IO[str] | int, *flags: str, **changed: str) -> subprocess.Popen[str]:
         """Start `gpuward run` as the service account of deploy/operator.yaml; the caller ends it."""
-        command = self._gpuward("run", "--context", "gpuward", "--metrics-bind-address", "127.0.0.1:0",
+        command = self.command("run", "--context", "gpuward", "--metrics-bind-address", "127.0.0.1:0",
                                 "--health-probe-bind-address", "127.0.0.1:0", *flags)
         environment = {**self.environment, **IMAGES, "OPERATOR_NAMESPACE": names.DEFAULT_NAMESPACE, **changed}
         return subprocess.Popen(command, env=environment, stderr=log, text=True)
 
     @staticmethod
-    def _gpuward(*words: str) -> list[str]:
+    def command(*words: str) -> list[str]:
+        """Return the command line that runs a gpuward command."""
         # Whatever ends the tests ends what they run (PR_SET_PDEATHSIG is 1).
         text = "import ctypes; ctypes.CDLL(None).prctl(1, 15); from gpuward.cli.main import main; main()"
         return [sys.executable, "-c", text, *words]

@@ -16,6 +16,7 @@ from gpuward.kube import resources
 from gpuward.operands import ClusterFacts, render
 from gpuward.sandbox.samples import sample_policy
 from kubesandbox.timeloop import run_virtual
+from tests import nvidia_rights
 from tests.journeys.stage import NEW, Stage, playing
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "operator.yaml"
@@ -187,3 +188,12 @@ def test_the_deployment_runs_with_these_rights_as_nobody() -> None:
     for binding in (*objects("ClusterRoleBinding"), *objects("RoleBinding")):
         assert [subject["name"] for subject in binding["subjects"]] == [account["metadata"]["name"]]
     assert pod["containers"][0]["securityContext"]["runAsNonRoot"] is True
+
+
+def test_the_manifest_for_nvidias_chart_gives_what_its_roles_lack_and_nothing_besides() -> None:
+    added = [obj for obj in yaml.safe_load_all((DEPLOY.parent / "nvidia-chart-rights.yaml").read_text(encoding="utf-8")) if obj]
+    everywhere, inside = (set(rights([role])) for role in nvidia_rights.roles())
+    lacking = (set(rights(objects("ClusterRole"))) - everywhere) | (set(rights(objects("Role"))) - everywhere - inside)
+    of_old_charts = {(verb, "resourceclaims.resource.k8s.io") for verb in ("list", "watch")}
+    on_openshift = {("use", "securitycontextconstraints.security.openshift.io")}
+    assert set(rights(obj for obj in added if obj["kind"] == "ClusterRole")) == (lacking - on_openshift) | of_old_charts

@@ -23,10 +23,12 @@ class Candidacy:
     operator renews it, and acts without it where the server does not let it be used.
     """
 
-    def __init__(self, client: Client, candidate: Candidate, turned: Callable[[], None], *, elects: bool) -> None:
+    def __init__(self, client: Client, candidate: Candidate, turned: Callable[[], None], *, elects: bool,
+                 blind: Callable[[bool], None] = lambda is_blind: None) -> None:
         self._client = client
         self._candidate = candidate
         self._turned = turned
+        self._blind = blind
         self._elects = elects
         self._is_first = True
         """Whether nobody can have acted since the cluster was listed."""
@@ -35,7 +37,7 @@ class Candidacy:
     def elector(self, access: Access) -> ElectionThread:
         """Return what holds the Lease; it has a connection of its own."""
         return ElectionThread(lambda: AiohttpTransport(access), self._candidate, random=Random(), changed=self.changed,
-                              told=ElectionListeners(self._silent, self.blocked, self.refused))
+                              told=ElectionListeners(self._silent, self.blocked, self.refused, self._blind))
 
     def acts(self, elector: ElectionThread) -> bool:
         """Tell whether to act now."""

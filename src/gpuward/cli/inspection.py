@@ -36,6 +36,7 @@ _OF_PODS: Final = {"imagePullSecrets": ("Secret", resources.SECRETS), "priorityC
 _ALWAYS: Final = frozenset({"system-node-critical", "system-cluster-critical"})
 """PriorityClasses that every cluster has."""
 RULES_FILE: Final = "operator.yaml"
+ADDED_RULES_FILE: Final = "nvidia-chart-rights.yaml"
 DATE_RESOLUTION: Final = 0.5
 """Seconds that a Date header leaves out, on average."""
 
@@ -208,7 +209,8 @@ async def _rights(client: Client, namespace: str, account: str) -> Rights | Unse
         missing = await _missing(client, rights, subject)
     except errors.ApiError as error:
         return Unseen(error.message)
-    return Rights(f"ServiceAccount {account}" if subject else "your own user", bool(subject), len(rights), missing)
+    told = f"ServiceAccount {account}" if subject else "your own user"
+    return Rights(told, bool(subject), len(rights), missing, frozenset(missing) <= added_rights())
 
 
 async def _missing(client: Client, rights: Iterable[Right], subject: Mapping[str, Any]) -> tuple[Right, ...]:
@@ -233,18 +235,27 @@ async def _missing(client: Client, rights: Iterable[Right], subject: Mapping[str
     return tuple(answer for answer in answers if isinstance(answer, Right))
 
 
-def rules_file() -> Path:
-    """Return the manifest of the operator that is shipped."""
-    packaged = Path(__file__).with_name(RULES_FILE)
-    return packaged if packaged.exists() else Path(__file__).parents[3] / "deploy" / RULES_FILE
+def rules_file(name: str = RULES_FILE) -> Path:
+    """Return a manifest that is shipped, if not told otherwise the operator's."""
+    packaged = Path(__file__).with_name(name)
+    return packaged if packaged.exists() else Path(__file__).parents[3] / "deploy" / name
 
 
 def needed(namespace: str) -> Iterator[Right]:
     """Yield every right of the roles that are shipped, each once, for an operator in a namespace."""
-    objects = [one for one in yaml.safe_load_all(rules_file().read_text(encoding="utf-8")) if one]
+    yield from dict.fromkeys(_rights_in(RULES_FILE, namespace))
+
+
+def added_rights() -> frozenset[Right]:
+    """Return the rights that the manifest for NVIDIA's chart gives: gpuward can do without these."""
+    return frozenset(_rights_in(ADDED_RULES_FILE, ""))
+
+
+def _rights_in(name: str, namespace: str) -> Iterator[Right]:
+    objects = [one for one in yaml.safe_load_all(rules_file(name).read_text(encoding="utf-8")) if one]
     roles = [one for one in objects if one["kind"] in ("ClusterRole", "Role")]
     expand = partial(_expanded, namespace)
-    yield from dict.fromkeys(right for role in roles for rule in role["rules"] for right in expand(role["kind"], rule))
+    yield from (right for role in roles for rule in role["rules"] for right in expand(role["kind"], rule))
 
 
 def _expanded(namespace: str, kind: str, rule: Mapping[str, Any]) -> Iterator[Right]:

@@ -15,8 +15,10 @@ from gpuward.cli.look import Picture
 from gpuward.cli.terminal import styled
 from gpuward.cli.view import COLOURS, cut
 from gpuward.model.reasons import Reason
+from gpuward.model.rights import REMEDY
 from gpuward.model.states import IN_PROGRESS
 from gpuward.operands.rollout import CONDITION, rollout_of
+from gpuward.operands.status import RIGHTS_MISSING
 from gpuward.report import headline as report
 from gpuward.report.nodes import GroupReport
 from gpuward.report.operands import OperandReport
@@ -24,8 +26,8 @@ from gpuward.report.operands import OperandReport
 BAR = 30
 """Characters of the progress bar."""
 INDENT = "  "
-REMEMBERED = (Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.REPLACEMENT_REFUSED, Reason.REFUSED_ELSEWHERE,
-              Reason.LEDGER_REFUSED, Reason.TEMPLATE_EDITED, Reason.IMAGE_MISSING)
+REMEMBERED = (Reason.EVICTION_REFUSED, Reason.WRITE_REFUSED, Reason.WRITE_UNANSWERED, Reason.REPLACEMENT_REFUSED,
+              Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_EDITED, Reason.IMAGE_MISSING)
 """Reasons that only the operator's memory knows."""
 
 
@@ -35,6 +37,9 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
     lines = [(headline(picture), ""), (leader.message, "")]
     lines += [(told, "yellow") for told in picture.unsupported]
     lines += [(f"the operator says: {told}", "red") for told in said_by_operator(picture)]
+    for missing in missing_rights_of(picture):
+        told, _, command = missing.partition(REMEDY)  # a command that is cut is of no use: it has a line of its own
+        lines += [(f"rights    {told}", "red"), (f"{INDENT}to allow it: {command}", "red")]
     if picture.plan.nodes:
         lines.append((_bar(picture), ""))
         lines += [(f"{INDENT}{group}", COLOURS.get(group.group, "")) for group in groups]
@@ -63,6 +68,13 @@ def said_by_operator(picture: Picture) -> list[str]:
     if of_upgrade and (differs or any(each in of_upgrade for each in REMEMBERED)):
         told.append(f"{upgrade.get('reason')}: {of_upgrade}")
     return [each for each in told if not any(str(problem) in each for problem in picture.active.problems)]
+
+
+def missing_rights_of(picture: Picture) -> list[str]:
+    """Return what the operator says that it may not, in the ClusterPolicy's status."""
+    view = picture.active.view
+    status: dict[str, Any] = (view.body.get("status") or {}) if view is not None else {}
+    return [str(one.get("message") or "") for one in status.get("conditions") or () if one.get("type") == RIGHTS_MISSING]
 
 
 def _bar(picture: Picture) -> str:

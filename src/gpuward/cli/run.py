@@ -32,6 +32,7 @@ from gpuward.kube.config.access import Access
 from gpuward.kube.endless import endless
 from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.rules import LeaseTiming
+from gpuward.model.rights import LEASES
 from gpuward.recorder.recorder import Recorder
 from gpuward.registry.client import RegistryClient
 
@@ -84,7 +85,8 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         for told in await unsupported(client):
             log.warning(told, fix="drivers and operands come from a ClusterPolicy")
         candidate = _candidate(settings, flags)
-        standing = Candidacy(client, candidate, lambda: turned(), elects=flags.leader_elect)
+        standing = Candidacy(client, candidate, lambda: turned(), elects=flags.leader_elect,
+                             blind=lambda is_blind: operator.cluster.may_list(LEASES, not is_blind))
         elector = standing.elector(access)
         ledger = candidate if flags.leader_elect else None
         operator = Operator(client, settings, WallClock(), lambda: standing.acts(elector), ledger,

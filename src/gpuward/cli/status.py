@@ -18,7 +18,7 @@ from gpuward.cli.connect import connected
 from gpuward.cli.explain import unknown_node
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
-from gpuward.cli.overview import operand_table, overview
+from gpuward.cli.overview import missing_rights_of, operand_table, overview
 from gpuward.cli.terminal import console, say, say_json, styled
 from gpuward.cli.values import values_at
 from gpuward.cli.view import node_rows, node_table
@@ -183,4 +183,4 @@ def _caption(reports: Sequence[NodeReport], most: int | None) -> str:
 def as_json(picture: Picture, leader: Leader, reports: Sequence[NodeReport] | None = None) -> dict[str, Any]:
     """Return what is known for programs; of the nodes in `reports` alone, if they are given."""
     told = document(picture.plan, picture.snapshot, picture.drivers, leader.as_json(), reports, picture.elsewhere)
-    return told | {"problems": [*told["problems"], *picture.unsupported]}
+    return told | {"problems": [*told["problems"], *missing_rights_of(picture), *picture.unsupported]}

@@ -52,6 +52,7 @@ class ClusterPolicyLog:
     def __init__(self) -> None:
         self._log = structlog.get_logger(source=ClusterPolicyController.name)
         self._said = ""
+        self._forbidden: frozenset[str] = frozenset()
 
     def __call__(self, seen: Pass[PoliciesInForce, Reconciliation]) -> None:
         """Take a pass."""
@@ -59,6 +60,7 @@ class ClusterPolicyLog:
         if decision is None:
             return
         log_writes(self._log, seen.outcomes)
+        self._log_rights(seen.snapshot.forbidden, decision.rights)
         verdict = decision.verdict
         if verdict is None and not all(view.deleting for view in seen.snapshot.policies):
             return
@@ -68,6 +70,13 @@ class ClusterPolicyLog:
             log = self._log.info if verdict is None or verdict.ready else self._log.warning
             details = {"waiting": dict(decision.waiting)} if decision.waiting else {}
             log("ClusterPolicy " + (verdict.state if verdict else said), message=verdict.message if verdict else "", **details)
+
+    def _log_rights(self, forbidden: frozenset[str], told: str) -> None:
+        if forbidden - self._forbidden:
+            self._log.warning("Rights are missing", message=told)
+        elif self._forbidden and not forbidden:
+            self._log.info("No right is missing any more")
+        self._forbidden = forbidden
 
 
 def log_writes(log: Any, outcomes: tuple[Outcome, ...]) -> None:

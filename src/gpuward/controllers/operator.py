@@ -25,7 +25,7 @@ from gpuward.controllers.policyevents import PolicyEvents
 from gpuward.controllers.references import FollowedLater, ReferencedObjects
 from gpuward.controllers.rolloutpolicy import RolloutPolicyController, RolloutPolicyLog
 from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
-from gpuward.errors import GpuwardError, NotFound
+from gpuward.errors import Forbidden, GpuwardError, NotFound
 from gpuward.execute.executor import ApiExecutor
 from gpuward.execute.world import World
 from gpuward.kube.cluster import Cluster
@@ -36,7 +36,7 @@ from gpuward.kube.http.servertime import ServerClock
 from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.ledger import LeaseLedger
 from gpuward.kube.lease.takeover import Takeover
-from gpuward.kube.resources import GVR, KINDS, NVIDIA_DRIVERS, ROLLOUT_POLICIES
+from gpuward.kube.resources import GVR, KINDS, NVIDIA_DRIVERS, POD_DISRUPTION_BUDGETS, RESOURCE_CLAIMS, ROLLOUT_POLICIES
 from gpuward.model.driver_images import DriverImages
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
@@ -49,6 +49,8 @@ NOT_INSTALLED = {
     NVIDIA_DRIVERS: "drivers are the ClusterPolicy's",
 }
 """What it means that an optional kind is not there."""
+NOT_NEEDED = {POD_DISRUPTION_BUDGETS, RESOURCE_CLAIMS, ROLLOUT_POLICIES}
+"""What may be forbidden: the log of ClusterPolicies says so, once for all that is."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -159,6 +161,8 @@ class Operator:
     def _report(self, resource: GVR, error: GpuwardError | None) -> None:
         if error is None:
             self._log.info("Watching a resource again", resource=str(resource))
+        elif resource in NOT_NEEDED and isinstance(error, Forbidden):
+            self._log.debug("May not watch a resource", resource=str(resource))
         elif resource in NOT_INSTALLED and isinstance(error, NotFound):
             self._log.info(f"Not installed: {NOT_INSTALLED[resource]}", resource=str(resource))
         else:

@@ -30,6 +30,7 @@ from gpuward.model.claims import ClaimView
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.driver_images import DriverImages
 from gpuward.model.edits import edited
+from gpuward.model.rights import BUDGETS
 from gpuward.model.selectors import PodSelection
 from gpuward.model.snapshot import Applied, Edit, References, Snapshot, Untaken
 from gpuward.model.views import DaemonSetView, PodView, Ref
@@ -197,9 +198,15 @@ class Cluster:
             # A server that fails to list them does not say that there are none: other settings must not hold meanwhile.
             self._refused[gvr] = str(error)
         self._answered.set()
-        self.touch()
+        if error is None or isinstance(error, DENIED):
+            self.may_list(self._kept[gvr][0].kind, not isinstance(error, errors.Forbidden))
         if self._report is not None:
             self._report(gvr, error)
+
+    def may_list(self, kind: str, allowed: bool) -> None:
+        """Take it whether objects of a kind may be listed, and wake everybody."""
+        self._memory.may_list(kind, allowed)
+        self.touch()
 
     def _pod(self, raw: bytes) -> PodView | None:
         pod = pod_view(raw)
@@ -217,32 +224,25 @@ class Cluster:
         (memory := self._memory).forget(self.pods, self.nodes)
         return Snapshot(
             namespace=self.namespace,
-            nodes=dict(self.nodes.items()),
-            pods=dict(self._on_node),
-            daemonsets=tuple(self.daemonsets.values()),
-            revisions=tuple(self.revisions.values()),
-            budgets=tuple(self.budgets.values()),
-            policies=oldest_first(self.policies.values()),
+            nodes=dict(self.nodes.items()), pods=dict(self._on_node),
+            daemonsets=tuple(self.daemonsets.values()), revisions=tuple(self.revisions.values()),
+            # Those that were seen before the right was taken away may be gone.
+            budgets=tuple(self.budgets.values()) if BUDGETS not in memory.forbidden else (),
+            policies=oldest_first(self.policies.values()), drivers=oldest_first(self.drivers.values()),
             rollout_policies=oldest_first(self.rollout_policies.values()),
-            drivers=oldest_first(self.drivers.values()),
             owned=owned_views(self.owned, self.daemonsets.values()),
             applied=dict(self._applied),
-            refusals=dict(memory.refusals),
-            evicted=memory.evicted,
-            refused_writes=dict(memory.refused_writes),
-            withheld=dict(memory.withheld),
-            untaken=dict(memory.untaken),
+            refusals=dict(memory.refusals), evicted=memory.evicted, refused_writes=dict(memory.refused_writes),
+            withheld=dict(memory.withheld), untaken=dict(memory.untaken),
             edits=edited(self.daemonsets.values(), self._applied, memory.edits),
-            grants=self.grants,
-            unanswered=self._late_nodes(),
-            ledger_refused=memory.ledger_refused,
+            grants=self.grants, unanswered=self._late_nodes(), ledger_refused=memory.ledger_refused,
             inherited=self._inherited,
             unsettled=unsettled,
             followed=self._selected if self.pods.synced.is_set() else None,
             references=self._references,
             images=self._images,
             place=self.places.get(self.namespace),
-            unlisted=self._unlisted(),
+            unlisted=self._unlisted(), forbidden=memory.forbidden,
         )
 
     def refer(self, references: References) -> None:

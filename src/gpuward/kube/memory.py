@@ -10,6 +10,7 @@ import msgspec
 from gpuward.kube.cache.cache import Cache
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.edits import CALM
+from gpuward.model.rights import WITHOUT
 from gpuward.model.snapshot import Edit, Evicted, Refusal, Untaken
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import NodeView, PodView
@@ -38,6 +39,7 @@ class Memory:
         self.edits: dict[str, Edit] = {}
         self.untaken: dict[str, Untaken] = {}
         self.ledger_refused: Refusal | None = None
+        self.forbidden: frozenset[str] = frozenset()
         self.drivers_failed: set[str] = set()
         """Nodes whose driver pod failed, and where none has begun since."""
 
@@ -59,6 +61,12 @@ class Memory:
             self.drivers_failed -= {pod.node for pod in drivers.values()}
             return pods
         return tuple(msgspec.structs.replace(pod, after_failed=True) if pod.uid in drivers else pod for pod in pods)
+
+    def may_list(self, kind: str, allowed: bool) -> bool:
+        """Take it whether objects of a kind that we can do without may be listed; tell whether that is news."""
+        before = self.forbidden
+        self.forbidden = before - {kind} if allowed or kind not in WITHOUT else before | {kind}
+        return self.forbidden != before
 
     def refuse(self, pod: str, at: float, message: str) -> None:
         """Take it that a pod may not go."""

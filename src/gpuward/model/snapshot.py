@@ -143,3 +143,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The operator's namespace; None where no policy makes it matter, or it may not be seen."""
     unlisted: Mapping[str, str] = {}
     """Kinds whose objects are not known, and why if that is known: nothing is decided about objects of these kinds."""
+    forbidden: frozenset[str] = frozenset()
+    """Kinds that the operator may not list, and can do without (`gpuward.model.rights`)."""

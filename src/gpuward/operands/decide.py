@@ -14,6 +14,7 @@ from gpuward.labels.policy import label_settings
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.placement import Placing, placed_nodes
+from gpuward.model.rights import missing_rights
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST
 from gpuward.model.views import NodeView, PolicyView
@@ -48,6 +49,8 @@ class Reconciliation(msgspec.Struct, frozen=True):
     verdict: Verdict | None = None
     waiting: Mapping[str, str] = {}
     """What each state that is not ready waits for."""
+    rights: str = ""
+    """Which rights are missing that gpuward can do without."""
 
 
 class OperandMemory:
@@ -65,9 +68,9 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     While it is not known how the driver upgrade stands (`rollout`), the condition of it stays as it is. `images` are variables
     that name images: DRIVER_MANAGER_IMAGE, VALIDATOR_IMAGE, ...
     """
-    view = active.view
+    view, rights = active.view, missing_rights(snapshot.forbidden, snapshot.namespace)
     if view is None:
-        return Reconciliation()
+        return Reconciliation(rights=rights)
     others = [other for other in snapshot.policies if not other.deleting and other.uid != view.uid]
     ignored = [action for other in others if (action := _ignore(other)) is not None]
     if rollout is not None:
@@ -75,14 +78,15 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
 
     def told(verdict: Verdict, held: Rollout | None, actions: Sequence[Action] = (),
              waiting: Mapping[str, str] = {}) -> Reconciliation:
+        verdict = msgspec.structs.replace(verdict, rights=rights)
         wanted = status_of(verdict, view.body.get("status") or {}, snapshot.namespace, now, held)
         write = status_write(view, KIND, verdict, wanted, now, memory.worded)
-        return Reconciliation([*ignored, *actions, *write.actions], write.wake_at, verdict, waiting)
+        return Reconciliation([*ignored, *actions, *write.actions], write.wake_at, verdict, waiting, rights)
 
     if active.valid is None:
         return told(invalid(active.problems), _held_up(rollout, "InvalidPolicy", "the ClusterPolicy is invalid"))
     if not snapshot.references.known_for(view) or awaits_labels(snapshot):
-        return Reconciliation(ignored)
+        return Reconciliation(ignored, rights=rights)
     facts = _facts(snapshot, active.valid)
     try:
         states, prepared = _render(active, facts, images, memory)

@@ -24,8 +24,8 @@ NO_NFD_MESSAGE = (
 UPGRADING_MESSAGE = (
     "NVIDIADriver upgrade has not completed; one or more NVIDIADriver-owned Nodes are marked pending, in-progress, or failed"
 )
-
-
+RIGHTS_MISSING = "RightsMissing"
+"""The type of the condition that is there for as long as gpuward lacks rights that it can do without."""
 MOST_NAMED = 3
 """Objects that a message names."""
 _COUNT = re.compile(r"\b[1-9]\d*\b")
@@ -40,6 +40,8 @@ class Verdict(msgspec.Struct, frozen=True):
     reason: str
     message: str
     ready: bool
+    rights: str = ""
+    """Which rights are missing that gpuward can do without."""
 
 
 def invalid(problems: Sequence[PolicyError]) -> Verdict:
@@ -113,7 +115,7 @@ def status_of(
     The pair of conditions is NVIDIA's: the one that holds carries reason and message, the other one the other's name. A Ready
     that is False has the message too, since many look at no other condition. Their
     lastTransitionTime moves only when their status does. Ours of the driver upgrade stays as it is while `rollout` is not known.
-    With a `generation` the pair says which one of the object it is about.
+    With a `generation` the pair says which one of the object it is about. Missing rights are a condition of their own.
     """
     before = {condition.get("type"): condition for condition in current.get("conditions") or ()}
     holding = {"status": "True", "reason": verdict.reason, "message": verdict.message}
@@ -131,6 +133,9 @@ def status_of(
         conditions.append(_condition(ROLLOUT, content, before.get(ROLLOUT), now) | seen)
     elif ROLLOUT in before:
         conditions.append(dict(before[ROLLOUT]))
+    if verdict.rights:
+        content = {"status": "True", "reason": "Forbidden", "message": verdict.rights}
+        conditions.append(_condition(RIGHTS_MISSING, content, before.get(RIGHTS_MISSING), now))
     wanted = {"state": verdict.state, **({"namespace": namespace} if namespace else {}), "conditions": conditions}
     return None if all(current.get(key) == value for key, value in wanted.items()) else wanted
 

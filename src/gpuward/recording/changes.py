@@ -71,6 +71,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     images: DriverImages | UnsetType | None = UNSET
     place: PlaceView | UnsetType | None = UNSET
     unlisted: Mapping[str, str] | UnsetType = UNSET
+    forbidden: frozenset[str] | UnsetType = UNSET
 
 
 NOTHING: Final = Snapshot("")
@@ -105,6 +106,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         images=_whole(before.images, after.images),
         place=_whole(before.place, after.place),
         unlisted=_whole(before.unlisted, after.unlisted),
+        forbidden=_whole(before.forbidden, after.forbidden),
     )
 
 

@@ -13,6 +13,7 @@ from gpuward import names
 from gpuward.model.plan import Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.record import format_time
+from gpuward.model.rights import missing_rights
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.rollout import rollout_of
@@ -63,9 +64,11 @@ def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, lea
     """Return the document of the process that leads. `failing` is since when no upgrade could be decided, 0 where all is well."""
     nodes = {name: status.as_labelled() for name, status in plan.nodes.items()}
     plan = msgspec.structs.replace(plan, nodes=nodes)
-    rollout = rollout_of(plan)
+    rollout, told = rollout_of(plan), document(plan, snapshot, policies, leading.as_json())
+    missing = missing_rights(snapshot.forbidden, snapshot.namespace)
     return {
-        **document(plan, snapshot, policies, leading.as_json()),
+        **told,
+        "problems": [*told["problems"], *filter(None, [missing])],
         "namespace": snapshot.namespace,
         "failingSince": format_time(failing) if failing else None,
         "headline": headline(plan, snapshot, policies),

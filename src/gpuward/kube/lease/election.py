@@ -49,11 +49,13 @@ class ElectionListeners:
     which that attempt began: connections that have been silent since then may be dead.
     `blocked` is called with whoever holds the Lease, or one of that name elsewhere, while this one waits; with None at its end.
     `refused` is called once when the server has refused for a while to let the Lease be used.
+    `blind` is called with True when Leases of other namespaces may not be listed, and with False when they may again.
     """
 
     silent: Callable[[float], None] = lambda since: None
     blocked: Callable[[Holder | None], None] = lambda holder: None
     refused: Callable[[errors.GpuwardError], None] = lambda error: None
+    blind: Callable[[bool], None] = lambda is_blind: None
 
 
 NOBODY = ElectionListeners()
@@ -90,6 +92,7 @@ class Elector:
         self._told = told
         self._others = Others(client, candidate.lease, candidate.namespace) if candidate.looks_around else None
         self._blocker: Holder | None = None
+        self._is_blind = False
         self._refused_since: float | None = None
         self._believes_refusal = False
         self._unanswered: float | None = None
@@ -208,6 +211,9 @@ class Elector:
             with contextlib.suppress(errors.ApiError, errors.Unreachable, TimeoutError):
                 async with asyncio.timeout(self._candidate.timing.retry):
                     holder = await self._others.look(acting=True)
+        if self._others.forbidden != self._is_blind:
+            self._is_blind = self._others.forbidden
+            self._told.blind(self._is_blind)
         if holder is not None:
             self._block(holder)
         return holder is not None

@@ -146,6 +146,7 @@ class ElectionThread:
                     lambda since: self._tell(self._told.silent, since),
                     lambda holder: self._tell(self._told.blocked, holder),
                     lambda error: self._tell(self._told.refused, error),
+                    lambda is_blind: self._tell(self._told.blind, is_blind),
                 ),
             )
             self._work = asyncio.ensure_future(self._elector.run())

@@ -79,6 +79,8 @@ class Others:
         self._name = name
         self._namespace = namespace
         self._watched: dict[str, _Watched] = {}
+        self.forbidden = False
+        """Whether the last look was refused for want of rights."""
         self._looked = float("-inf")
 
     def is_due(self, now: float) -> bool:
@@ -94,9 +96,9 @@ class Others:
         Raises errors.ApiError and errors.Unreachable; a refusal for want of rights is no error.
         """
         try:
-            leases = await leases_named(self._client, self._name)
+            leases, self.forbidden = await leases_named(self._client, self._name), False
         except errors.Forbidden:
-            leases = []
+            leases, self.forbidden = [], True
         now = self._looked = asyncio.get_running_loop().time()
         elsewhere = {holder.namespace: (holder, lease) for lease in leases
                      if (holder := Holder.of(lease)).namespace != self._namespace and holder.identity}

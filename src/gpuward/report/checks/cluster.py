@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from gpuward.model.rights import grant
 from gpuward.model.selectors import read_selector, satisfied
 from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Right, Unseen, unseen
 
@@ -80,8 +81,9 @@ def rights(facts: Inspected) -> Iterator[Finding]:
     elif not asked.missing:
         yield Finding("rights", Level.OK, f"{asked.subject} has all {asked.asked}")
     else:
-        level = Level.FAIL if asked.is_account else Level.WARN
-        fix = "kubectl apply -f deploy/operator.yaml" if asked.is_account else "you need them to run gpuward as yourself"
+        level = Level.FAIL if asked.is_account and not asked.can_do_without else Level.WARN
+        fix = grant(facts.namespace) if asked.can_do_without else "kubectl apply -f deploy/operator.yaml"
+        fix = fix if asked.is_account else "you need them to run gpuward as yourself"
         told = f"{asked.subject} lacks {len(asked.missing)} of {asked.asked}: {_some(asked.missing)}"
         yield Finding("rights", level, told, fix)
 

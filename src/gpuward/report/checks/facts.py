@@ -58,6 +58,8 @@ class Rights(msgspec.Struct, frozen=True):
     """Whether it is the operator's ServiceAccount, not the one who asks."""
     asked: int
     missing: tuple[Right, ...] = ()
+    can_do_without: bool = False
+    """Whether the manifest for NVIDIA's chart gives all that is missing."""
 
 
 class OtherOperator(msgspec.Struct, frozen=True):

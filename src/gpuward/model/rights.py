@@ -1,0 +1,39 @@
+"""Rights that gpuward can do without, as under the roles of NVIDIA's chart: what is lost, and how a person gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from shlex import quote
+from typing import Final
+
+from gpuward import names
+
+LEASES: Final = "Lease"
+"""Those of all namespaces; the one in the operator's own is needed."""
+BUDGETS: Final = "PodDisruptionBudget"
+WITHOUT: Final[Mapping[str, tuple[str, str]]] = {
+    BUDGETS: ("poddisruptionbudgets.policy", "a disruption budget shows only when an eviction is refused"),
+    "RolloutPolicy": ("rolloutpolicies.gpuward.io", "RolloutPolicies are not followed"),
+    "ResourceClaim": ("resourceclaims.resource.k8s.io", "each pod with a claim counts as one that uses a GPU"),
+    LEASES: ("leases.coordination.k8s.io in all namespaces", "operators in other namespaces are not seen"),
+}
+"""From a kind to what may not be listed, and what follows from that."""
+REMEDY: Final = ". To allow it: "
+"""Between what is missing and the command that helps."""
+MANIFEST: Final = "deploy/nvidia-chart-rights.yaml"
+
+
+def missing_rights(forbidden: Collection[str], namespace: str) -> str:
+    """Name what an operator in a namespace may not list, with what follows and the command that helps; empty if it may all."""
+    if not (lacking := [WITHOUT[kind] for kind in WITHOUT if kind in forbidden]):
+        return ""
+    told = "; ".join(f"{what}: {then}" for what, then in lacking)
+    return f"the operator may not list {told}{REMEDY}{grant(namespace)}"
+
+
+def grant(namespace: str) -> str:
+    """Return the command that gives the rights to an operator in a namespace."""
+    if namespace == names.DEFAULT_NAMESPACE:
+        return f"kubectl apply -f {MANIFEST}"
+    edit = quote(f"s/namespace: {names.DEFAULT_NAMESPACE}/namespace: {namespace}/")
+    return f"sed {edit} {MANIFEST} | kubectl apply -f -"
