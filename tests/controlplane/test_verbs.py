@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from tools.controlplane.controlplane import BIN, RELEASE
+from tools.controlplane.programs import NEWEST, RELEASES
 
 from gpuward import names
 from tests.controlplane.few import few_nodes
@@ -102,6 +105,14 @@ def test_a_bug_report_of_somebody_who_may_not_read_everything(verbs: Plane, tmp_
     assert "nodes: 403 Forbidden: " in found["errors.txt"].decode()
     assert "cluster/nodes.json" not in found
     assert json.loads(found["namespace/daemonsets.json"])["items"]
+
+
+@pytest.mark.skipif(BIN in os.environ, reason=f"nobody knows of which release the programs in {BIN} are")
+def test_the_api_server_is_of_the_release_that_was_asked_for(verbs: Plane) -> None:
+    version = json.loads(verbs.kubectl("get", "--raw", "/version"))
+    release = os.environ.get(RELEASE, NEWEST)
+    assert version["gitVersion"] == RELEASES[release]
+    assert f"{version['major']}.{version['minor']}" == release
 
 
 def test_a_check_knows_the_operator_its_rights_and_its_crds(verbs: Plane) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from tools.chart.files import copy_of
-from tools.controlplane.controlplane import BIN
+from tools.controlplane.controlplane import BIN, RELEASE
+from tools.controlplane.programs import NEWEST
 from tools.node import packages, registry
 
 from tests.node.installed import build_operator, prepare, require
@@ -25,6 +26,8 @@ def wanted() -> None:
         pytest.skip(f"real nodes are started only with {WANTED}=1, as ./dev test does")
     if (given := os.environ.get(BIN)) and not (Path(given) / "kubelet").exists():
         pytest.skip(f"the programs of {BIN} have no kubelet with them")
+    if os.environ.get(RELEASE, NEWEST) != NEWEST:
+        pytest.skip(f"real nodes are built of Kubernetes {NEWEST} only")
     if why := packages.forbidden():
         pytest.skip(why)
     if why := packages.missing(registry.PROGRAM) or ("" if shutil.which("kubectl") else "kubectl is not on the PATH"):

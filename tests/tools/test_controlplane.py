@@ -13,7 +13,7 @@ import pytest
 from tools.controlplane import processes
 from tools.controlplane.controlplane import up
 from tools.controlplane.processes import ProcessFailed
-from tools.controlplane.programs import PACKAGES, Delays, Ports
+from tools.controlplane.programs import PACKAGES, Delays, Ports, Programs
 
 PATIENCE = 20.0
 TAKES_TIME = "exec sleep 60"
@@ -58,12 +58,12 @@ def test_a_port_that_somebody_takes_in_time_is_replaced_by_another(tmp_path: Pat
 
     once = f'case "$*" in *127.0.0.1:2*) {PORT_IS_TAKEN};; esac; echo no more; exit 1'
     with pytest.raises(ProcessFailed, match="no more"):
-        up(programs(tmp_path / "bin", etcd=once), tmp_path / "run", 0, Delays(), ports)
+        up(Programs(programs(tmp_path / "bin", etcd=once)), tmp_path / "run", 0, Delays(), ports)
     assert len(tried) == 2
 
 
 def test_ports_are_not_tried_forever(tmp_path: Path) -> None:
     tried = iter([Ports(1, 2, 3)] * 3)
     with pytest.raises(ProcessFailed, match="address already in use"):
-        up(programs(tmp_path / "bin", etcd=PORT_IS_TAKEN), tmp_path / "run", 0, Delays(), lambda: next(tried))
+        up(Programs(programs(tmp_path / "bin", etcd=PORT_IS_TAKEN)), tmp_path / "run", 0, Delays(), lambda: next(tried))
     assert next(tried, None) is None

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tools.controlplane.programs import PACKAGES, USERS, Delays, Place, command_lines, free_ports, write_files
+from tools.controlplane.programs import (
+    NEWEST,
+    PACKAGES,
+    RELEASES,
+    USERS,
+    Delays,
+    Place,
+    command_lines,
+    free_ports,
+    write_files,
+)
 
 STAGES = Path(__file__).parents[2] / "tools" / "controlplane" / "stages.yaml"
 
@@ -23,6 +33,15 @@ def test_every_program_has_a_command_line(place: Place) -> None:
     lines = command_lines(place)
     assert list(lines) == list(PACKAGES)
     assert all(line[0] == str(place.bin / name) for name, line in lines.items())
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_release_is_built_from_a_module_with_one_version_of_kubernetes(release: str) -> None:
+    folder = STAGES.parent if release == NEWEST else STAGES.parent / f"v{release}"
+    module = (folder / "go.mod").read_text()
+    assert f"k8s.io/kubernetes {RELEASES[release]}\n" in module
+    staged = set(re.findall(r"^\tk8s\.io/\S+ => k8s\.io/\S+ (v\S+)$", module, re.MULTILINE))
+    assert staged == {RELEASES[release].replace("v1.", "v0.")}
 
 
 def test_only_a_control_plane_for_real_nodes_leaves_kwok_out_and_reaches_nodes_through_a_proxy(place: Place) -> None:
@@ -40,6 +59,16 @@ def test_controllers_are_patient_with_more_nodes_than_two_cores_carry(place: Pla
     usual, patient = (command_lines(place, nodes)["kube-controller-manager"] for nodes in (500, 501))
     assert set(patient) - set(usual) == {"--node-monitor-grace-period=600s",
                                          "--feature-gates=StaleControllerConsistencyDaemonSet=false"}
+
+
+def test_an_older_release_is_given_no_gate_that_it_does_not_know(place: Place) -> None:
+    def gates(release: str) -> list[str]:
+        older = Place(place.bin, place.run, place.ports, release=release)
+        return [flag for line in command_lines(older, 501).values() for flag in line if flag.startswith("--feature-gates=")]
+
+    assert {release: gates(release) for release in RELEASES} == {
+        "1.36": ["--feature-gates=StaleControllerConsistencyDaemonSet=false"], "1.32": [],
+        "1.29": ["--feature-gates=ServiceAccountTokenJTI=true"]}
 
 
 def test_nothing_listens_beyond_the_loopback_interface(place: Place) -> None:

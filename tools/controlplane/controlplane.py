@@ -23,13 +23,27 @@ import click
 
 from tools.controlplane import processes
 from tools.controlplane.processes import ProcessFailed
-from tools.controlplane.programs import PACKAGES, VERSION, Delays, Place, Ports, command_lines, free_ports, write_files
+from tools.controlplane.programs import (
+    NEWEST,
+    OF_KUBERNETES,
+    PACKAGES,
+    RELEASES,
+    Delays,
+    Place,
+    Ports,
+    Programs,
+    command_lines,
+    free_ports,
+    write_files,
+)
 from tools.controlplane.server import Server, create_nodes, nodes_ready
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "controlplane"
 BIN = "GPUWARD_CONTROLPLANE_BIN"
-VERSION_FLAG = f"k8s.io/component-base/version.gitVersion={VERSION}"
+RELEASE = "GPUWARD_KUBERNETES"
+_VERSION = "k8s.io/component-base/version"
+_NEWEST_FLAG = f"{_VERSION}.gitVersion={RELEASES[NEWEST]}"
 PATIENCE = 120.0
 """Seconds within which every step of the start must be done; on two busy cores the API server alone takes ten."""
 POLL = 0.1
@@ -42,8 +56,8 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def build(bin_dir: Path, packages: Mapping[str, str] = PACKAGES, module: Path = HERE, version: str = VERSION_FLAG,
-          **environment: str) -> None:
+def build(bin_dir: Path, packages: Mapping[str, str] = PACKAGES, module: Path = HERE, version: str = _NEWEST_FLAG,
+          tags: str = "", **environment: str) -> None:
     """Build the programs of a Go module that are missing or were built from other versions."""
     stamp = hashlib.sha256((module / "go.mod").read_bytes() + (module / "go.sum").read_bytes()).hexdigest()
     bin_dir.mkdir(parents=True, exist_ok=True)
@@ -55,7 +69,8 @@ def build(bin_dir: Path, packages: Mapping[str, str] = PACKAGES, module: Path = 
             raise ProcessFailed("Go is not installed, and the control plane is built with it: https://go.dev/doc/install")
         say(f"building {name} (some minutes, once)")
         began = time.monotonic()
-        command = [go, "build", "-o", str((bin_dir / name).absolute()), "-ldflags", f"-X {version}", package]
+        command = [go, "build", "-o", str((bin_dir / name).absolute()), "-tags", tags, "-ldflags", f"-X {version}",
+                   package]
         if subprocess.run(command, cwd=module, env={**os.environ, **environment}, preexec_fn=_yield_to_others, stdout=sys.stderr,
                           check=False).returncode:
             raise ProcessFailed(f"{name} cannot be built: see above")
@@ -63,7 +78,26 @@ def build(bin_dir: Path, packages: Mapping[str, str] = PACKAGES, module: Path = 
         say(f"built {name} in {time.monotonic() - began:.0f} s")
 
 
-def up(bin_dir: Path, run: Path, nodes: int, delays: Delays, ports: Callable[[], Ports] = free_ports,
+def build_release(release: str = NEWEST) -> Programs:
+    """Build what a release of Kubernetes needs, where that was not done yet."""
+    folder = CACHE / "bin"
+    if release == NEWEST:
+        build(folder)
+        return Programs(folder)
+    build(folder, {name: package for name, package in PACKAGES.items() if name not in OF_KUBERNETES})
+    own = CACHE / release / "bin"
+    major, minor = release.split(".")
+    version = f"{_VERSION}.gitVersion={RELEASES[release]} -X {_VERSION}.gitMajor={major} -X {_VERSION}.gitMinor={minor}"
+    # Up to 1.30 the providers of clouds were built in; nothing here needs them.
+    build(own, {name: PACKAGES[name] for name in OF_KUBERNETES}, HERE / f"v{release}", version, "providerless")
+    for name in PACKAGES.keys() - set(OF_KUBERNETES):
+        if not (own / name).exists():
+            (own / name).unlink(missing_ok=True)
+            (own / name).symlink_to(os.path.relpath(folder / name, own))
+    return Programs(own, release)
+
+
+def up(programs: Programs, run: Path, nodes: int, delays: Delays, ports: Callable[[], Ports] = free_ports,
        real: tuple[str, ...] = ()) -> Place:
     """Start everything and wait until every simulated node can take pods; on any failure nothing stays behind.
 
@@ -73,7 +107,7 @@ def up(bin_dir: Path, run: Path, nodes: int, delays: Delays, ports: Callable[[],
     if alive := [name for name in processes.names(run) if processes.running(run, name)]:
         raise ProcessFailed(f"it runs already ({', '.join(alive)}): stop it first with ./dev controlplane down")
     for attempt in range(ATTEMPTS):
-        place = Place(bin_dir.resolve(), run, ports(), real)
+        place = Place(programs.folder.resolve(), run, ports(), real, programs.release)
         shutil.rmtree(run, ignore_errors=True)
         try:
             _start(place, nodes, delays)
@@ -159,7 +193,9 @@ state_option = click.option("--state", type=click.Path(path_type=Path), default=
 
 
 bin_option = click.option("--bin", "bin_dir", type=click.Path(path_type=Path, exists=True, file_okay=False), envvar=BIN,
-                          help=f"Run the programs in this folder, such as those of another version; also ${BIN}.")
+                          help=f"Run the programs in this folder; also ${BIN}.")
+release_option = click.option("--kubernetes", "release", type=click.Choice(list(RELEASES)), default=NEWEST, show_default=True,
+                              envvar=RELEASE, help=f"The release of Kubernetes that runs, also with --bin; also ${RELEASE}.")
 
 
 @click.group()
@@ -168,15 +204,16 @@ def commands() -> None:
 
 
 @commands.command("build")
-def build_command() -> None:
+@release_option
+def build_command(release: str) -> None:
     """Build the programs with Go, where that was not done yet."""
-    build(CACHE / "bin")
+    build_release(release)
 
 
 def up_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of what is started."""
     for option in (
-        state_option, bin_option,
+        state_option, bin_option, release_option,
         click.option("--validator-seconds", type=click.FloatRange(0), default=0.0, help="How long a validator pod takes."),
         click.option("--driver-seconds", type=click.FloatRange(0), default=0.0, help="How long a driver pod takes to get ready."),
         click.option("--nodes", type=click.IntRange(0), default=3, show_default=True, help="Nodes with 8 GPUs each."),
@@ -187,30 +224,34 @@ def up_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @commands.command("up")
 @up_options
-def up_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_dir: Path | None, state: Path) -> None:
+def up_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_dir: Path | None, release: str,
+               state: Path) -> None:
     """Start it; prints what a shell evaluates to reach it. State of an earlier run is thrown away."""
     heed_signals()
-    _up_and_tell(bin_dir, state.resolve(), nodes, Delays(driver_seconds, validator_seconds))
+    _up_and_tell(_programs(bin_dir, release), state.resolve(), nodes, Delays(driver_seconds, validator_seconds))
 
 
 @commands.command("run")
 @up_options
-def run_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_dir: Path | None, state: Path) -> None:
+def run_command(nodes: int, driver_seconds: float, validator_seconds: float, bin_dir: Path | None, release: str,
+                state: Path) -> None:
     """Start it as `up` does, and stop it when standard input ends: it cannot outlive who holds the other end."""
     heed_signals()
     _end_with_input()
     try:
-        _up_and_tell(bin_dir, state.resolve(), nodes, Delays(driver_seconds, validator_seconds))
+        _up_and_tell(_programs(bin_dir, release), state.resolve(), nodes, Delays(driver_seconds, validator_seconds))
         signal.pause()
     except KeyboardInterrupt:
         down(state.resolve())
 
 
-def _up_and_tell(bin_dir: Path | None, run: Path, nodes: int, delays: Delays) -> None:
-    if bin_dir is None:
-        build(bin_dir := CACHE / "bin")
+def _programs(bin_dir: Path | None, release: str) -> Programs:
+    return build_release(release) if bin_dir is None else Programs(bin_dir, release)
+
+
+def _up_and_tell(programs: Programs, run: Path, nodes: int, delays: Delays) -> None:
     began = time.monotonic()
-    place = up(bin_dir, run, nodes, delays)
+    place = up(programs, run, nodes, delays)
     say(f"{nodes} nodes are ready at {place.server} after {time.monotonic() - began:.1f} s")
     click.echo(f"export KUBECONFIG={place.kubeconfig}")
 

@@ -15,7 +15,9 @@ from typing import Any, Final
 
 import yaml
 
-VERSION: Final = "v1.36.3"
+RELEASES: Final = {"1.36": "v1.36.3", "1.32": "v1.32.2", "1.29": "v1.29.15"}
+"""The releases of Kubernetes that can be built, the newest first. The Go module proxy does not have all patches of the older."""
+NEWEST: Final = next(iter(RELEASES))
 PACKAGES: Final = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -24,6 +26,8 @@ PACKAGES: Final = {
     "kwok": "sigs.k8s.io/kwok/cmd/kwok",
 }
 """From a program's name to its Go package."""
+OF_KUBERNETES: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+"""Those that come in the version of a release; the others are the same with all."""
 
 DRIVER: Final = "nvidia-driver-daemonset"
 VALIDATOR: Final = "nvidia-operator-validator"
@@ -47,8 +51,11 @@ _AUDIT: Final = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages"
                  "rules": [{"level": "Metadata"}]}
 CROWD: Final = 500
 """Nodes for which two cores are enough; with more, heartbeats come late, and so do the controllers' caches."""
-_PATIENCE: Final = ["--node-monitor-grace-period=600s", "--feature-gates=StaleControllerConsistencyDaemonSet=false"]
-"""With that gate the DaemonSet controller rests up to 1000 s each time its cache is behind its own writes."""
+_PATIENCE: Final = ["--node-monitor-grace-period=600s"]
+_NO_REST: Final = "--feature-gates=StaleControllerConsistencyDaemonSet=false"
+"""With that gate, new in 1.36, the DaemonSet controller rests up to 1000 s each time its cache is behind its own writes."""
+_NAMED_TOKENS: Final = "--feature-gates=ServiceAccountTokenJTI=true"
+"""With that gate, which later releases have by default, the audit log names the token: tests tell operators apart by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,14 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
+class Programs:
+    """Hold where programs are, and of which release those of Kubernetes are."""
+
+    folder: Path
+    release: str = NEWEST
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Hold where a control plane lives: its programs, its state and its ports."""
 
@@ -77,6 +92,7 @@ class Place:
     ports: Ports
     real: tuple[str, ...] = ()
     """Names of real nodes that may join. With any, there are no simulated ones."""
+    release: str = NEWEST
 
     @property
     def programs(self) -> list[str]:
@@ -171,7 +187,7 @@ def command_lines(place: Place, nodes: int = 0) -> dict[str, list[str]]:
     flags = {
         "etcd": _etcd(place),
         "kube-apiserver": _apiserver(place),
-        "kube-controller-manager": _controller_manager(place) + (_PATIENCE if nodes > CROWD else []),
+        "kube-controller-manager": _controller_manager(place) + (_patience(place.release) if nodes > CROWD else []),
         "kube-scheduler": [f"--config={place.run / 'scheduler.json'}", "--secure-port=0"],
         "kwok": [f"--kubeconfig={place.run / 'kwok.kubeconfig'}", f"--config={place.run / 'stages.yaml'}",
                  "--manage-all-nodes=true", "--node-lease-duration-seconds=40", "--cidr=10.244.0.0/16"],
@@ -201,6 +217,7 @@ def _apiserver(place: Place) -> list[str]:
         f"--audit-policy-file={place.run / 'audit-policy.json'}", f"--audit-log-path={place.run / 'audit.log'}",
         "--audit-log-mode=batch", "--audit-log-batch-max-wait=1s",
         "--enable-priority-and-fairness=false", "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
+        *([_NAMED_TOKENS] if place.release == "1.29" else []),
     ]
 
 
@@ -221,6 +238,10 @@ def _controller_manager(place: Place) -> list[str]:
         f"--service-account-private-key-file={place.run / 'service-accounts.key'}", f"--root-ca-file={place.certificate}",
         "--kube-api-qps=2000", "--kube-api-burst=4000",
     ]
+
+
+def _patience(release: str) -> list[str]:
+    return [*_PATIENCE, _NO_REST] if release == NEWEST else _PATIENCE
 
 
 def _kubeconfig(place: Place, tokens: dict[str, str], current: str) -> dict[str, Any]:

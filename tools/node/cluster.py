@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools.controlplane import controlplane, processes
 from tools.controlplane.processes import ProcessFailed
-from tools.controlplane.programs import Delays, Place
+from tools.controlplane.programs import Delays, Place, Programs
 from tools.controlplane.server import Server, nodes_ready
 from tools.node import cgroups, files, image, inside, linux, network, registry, root
 from tools.node.network import Address
@@ -119,7 +119,7 @@ def _control_plane(cluster: NodeCluster, bin_dir: Path) -> Place:
     if place and all(processes.running(place.run, name) for name in place.programs):
         return place
     controlplane.down(cluster.controlplane)
-    return controlplane.up(bin_dir, cluster.controlplane, 0, Delays(), real=NAMES)
+    return controlplane.up(Programs(bin_dir), cluster.controlplane, 0, Delays(), real=NAMES)
 
 
 def _router(cluster: NodeCluster, place: Place) -> None:
