@@ -15,6 +15,7 @@ from gpuward.cli.inspection import inspected, needed
 from gpuward.errors import Forbidden
 from gpuward.kube.http.client import Client
 from gpuward.report.checks import Finding, findings
+from gpuward.report.checks.facts import Inspected
 from gpuward.sandbox.cluster import Sandbox
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.timeloop import LoopClock
@@ -24,6 +25,16 @@ from tests.journeys.stage import POLICY, Stage, on_stage, policy
 from tests.recorder.test_process import COMMAND, install, process, until
 
 REVIEWS = "/apis/authorization.k8s.io/v1/"
+
+
+def test_an_api_server_that_is_too_old_is_one_line_that_says_from_which_version_on() -> None:
+    def about(version: str) -> list[str]:
+        facts = Inspected(namespace=names.DEFAULT_NAMESPACE, version=version)
+        return [line(found).plain for found in findings(facts) if found.check == "kubernetes"]
+
+    assert about("v1.28.15") == [
+        "fail  kubernetes       v1.28.15 is older than 1.29, the oldest that gpuward supports -> upgrade the cluster"]
+    assert about("v1.29.0") == ["ok    kubernetes       v1.29.0"]
 
 
 async def checked(sandbox: Sandbox, interfere: Callable[..., Answer | Stream] | None = None,

@@ -8,6 +8,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
@@ -53,6 +55,39 @@ def test_of_two_operators_without_an_election_one_waits_and_status_names_the_oth
     (told,) = [line for line in lines if line["msg"] == "Another operator runs: waiting until it is gone"]
     assert told["holder"].startswith(f"{socket.gethostname()}_")
     assert not [line for line in lines if line.get("logger", "").startswith("controllers.")]
+
+
+class OldServer(BaseHTTPRequestHandler):
+    """Answer as an API server of Kubernetes 1.28 that has nothing."""
+
+    def do_GET(self) -> None:
+        found = self.path == "/version"
+        body = json.dumps({"major": "1", "minor": "28", "gitVersion": "v1.28.15"} if found else {"code": 404}).encode()
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_an_api_server_that_is_too_old_is_one_line_of_the_log(tmp_path: Path) -> None:
+    kubeconfig, log = tmp_path / "kubeconfig", tmp_path / "log"
+    with ThreadingHTTPServer(("127.0.0.1", 0), OldServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        kubeconfig.write_text(yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Config", "current-context": "old", "users": [{"name": "old", "user": {}}],
+            "clusters": [{"name": "old", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+            "contexts": [{"name": "old", "context": {"cluster": "old", "user": "old"}}]}))
+        environment = {**IMAGES, "OPERATOR_NAMESPACE": "gpu-operator", "KUBECONFIG": str(kubeconfig)}
+        with process(log, "run", *PORTS, "--no-recorder", **environment):
+            until(lambda: '"msg": "Starting"' in log.read_text(), log)
+        server.shutdown()
+    told = [line for line in map(json.loads, log.read_text().splitlines()) if "older" in line["msg"]]
+    assert [(line["level"], line["msg"], line["version"]) for line in told] == [
+        ("error", "This Kubernetes is older than 1.29, the oldest that gpuward supports", "v1.28.15")]
 
 
 def test_the_process_ends_with_its_election(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tools.chart.values import IGNORED, RENAMED, SPEC
 
 from gpuward.cli.commands import commands
 from gpuward.crd import decode
+from gpuward.model.kubernetes import OLDEST_NAME
 
 GOLDENS = Path(__file__).parent / "chart"
 SETS = {
@@ -226,7 +227,7 @@ def test_what_is_near_to_a_mistake_is_taken(value: str, helm: str, chart: Path) 
 
 
 def test_an_older_kubernetes_is_refused(helm: str, chart: Path) -> None:
-    said = "chart requires kubeVersion: >= 1.29.0-0 which is incompatible with Kubernetes v1.28.0"
+    said = f"chart requires kubeVersion: >= {OLDEST_NAME}.0-0 which is incompatible with Kubernetes v1.28.0"
     with pytest.raises(ValueError, match=re.escape(said)):
         rendered(helm, chart, [], "--kube-version", "1.28.0")
 

@@ -74,8 +74,8 @@ def test_a_cluster_that_is_well() -> None:
 
 
 @pytest.mark.parametrize(("changes", "check", "level", "found", "fix"), [
-    ({"version": "v1.24.9"}, "kubernetes", "fail", "v1.24.9 is too old", "upgrade it to 1.25"),
-    ({"version": "v1.31.0"}, "kubernetes", "warn", "v1.31.0: gpuward is tried on 1.32 and later", ""),
+    ({"version": "v1.28.9"}, "kubernetes", "fail", "v1.28.9 is older than 1.29, the oldest that gpuward supports",
+         "upgrade the cluster"),
     ({"version": "sometime"}, "kubernetes", "warn", "the version 'sometime' cannot be read", ""),
     ({"ahead": 61.0}, "clock", "warn", "this machine's clock is 61 s ahead of the API server's", "NTP"),
     ({"ahead": -9.0}, "clock", "warn", "this machine's clock is 9 s behind the API server's", "NTP"),

@@ -21,6 +21,8 @@ from tools.controlplane.programs import (
     write_files,
 )
 
+from gpuward.model.kubernetes import OLDEST_NAME
+
 STAGES = Path(__file__).parents[2] / "tools" / "controlplane" / "stages.yaml"
 
 
@@ -33,6 +35,10 @@ def test_every_program_has_a_command_line(place: Place) -> None:
     lines = command_lines(place)
     assert list(lines) == list(PACKAGES)
     assert all(line[0] == str(place.bin / name) for name, line in lines.items())
+
+
+def test_the_oldest_release_that_is_tried_is_the_oldest_that_is_supported() -> None:
+    assert list(RELEASES)[-1] == OLDEST_NAME
 
 
 @pytest.mark.parametrize("release", RELEASES)

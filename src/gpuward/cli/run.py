@@ -32,6 +32,7 @@ from gpuward.kube.config.access import Access
 from gpuward.kube.endless import endless
 from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.rules import LeaseTiming
+from gpuward.model.kubernetes import OLDEST_NAME, is_too_old
 from gpuward.model.rights import LEASES
 from gpuward.recorder.recorder import Recorder
 from gpuward.registry.client import RegistryClient
@@ -79,6 +80,9 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
     log = structlog.get_logger(source="setup")
     async with AsyncExitStack() as stack:
         client, access = await stack.enter_async_context(connected(kubeconfig, context))
+        if is_too_old(kubernetes := (await client.server_version()).git_version):
+            log.error(f"This Kubernetes is older than {OLDEST_NAME}, the oldest that gpuward supports", version=kubernetes,
+                      fix="upgrade the cluster")
         for resource in await check_access(client):
             log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
                       "--server-side -f -")

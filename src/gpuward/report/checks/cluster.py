@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from gpuward.model.kubernetes import OLDEST_NAME, is_too_old, read_version
 from gpuward.model.rights import grant
 from gpuward.model.selectors import read_selector, satisfied
 from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Right, Unseen, unseen
 
-OLDEST: Final = (1, 25)
-"""Before it CRDs with CEL rules, and so NVIDIA's, are not served by default."""
-TRIED: Final = (1, 32)
-"""The oldest version that gpuward is tried on."""
 MOST_AHEAD: Final = 5.0
 """Seconds by which clocks may differ; no decision goes by this machine's clock, but people compare logs."""
 MOST_NAMED: Final = 4
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
-_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 _SEEN: Final = (("", "nodes", False), ("apps", "daemonsets", True), ("", "pods", True), ("", "pods/eviction", False))
 """What the upgrade writes, and whether only what is in the operator's namespace matters: evictions are everywhere."""
 
 
 def kubernetes(facts: Inspected) -> Iterator[Finding]:
     """Say whether the API server's version is one that gpuward runs on."""
-    found = _VERSION.match(facts.version)
-    if found is None:
+    if read_version(facts.version) is None:
         yield Finding("kubernetes", Level.WARN, f"the version {facts.version!r} cannot be read")
-        return
-    number, oldest, tried = (int(found[1]), int(found[2])), "{}.{}".format(*OLDEST), "{}.{}".format(*TRIED)
-    if number < OLDEST:
-        yield Finding("kubernetes", Level.FAIL, f"{facts.version} is too old", f"upgrade it to {oldest} or later, best {tried}")
-    elif number < TRIED:
-        yield Finding("kubernetes", Level.WARN, f"{facts.version}: gpuward is tried on {tried} and later")
+    elif is_too_old(facts.version):
+        yield Finding("kubernetes", Level.FAIL, f"{facts.version} is older than {OLDEST_NAME}, the oldest that gpuward supports",
+                      "upgrade the cluster")
     else:
         yield Finding("kubernetes", Level.OK, facts.version)
 
