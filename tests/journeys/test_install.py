@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import structlog
 
 from gpuward import names
 from gpuward.errors import NotFound
@@ -71,7 +72,11 @@ def without_claims(request: Request, proceed: Proceed) -> Answer | Stream:
 async def test_an_idle_operator_asks_hardly_ever_whether_what_is_not_installed_has_come(stage: Stage) -> None:
     for resource in (resources.ROLLOUT_POLICIES, resources.NVIDIA_DRIVERS):
         await stage.user.delete(resources.CUSTOM_RESOURCE_DEFINITIONS, str(resource))
-    await stage.restart_operator()
-    await stage.installed()
-    await stage.rest(60)
+    with structlog.testing.capture_logs() as log:
+        await stage.restart_operator()
+        await stage.installed()
+        await stage.rest(60)
     assert await asked(stage, 1800) in [{"list resourceclaims.resource.k8s.io": count} for count in (2, 3)]
+    assert {line["event"] for line in log if line["log_level"] != "debug" and line.get("resource")} == {
+        "Not installed: drivers are the ClusterPolicy's", "Not installed: gpuward's own settings have their defaults",
+        "Not installed: pods with a claim count as users of GPUs"}

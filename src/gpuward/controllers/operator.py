@@ -47,6 +47,7 @@ from gpuward.ports import Clock, Registry
 NOT_INSTALLED = {
     ROLLOUT_POLICIES: "gpuward's own settings have their defaults",
     NVIDIA_DRIVERS: "drivers are the ClusterPolicy's",
+    RESOURCE_CLAIMS: "pods with a claim count as users of GPUs",
 }
 """What it means that an optional kind is not there."""
 NOT_NEEDED = {POD_DISRUPTION_BUDGETS, RESOURCE_CLAIMS, ROLLOUT_POLICIES}
