@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -10,6 +11,9 @@ import pytest
 
 if find_spec("kubesandbox") is None:
     pytest.exit("the tests need the sandbox: ./dev setup, or pip install 'gpuward[sandbox]'", returncode=1)
+
+from tools.controlplane.controlplane import RELEASE
+from tools.controlplane.programs import NEWEST, RELEASES
 
 from tests.weaknesses import WEAKNESSES, WITHOUT_A_TEST
 
@@ -35,6 +39,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _note(config, mark.args, item.nodeid.split("[")[0])
     if hasattr(config, "workeroutput"):
         config.workeroutput[_SENT] = {str(number): sorted(tests) for number, tests in config.stash[_COLLECTED].items()}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what the release of Kubernetes that was chosen is too old for."""
+    release = os.environ.get(RELEASE, NEWEST)
+    since = item.get_closest_marker("since")
+    if since and item.get_closest_marker("controlplane") and list(RELEASES).index(release) > list(RELEASES).index(since.args[0]):
+        pytest.skip(f"Kubernetes {since.args[0]} answers so, and {release} does not")
 
 
 @pytest.hookimpl(optionalhook=True)

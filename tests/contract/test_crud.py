@@ -32,6 +32,7 @@ def test_an_object_lives_from_post_to_delete(api: Api) -> None:
     assert api.delete(f"{path}/a").status == 404
 
 
+@pytest.mark.since("1.36")
 def test_what_a_claim_was_allocated_is_in_its_status(api: Api) -> None:
     path = RESOURCE_CLAIMS.path(api.ns)
     made = api.made(path, claim("gpu"))

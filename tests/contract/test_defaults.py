@@ -18,6 +18,7 @@ from tests.contract.api import Api, Object
 from tests.contract.objects import budget, config_map, pod, workload
 
 
+@pytest.mark.since("1.36")
 def test_a_pod_is_completed(api: Api) -> None:
     made = api.made(PODS.path(api.ns), pod("a", node="nowhere"))
     spec, container = made["spec"], made["spec"]["containers"][0]

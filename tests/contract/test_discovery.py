@@ -11,6 +11,7 @@ from tests.contract.objects import event, names, pod
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
+@pytest.mark.since("1.36")
 def test_the_version(api: Api) -> None:
     found = api.get("/version").body
     assert (found["major"], found["minor"]) == ("1", "36")
@@ -38,6 +39,7 @@ def test_subresources_are_listed(api: Api) -> None:
     assert set(listed["nodes/status"]["verbs"]) == {"get", "patch", "update"}
 
 
+@pytest.mark.since("1.32")
 def test_groups_and_the_aggregated_form(api: Api) -> None:
     groups = {one["name"]: one for one in api.get("/apis").body["groups"]}
     assert groups["apps"]["preferredVersion"]["groupVersion"] == "apps/v1"

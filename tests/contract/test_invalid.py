@@ -87,6 +87,7 @@ def test_a_daemon_set_has_to_be_able_to_replace_a_pod(api: Api) -> None:
     assert refused.causes == {("FieldValueRequired", "spec.updateStrategy.rollingUpdate.maxUnavailable")}
 
 
+@pytest.mark.since("1.32")
 def test_annotations_have_a_limit_together(api: Api) -> None:
     at = f"{CONFIG_MAPS.path(api.ns)}/a"
     api.made(CONFIG_MAPS.path(api.ns), config_map("a"))
@@ -128,6 +129,7 @@ def test_a_machine_keeps_the_identity_that_its_provider_gave_it(api: Api) -> Non
     assert api.merge(node, {"spec": {"providerID": "cloud://b"}}).causes == {("FieldValueForbidden", "spec.providerID")}
 
 
+@pytest.mark.since("1.32")
 def test_what_a_revision_holds_stays(api: Api) -> None:
     path = CONTROLLER_REVISIONS.path(api.ns)
     api.made(path, {"metadata": {"name": "one"}, "revision": 1, "data": {"a": "b"}})

@@ -89,7 +89,8 @@ def test_a_page_after_a_compaction(api: Api) -> None:
 
 
 @pytest.mark.parametrize(("query", "status", "reason"), [
-    ({"continue_": "nonsense"}, 400, "BadRequest"), ({"resourceVersion": "abc"}, 400, "BadRequest"),
+    ({"continue_": "nonsense"}, 400, "BadRequest"),
+    pytest.param({"resourceVersion": "abc"}, 400, "BadRequest", marks=pytest.mark.since("1.36")),
     ({"limit": "many"}, 400, "BadRequest"), ({"resourceVersion": "999999999"}, 504, "Timeout"),
     ({"resourceVersionMatch": "Exact"}, 422, "Invalid"),
 ])

@@ -30,6 +30,7 @@ def test_json_patch_tests(api: Api, path: str, value: Any, holds: bool) -> None:
             "Invalid", "the server rejected our request due to an error in our request", set())
 
 
+@pytest.mark.since("1.36")
 def test_a_json_patch_test_without_value_means_null(api: Api) -> None:
     at = f"{CONFIG_MAPS.path(api.ns)}/a"
     api.made(CONFIG_MAPS.path(api.ns), config_map("a", x="1"))
@@ -150,6 +151,7 @@ def test_the_labels_of_a_pod_change_and_its_node_does_not(api: Api) -> None:
     assert api.strategic(at, {"spec": {"containers": [{"name": "main", "image": "new:2"}]}}).status == 200
 
 
+@pytest.mark.since("1.36")
 def test_only_a_binding_gives_a_pod_its_node(api: Api) -> None:
     at = f"{PODS.path(api.ns)}/p"
     made = api.made(PODS.path(api.ns), pod("p", nodeSelector={"nobody": "has-it"}))

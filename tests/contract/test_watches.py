@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuward.kube.resources import CONFIG_MAPS, EVENTS, NODES, PODS
 from tests.contract.api import Api
 from tests.contract.objects import config_map, event, pod
@@ -71,6 +73,7 @@ def test_a_watch_ends_when_its_time_is_over_with_a_bookmark_before(api: Api) -> 
     assert int(last["metadata"]["resourceVersion"]) >= int(version)
 
 
+@pytest.mark.since("1.36")
 def test_initial_events_end_with_a_bookmark(api: Api) -> None:
     path = PODS.path(api.ns)
     api.made(path, pod("a", node="nowhere"))

@@ -177,6 +177,7 @@ def test_the_leader_is_lost(plane: Plane, lasting: LastingWatch, version: str, b
     assert gone_twice(requests) == []
 
 
+@pytest.mark.since("1.32")
 def test_the_api_server_is_overloaded(plane: Plane, lasting: LastingWatch, version: str, before: dict[str, str]) -> None:
     """API priority and fairness answers the operator 429 for some seconds, and then lets few requests through at a time."""
     restart_api_server(plane, "--enable-priority-and-fairness=true", "--max-requests-inflight=40",
