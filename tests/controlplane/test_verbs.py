@@ -119,5 +119,5 @@ def test_a_check_knows_the_operator_its_rights_and_its_crds(verbs: Plane) -> Non
     found = json.loads(verbs.gpuward("check", "--context", "admin", "-o", "json"))
     told = {(one["check"], one["found"]): one["level"] for one in found["findings"]}
     assert {level for (check, _), level in told.items() if check in ("crds", "namespace", "policy", "kubernetes")} == {"ok"}
-    assert told["rights", "ServiceAccount gpu-operator has all 154"] == "ok"
+    assert told["rights", "ServiceAccount gpu-operator has all 159"] == "ok"
     assert [level for (check, text), level in told.items() if check == "operators" and "renewed its Lease" in text] == ["ok"]
