@@ -10,6 +10,7 @@ import pytest
 
 from gpuward import names
 from gpuward.cli.candidacy import Candidacy
+from gpuward.cli.leader import find_leader
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.errors import Forbidden
 from gpuward.kube.http.client import Client
@@ -136,3 +137,23 @@ def test_a_lease_that_a_tenant_wrote_once_stops_no_upgrade(begins: bool) -> None
         await process.stop()
 
     story()
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_lease_that_a_stranger_wrote_to_last_for_ever_holds_the_operator_for_ten_minutes(stage: Stage) -> None:
+    process = await alone(stage)
+    await process.stop()
+    lease = stage.get(str(LEASES), names.LEADER_LEASE)
+    spec = {"holderIdentity": "stranger", "leaseDurationSeconds": 2**31 - 1, "renewTime": "2099-01-01T00:00:00.000000Z"}
+    stage.sandbox.apply({**lease, "spec": spec})
+    again = Process(stage, "again")
+    stage.operator = again.operator
+    await stage.upgrade_to(NEW)
+    await stage.rest(60)
+    (told,) = stage.warnings(WAITS)
+    assert (told["holder"], told["lease"]) == ("stranger", f"gpu-operator/{names.LEADER_LEASE}")
+    assert told["counts_unrenewed_for"] == "600s"
+    seen = await find_leader(stage.user, names.DEFAULT_NAMESPACE, stage.clock)
+    assert (seen.running, "stranger" in seen.message) == (False, True)
+    await stage.upgraded(within=1200)
+    await again.stop()

@@ -55,7 +55,8 @@ class Candidacy:
         if holder is None:
             return
         self._is_first = False
-        told = {"holder": holder.identity, "since": holder.since, "lease": self._lease(holder.namespace)}
+        told = {"holder": holder.identity, "since": holder.since, "lease": self._lease(holder.namespace),
+                "counts_unrenewed_for": f"{holder.lasts:g}s"}
         here = holder.namespace == self._candidate.namespace
         if here and self._elects:
             self._log.info("Standing by: another operator leads", **told)

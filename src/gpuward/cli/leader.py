@@ -14,7 +14,7 @@ from gpuward.cli.view import age
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.kube.lease.others import Holder, leases_named
-from gpuward.kube.lease.rules import process_name
+from gpuward.kube.lease.rules import LONGEST, believed, process_name
 from gpuward.model.record import format_time
 from gpuward.ports import Clock
 
@@ -109,7 +109,7 @@ def judge(lease: dict[str, Any] | None, now: float, place: str) -> Leader:
     ago = f"{age(now - renewed)} ago"
     if not holder:
         return Leader(f"{NONE}: the last one gave its Lease back {ago}", now, running=False, renewed=renewed)
-    if now <= renewed + float(spec.get("leaseDurationSeconds") or LEASE_DURATION):
+    if -LONGEST <= now - renewed <= believed(spec, LEASE_DURATION):
         return Leader(f"operator {holder} renewed its Lease {ago}", now, running=True, holder=holder, renewed=renewed)
     return Leader(f"{NONE}: {holder} renewed its Lease {ago}, and not since", now, running=False, holder=holder, renewed=renewed)
 

@@ -55,6 +55,18 @@ def test_the_holders_own_duration_counts() -> None:
     assert next_step("me", seen, 61) is Step.TAKE
 
 
+def test_a_lease_that_nobody_renews_is_taken_after_ten_minutes_whatever_it_says() -> None:
+    seen = Observation().next(lease(duration=2**31 - 1), 0)
+    assert next_step("me", seen, 600) is Step.WAIT
+    assert next_step("me", seen, 601) is Step.TAKE
+
+
+@pytest.mark.parametrize("deadline", [1.0, 596.0, 36_000_000.0])
+def test_a_deadline_that_no_lease_can_keep_is_refused(deadline: float) -> None:
+    with pytest.raises(InputError, match=r"write (4s or more|595s or less)"):
+        LeaseTiming.given("--leader-lease-renew-deadline", deadline)
+
+
 @pytest.mark.parametrize(("step", "transitions", "acquired"), [
     (Step.TAKE, 4, NOW),
     (Step.RENEW, 3, "a1"),

@@ -14,7 +14,7 @@ import msgspec
 
 from gpuward import errors
 from gpuward.kube.http.client import Client, Selection
-from gpuward.kube.lease.rules import Observation
+from gpuward.kube.lease.rules import LONGEST, Observation, believed
 from gpuward.kube.resources import LEASES
 
 LOOK_AGAIN: Final = 60.0
@@ -24,7 +24,7 @@ LOOK_CLOSER: Final = 5.0
 UNRENEWED: Final = 60.0
 """Seconds at most for which a Lease counts that nobody was seen to renew, whatever it says: a tenant who may
 write Leases in a namespace of their own could stop the operator for ever with one."""
-RENEWED: Final = 600.0
+RENEWED: Final = LONGEST
 """The same after a renewal: longer than any holder leaves between two."""
 
 
@@ -35,13 +35,15 @@ class Holder:
     identity: str
     namespace: str
     since: str
+    lasts: float
+    """For how many seconds the Lease counts after its last renewal."""
 
     @classmethod
     def of(cls, lease: dict[str, Any]) -> Holder:
         """Return who holds a Lease."""
         spec = lease.get("spec") or {}
         namespace = str((lease.get("metadata") or {}).get("namespace") or "")
-        return cls(str(spec.get("holderIdentity") or ""), namespace, str(spec.get("acquireTime") or ""))
+        return cls(str(spec.get("holderIdentity") or ""), namespace, str(spec.get("acquireTime") or ""), believed(spec))
 
 
 async def leases_named(client: Client, name: str) -> list[dict[str, Any]]:

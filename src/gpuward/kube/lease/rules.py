@@ -11,10 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from gpuward import names
 from gpuward.errors import InputError
+
+LONGEST: Final = 600.0
+"""Seconds for which a Lease counts at most that nobody renews, whatever it says: anybody who may write it, or a holder that was
+given a wrong deadline and is gone, could stop the operator for ever."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class LeaseTiming:
     """Time between renewals."""
     look: float = 1.0
     """Time between two looks of a candidate, who counts from when it sees a renewal; a fifth longer at most."""
+    margin: ClassVar[float] = 5.0
+    """What `duration` is more than a deadline that a flag gives."""
 
     @classmethod
     def given(cls, field: str, deadline: float) -> LeaseTiming:
@@ -46,7 +52,10 @@ class LeaseTiming:
         if deadline < 2 * cls.retry:
             least = f"{2 * cls.retry:g}s"
             raise InputError(field, f"{deadline:g}s", f"write {least} or more: the Lease is renewed every {cls.retry:g}s")
-        return cls(duration=deadline + 5, renew_deadline=deadline)
+        if deadline > (most := LONGEST - cls.margin):
+            raise InputError(field, f"{deadline:g}s", f"write {most:g}s or less: another operator goes on {LONGEST:g}s after the "
+                             "last renewal at the latest")
+        return cls(duration=deadline + cls.margin, renew_deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,12 @@ class Observation:
         holder = spec.get("holderIdentity") or ""
         state = (holder, spec.get("renewTime") or "", spec.get("leaseTransitions") or 0)
         since = self.since if state == self.state else now
-        return Observation(holder, state, float(spec.get("leaseDurationSeconds") or 0), since)
+        return Observation(holder, state, believed(spec), since)
+
+
+def believed(spec: dict[str, Any], unsaid: float = 0.0) -> float:
+    """Return for how many seconds after its last renewal a Lease counts; `unsaid` if it does not say."""
+    return min(float(spec.get("leaseDurationSeconds") or unsaid), LONGEST)
 
 
 class Step(Enum):
