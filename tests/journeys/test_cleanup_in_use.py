@@ -22,6 +22,7 @@ from tests.cli.verbs import said
 from tests.journeys.stage import NEW, Stage, gpu_template, on_stage, policy
 from tests.journeys.test_cleanup import cleanup, marks, uninstall
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
+from tests.journeys.test_side_by_side import WAITS, Process
 from tests.journeys.test_unplaced import ONE, installed_by, is_served
 from tests.journeys.test_withheld import torn, with_notebooks
 
@@ -258,3 +259,53 @@ def test_the_lease_of_an_operator_that_came_meanwhile_stays(when: str) -> None:
     play()
 
 
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_an_operator_that_begins_meanwhile_waits_until_it_is_over(owner: str) -> None:
+    """Policies come as the last look is over, and the operator before the first write; the nodes' machines were in service."""
+    @on_stage(gpu_nodes=2)
+    async def play(stage: Stage) -> None:
+        await installed_by(stage, owner)
+        await stage.until(lambda: is_served(stage))
+        await uninstall(stage)
+        await stage.sandbox.until(lambda: not driver_pods(stage), 600)
+        work = asyncio.create_task(said(clean_nodes(
+            _slow(stage, 30), names.DEFAULT_NAMESPACE, timeout=240, unless_used=True, dry_run=False)))
+        await stage.rest(20)
+        process = Process(stage, "new")
+        await stage.rest(20)
+        assert process.writes == 0
+        (told,) = stage.warnings(WAITS)
+        assert told["holder"].startswith("gpuward-cleanup-")
+        assert [line.partition(":")[0] for line in await work] == ["node gpu-1", "node gpu-2"]
+        assert [marks(stage, node) for node in stage.states()] == [set(), set()]
+        await stage.until(lambda: process.elector.leading)
+        await process.stop()
+
+    play()
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_lease_that_may_not_be_written_is_said_and_nothing_is_cleaned_up(stage: Stage) -> None:
+    await stage.installed()
+    await uninstall(stage)
+    await stage.sandbox.until(lambda: not driver_pods(stage), 600)
+    before = marks(stage, "gpu-1")
+    transport = stage.sandbox.transport()
+    transport.interfere = lambda request, proceed: refusal(Forbidden("leases is forbidden")) if (
+        request.method in ("POST", "PUT") and "/leases" in request.path) else proceed()
+    lines = clean_nodes(Client(transport), names.DEFAULT_NAMESPACE, timeout=60, unless_used=False, dry_run=False)
+    with pytest.raises(GpuwardError, match="cannot be held, so an operator could begin meanwhile: leases is forbidden"):
+        await said(lines)
+    assert marks(stage, "gpu-1") == before
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_namespace_that_is_gone_hinders_no_cleanup(stage: Stage) -> None:
+    await stage.installed()
+    await uninstall(stage)
+    await stage.sandbox.until(lambda: not driver_pods(stage), 600)
+    lines = clean_nodes(stage.user, "gone", timeout=60, unless_used=False, dry_run=False)
+    assert [line.partition(":")[0] for line in await said(lines)] == ["node gpu-1"]
+    assert not stage.sandbox.store.list(LEASES, "gone")

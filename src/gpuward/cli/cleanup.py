@@ -10,6 +10,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.cli.connect import WallClock
+from gpuward.cli.holdlease import HeldLease, holding_lease
 from gpuward.cli.leader import find_leader
 from gpuward.cli.leftovers import Cleaning, cleaning_of, goes_by_labels, has_any, is_ending_driver, told
 from gpuward.cli.rollouts import ATTEMPTS, Lines
@@ -17,12 +18,13 @@ from gpuward.errors import ApiError, Conflict, Forbidden, GpuwardError, NotFound
 from gpuward.execute.nodes import operations
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
-from gpuward.kube.lease.others import leases_named
+from gpuward.kube.lease.others import Holder, leases_named
 from gpuward.kube.resources import GVR
 
 Object = dict[str, Any]
 
 LOOK: Final = 1.0
+DELETED: Final = " deleted"
 
 
 class _Used(GpuwardError):
@@ -35,14 +37,15 @@ async def clean_nodes(client: Client, namespace: str, *, timeout: float, unless_
     What people set stays: labels that say what they want (such as `nvidia.com/gpu.deploy.driver=false`), and their own cordons.
     So does what would harm pods if it went; see `leftovers`.
 
+    It holds the Lease meanwhile, so that an operator that begins waits until it is over. A dry run does not.
+
     Raises:
         GpuwardError: there is a policy, or an operator or what goes by its labels is still there after `timeout` seconds, or
             comes meanwhile, and `unless_used` does not say to leave everything as it is then; or nodes refuse to be changed.
     """
     cleanup = _Cleanup(client, namespace, dry_run=dry_run)
     try:
-        await cleanup.wait(timeout)
-        async for line in cleanup.run():
+        async for line in cleanup.run(timeout):
             yield line
     except _Used as used:
         cleaned = f"{cleanup.cleaned} nodes were cleaned up before" if cleanup.cleaned else "nothing was cleaned up"
@@ -60,9 +63,37 @@ class _Cleanup:
         self._namespace = namespace
         self._dry_run = dry_run
         self._leases: frozenset[tuple[str, str, str]] | None = None
-        """The Leases that nobody renews, as they were when that was found."""
+        """The Leases that nobody renews, as they were when that was found, but for the one that is held."""
+        self._held = HeldLease(None, "")
 
-    async def wait(self, timeout: float) -> None:
+    async def run(self, timeout: float) -> Lines:
+        """Wait until nothing uses the nodes any more, and clean up while nobody can begin to. Raises _Used if somebody does."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        await self._wait(end)
+        if self._dry_run:
+            async for line in self._clean_all():
+                yield line
+            return
+        was_there = await self._own_lease() is not None
+        refused: GpuwardError | None = None
+        left = end - loop.time()
+        async with holding_lease(self._client, self._namespace, "cleanup", WallClock(), left) as self._held:
+            self._leases = await self._leases_now()
+            try:
+                async for line in self._clean_all():
+                    yield line
+            except _Used:
+                raise
+            except GpuwardError as error:
+                refused = error
+        line = await self._drop_lease()
+        if line and (was_there or not line.endswith(DELETED)):
+            yield line
+        if refused is not None:
+            raise refused
+
+    async def _wait(self, end: float) -> None:
         """Wait until nothing goes by the labels of nodes any more, or writes them. Raises _Used if something still does.
 
         Then wait for driver pods that are about to end: where one ends no driver is left, unless pods use it.
@@ -71,7 +102,6 @@ class _Cleanup:
             raise _Used(f"there is {', '.join(kept)}, whose operands run on the nodes by the labels that they have; delete it "
                         "first")
         loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
         while (there := await self._still_there()) and loop.time() < end:
             await asyncio.sleep(LOOK)
         if there:
@@ -79,8 +109,8 @@ class _Cleanup:
         while await self._drivers_end() and loop.time() < end:
             await asyncio.sleep(LOOK)
 
-    async def run(self) -> Lines:
-        """Clean up all nodes, then the Lease; go on where one refuses. Raises _Used once somebody uses them again."""
+    async def _clean_all(self) -> Lines:
+        """Clean up all nodes; go on where one refuses. Raises _Used once somebody uses them again."""
         found = [_name(raw) async for raw in self._client.list(Selection(resources.NODES)) if has_any(raw)]
         refused: list[str] = []
         for name in found:
@@ -91,8 +121,6 @@ class _Cleanup:
                 line = f"not cleaned up: {error}"
             if line:
                 yield f"node {name}: {line}"
-        if not self._dry_run and (line := await self._drop_lease()):
-            yield line
         if not found:
             yield "no node has anything of a GPU operator"
         if refused:
@@ -136,14 +164,17 @@ class _Cleanup:
         if used := await self._goes_by_labels():
             return used
         leases = await self._leases_now()
-        leader = await find_leader(self._client, self._namespace, WallClock())
+        leader = await find_leader(self._client, self._namespace, WallClock(), besides=self._held.identity)
         self._leases = leases
         return f"{leader.message}; delete its Deployment first" if leader.running else ""
 
     async def _used_by_now(self) -> str:
-        """Do as `_still_there`, without asking for long who leads where no Lease was written since."""
+        """Do as `_still_there`, without asking for long who leads where no other Lease was written since."""
         if used := await self._goes_by_labels():
             return used
+        if not self._held.valid:
+            leader = await find_leader(self._client, self._namespace, WallClock(), besides=self._held.identity)
+            return leader.message if leader.running else "the Lease was lost, so an operator may have begun"
         return "" if await self._leases_now() == self._leases else await self._still_there()
 
     async def _goes_by_labels(self) -> str:
@@ -163,7 +194,8 @@ class _Cleanup:
             leases = await leases_named(self._client, names.LEADER_LEASE)
         except Forbidden:
             leases = [lease] if (lease := await self._own_lease()) else []
-        metas = (lease["metadata"] for lease in leases)
+        own = self._held.identity
+        metas = (lease["metadata"] for lease in leases if not own or Holder.of(lease).identity != own)
         return frozenset((meta["namespace"], meta["uid"], meta["resourceVersion"]) for meta in metas)
 
     async def _own_lease(self) -> Object | None:
@@ -185,7 +217,7 @@ class _Cleanup:
         if lease is None:
             return ""
         meta, place = lease["metadata"], f"Lease {self._namespace}/{names.LEADER_LEASE}"
-        leader = await find_leader(self._client, self._namespace, WallClock())
+        leader = await find_leader(self._client, self._namespace, WallClock(), besides=self._held.identity)
         if leader.running:
             return f"{place} stays: {leader.message}"
         try:
@@ -195,7 +227,7 @@ class _Cleanup:
             return ""
         except Conflict:
             return f"{place} stays: somebody has taken it by now"
-        return f"{place} deleted"
+        return f"{place}{DELETED}"
 
 
 async def _policies(client: Client) -> list[tuple[str, str, bool]]:

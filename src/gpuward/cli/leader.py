@@ -41,13 +41,16 @@ class Leader(msgspec.Struct, frozen=True):
         return {"running": self.running, "holder": self.holder or None, "renewed": renewed, "message": self.message}
 
 
-async def find_leader(client: Client, namespace: str, clock: Clock) -> Leader:
-    """Read the Lease in the operator's namespace, and where nobody renews that those of others; what may not be read is told."""
+async def find_leader(client: Client, namespace: str, clock: Clock, *, besides: str = "") -> Leader:
+    """Read the Lease in the operator's namespace, and where nobody renews that those of others; what may not be read is told.
+
+    A Lease that `besides` holds is taken for one that nobody has.
+    """
     place = f"{namespace}/{names.LEADER_LEASE}"
     lease: dict[str, Any] | None = None
     unknown = ""
     try:
-        lease = (await client.get(resources.LEASES, names.LEADER_LEASE, namespace)).object()
+        lease = _but_for(besides, (await client.get(resources.LEASES, names.LEADER_LEASE, namespace)).object())
     except errors.NotFound:
         pass
     except errors.Forbidden:
@@ -60,7 +63,7 @@ async def find_leader(client: Client, namespace: str, clock: Clock) -> Leader:
     if lease is not None and leader.holder and not leader.running:
         leader = await _watched(client, namespace, leader)
     if not leader.running:
-        leader = await _elsewhere(client, namespace, leader)
+        leader = await _elsewhere(client, namespace, leader, besides)
     return leader if told is not None or not leader.running else msgspec.structs.replace(
         leader, message=f"{leader.message} (by this machine's clock)")
 
@@ -80,7 +83,11 @@ async def _watched(client: Client, namespace: str, seen: Leader) -> Leader:
     return seen
 
 
-async def _elsewhere(client: Client, namespace: str, here: Leader) -> Leader:
+def _but_for(holder: str, lease: dict[str, Any]) -> dict[str, Any] | None:
+    return None if holder and Holder.of(lease).identity == holder else lease
+
+
+async def _elsewhere(client: Client, namespace: str, here: Leader, besides: str) -> Leader:
     """Return who runs in another namespace, or else what is known of this one."""
     try:
         leases = await leases_named(client, names.LEADER_LEASE)
@@ -89,7 +96,8 @@ async def _elsewhere(client: Client, namespace: str, here: Leader) -> Leader:
             return here
         message = f"{here.message}; Leases of other namespaces cannot be listed, so one may run in another"
         return msgspec.structs.replace(here, message=message, running=None)
-    found = {(place := Holder.of(lease).namespace): judge(lease, here.now, f"{place}/{names.LEADER_LEASE}") for lease in leases}
+    found = {(place := Holder.of(lease).namespace): judge(_but_for(besides, lease), here.now, f"{place}/{names.LEADER_LEASE}")
+             for lease in leases}
     if here.running is None:
         here = found.get(namespace) or judge(None, here.now, f"{namespace}/{names.LEADER_LEASE}")
     for other, leader in found.items():
