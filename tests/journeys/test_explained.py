@@ -122,6 +122,7 @@ async def test_what_only_the_operator_knows_of_a_node_is_quoted_from_its_event(s
     told = await explained(stage, "gpu-1")
     assert "REASON    WriteRefused: the API server refuses to change this node: " in told
     assert "policy X says no" in told
+    assert "   $ kubectl auth can-i patch nodes --as=system:serviceaccount:gpu-operator:gpu-operator" in told
 
 
 @on_stage(gpu_nodes=2)

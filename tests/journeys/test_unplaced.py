@@ -62,7 +62,8 @@ def test_a_driver_pod_that_finds_no_place_takes_the_corrected_template(owner: st
         assert sentence(told.status.hold) == f"waits until driver pod {lost} finds a place on this node (Unschedulable)"
         await stage.rest(120)
         (first, *_) = (await explanation_of(stage, "gpu-1")).remedies
-        assert first.do.startswith(f"let the scheduler place driver pod {lost} (kubectl describe pod {lost} -n gpu-operator")
+        assert first.do == f"let the scheduler place driver pod {lost}: its events say what it lacks"
+        assert first.commands == (f"kubectl describe pod {lost} -n gpu-operator",)
         await ask_for(stage, owner, resources=None)
         await stage.until(lambda: is_served(stage), 900)
 

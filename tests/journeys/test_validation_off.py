@@ -89,3 +89,41 @@ async def test_the_failures_of_such_nodes_spend_no_budget(stage: Stage) -> None:
     assert stage.driver("gpu-3") == OLD
     await stage.label("gpu-3", names.UPGRADE_SKIP, None)
     await stage.until(lambda: stage.driver("gpu-3") == NEW and stage.state("gpu-3") == State.DONE, within=3600)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_that_stays_out_of_service_is_named_to_the_others_with_what_brings_it_back(mode: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
+    async def play(stage: Stage) -> None:
+        await installed(stage, mode)
+        await stage.label("gpu-1", names.DEPLOY_TOOLKIT, "false")
+        await stage.rest(120)
+        await ask_for_another(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-1") in ("RetryLater", "ValidationOff"), within=2 * 3600)
+        newest = {"driver": {"version": "570"}} if mode == "precompiled" else {"driver": {"version": "595.91.09"}}
+        if mode == "nvidiadriver":
+            await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "default", {"spec": newest["driver"]})
+        else:
+            await set_driver(stage, newest["driver"])
+        await stage.until(lambda: stage.hold("gpu-2") == stage.hold("gpu-3") == "NoNodeMayStart", within=3600)
+        assert "is tried again by itself" not in condition_of(stage)[2]
+        first = (await explanation_of(stage, "gpu-2")).remedies[0]
+        assert first.commands == (f"kubectl label node gpu-1 {names.DEPLOY_TOOLKIT}-",)
+        await stage.label("gpu-1", names.DEPLOY_TOOLKIT, None)
+        await stage.until(lambda: stage.all_are(State.DONE) and stage.drivers() == [newest["driver"]["version"]], within=3600)
+
+    play()
+
+
+@on_stage(gpu_nodes=2)
+async def test_nodes_that_wait_for_one_whose_driver_pod_does_not_end_are_told_that_it_needs_somebody(stage: Stage) -> None:
+    await stage.installed()
+    name = stage.driver_pod("gpu-1")["metadata"]["name"]
+    stage.sandbox.store.modify("pods", names.DEFAULT_NAMESPACE, name,
+                               lambda pod: pod["metadata"].update(finalizers=["example.com/audit"]))
+    await stage.upgrade_to()
+    await stage.rest(6 * 3600)
+    assert (stage.hold("gpu-1"), stage.hold("gpu-2")) == ("DriverStopping", "NoNodeMayStart")
+    assert condition_of(stage)[:2] == ("False", "NoNodeMayStart")
+    (told,) = (await explanation_of(stage, "gpu-1")).remedies
+    assert "finalizer example.com/audit keeps it" in told.do

@@ -75,7 +75,8 @@ def test_a_driver_that_fails_is_named_with_what_is_wrong_since_when_and_what_wou
     assert sentence(answer.hold) == f"waits for driver pod {stuck.name}, which does not start: ImagePullBackOff, 7 restarts"
     assert answer.hold.since == NOW - 300
     mend, ask_for = remedies(snapshot, policy(), NOW, "n0")
-    assert f"kubectl logs {stuck.name} -n {stuck.namespace}" in mend.do
+    assert mend.do == f"mend what keeps driver pod {stuck.name} from starting"
+    assert mend.commands == (f"kubectl describe pod {stuck.name} -n {stuck.namespace}",)
     assert ask_for.commands == ("kubectl annotate node n0 nvidia.com/gpu-driver-upgrade-requested=true --overwrite",)
 
 

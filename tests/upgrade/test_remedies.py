@@ -56,6 +56,11 @@ def refused(pod: PodView, *budgets: BudgetView) -> World:
     return World(replace(world.snapshot, budgets=budgets))
 
 
+def unwritable() -> World:
+    world = of(QUEUED)
+    return World(replace(world.snapshot, refused_writes={QUEUED.uid: Refusal(NOW, 3, "a webhook says no")}))
+
+
 def failed(attempts: int) -> World:
     remembers = build.record(State.FAILED, ours=True, failed=State.POD_RESTART_REQUIRED)
     failure = Failure(State.POD_RESTART_REQUIRED, "it broke", NOW - 1, attempts)
@@ -174,7 +179,8 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     "two other nodes, of which each alone is one too many": (
         World(fleet(4, state=WAITING, states=DONE, not_ready=[3], cordoned=[2]), LIMITED),
         Reason.NO_NODE_MAY_START,
-        [("raise maxUnavailable to 3", AT_ONCE), ("get node n3 Ready again", AT_ONCE)],
+        [("raise maxUnavailable to 3", AT_ONCE),
+         ("get node n3 Ready again, and uncordon node n2, if it may serve again", AT_ONCE)],
     ),
     "place in a queue for one": (
         World(fleet(4, state=State.UPGRADE_REQUIRED), policy(parallel=1), "n2"), Reason.PARALLEL_LIMIT,
@@ -211,6 +217,22 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
     "orphan beside the driver pod": (
         of(QUEUED, driver_pod(driver="540", orphan=True)), Reason.TWO_DRIVER_PODS,
         [("delete pod gpu-operator/driver-540-n0", AT_ONCE)],
+    ),
+    "old driver pod that does not stop": (
+        World(cluster([under_way(State.POD_RESTART_REQUIRED)], [driver_pod(deleting=True)])), Reason.DRIVER_STOPPING,
+        [("get pod gpu-operator/driver-550-n0 to end", "this node goes on")],
+    ),
+    "old driver pod that stops": (
+        World(cluster([under_way(State.POD_RESTART_REQUIRED, since=NOW)], [driver_pod(deleting=True)])),
+        Reason.DRIVER_STOPPING, [],
+    ),
+    "driver pod that takes long": (
+        World(cluster([under_way(State.POD_RESTART_REQUIRED)], [driver_pod(driver="560", ready=False)])),
+        Reason.DRIVER_STARTING, [("see what driver pod driver-560-n0 does", "this node goes on")],
+    ),
+    "writes that are refused": (
+        unwritable(), Reason.WRITE_REFUSED,
+        [("mend the admission webhook, the policy or the right that refuses changes of this node", AT_ONCE)],
     ),
     "maintenance": (
         of(node(state=State.NODE_MAINTENANCE_REQUIRED)), Reason.MAINTENANCE,
@@ -264,7 +286,8 @@ def test_whoever_would_end_a_job_is_told_what_that_costs() -> None:
 
 
 HARMLESS = re.compile(r"kubectl (patch \S+ \S+ .*(maxUnavailable|maxParallelUpgrades|failureBudget)|label node \S+ "
-                      r"(nvidia.com/gpu-driver-upgrade-state-|nvidia.com/gpu.deploy.driver=true|pool=)|describe|logs)|"
+                      r"(nvidia.com/gpu-driver-upgrade-state-|nvidia.com/gpu.deploy.driver=true|pool=)|describe|logs|"
+                      r"get |auth can-i)|"
                       r"gpuward resume|echo .*failureBudget")
 """Commands that end no pod of a user's, and lift no protection."""
 
@@ -275,6 +298,20 @@ def test_what_a_remedy_destroys_is_told_with_it(world: World) -> None:
         dangerous = [command for command in remedy.commands if not HARMLESS.match(command)]
         leaves = "upgrade-required" in " ".join(dangerous) or "upgrade.skip-" in " ".join(dangerous)
         assert remedy.risk or not dangerous or leaves, (remedy.do, dangerous)
+
+
+@pytest.mark.parametrize("world", [case[0] for case in CASES.values()], ids=CASES.keys())
+def test_commands_stand_on_lines_of_their_own(world: World) -> None:
+    for remedy in remedies(world.snapshot, world.policy, NOW, world.node):
+        assert "kubectl" not in remedy.do
+
+
+def test_the_finalizer_that_keeps_a_pod_is_named() -> None:
+    kept = driver_pod(deleting=True, kept_by_finalizers=("example.com/audit",))
+    world = World(cluster([under_way(State.POD_RESTART_REQUIRED)], [kept]))
+    (told,) = remedies(world.snapshot, world.policy, NOW, world.node)
+    assert "finalizer example.com/audit keeps it until whoever set it takes it off" in told.do
+    assert told.commands == ("kubectl describe pod driver-550-n0 -n gpu-operator",)
 
 
 def test_what_becomes_of_a_node_is_told() -> None:

@@ -110,7 +110,7 @@ def _of_unmanaged(found: Explanation, snapshot: Snapshot, upgrades: UpgradePolic
         return found
     fix = mended(pod)
     then = "the node has this part of the GPU stack again"
-    remedy = Remedy(fix.do, then, (fix.command,), fix.change(DecisionFacts(snapshot, upgrades)))
+    remedy = Remedy(fix.do, then, fix.commands, fix.change(DecisionFacts(snapshot, upgrades)))
     return msgspec.structs.replace(found, operand=hold, remedies=(remedy,))
 
 

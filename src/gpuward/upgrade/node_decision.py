@@ -106,6 +106,8 @@ def _is_stuck(node: NodeFacts, hold: Hold | None, waits: bool) -> bool:
     """Tell whether a node that is out of service comes back only if somebody does something about it."""
     if hold is None:
         return not waits and (node.unschedulable or not node.node.ready)
+    if node.state is State.FAILED and hold.reason is Reason.DRIVER_STOPPING:  # its time to end was up before
+        return True
     return hold.reason.needs_person or (hold.reason is Reason.SKIPPED and (node.unschedulable or not node.node.ready))
 
 

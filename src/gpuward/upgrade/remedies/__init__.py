@@ -102,7 +102,7 @@ class _Trial:
         then = outlook(self.before.nodes[self.name], after.nodes[self.name])
         do = ", and ".join(fix.do for fix in fixes)
         risk = "; ".join(dict.fromkeys(fix.risk for fix in fixes if fix.risk))
-        return Remedy(do, then, tuple(fix.command for fix in fixes if fix.command), case, risk)
+        return Remedy(do, then, tuple(command for fix in fixes for command in fix.commands), case, risk)
 
     def smallest(self, dial: Dial) -> Fix | None:
         """Return the smallest step of a dial that helps; every larger one then does too."""

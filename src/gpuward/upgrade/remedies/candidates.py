@@ -20,6 +20,8 @@ from gpuward.upgrade.remedies.driver_pod import (
     mend_driver_pod,
     mend_validator_pod,
     place_driver_pod,
+    start_driver_pod,
+    stop_driver_pod,
 )
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.operand_pod import mend_operand
@@ -36,6 +38,7 @@ from gpuward.upgrade.remedies.pods import (
 )
 from gpuward.upgrade.remedies.question import Candidate, Question
 from gpuward.upgrade.remedies.rollback import take_back
+from gpuward.upgrade.remedies.writes import accept_writes
 from gpuward.upgrade.validation_off import lacking
 
 MOST_ENDING = 5
@@ -170,6 +173,11 @@ def _more_unavailable(question: Question) -> Iterator[Candidate]:
     idle = [node for node in others if node.name != question.view.name and node.state not in IN_PROGRESS]
     for node in [node for node in idle if not node.ready and not node.unschedulable][:MOST_NODES]:
         yield fixes.repair(node)
+    unvalidated = [node for node in idle if node.unschedulable and (hold := question.plan.holds.get(node.name)) is not None
+                   and hold.reason is Reason.VALIDATION_OFF]
+    for node in unvalidated[:MOST_NODES]:
+        for label in lacking(node):
+            yield fixes.label_node(node, label, None, f"let node {node.name} have what validates its driver")
     cordoned = [node for node in idle if node.unschedulable and node.ready and node.state is not State.FAILED]
     for node in cordoned[:MOST_NODES]:
         yield fixes.uncordon(node)
@@ -213,6 +221,8 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.VALIDATION_OFF: _let_validate,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
     Reason.DRIVER_UNPLACED: place_driver_pod,
+    Reason.DRIVER_STOPPING: stop_driver_pod,
+    Reason.DRIVER_STARTING: start_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,
     Reason.DRIVER_IN_USE: empty_for_driver,
     Reason.VALIDATOR_STARTING: mend_validator_pod,
@@ -227,6 +237,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.UNKNOWN_STATE: _relabel,
     Reason.TWO_DRIVER_PODS: one_driver_pod,
     Reason.MAINTENANCE: _take_back,
+    Reason.WRITE_REFUSED: accept_writes,
     Reason.METADATA_BEHIND: _take_template,
     Reason.OPERANDS_STARTING: _take_template,
 }

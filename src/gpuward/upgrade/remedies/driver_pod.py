@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from shlex import quote
 
 import msgspec
 
@@ -13,7 +14,7 @@ from gpuward import names
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import DaemonSetView, Owner, PodView
-from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, evicts, request_upgrade, with_ready
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, described, end_pods, evicts, request_upgrade, with_ready
 from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
 from gpuward.upgrade.scope import drives
@@ -28,9 +29,9 @@ def make_driver_pod(question: Question) -> Iterator[Candidate]:
                and ds.node_selector.items() <= view.labels.items()), None)
     if ds is None or question.now < question.hold.since + SOON:
         return
-    do = (f"let DaemonSet {ds.ref} make a driver pod here (kubectl describe daemonset {ds.name} -n {ds.namespace} and "
-          f"kubectl describe node {view.name} say what is in the way: a quota, an affinity, a taint)")
-    yield Fix(do, partial(_with, pod=_made(ds, question)))
+    do = f"let DaemonSet {ds.ref} make a driver pod here: a quota, an affinity or a taint may be in the way"
+    looks = (f"kubectl describe daemonset {quote(ds.name)} -n {quote(ds.namespace)}", f"kubectl describe node {quote(view.name)}")
+    yield Fix(do, partial(_with, pod=_made(ds, question)), looks=looks)
 
 
 def place_driver_pod(question: Question) -> Iterator[Candidate]:
@@ -38,9 +39,8 @@ def place_driver_pod(question: Question) -> Iterator[Candidate]:
     driver = question.node.driver
     if driver is None or question.now < question.hold.since + SOON:
         return
-    do = (f"let the scheduler place driver pod {driver.name} (kubectl describe pod {driver.name} -n {driver.namespace} says what "
-          "it lacks)")
-    yield Fix(do, partial(_placed, pod=driver))
+    do = f"let the scheduler place driver pod {driver.name}: its events say what it lacks"
+    yield Fix(do, partial(_placed, pod=driver), looks=(described(driver),))
 
 
 def mend_driver_pod(question: Question) -> Iterator[Candidate]:
@@ -50,6 +50,20 @@ def mend_driver_pod(question: Question) -> Iterator[Candidate]:
         return
     yield _mended(driver, f"mend what keeps driver pod {driver.name} from starting")
     yield from empty_for_driver(question)
+
+
+def start_driver_pod(question: Question) -> Iterator[Candidate]:
+    """Get a driver pod to start that takes longer than it should."""
+    driver = question.node.driver
+    if driver is not None and question.now >= question.hold.since + SOON:
+        yield _mended(driver, f"see what driver pod {driver.name} does: it pulls its image, builds modules or loads them")
+
+
+def stop_driver_pod(question: Question) -> Iterator[Candidate]:
+    """Get a driver pod to end that was asked to."""
+    driver = question.node.driver
+    if driver is not None and driver.deleting and question.now >= question.hold.since + SOON:
+        yield end_pods([driver])
 
 
 def empty_for_driver(question: Question) -> Iterator[Candidate]:
@@ -70,9 +84,9 @@ def mend_validator_pod(question: Question) -> Iterator[Candidate]:
 
 
 def _mended(pod: PodView, do: str) -> Fix:
-    shown = (f"{do} (kubectl describe pod {pod.name} -n {pod.namespace} and kubectl logs {pod.name} -n {pod.namespace} "
-             "--all-containers say what is wrong)")
-    return Fix(shown, partial(with_ready, pod=pod))
+    command = mended(pod).command
+    looks = tuple(dict.fromkeys((described(pod), command)))
+    return Fix(do, partial(with_ready, pod=pod), looks=looks)
 
 
 def _made(ds: DaemonSetView, question: Question) -> PodView:

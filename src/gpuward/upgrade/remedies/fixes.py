@@ -36,12 +36,20 @@ class Fix(msgspec.Struct, frozen=True):
     command: str = ""
     risk: str = ""
     """What is lost by it."""
+    looks: tuple[str, ...] = ()
+    """Commands that show what is wrong, where no command can do it."""
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """Return its commands in their order."""
+        return (*self.looks, *((self.command,) if self.command else ()))
 
     def followed_by(self, other: Fix) -> Fix:
         """Return this fix and another one as one."""
         command = " && ".join(filter(None, (self.command, other.command)))
         risk = "; ".join(filter(None, (self.risk, other.risk)))
-        return Fix(f"{self.do}, and {other.do}", lambda case: other.change(self.change(case)), command, risk)
+        return Fix(f"{self.do}, and {other.do}", lambda case: other.change(self.change(case)), command, risk,
+                   (*self.looks, *other.looks))
 
     def told(self, do: str) -> Fix:
         """Return this fix in other words."""
@@ -111,7 +119,7 @@ def uncordon(node: NodeView) -> Fix:
 def repair(node: NodeView) -> Fix:
     """Return the fix that makes a node answer again; how to do that nobody can tell from here."""
     change = partial(_edit, name=node.name, ready=True)
-    return Fix(f"get node {node.name} Ready again (kubectl describe node {node.name} says what it lacks)", change)
+    return Fix(f"get node {node.name} Ready again", change, looks=(f"kubectl describe node {quote(node.name)}",))
 
 
 def _edit(
@@ -171,10 +179,16 @@ def end_pods(pods: Collection[PodView]) -> Fix:
     listed = " and ".join(str(pod.ref) for pod in pods)
     first = next(iter(pods))
     what = "pods" if len(pods) > 1 else "pod"
-    do = (f"get {what} {listed} to end (kubectl describe pod {first.name} -n {first.namespace} says what keeps it: a finalizer, "
-          "a process that does not stop)")
+    kept = ", ".join(dict.fromkeys(finalizer for pod in pods for finalizer in pod.kept_by_finalizers))
+    by = f"finalizer {kept} keeps it until whoever set it takes it off" if kept else "a process that does not stop may keep it"
+    do = f"get {what} {listed} to end: {by}"
     risk = "a finalizer that is removed, or a pod that is deleted with --force, leaves undone what it was there for"
-    return Fix(do, partial(without, gone=places(pods)), risk=risk)
+    return Fix(do, partial(without, gone=places(pods)), risk=risk, looks=(described(first),))
+
+
+def described(pod: PodView) -> str:
+    """Return the command that shows a pod and its events."""
+    return f"kubectl describe pod {quote(pod.name)} -n {quote(pod.namespace)}"
 
 
 def places(pods: Collection[PodView]) -> frozenset[tuple[str, str, str]]:

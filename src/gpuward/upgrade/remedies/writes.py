@@ -1,0 +1,30 @@
+"""What might help a node that the API server refuses to change: what refuses that stands in the server's message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from shlex import quote
+
+import msgspec
+
+from gpuward import names
+from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
+from gpuward.upgrade.remedies.question import Candidate, Question
+
+replace = msgspec.structs.replace
+
+
+def accept_writes(question: Question) -> Iterator[Candidate]:
+    """Let the node be changed."""
+    account = f"system:serviceaccount:{question.case.snapshot.namespace}:{names.OPERATOR_NAME}"
+    yield Fix(
+        "mend the admission webhook, the policy or the right that refuses changes of this node",
+        partial(_accepted, uid=question.view.uid),
+        looks=("kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies",
+               f"kubectl auth can-i patch nodes --as={quote(account)}"))
+
+
+def _accepted(case: DecisionFacts, uid: str) -> DecisionFacts:
+    writes = {known: refusal for known, refusal in case.snapshot.refused_writes.items() if known != uid}
+    return replace(case, snapshot=replace(case.snapshot, refused_writes=writes))
