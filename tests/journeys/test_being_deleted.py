@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward import names
 from gpuward.kube import resources
 from tests.journeys.looking import condition_of, explanation_of, headline_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage, policy
 from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+from tests.journeys.test_validation_off import MODES, ask_for_another, installed
 from tests.journeys.test_withheld import set_driver, torn, with_notebooks
 
 FINALIZER = "backup.example.com/archive"
@@ -123,3 +125,51 @@ FROM: dict[str, dict[str, object]] = {
 TO: dict[str, dict[str, object]] = {
     "plain": {"version": NEW}, "precompiled": {"usePrecompiled": True, "version": "590"},
     "nvidiadriver": {"useNvidiaDriverCRD": True, "version": NEW}, "off": {"enabled": False}}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("cascade", ["Background", "Orphan"])
+def test_of_a_daemonset_that_is_being_deleted_it_is_said_so_and_what_keeps_it(mode: str, cascade: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        (name,) = [ds["metadata"]["name"] for ds in stage.sandbox.store.list("daemonsets.apps") if
+                   ds["spec"]["template"]["metadata"]["labels"].get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT]
+        keep(stage, "daemonsets.apps", name, names.DEFAULT_NAMESPACE)
+        await stage.user.delete(resources.DAEMON_SETS, name, names.DEFAULT_NAMESPACE, propagation=cascade)
+        new = await ask_for_another(stage, mode)
+        await stage.rest(1200)
+        kept = f"DaemonSet {name} is being deleted, and is kept by its finalizers {FINALIZER}: it is made anew once it is gone"
+        status, reason, message = condition_of(stage)
+        assert (status, kept in message) == ("False", True), message
+        assert (reason == "TemplateEdited", "edits" in message) == (False, False)
+        assert kept in (await explanation_of(stage, "gpu-1")).notes
+        stage.sandbox.store.modify("daemonsets.apps", names.DEFAULT_NAMESPACE, name,
+                                   lambda ds: ds["metadata"].update(finalizers=[]))
+        await stage.until(lambda: stage.drivers() == [new] and condition_of(stage)[0] == "True", within=3600)
+
+    story()
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_rolloutpolicy_that_is_being_deleted_is_in_force_no_more(stage: Stage) -> None:
+    def made(name: str, retries: int) -> None:
+        stage.sandbox.apply({"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": name},
+                             "spec": {"retries": retries}})
+
+    def told() -> dict[str, tuple[str, str]]:
+        found = ((one["metadata"]["name"], one["status"]) for one in stage.sandbox.store.list("rolloutpolicies.gpuward.io"))
+        return {name: (status["state"], status["conditions"][0]["message"]) for name, status in found}
+
+    await stage.installed()
+    made("one", 5)
+    await stage.rest(5)
+    keep(stage, "rolloutpolicies.gpuward.io", "one")
+    await stage.user.delete(resources.ROLLOUT_POLICIES, "one")
+    await stage.rest(30)
+    going = f"one is being deleted, and is kept by its finalizers {FINALIZER}"
+    assert told() == {"one": ("ignored", f"{going}: the defaults are in force")}
+    made("two", 2)
+    await stage.rest(30)
+    assert told() == {"one": ("ignored", f"{going}: RolloutPolicy two is in force"),
+                      "two": ("active", "driver upgrades follow it")}

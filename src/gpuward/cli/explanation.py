@@ -12,7 +12,7 @@ from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
 from gpuward.model.actions import PatchNode
-from gpuward.model.driver import driver_daemonsets
+from gpuward.model.driver import driver_daemonsets, going
 from gpuward.model.explain import obstacle
 from gpuward.model.operand_pods import failing, unready_operands
 from gpuward.model.plan import Hold, NodeStatus, Plan
@@ -261,6 +261,8 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
                "loaded still and pods use it, the next driver pod would unload it under them")
     elif driver is None and node.unserved is None and (lacking := missing_labels(view, driver_daemonsets(picture.snapshot))):
         yield f"no driver pod is made here: {lacking}"
+    yield from (f"DaemonSet {ds.name} {going(ds)}" for ds in driver_daemonsets(picture.snapshot)
+                if ds.deleting and (ds.node_selector.items() <= view.labels.items() or (driver and driver.is_owned_by(ds.uid))))
     if driver is not None and (how_far := _progress(driver)):
         yield f"driver pod {driver.name}: {how_far}"
     if driver is not None and driver.restarts:

@@ -15,6 +15,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.policy.kept import kept_problems
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.refused import ending
 from gpuward.policy.rolloutpolicy import ActiveRollout
 
 ACCEPTED = "Accepted"
@@ -80,6 +81,9 @@ class RolloutPolicyLog:
 
 
 def _finding(view: PolicyView, rollout: ActiveRollout) -> PolicyFinding:
+    if view.deleting:
+        other = f"{rollout.title} is in force" if rollout.view is not None else "the defaults are in force"
+        return PolicyFinding("ignored", "Deleting", f"{ending(view)}: {other}")
     assert rollout.view is not None
     if view.uid != rollout.view.uid:
         return PolicyFinding("ignored", "Ignored", f"{rollout.title} is older and in force")

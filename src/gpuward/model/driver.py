@@ -44,6 +44,12 @@ def driver_daemonsets(snapshot: Snapshot) -> list[DaemonSetView]:
     return [ds for ds in snapshot.daemonsets if is_driver_daemonset(ds, snapshot.namespace)]
 
 
+def going(ds: DaemonSetView) -> str:
+    """Say that a DaemonSet is being deleted, what keeps it, and what becomes of it."""
+    kept = f", and is kept by its finalizers {', '.join(ds.kept_by_finalizers)}" if ds.kept_by_finalizers else ""
+    return f"is being deleted{kept}: it is made anew once it is gone"
+
+
 def is_policys(ds: DaemonSetView) -> bool:
     """Tell whether a DaemonSet holds drivers of a ClusterPolicy."""
     return names.DRIVER_APP in (ds.labels.get("app"), ds.selector.get("app"))

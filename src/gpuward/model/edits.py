@@ -53,7 +53,8 @@ def edited(
     found = {}
     for ds in daemonsets:
         last, before = applied.get(("DaemonSet", ds.namespace, ds.name)), known.get(ds.uid)
-        stands = last is not None and last.generation < ds.generation and ds.applied_hash not in last.tried
+        others = last is not None and last.generation < ds.generation and ds.applied_hash not in last.tried
+        stands = others and not ds.deleting  # a deletion, too, makes a new generation
         if stands or before is not None:
             found[ds.uid] = msgspec.structs.replace(before or Edit(), stands=stands)
     return found

@@ -191,14 +191,14 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     template_generation: int = 0
     """How often the template was changed, and one: the number that pods made of it carry; 0 where that is not known."""
     config_digest: str = ""
-    pod_digest: str = ""
-    """As of its revisions: a digest of its template without labels and annotations; empty where that is not known."""
+    pod_digest: str = ""  # as of its revisions: of its template without labels and annotations; empty where that is not known
     image: str = ""
     pull_secrets: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = {}
     tolerations: tuple[Toleration, ...] | None = None  # None where an affinity, too, says which nodes it is for, or not known
     deleting: bool = False
     leaves_pods: bool = False
+    kept_by_finalizers: tuple[str, ...] = ()  # while it is being deleted, those of others than Kubernetes
     account: str = ""  # the service account of its pods
     upgrade_policy: str = ""  # of one with the drivers of an NVIDIADriver: what outlives that
     spares_default_runtime: bool = False

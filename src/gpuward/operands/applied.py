@@ -33,7 +33,7 @@ def not_applied(
     if why := refusal(drivers, snapshot):
         return f"{DRIVER_STATE} cannot be made: {why}"
     pending = unapplied(drivers, snapshot)
-    return f"DaemonSet {pending} is not applied yet{_waits_for(policy, drivers, snapshot)}" if pending else unseen
+    return f"DaemonSet {pending}{_waits_for(policy, drivers, snapshot)}" if pending else unseen
 
 
 def _waits_for(policy: ClusterPolicy, drivers: Sequence[Prepared], snapshot: Snapshot) -> str:

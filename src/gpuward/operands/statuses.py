@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuward.model.actions import Action, PatchStatus
+from gpuward.model.driver import going
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.stuck import stuck_pod
 from gpuward.model.views import DaemonSetView, PolicyView
@@ -74,7 +75,7 @@ def waiting_states(states: Iterable[OperandState], snapshot: Snapshot, prepared:
                 waiting[state.name] = f"{name}: {why}{_stuck(daemonsets.get(name), snapshot)}"
     for one in prepared:
         if behind := unapplied([one], snapshot):
-            waiting.setdefault(one.state, f"{behind} is not applied yet")
+            waiting.setdefault(one.state, behind)
     return waiting
 
 
@@ -87,9 +88,13 @@ def _stuck(daemonset: DaemonSetView | None, snapshot: Snapshot) -> str:
 
 
 def unapplied(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
-    """Return the name of the first DaemonSet that is not there as it is wanted, empty if all are."""
+    """Say which DaemonSet is the first that is not there as it is wanted, empty if all are."""
     wanted = (obj for one in prepared for obj in one.objects if obj.key[0] == "DaemonSet")
-    return next((obj.ref.name for obj in wanted if not is_applied(obj, snapshot)), "")
+    ref = next((obj.ref for obj in wanted if not is_applied(obj, snapshot)), None)
+    if ref is None:
+        return ""
+    ds = next((ds for ds in snapshot.daemonsets if (ds.namespace, ds.name) == (ref.namespace, ref.name)), None)
+    return f"{ref.name} {going(ds)}" if ds is not None and ds.deleting else f"{ref.name} is not applied yet"
 
 
 def refusal(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:

@@ -48,10 +48,10 @@ class RolloutReader:
         self._last: tuple[tuple[str, int], ActiveRollout] | None = None
 
     def read(self, snapshot: Snapshot) -> ActiveRollout:
-        """Return the policy in force: the oldest RolloutPolicy. The others are ignored."""
-        if not snapshot.rollout_policies:
+        """Return the policy in force: the oldest RolloutPolicy that is not being deleted. The others are ignored."""
+        view = next((each for each in snapshot.rollout_policies if not each.deleting), None)
+        if view is None:
             return ActiveRollout()
-        view = snapshot.rollout_policies[0]
         key = (view.uid, view.generation)
         if self._last is None or self._last[0] != key:
             self._last = (key, _read(view))

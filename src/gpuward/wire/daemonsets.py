@@ -13,6 +13,9 @@ from gpuward.model.views import DaemonSetView, RevisionView
 from gpuward.wire.meta import WireMeta
 from gpuward.wire.podspec import WirePodSpec
 
+_KUBERNETES = frozenset({"orphan", "foregroundDeletion"})
+"""Finalizers that Kubernetes itself sets, and takes off."""
+
 
 class _Selector(msgspec.Struct, rename="camel"):
     match_labels: dict[str, str] | None = None
@@ -114,9 +117,16 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         opens_driver=ds.spec.template.spec.opens_driver,
         deleting=meta.deletion_timestamp is not None,
         leaves_pods="orphan" in (meta.finalizers or ()),
+        kept_by_finalizers=_kept_by(meta),
         account=ds.spec.template.spec.service_account_name,
         upgrade_policy=(meta.annotations or {}).get(names.VALID_UPGRADE_POLICY, ""),
     )
+
+
+def _kept_by(meta: WireMeta) -> tuple[str, ...]:
+    if meta.deletion_timestamp is None:
+        return ()
+    return tuple(each for each in meta.finalizers or () if each not in _KUBERNETES)
 
 
 def _metadata_digest(meta: WireMeta) -> str:

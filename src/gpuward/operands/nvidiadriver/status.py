@@ -52,11 +52,11 @@ def failed(state: str, problem: object) -> Verdict:
 
 
 def judged(waiting: Mapping[str, str], lacking: Sequence[str] = (), behind: str = "") -> Verdict:
-    """Return the verdict on one whose DaemonSets may wait for something, of which one may be `behind` what it asks for, and which
-    may lack objects that it had.
+    """Return the verdict on one whose DaemonSets may wait for something, which may lack objects that it had, and of which one may
+    be `behind` what it asks for, as that says.
     """
     if behind:
-        message = f"{WAITING.message}; DaemonSet {behind} is not applied yet"
+        message = f"{WAITING.message}; DaemonSet {behind}"
         return msgspec.structs.replace(WAITING, reason=NOT_APPLIED, message=message)
     if lacking:
         return msgspec.structs.replace(WAITING, message=f"{WAITING.message}; {missing(lacking)}")

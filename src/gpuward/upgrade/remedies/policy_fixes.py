@@ -59,8 +59,8 @@ def change_rollout(case: DecisionFacts, do: str, fields: Mapping[str, object], r
     One of another name beside it would be ignored, and to apply these fields alone would take away those applied before.
     """
     change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
-    if case.snapshot.rollout_policies:
-        target = f"rolloutpolicy {quote(case.snapshot.rollout_policies[0].name)}"
+    if (view := next((each for each in case.snapshot.rollout_policies if not each.deleting), None)) is not None:
+        target = f"rolloutpolicy {quote(view.name)}"
         return Fix(do, change, f"kubectl patch {target} --type merge -p '{as_json({'spec': fields})}'")
     body = {"apiVersion": f"{names.GPUWARD_GROUP}/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": ROLLOUT_POLICY}}
     return Fix(do, change, f"echo '{as_json({**body, 'spec': fields})}' | kubectl apply --server-side -f -")
