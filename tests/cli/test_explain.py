@@ -15,10 +15,10 @@ import structlog
 from click.testing import CliRunner, Result
 
 from gpuward import names
-from gpuward.cli.commands import explain, status
 from gpuward.cli.explain import unknown_node
 from gpuward.cli.explanation import prospects
 from gpuward.cli.leader import Leader, find_leader, judge
+from gpuward.cli.viewcommands import explain, status
 from gpuward.errors import Forbidden, InputError
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.transport import Response
@@ -191,7 +191,8 @@ def test_a_node_far_down_the_queue_is_told_how_many_are_before_it(turn: int, tol
     assert list(prospects(NodeStatus(State.UPGRADE_REQUIRED, 0.0, held_by(Reason.PARALLEL_LIMIT), turn=turn), policy())) == told
 
 
-@pytest.mark.parametrize(("name", "near"), [("gpu1", "gpu-1"), ("1", "gpu-1, gpu-10"), ("x", "kubectl get nodes")])
+@pytest.mark.parametrize(("name", "near"), [("gpu1", "gpu-1"), ("1", "gpu-1, gpu-10"),
+                                            ("x", "name a node of the cluster, such as cpu-2, gpu-1, gpu-10")])
 def test_an_unknown_node_is_told_with_those_it_may_have_been_meant_as(name: str, near: str) -> None:
     error = unknown_node(name, ["gpu-1", "gpu-10", "cpu-2"])
     assert isinstance(error, InputError)

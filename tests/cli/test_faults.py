@@ -102,8 +102,9 @@ def test_where_faults_come_to() -> None:
 @pytest.mark.parametrize(("option", "nodes", "why"), [
     ("drver-crash", 3, "there is no fault 'drver-crash'; did you mean driver-crash?"),
     ("", 3, "there is no fault ''"),
+    ("nonsense", 3, "there is no fault 'nonsense'; there are driver-crash, "),
     ("driver-crash=gpu-01", 3, "there is no node 'gpu-01'; did you mean gpu-1?"),
-    ("driver-crash=", 3, "there is no node ''"),
+    ("driver-crash=", 3, "there is no node ''; there are gpu-1, gpu-2, gpu-3"),
     ("driver-crash", 0, "there is no GPU node for driver-crash"),
 ])
 def test_what_there_is_none_of_is_refused_with_the_nearest_that_there_is(option: str, nodes: int, why: str) -> None:

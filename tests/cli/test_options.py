@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 import structlog
+from click.testing import CliRunner
 
 from gpuward.cli import logs
+from gpuward.cli.commands import commands
+from gpuward.cli.demo import how_long
 from gpuward.cli.policyfile import read_policy
+from gpuward.cli.screen import gpu_nodes
 from gpuward.cli.story import Options, adjusted, named_driver, next_version
 from gpuward.cli.view import age
 from gpuward.controllers.serving import parse_address
@@ -97,3 +101,20 @@ def test_a_policy_that_names_no_driver_gets_one_with_its_new_version() -> None:
     assert named_driver(sample_policy()) == {}
     bare = {"kind": "ClusterPolicy", "metadata": {"name": "x"}, "spec": {"driver": {}}}
     assert named_driver(bare) == {"repository": "nvcr.io/nvidia", "image": "driver"}
+
+
+def test_one_node_is_one_node() -> None:
+    assert (gpu_nodes(1), gpu_nodes(2)) == ("1 GPU node", "2 GPU nodes")
+
+
+@pytest.mark.parametrize(("nodes", "most", "told"), [
+    (12, None, ""), (500, 0, ""), (500, 100, ""),
+    (500, None, " With 1 at a time that takes some 23 minutes; --max-parallel 20 is faster."),
+])
+def test_a_demo_that_takes_long_says_so_before(nodes: int, most: int | None, told: str) -> None:
+    assert how_long(Options(sample_policy(), nodes, max_parallel=most), 20.0) == told
+
+
+def test_a_timeout_of_no_wait_is_refused() -> None:
+    done = CliRunner().invoke(commands, ["status", "--timeout", "10m"], prog_name="gpuward")
+    assert (done.exit_code, "--timeout is for --wait: add --wait, or leave it out" in done.output) == (2, True)

@@ -32,4 +32,11 @@ def test_without_a_name_all_are_listed() -> None:
 def test_a_name_that_is_none_is_a_wrong_command_line() -> None:
     done = CliRunner().invoke(commands, ["reasons", "Nonsense"], prog_name="gpuward")
     assert done.exit_code == 2
-    assert "budgetblocks" in done.output
+    assert "'Nonsense' is no reason: `gpuward reasons` lists all" in done.output
+    assert "BudgetBlocks" not in done.output
+
+
+def test_a_name_that_is_almost_one_is_answered_with_that() -> None:
+    done = CliRunner().invoke(commands, ["reasons", "budgetblock"], prog_name="gpuward")
+    assert done.exit_code == 2
+    assert "did you mean BudgetBlocks" in done.output

@@ -232,6 +232,12 @@ async def test_a_node_that_changes_meanwhile_is_judged_anew(cluster: Cluster) ->
     assert cluster.labels("a")[names.UPGRADE_STATE] == State.DRAIN_REQUIRED
 
 
+@on_cluster(switched(True), node("cpu-1"))
+async def test_that_a_node_has_no_gpu_is_said_where_it_is_skipped(cluster: Cluster) -> None:
+    (told,) = await cluster.skip("cpu-1")
+    assert told.endswith("; no GPU is known there, so it has no driver now")
+
+
 @on_cluster(switched(True), node("a", State.DONE), node("b", State.DRAIN_REQUIRED),
             node("c", REQUIRED, labels={names.UPGRADE_SKIP: "false"}))
 async def test_nodes_are_skipped_and_no_longer(cluster: Cluster) -> None:

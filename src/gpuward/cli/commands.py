@@ -13,7 +13,6 @@ import click
 
 from gpuward.agents.main import AGENTS
 from gpuward.cli.extra import sandbox_for
-from gpuward.cli.morecommands import COMMANDS
 from gpuward.cli.options import (
     connection_options,
     dry_run_option,
@@ -21,9 +20,12 @@ from gpuward.cli.options import (
     go_bool,
     images_option,
     namespace_option,
+    nodes_begun,
     output_option,
 )
-from gpuward.cli.values import Duration, Namespace, OutputForm
+from gpuward.cli.previewcommands import PREVIEWS
+from gpuward.cli.values import Duration, NameOf, Namespace
+from gpuward.cli.viewcommands import VIEWS
 from gpuward.errors import InputError
 from gpuward.model.reasons import Reason
 
@@ -39,13 +41,6 @@ class Checked(click.Command):
             if not error.field.startswith("--"):
                 raise
             raise click.BadParameter(f"{error.value!r}: {error.fix}", ctx, param_hint=f"'{error.field}'") from error
-
-
-def _nodes(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    from gpuward.cli.completion import node_names
-
-    named = ctx.params.get(param.name or "") or ()  # a name that is there already is not offered again
-    return [name for name in node_names(ctx.params.get("kubeconfig"), ctx.params.get("context"), begun) if name not in named]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
@@ -120,53 +115,6 @@ def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
 
 
 @commands.command()
-@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=_nodes)
-@connection_options
-@namespace_option
-@click.option("--selector", "-l", default="", metavar="LABELS", help="Show only nodes with these labels, such as pool=a.")
-@click.option("--failed", is_flag=True, help="Show only nodes whose upgrade failed.")
-@click.option("--held", is_flag=True, help="Show only nodes that something holds, or whose driver is not ready.")
-@click.option("--watch", "-w", is_flag=True, help="Keep showing what changes, until Ctrl-C.")
-@click.option("--wait", is_flag=True, help="Wait until every node is up to date, then show it.")
-@click.option("--timeout", type=Duration(), default="0s",
-              help="With --wait, wait at most so long, such as 30m. 0s is without end.")
-@click.option("--output", "-o", type=OutputForm(), default="table", show_default=True, help="Print in this form.")
-def status(kubeconfig: str | None, context: str | None, namespace: str, watch: bool, wait: bool, timeout: float,
-           **choice: Any) -> None:
-    """Show how far the fleet is, and what each node waits for.
-
-    It also shows how the operands stand. It works out the same plan as the operator, from the cluster's state alone, and
-    changes nothing.
-
-    With --wait it exits with 0 when all is up to date, with 3 when the time is up, and with 4 when the rollout has stopped
-    and does not go on by itself.
-    """
-    from gpuward.cli.status import Choice, show_status
-    from gpuward.cli.waiting import Waiting
-
-    if watch and wait:
-        raise click.UsageError("--watch and --wait exclude each other")
-    show_status(kubeconfig, context, namespace, Choice(**choice), watch=watch, wait=Waiting(timeout) if wait else None)
-
-
-@commands.command()
-@click.argument("node", shell_complete=_nodes)
-@connection_options
-@namespace_option
-@output_option("text")
-def explain(node: str, kubeconfig: str | None, context: str | None, namespace: str, output: str) -> None:
-    """Say why NODE waits, and what would help.
-
-    It tells since when and until when NODE waits, and which pods have to leave it. Each remedy was tried on paper: the
-    upgrade was decided again as if it were done, and only what changes the decision is shown. Nothing is changed, and read
-    rights suffice.
-    """
-    from gpuward.cli.explain import explain_node
-
-    explain_node(node, kubeconfig, context, namespace, output)
-
-
-@commands.command()
 @connection_options
 @click.option("--driver", default="", metavar="NAME", help="Pause the upgrades of this NVIDIADriver alone.")
 @dry_run_option
@@ -199,7 +147,7 @@ def resume(kubeconfig: str | None, context: str | None, driver: str, dry_run: bo
 
 
 @commands.command()
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=_nodes)
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=nodes_begun)
 @connection_options
 @dry_run_option
 def retry(nodes: tuple[str, ...], kubeconfig: str | None, context: str | None, dry_run: bool) -> None:
@@ -215,7 +163,7 @@ def retry(nodes: tuple[str, ...], kubeconfig: str | None, context: str | None, d
 
 
 @commands.command()
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=_nodes)
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=nodes_begun)
 @click.option("--undo", is_flag=True, help="Let the nodes be upgraded again.")
 @connection_options
 @dry_run_option
@@ -337,8 +285,7 @@ def crds() -> None:
 
 
 @commands.command()
-@click.argument("reason", required=False, metavar="[REASON]",
-                type=click.Choice([str(reason) for reason in sorted(Reason)], case_sensitive=False))
+@click.argument("reason", required=False, metavar="[REASON]", type=NameOf("reason", sorted(Reason)))
 def reasons(reason: str | None) -> None:
     """Say what a reason means and what to do about it.
 
@@ -385,5 +332,5 @@ def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None, faults:
     serve_sandbox(ServedSandbox(nodes, port, kubeconfig, placed(faults, nodes), images_in(images)), speed)
 
 
-for command in COMMANDS:
+for command in (*VIEWS, *PREVIEWS):
     commands.add_command(command)

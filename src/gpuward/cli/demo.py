@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpuward import names
 from gpuward.cli.sandbox import at_speed
-from gpuward.cli.screen import Screen
+from gpuward.cli.screen import Screen, gpu_nodes
 from gpuward.cli.story import Options, Story, as_int_or_text
 from gpuward.cli.terminal import console, say
 from gpuward.controllers.page import PATH, board_of, page_routes
@@ -27,6 +27,12 @@ TAG = re.compile(r"\w[\w.-]{0,80}", re.ASCII)
 
 FAULTS_TAKE = 3 * 3600.0
 """Seconds of the sandbox's time that deadlines of nodes with faults may take; they are to pass at the demo's speed."""
+
+
+NODE_TAKES = 55.0
+"""Seconds of the sandbox's time in which a node gets another driver, about."""
+LONG = 2.0
+"""Minutes from which people are told how long it takes."""
 
 
 def check(options: Options) -> None:
@@ -67,10 +73,10 @@ async def _play(options: Options, speed: float, *, keep: bool) -> str:
         try:
             async with screen.installing():
                 seconds = await story.install()
-            screen.say(f"The stack is ready on {options.nodes} GPU nodes after {int(seconds)} s of the sandbox's time, "
+            screen.say(f"The stack is ready on {gpu_nodes(options.nodes)} after {int(seconds)} s of the sandbox's time, "
                        f"driver {story.old_version}.")
             screen.troubles(options.troubles)
-            screen.say(f"Now spec.driver.version becomes {story.new_version}.")
+            screen.say(f"Now spec.driver.version becomes {story.new_version}.{how_long(options, speed)}")
             async with screen.upgrading():
                 done = await story.upgrade()
         except DemoFailed as error:
@@ -80,6 +86,16 @@ async def _play(options: Options, speed: float, *, keep: bool) -> str:
             await _wait_for_interrupt(screen)
     # Whoever asks for faults sees what he came for where they keep a node from its driver.
     return failure or ("" if done is not None or options.troubles else story.left_over())
+
+
+def how_long(options: Options, speed: float) -> str:
+    """Say what an upgrade takes that keeps somebody waiting, and what makes it faster."""
+    upgrades = (options.policy["spec"].get("driver") or {}).get("upgradePolicy") or {}
+    at_once = options.max_parallel if options.max_parallel is not None else upgrades.get("maxParallelUpgrades", 1)
+    minutes = options.nodes / at_once * NODE_TAKES / speed / 60 if at_once else 0
+    if minutes < LONG:
+        return ""
+    return f" With {at_once} at a time that takes some {round(minutes)} minutes; --max-parallel 20 is faster."
 
 
 async def _open_doors(story: Story, stack: contextlib.AsyncExitStack) -> None:

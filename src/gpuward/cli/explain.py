@@ -38,6 +38,8 @@ from gpuward.upgrade.remedies import ordinal
 
 MOST_PODS = 20
 """Pods that are listed; the rest is counted."""
+MOST_NAMED = 3
+"""Nodes that are named to whoever named one that is not there."""
 CORDONS = {
     CordonOwner.GPUWARD: "by the upgrade, which lifts it at its end",
     CordonOwner.OTHER: "by somebody else, before the upgrade: it stays",
@@ -102,11 +104,11 @@ def with_event(found: Explanation, event: tuple[float, str]) -> Explanation:
     return found if event[0] < floor(since) else msgspec.structs.replace(found, event=event)
 
 
-def unknown_node(name: str, known: list[str]) -> InputError:
+def unknown_node(name: str, known: list[str], where: str = "cluster") -> InputError:
     """Return the error for a node that is not there, with the names that it may have been meant as."""
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) or [other for other in sorted(known) if name in other][:3]
-    hint = f"name a node of the cluster, such as {', '.join(near)}" if near else "name one of `kubectl get nodes`"
-    return InputError("NODE", name, hint)
+    named = ", ".join(near or sorted(known)[:MOST_NAMED])
+    return InputError("NODE", name, f"name a node of the {where}, such as {named}" if named else f"the {where} has no nodes")
 
 
 def show(found: Explanation, leader: Leader, out: Console | None = None) -> None:

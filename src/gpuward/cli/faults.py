@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from gpuward.sandbox.fleet import fleet
-from gpuward.sandbox.known_faults import EVERYWHERE, nearest, unknown_fault
+from gpuward.sandbox.known_faults import EVERYWHERE, meant, unknown_fault
 
 ALL = "all"
 
@@ -35,7 +35,7 @@ def _named(where: str, nodes: Sequence[str], gpu_nodes: int) -> Sequence[str]:
     names = [part.strip() for part in where.split(",")]
     for name in names:
         if name not in nodes:
-            raise _refused(f"there is no node {name!r}; did you mean {nearest(name, nodes)}?")
+            raise _refused(f"there is no node {name!r}; {meant(name, nodes)}")
     return names
 
 

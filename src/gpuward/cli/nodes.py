@@ -13,6 +13,7 @@ from gpuward.errors import Conflict, InputError, NotFound
 from gpuward.execute.nodes import operations
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
+from gpuward.labels.discovery import has_gpu
 from gpuward.model.actions import PatchNode
 from gpuward.model.record import Failure
 from gpuward.model.states import IN_PROGRESS, State
@@ -155,6 +156,7 @@ def _skip(node: NodeView) -> Deed:
     back = f"`gpuward skip --undo {node.name}`"
     under_way = f"is skipped; next: its upgrade is under way ({node.state}) and goes on, and no other one starts until {back}"
     told = under_way if node.state in IN_PROGRESS else f"is skipped; next: no driver upgrade of it starts until {back}"
+    told += "" if node.gpu_present or has_gpu(node) or node.upgrade_label else "; no GPU is known there, so it has no driver now"
     return Deed(told, names.UPGRADE_SKIP, "true")
 
 

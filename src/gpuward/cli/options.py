@@ -14,6 +14,14 @@ from gpuward.sandbox.known_faults import EVERYWHERE, FAULT_ANNOTATION, KNOWN_FAU
 F = TypeVar("F", bound=Callable[..., object])
 
 
+def nodes_begun(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    """Complete the names of nodes."""
+    from gpuward.cli.completion import node_names
+
+    named = ctx.params.get(param.name or "") or ()  # a name that is there already is not offered again
+    return [name for name in node_names(ctx.params.get("kubeconfig"), ctx.params.get("context"), begun) if name not in named]
+
+
 def connection_options(command: F) -> F:
     """Add the options that say which cluster is meant."""
     command = click.option("--context", metavar="NAME", help="Use this context of the kubeconfig.")(command)

@@ -126,7 +126,7 @@ def _stop(seen: Iterable[Moment], at: float | None, node: str | None) -> Stop:
     if at is not None and at < begun:
         raise InputError("--at", format_time(at), f"the recording begins at {format_time(begun)}")
     if stop is None:
-        raise unknown_node(node or "", list(known))
+        raise unknown_node(node or "", list(known), "recording")
     return Stop(stop, tuple(history))
 
 

@@ -28,6 +28,16 @@ FRAME_SECONDS = 0.15
 """Real seconds between two pictures."""
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things: 1 node, 2 nodes."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def gpu_nodes(number: int) -> str:
+    """Return a number of nodes with GPUs."""
+    return counted(number, "GPU node")
+
+
 class Screen:
     """Show a story as it goes. Its `story` is set before anything is shown."""
 
@@ -60,8 +70,8 @@ class Screen:
     @contextlib.asynccontextmanager
     async def installing(self) -> AsyncIterator[None]:
         """Show the installation while the context lasts."""
-        self.say(f"Starting {self.nodes} GPU nodes (H100, A100, T4; Ubuntu 22.04 and 24.04) and one without GPUs.")
-        async with self._live(lambda: Text(f"Installing the GPU stack ... {self._ready()} of {self.nodes} drivers are in place")):
+        self.say(f"Starting {gpu_nodes(self.nodes)} (H100, A100, T4; Ubuntu 22.04 and 24.04) and one without GPUs.")
+        async with self._live(lambda: Text(f"Installing the GPU stack ... drivers in place: {self._ready()} of {self.nodes}")):
             yield
 
     @contextlib.asynccontextmanager
@@ -91,7 +101,8 @@ class Screen:
         """Print what was done; without `seconds` the rollout did not end."""
         tally = self.story.tally
         self.say("")
-        self.say(f"{tally.done} of {self.nodes} nodes upgraded from {self.story.old_version} to {self.story.new_version}"
+        done = f"{tally.done} of {counted(self.nodes, 'node')} upgraded"
+        self.say(f"{done} from {self.story.old_version} to {self.story.new_version}"
                  + (f" in {age(seconds)} of the sandbox's time" if seconds is not None else "") + f", {real_seconds:.1f} s real")
         self.say(f"pods evicted: {self.story.evicted}")
         if (longest := tally.longest).node:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from gpuward.errors import InputError
 
@@ -53,6 +55,30 @@ class Duration(click.ParamType[float]):
             return parse_duration(param.opts[-1] if param is not None else "duration", str(value))
         except InputError as error:
             self.fail(str(error), param, ctx)
+
+
+class NameOf(click.ParamType[str]):
+    """Take one of some names, in whatever case; of another one say which it may be meant as."""
+
+    def __init__(self, what: str, known: Iterable[str]) -> None:
+        self.name = what
+        self.known = [str(each) for each in known]
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the names that begin so."""
+        return [CompletionItem(each) for each in self.known if each.lower().startswith(incomplete.lower())]
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name as it is written. Fails with a usage error."""
+        from difflib import get_close_matches  # only where somebody has mistyped
+
+        lower = {each.lower(): each for each in self.known}
+        found = lower.get(str(value).lower())
+        if found is None:
+            near = [lower[each] for each in get_close_matches(str(value).lower(), lower, n=3, cutoff=0.7)]
+            hint = f"did you mean {' or '.join(near)}?" if near else f"`gpuward {ctx.info_name}` lists all" if ctx else ""
+            self.fail(f"{str(value)!r} is no {self.name}: {hint}", param, ctx)
+        return found
 
 
 class Namespace(click.ParamType[str]):

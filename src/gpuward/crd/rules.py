@@ -46,10 +46,11 @@ def image_in_parts(image: Image, path: str) -> Iterator[PolicyError]:
 def named_in_parts(repository: str, image: str, version: str, path: str) -> Iterator[PolicyError]:
     """Refuse an image with only some of its parts, for parts that do not come as an `Image`."""
     parts = {"repository": repository, "image": image, "version": version}
-    given = " and ".join(part for part, text in parts.items() if text)
+    named = [part for part, text in parts.items() if text]
+    given = f"{' and '.join(named)} {'is' if len(named) == 1 else 'are'} given"
     for part, text in parts.items():
         if (repository or version) and not text:
-            fix = f"write it too, as {given} is given; or give only image, with the full reference"
+            fix = f"write it too, as {given}; or give only image, with the full reference"
             yield PolicyError(f"{path}.{part}", text, fix)
         elif text:
             yield from _well_formed(text, f"{path}.{part}", *(_PARTS[part] if repository or version else _REFERENCE))

@@ -28,18 +28,20 @@ EVERYWHERE: Final = frozenset({"image-missing", "webhook-refuses"})
 """Those that come to every GPU node where none is named, the others to the first."""
 
 
-def nearest(text: str, known: Iterable[str]) -> str:
-    """Return the known name that is most like a text; there must be one."""
-    from difflib import SequenceMatcher  # only where somebody has mistyped
+def meant(text: str, known: Iterable[str]) -> str:
+    """Ask for the known name that a text may be meant as; where none is like it, name some."""
+    from difflib import get_close_matches  # only where somebody has mistyped
 
-    return max(known, key=lambda name: SequenceMatcher(None, text, name).ratio())
+    known = list(known)
+    near = get_close_matches(text, known, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
 
 
 def unknown_fault(name: str) -> str:
     """Return what to say of a fault that there is none of; empty for a known one."""
     if name in KNOWN_FAULTS:
         return ""
-    return f"there is no fault {name!r}; did you mean {nearest(name, KNOWN_FAULTS)}?"
+    return f"there is no fault {name!r}; {meant(name, KNOWN_FAULTS)}"
 
 
 def faults_in(text: str) -> list[str]:
