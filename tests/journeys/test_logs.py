@@ -50,3 +50,14 @@ async def test_an_edit_of_a_policy_that_concerns_the_fleet_is_a_line_for_each_st
     assert [line["msg"] for line in lines if "new driver" in line["msg"]] == [f"19 nodes need the new driver {NEW}"]
     assert [line["node"] for line in lines if line["msg"] == f"Node starts its upgrade to driver {NEW}"] == ["gpu-01"]
     assert len(lines) < 20, [line["msg"] for line in lines]
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_driver_pod_that_crashes_again_and_again_is_a_line_and_not_one_for_each_restart(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.trouble("gpu-1", "driver-crash")
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: any(status["restartCount"] > 4 for pod in stage.pods(names.DRIVER_APP)
+                                  for status in pod["status"].get("containerStatuses", ())), within=1500)
+    (told,) = [line for line in stage.log if line["msg"] == "Node is held" and line["node"] == "gpu-1"]
+    assert "which does not start" in told["reason"]

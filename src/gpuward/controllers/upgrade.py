@@ -13,11 +13,12 @@ from gpuward.model.actions import EvictPod, PatchNode
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.explain import sentence
 from gpuward.model.passes import Pass
-from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import PodView
+from gpuward.model.waits import Starting
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
 from gpuward.report.nodes import wanted_versions
@@ -61,6 +62,7 @@ class UpgradeLog:
     def __init__(self) -> None:
         self._log = structlog.get_logger(source=UpgradeController.name)
         self._said: dict[str, str] = {}
+        """What was said last, without what changes all the time while it is so."""
 
     def __call__(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         """Take a pass."""
@@ -74,7 +76,8 @@ class UpgradeLog:
         held = {name: status.hold for name, status in plan.nodes.items()
                 if status.hold is not None and _is_passed_over(status, status.hold.reason)}
         skipped = {name: sentence(hold) for name, hold in held.items()}
-        fresh = ((HELD.get(held[name].reason, IS_HELD), name) for name, why in skipped.items() if self._said.get(name) != why)
+        known = {name: _gist(hold) for name, hold in held.items()}
+        fresh = ((HELD.get(held[name].reason, IS_HELD), name) for name, gist in known.items() if self._said.get(name) != gist)
         for (text, why), nodes in alike(((text, skipped[name]), name) for text, name in fresh).items():
             self._log.warning(headline(text, nodes), **named(nodes), reason=why)
         others = {f"NVIDIADriver {name}": why for name, why in plan.troubles.items()}
@@ -83,7 +86,7 @@ class UpgradeLog:
             if self._said.get(name) != why:
                 kind, _, bare = name.partition(" ")
                 self._log.warning(f"{kind[0].upper()}{kind[1:]} is held", **{kind: bare}, reason=why)
-        self._said = skipped | others
+        self._said = known | others
 
     def _log_eviction(self, action: EvictPod, error: str) -> None:
         if error:
@@ -110,6 +113,16 @@ def _steps(patches: Iterable[PatchNode], drivers: Mapping[str, str]) -> Iterator
         name = patch.node.name
         driver = drivers.get(name, "") if State.UPGRADE_REQUIRED in patch.entered else ""
         yield (patch.entered, patch.why, driver), name
+
+
+def _gist(hold: Hold) -> str:
+    """Return what of a hold is worth a line: a container that restarts is in the same trouble, however often it has, and whether
+    it waits, runs or has just ended.
+    """
+    what = hold.what
+    if isinstance(what, Starting) and what.trouble.restarts:
+        return f"{hold.reason} {what.pod}"
+    return sentence(hold)
 
 
 def _unplaced(snapshot: Snapshot) -> list[PodView]:
