@@ -48,6 +48,24 @@ async def test_a_config_map_that_a_policy_names_and_that_is_missing_is_told_of(s
 
 
 @on_stage(gpu_nodes=1)
+async def test_config_maps_that_only_pods_mount_are_told_of_until_they_are_there(stage: Stage) -> None:
+    def missing(name: str, field: str) -> tuple[str, str, int]:
+        return "Warning", f"ConfigMap gpu-operator/{name}, which {field} names, is not there: pods that mount it wait for it", 1
+
+    await stage.installed()
+    await stage.patch_policy("devicePlugin/config", {"name": "sharing", "default": "four"})
+    await stage.patch_policy("dcgmExporter/config", {"name": "counters"})
+    await stage.rest(300)
+    assert sorted(told(stage, POLICY, "ConfigMapMissing")) == [
+        missing("counters", "spec.dcgmExporter.config.name"), missing("sharing", "spec.devicePlugin.config.name")]
+    for name, data in (("sharing", {"four": "version: v1"}), ("counters", {"dcgm-metrics.csv": "x"})):
+        stage.sandbox.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "gpu-operator"},
+                             "data": data})
+    await stage.until(lambda: stage.policy_status().get("state") == "ready", within=900)
+    assert len(told(stage, POLICY, "ConfigMapMissing")) == 2
+
+
+@on_stage(gpu_nodes=1)
 async def test_a_config_map_that_an_nvidiadriver_names_is_told_of_there(stage: Stage) -> None:
     await label_pools(stage, a="gpu-1")
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)

@@ -13,12 +13,14 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.decide import Reconciliation
+from gpuward.operands.facts import mounted_config_maps
 from gpuward.operands.nvidiadriver.decide import Driving
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.unmade import NOT_FOLLOWED
 
 DELETED: Final = f"{names.ROLLOUT_EVENT_PREFIX}PolicyDeleted"
 LOST: Final = "DiscoveryLost"
+MISSING: Final = "ConfigMapMissing"
 MOST_NODES: Final = 3
 GONE: Final = ("the ClusterPolicy is gone before the driver upgrade of {nodes} was done: no further node starts, and nodes "
                "without a driver stay cordoned until a ClusterPolicy is in force again")
@@ -28,6 +30,7 @@ UNSEEN: Final = ("node feature discovery sees no GPU on this node any more: its 
                  "unless pods use its GPUs or the labels come back")
 UNDESCRIBED: Final = (f"the labels of GPU feature discovery are gone from this node ({names.GPU_PRODUCT}): pods that select "
                       "nodes by them are not scheduled here")
+UNMOUNTED: Final = "ConfigMap {namespace}/{name}, which {field} names, is not there: pods that mount it wait for it"
 _UNDER_WAY: Final = IN_PROGRESS | {State.UPGRADE_REQUIRED}
 
 
@@ -37,6 +40,7 @@ class AbsenceEvents:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
         self._refused: dict[str, str] = {}
+        self._unmounted: Mapping[str, str] = {}
         self._policy: PolicyView | None = None
         self._nodes: Mapping[str, NodeView] | None = None
         self._lost: frozenset[str] = frozenset()
@@ -49,6 +53,7 @@ class AbsenceEvents:
         if view is None and self._policy is not None:
             self._deleted(self._policy)
         self._policy = view
+        self._mounts(seen.policies, seen.snapshot)
         verdict = seen.decision.verdict if seen.decision is not None else None
         if verdict is not None and view is not None:
             invalid = bool(seen.policies.policy.problems)  # an event of the upgrade says that
@@ -62,6 +67,19 @@ class AbsenceEvents:
             if (verdict := verdicts.get(view.name)) is not None:
                 about = About(f"{names.NVIDIA_GROUP}/{names.NVIDIA_DRIVER_VERSION}", "NVIDIADriver", view.name, view.uid)
                 self._follow(about, verdict.reason == NOT_FOLLOWED, verdict.message)
+
+    def _mounts(self, policies: PoliciesInForce, snapshot: Snapshot) -> None:
+        """Say which ConfigMap pods wait for that only they need."""
+        view, policy = policies.policy.view, policies.policy.valid
+        if view is None or policy is None or not snapshot.references.known_for(view):
+            return
+        there = snapshot.references.config_maps
+        missing = {name: field for name, field in mounted_config_maps(policy.spec).items() if name not in there}
+        for name, field in missing.items():
+            if self._unmounted.get(name) != field:
+                self._recorder.record(_policy(view), WARNING, MISSING, UNMOUNTED.format(name=name, field=field,
+                                                                                         namespace=snapshot.namespace))
+        self._unmounted = missing
 
     def _follow(self, about: About, refused: bool, message: str) -> None:
         """Say why a policy cannot be followed, again only where that changes."""

@@ -14,7 +14,7 @@ from gpuward.controllers.failures import retry_after
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.snapshot import References
-from gpuward.operands.facts import referenced_config_maps, referenced_secrets
+from gpuward.operands.facts import mounted_config_maps, referenced_config_maps, referenced_secrets
 from gpuward.operands.nvidiadriver.render import referenced
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
 from gpuward.ports import Clock, Observer
@@ -141,7 +141,8 @@ def wanted_by(drivers: PoliciesInForce) -> ReferencedNames:
     versions, maps, secrets = set(), frozenset[str](), frozenset[str]()
     if active.view is not None and active.policy is not None:
         versions.add((active.view.uid, active.view.generation))
-        maps, secrets = referenced_config_maps(active.policy.spec), referenced_secrets(active.policy.spec)
+        spec = active.policy.spec
+        maps, secrets = referenced_config_maps(spec) | mounted_config_maps(spec).keys(), referenced_secrets(spec)
     for each in drivers.active if drivers.in_force else ():
         if each.driver is not None:
             versions.add((each.view.uid, each.view.generation))

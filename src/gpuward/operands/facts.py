@@ -122,6 +122,22 @@ def referenced_config_maps(spec: ClusterPolicySpec) -> frozenset[str]:
     return frozenset(named - {""})
 
 
+def mounted_config_maps(spec: ClusterPolicySpec) -> dict[str, str]:
+    """Return the other ConfigMaps that operands' pods mount, each with the field that names it: their DaemonSets are written
+    without them, and the pods wait.
+    """
+    mig, plugin, exporter = spec.mig_manager, spec.device_plugin, spec.dcgm_exporter
+    named = {}
+    if plugin.is_enabled:
+        named["spec.devicePlugin.config.name"] = plugin.config.name
+    if exporter.is_enabled:
+        named["spec.dcgmExporter.config.name"] = exporter.config.name
+    if mig.is_enabled:
+        named["spec.migManager.config.name"] = mig.config.name if mig.config is not None else ""
+        named["spec.migManager.gpuClientsConfig.name"] = mig.gpu_clients_config.name
+    return {name: field for field, name in reversed(named.items()) if name}
+
+
 def referenced_secrets(spec: ClusterPolicySpec) -> frozenset[str]:
     """Return the Secrets that must exist before the driver's pod can be written."""
     return frozenset({spec.driver.secret_env, spec.driver.licensing_config.secret_name} - {""})
