@@ -114,8 +114,32 @@ def test_operands_wait_for_a_file_and_end_at_once_when_told_to(machine: Machine)
     assert machine.run("await", "toolkit-ready")[0] == 0
 
 
+def test_operands_wait_for_either_of_two_files(machine: Machine) -> None:
+    machine.file(f"root/{OUTPUT}/host-vgpu-manager-ready", "")
+    assert machine.run("await", "vgpu-manager-ready", "host-vgpu-manager-ready")[0] == 0
+
+
+def test_operands_of_virtual_machines_wait_where_the_node_is_for_these(machine: Machine) -> None:
+    waiting = machine.begin("await-for", "vm-passthrough", "vfio-pci-ready")
+    assert waiting.stdout is not None
+    assert "workload-type is not there" in waiting.stdout.readline()
+    machine.file(f"root/{OUTPUT}/workload-type", "vm-passthrough\n")
+    assert "vfio-pci-ready is not there" in waiting.stdout.readline()
+    machine.file(f"root/{OUTPUT}/vfio-pci-ready", "")
+    assert waiting.wait(PATIENCE) == 0
+    waiting.stdout.close()
+    assert machine.run("await-for", "vm-vgpu", "vgpu-devices-ready")[0] == 0, "the node is for something else"
+
+
+@pytest.mark.parametrize("words", [("await",), ("await-for", "vm-vgpu"), ("idle", "now"), ("sleep",)])
+def test_commands_with_other_words_are_refused(machine: Machine, words: tuple[str, ...]) -> None:
+    code, said = machine.run(*words)
+    assert code == 1
+    assert said == (f"command: {' '.join(words)!r} cannot be used: there are idle, await, await-for, vector-add, see --help")
+
+
 def test_the_pod_that_stays_takes_its_word_back_when_it_goes(machine: Machine) -> None:
-    for name in ("driver-ready", "toolkit-ready", ".driver-ctr-ready"):
+    for name in ("driver-ready", "toolkit-ready", "workload-type", ".driver-ctr-ready"):
         machine.file(f"root/{OUTPUT}/{name}", "")
     process = machine.begin("idle")
     assert process.stdout is not None

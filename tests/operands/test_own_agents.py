@@ -44,6 +44,54 @@ def test_all_that_runs_in_the_validators_image_starts_it_without_a_shell() -> No
     assert {name for _, name in ours} == {"toolkit-validation"}
 
 
+SANDBOXES: Json = {
+    "sandboxWorkloads": {"enabled": True}, "ccManager": {"enabled": True},
+    "vgpuManager": {"enabled": True, "repository": "r", "image": "vgpu-manager", "version": "1"}}
+MANAGED: Json = {"vgpuManager": {**SANDBOXES["vgpuManager"], "driverManager": OWN}, "vfioManager": {"driverManager": OWN}}
+
+
+def started(rendered: dict[str, Json]) -> dict[tuple[str, str], tuple[list[str], list[str] | None]]:
+    """Return how the containers start that have our image."""
+    return {(name, each["name"]): (each["command"], each.get("args")) for name, pod in rendered.items() for each in every(pod)
+            if each["image"] == IMAGE}
+
+
+@pytest.mark.parametrize("mode", ["kubevirt", "kata"])
+def test_what_waits_on_nodes_for_virtual_machines_waits_for_the_same_files(mode: str) -> None:
+    rendered = pods({**SANDBOXES, "sandboxWorkloads": {"enabled": True, "mode": mode}, "validator": OWN})
+    ours = {key: args for key, (_, args) in started(rendered).items()
+            if "sandbox" in key[0] or "vgpu" in key[0]}
+    validator = "nvidia-sandbox-validator"
+    for component in ("vfio-pci", "vgpu-manager", "vgpu-devices", "cc-manager"):
+        assert ours.pop((validator, f"{component}-validation")) is None
+    assert ours.pop((validator, validator)) == ["idle"]
+    assert ours.pop(("nvidia-vgpu-device-manager", "vgpu-manager-validation")) == [
+        "await", "vgpu-manager-ready", "host-vgpu-manager-ready"]
+    plugin = "nvidia-kata-sandbox-device-plugin-daemonset" if mode == "kata" else "nvidia-sandbox-device-plugin-daemonset"
+    assert ours.pop((plugin, "vfio-pci-validation")) == ["await-for", "vm-passthrough", "vfio-pci-ready"]
+    if mode == "kubevirt":
+        assert ours.pop((plugin, "vgpu-devices-validation")) == ["await-for", "vm-vgpu", "vgpu-devices-ready"]
+    assert ours == {}
+
+
+def test_no_container_of_ours_is_left_with_a_shell() -> None:
+    rendered = pods({**SANDBOXES, **MANAGED, "validator": OWN, "nodeStatusExporter": {"enabled": True, **OWN}})
+    assert {command[0] for command, _ in started(rendered).values()} == {"nvidia-validator", "driver-manager"}
+
+
+def test_driver_managers_of_virtual_machines_are_root_and_see_who_uses_gpus() -> None:
+    before, after = pods(SANDBOXES), pods({**SANDBOXES, **MANAGED})
+    for name in ("nvidia-vfio-manager", "nvidia-vgpu-manager-daemonset"):
+        manager = container(after[name], "k8s-driver-manager")
+        assert (manager["image"], manager["securityContext"]["runAsUser"], after[name]["hostPID"]) == (IMAGE, 0, True)
+    assert "hostPID" not in before["nvidia-vfio-manager"]
+
+
+def test_arguments_of_people_do_not_stop_the_operator() -> None:
+    pod = pods({"validator": {**OWN, "args": ["one", "two"]}})["nvidia-operator-validator"]
+    assert container(pod, "nvidia-operator-validator")["args"] == ["one", "two"]
+
+
 def test_the_agents_are_root_and_nobody_else_becomes_it() -> None:
     before, after = pods({}), pods({"validator": OWN, "driver": {"manager": OWN}})
     for name, pod in after.items():

@@ -9,7 +9,13 @@ from gpuward.operands.objects import Json
 
 IMAGE: Final = "gpuward"
 """The last part of the image's name, in whichever registry it is."""
-AWAITED: Final = re.compile(r"until \[ -f \S*/([\w.-]+) \]; do .*")
+_FILE: Final = r"\[ -f \S+/([\w.-]+) \]"
+_LOOKS: Final = "; do [^;]*; sleep 5; done;?"
+AWAITED: Final = re.compile(f"until {_FILE}(?: \\|\\| {_FILE})?{_LOOKS}")
+AWAITED_FOR: Final = re.compile(
+    rf"until \[ -f (\S+) \]{_LOOKS} if \[ \"\$\(cat \1\)\" != \"([\w-]+)\" \]; then [^;]*; exit 0; fi; until {_FILE}{_LOOKS}")
+STAYS: Final = re.compile("echo [^;]*; while true; do sleep 86400; done")
+"""What pods of NVIDIA's do by a shell in their validator's image."""
 
 
 def is_own(image: str) -> bool:
@@ -24,10 +30,24 @@ def use_own_agent(container: Json) -> None:
     container["securityContext"] = {**container.get("securityContext", {}), "runAsUser": 0, "runAsNonRoot": False}
     if container.get("command") != ["sh", "-c"]:
         return
-    (script,) = container.pop("args")
+    if (arguments := _in_its_place(" ".join(container.get("args") or []))) is None:
+        return
     container["command"] = ["nvidia-validator"]
-    if (awaited := AWAITED.fullmatch(script)) is not None:
-        container["args"] = ["await", awaited[1]]
-    elif script != "nvidia-validator":
-        container["args"] = ["idle"]
+    del container["args"]
+    if arguments:
+        container["args"] = arguments
+    if arguments == ["idle"]:
         container.pop("lifecycle", None)  # it takes its status files away itself when it is told to end
+
+
+def _in_its_place(script: str) -> list[str] | None:
+    """Return the arguments with which our validator does what a script does; None for a script that is not known."""
+    if script == "nvidia-validator":
+        return []
+    if STAYS.fullmatch(script):
+        return ["idle"]
+    if (awaited := AWAITED.fullmatch(script)) is not None:
+        return ["await", *filter(None, awaited.groups())]
+    if (awaited := AWAITED_FOR.fullmatch(script)) is not None:
+        return ["await-for", awaited[2], awaited[3]]
+    return None

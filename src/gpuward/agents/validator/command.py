@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpuward import errors
 from gpuward.agents.environment import machine_of, teller_of
+from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings
 from gpuward.agents.validator.settings import ValidatorCall, read_settings
 from gpuward.agents.waiting import Patience, ToldToEndError, end_by_signals, no_more_signals
 
@@ -37,9 +38,9 @@ def _run(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: 
     if called.words == ("idle",):
         _idle(host, settings.output, teller)
     elif called.words[:1] == ("await",):
-        path = f"{settings.output}/{called.words[1]}"
-        Patience(teller).wait(
-            lambda: "" if host.exists(path) else f"{path} is not there", seconds=math.inf, every=settings.every)
+        _await(lambda: _missing(host, settings.output, called.words[1:]), settings, teller)
+    elif called.words[:1] == ("await-for",):
+        _await(lambda: _missing_for(host, settings.output, *called.words[1:]), settings, teller)
     elif called.words:
         from gpuward.agents.validator.vectoradd import add_vectors
 
@@ -73,7 +74,24 @@ def _idle(host: Host, output: str, teller: Teller) -> None:
         teller.say("removed the status files: what waits for them waits for the next validation")
 
 
+def _await(missing: Callable[[], str], settings: ValidatorSettings, teller: Teller) -> None:
+    Patience(teller).wait(missing, seconds=math.inf, every=settings.every)
+
+
+def _missing(host: Host, output: str, files: Sequence[str]) -> str:
+    paths = [f"{output}/{name}" for name in files]
+    return "" if any(host.exists(path) for path in paths) else f"{' or '.join(paths)} is not there"
+
+
+def _missing_for(host: Host, output: str, workload: str, file: str) -> str:
+    path = f"{output}/{WORKLOAD_TYPE}"
+    found = host.read(path)
+    if found is None:
+        return f"{path} is not there"
+    return "" if found != workload else _missing(host, output, [file])
+
+
 def _remove(host: Host, output: str) -> None:
     for name in host.entries(output):
-        if name.endswith("-ready") and not name.startswith("."):
+        if (name.endswith("-ready") or name == WORKLOAD_TYPE) and not name.startswith("."):
             host.remove(f"{output}/{name}")

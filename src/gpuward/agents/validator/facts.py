@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from gpuward.agents.host import Ran
+
+WORKLOAD_TYPE: Final = "workload-type"
+"""The file, beside the status files, that says what a node is for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from gpuward.agents.api import ApiServer
 from gpuward.agents.host import Host, Ran
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator import look, plan
-from gpuward.agents.validator.facts import ValidatorSettings
+from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings
 from gpuward.agents.validator.plan import Verdict
 from gpuward.agents.validator.workload import ValidationError, Workload
 from gpuward.agents.waiting import Patience, TimeIsUpError
@@ -55,7 +55,7 @@ class Validation:
             return
         if component in FOR:
             found = plan.workload_type(self.settings, self._label(WORKLOAD_CONFIG))
-            self.host.write(f"{self.settings.output}/workload-type", found + "\n")
+            self.host.write(f"{self.settings.output}/{WORKLOAD_TYPE}", found + "\n")
             if found != FOR[component]:
                 self.teller.say(f"the node is for {found}: {component} is not needed")
                 return
@@ -74,8 +74,14 @@ class Validation:
         settings, host = self.settings, self.host
         match settings.component:
             case "driver":
-                managed = self._managed()
-                return lambda: plan.driver(look.driver_facts(host, settings, managed=managed), settings)
+                seen: list[bool] = []  # the operator may make the DaemonSet only now
+
+                def managed() -> bool:
+                    if not any(seen):
+                        seen.append(self._managed())
+                    return any(seen)
+
+                return lambda: plan.driver(look.driver_facts(host, settings, managed=managed()), settings)
             case "toolkit":
                 return lambda: plan.toolkit(self._smi(""))
             case "mofed":

@@ -42,10 +42,12 @@ FLAGS: Final = {
     "kubeconfig": Flag("KUBECONFIG", "", "Use this kubeconfig file."),
 }
 HELP: Final = """Commands in place of --component:
-  idle          do nothing until told to end, then remove the status files
-  await FILE    wait until this status file is there
-  vector-add    add two vectors on the first GPU, by the driver's own library"""
-COMMANDS: Final = ("idle", "await", "vector-add")
+  idle                     do nothing until told to end, then remove the status files
+  await FILE ...           wait until one of these status files is there
+  await-for WORKLOAD FILE  wait until this status file is there, or the node is for another kind of workload
+  vector-add               add two vectors on the first GPU, by the driver's own library"""
+COMMANDS: Final = {"idle": range(1), "await": range(1, 10), "await-for": range(2, 3), "vector-add": range(1)}
+"""How many words may follow each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Valid
     flags = read_flags(
         "nvidia-validator", "Tell whether a component of the GPU stack works on this node.", FLAGS, arguments, environ, HELP)
     words, component = flags.words, flags.text("component")
-    if words and (words[0] not in COMMANDS or len(words) != 1 + (words[0] == "await")):
-        raise InputError("command", " ".join(words), f"there are {', '.join(COMMANDS)}, and await takes one file")
+    if words and len(words) - 1 not in COMMANDS.get(words[0], ()):
+        raise InputError("command", " ".join(words), f"there are {', '.join(COMMANDS)}, see --help")
     if not words:
         _check(flags, component)
     return ValidatorCall(ValidatorSettings(

@@ -8,6 +8,7 @@ from gpuward.operands.common import add_pull_secrets, set_envs, set_resources
 from gpuward.operands.driver.pod import MANAGER
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, env, find, mount, namespace_env, node_name_env, privileged
+from gpuward.operands.own_agents import is_own, use_own_agent
 
 
 def manager() -> Json:
@@ -46,3 +47,6 @@ def fill_manager(ctx: Context, pod: Json, field: str, section: DriverManager, re
     set_resources(container, resources)
     set_envs(container, section.env)
     add_pull_secrets(pod, section.image_pull_secrets)
+    use_own_agent(container)
+    if is_own(container["image"]):
+        pod["hostPID"] = True  # else it could not see who uses the GPUs, and would disturb the operands before it fails
