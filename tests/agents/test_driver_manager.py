@@ -5,6 +5,7 @@ however it ends.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.contract.servers import SandboxThread
 
 NODE, NAMESPACE = "node-1", "gpu-operator"
 PLUGIN = names.DEPLOY_PREFIX + "device-plugin"
+CLIENT = names.DEPLOY_PREFIX + "client"
 PAUSED = "paused-for-driver-upgrade"
 PATIENCE = 60.0
 RMMOD = f"""#!{sys.executable}
@@ -59,8 +61,38 @@ class Node:
         template = builders.template(app, "nvcr.io/nvidia/k8s-device-plugin:v0.17.0", {})
         template["spec"]["nodeSelector"] = {PLUGIN: "true"}
         template["spec"]["containers"][0]["name"] = "plugin"
-        sandbox.apply({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": app, "namespace": NAMESPACE}, "spec": {
-            "selector": {"matchLabels": {"app": app}}, "template": template}})
+        self._daemonset(NAMESPACE, app, template)
+
+    def _daemonset(self, namespace: str, app: str, template: dict[str, Any]) -> None:
+        self.server.sandbox.apply({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": app, "namespace": namespace}, "spec": {
+                "selector": {"matchLabels": {"app": app}}, "template": template}})
+
+    def client(self) -> str:
+        """Let a DaemonSet of people's own, which goes with the label for it, use a GPU; return its pod's name."""
+        def furnish() -> None:
+            sandbox = self.server.sandbox
+            sandbox.store.modify("nodes", None, NODE, lambda node: node["metadata"]["labels"].update({CLIENT: "true"}))
+            template = builders.template("monitor", "registry.example/monitor:1", {})
+            template["spec"]["nodeSelector"] = {CLIENT: "true"}
+            template["spec"]["containers"][0]["name"] = "monitor"
+            self._daemonset("default", "monitor", template)
+
+        self.server.do(furnish)
+        self.until(lambda: self.pods("monitor"))
+        return self.pods("monitor")[0]
+
+    def uses_gpu(self, pid: int, pod: str = "") -> Path:
+        """Let a process have a device open, one of a pod where it is named; return its folder."""
+        user = self.folder / f"proc/{pid}"
+        (user / "fd").mkdir(parents=True)
+        (user / "comm").write_text("python\n")
+        (user / "fd/3").symlink_to("/dev/nvidia0")
+        if pod:
+            found = self.server.do(lambda: self.server.sandbox.store.list("pods", None))
+            uid = next(each["metadata"]["uid"] for each in found if each["metadata"]["name"] == pod)
+            (user / "cgroup").write_text(f"0::/kubepods.slice/kubepods-pod{uid}.slice/cri-1.scope\n")
+        return user
 
     def load(self, digest: str = "old") -> None:
         """Let a driver be loaded, as its container leaves it."""
@@ -222,20 +254,42 @@ def test_killed_and_started_again_it_ends_what_it_began(node: Node) -> None:
 def test_who_uses_the_gpus_is_waited_for_before_operands_are_disturbed(node: Node) -> None:
     node.patch(upgraded_by_the_operator)
     node.load()
-    user = node.folder / "proc/4711"
-    (user / "fd").mkdir(parents=True)
-    (user / "comm").write_text("python\n")
-    (user / "fd/3").symlink_to("/dev/nvidia0")
+    user = node.uses_gpu(4711)
     process = node.begin()
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.endswith("waiting: the GPUs are in use by process 4711 (python) of the host\n"), line
     assert node.now()["metadata"]["labels"][PLUGIN] == "true"
-    for path in sorted(user.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    user.rmdir()
+    shutil.rmtree(user)
     said, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, node.modules()) == (0, []), said
+
+
+def test_what_goes_with_a_label_is_not_waited_for_before_that(node: Node) -> None:
+    node.patch(upgraded_by_the_operator)
+    node.load()
+    client = node.client()
+    user = node.uses_gpu(4711, client)
+    process = node.begin()
+    node.until(lambda: client not in node.pods("monitor"))
+    shutil.rmtree(user)
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, node.modules()) == (0, []), said
+    assert "in use by" not in said
+    assert node.now()["metadata"]["labels"][CLIENT] == "true"
+
+
+def test_a_host_whose_own_tool_cannot_be_asked_gets_its_node_back(node: Node) -> None:
+    """The host's nvidia-smi is asked first: what an attempt before that left is given back all the same."""
+    node.load()
+    (node.folder / "root/host/usr/bin").mkdir(parents=True)
+    tool = node.folder / "root/host/usr/bin/nvidia-smi"
+    tool.write_text("#!/bin/sh\nexit 0\n")  # there is no shell below that root: it cannot be started
+    tool.chmod(0o755)
+    node.patch(lambda obj: obj["metadata"]["labels"].update({PLUGIN: PAUSED}))
+    code, said = node.run()
+    assert code == 1, said
+    assert node.now()["metadata"]["labels"][PLUGIN] == "true"
 
 
 @pytest.mark.parametrize(("environment", "code", "words"), [

@@ -16,6 +16,7 @@ from gpuward.agents.drivermanager.plan import (
     GiveUp,
     SetLabels,
     Step,
+    UnbindVfio,
     Unload,
     Wait,
     WaitFor,
@@ -44,7 +45,11 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
     "its cordon of an attempt that was killed": (
         Facts(unschedulable=True, cordoned=True), BY_ITSELF, set(), Finish({}, uncordon=True)),
     "somebody else's cordon": (Facts(unschedulable=True), BY_ITSELF, set(), Finish({}, uncordon=False)),
-    "nouveau goes last": (Facts(nouveau=True, labels=GONE), BY_ITSELF, set(), Unload(("nouveau",))),
+    "nouveau goes last": (Facts(nouveau=True, labels=GONE), BY_ITSELF, set(), Unload(("nouveau",), Wait.NOUVEAU)),
+    "nouveau that the console uses": (
+        Facts(nouveau=True), BY_ITSELF, {Wait.NOUVEAU},
+        GiveUp("the module nouveau is in use, and no driver of NVIDIA's can be loaded beside it: keep it from being loaded "
+               "(modprobe.blacklist=nouveau) and restart the node")),
     "by itself it cordons first": (Facts(**LOADED), BY_ITSELF, set(), Cordon()),
     "then evicts": (Facts(**LOADED, unschedulable=True, to_evict=ALONE), BY_ITSELF, set(), Evict((POD.ref,), Wait.EVICTION)),
     "the operator empties nodes itself": (Facts(**LOADED, policy=True, labels=PLUGIN), BY_OPERATOR, set(), SetLabels(GONE)),
@@ -54,10 +59,20 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
     "and not for ever": (
         Facts(**LOADED, policy=True, labels=GONE, operands=(OPERAND,)), BY_OPERATOR, {Wait.OPERANDS},
         GiveUp(f"the operands gpu-operator/{OPERAND.name} did not end in time")),
-    "then the modules go": (Facts(**LOADED, policy=True, labels=GONE), BY_OPERATOR, set(), Unload(("nvidia_uvm", "nvidia"))),
+    "then the modules go": (
+        Facts(**LOADED, policy=True, labels=GONE), BY_OPERATOR, set(), Unload(("nvidia_uvm", "nvidia"), Wait.MODULES)),
     "that are in use": (
         Facts(**LOADED, policy=True, labels=GONE), BY_OPERATOR, {Wait.MODULES},
-        GiveUp("the driver's modules are in use: by whom cannot be seen from here")),
+        GiveUp("the driver's modules are in use by whom cannot be seen from here")),
+    "that another module uses": (
+        Facts(**LOADED, policy=True, labels=GONE, holders=("nv_peer_mem",), device_users=()), BY_OPERATOR, {Wait.MODULES},
+        GiveUp("the driver's modules are in use by the module nv_peer_mem")),
+    "a root that cannot be detached": (
+        Facts(mounted=True), BY_ITSELF, {Wait.ROOT}, GiveUp("the driver's root cannot be detached")),
+    "devices of virtual machines": (Facts(vfio=("0000:3b:00.0",)), BY_ITSELF, set(), UnbindVfio(("0000:3b:00.0",))),
+    "that do not let go": (
+        Facts(vfio=("0000:3b:00.0",)), BY_ITSELF, {Wait.VFIO},
+        GiveUp("0000:3b:00.0 cannot be taken from the driver for virtual machines")),
     "the wanted driver stays under who uses it": (
         Facts(**{**LOADED, "digest": "new"}, labels=GONE, to_evict=ALONE, device_users=(USER,)), BY_OPERATOR, set(), Clean()),
     "operands stay while somebody else uses the GPUs": (
@@ -72,6 +87,11 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
         Settings("gpu-1", auto_drain=False), set(),
         GiveUp("pod training/job-1 would lose the data of its emptyDir volumes (DRAIN_DELETE_EMPTYDIR_DATA=true permits it), "
                "and may not be evicted")),
+    "no cordon for what cannot be": (
+        Facts(**LOADED, to_evict=EvictablePods(blocked=(Blocked(POD, NotStartedAgain("podDeletion")),))),
+        Settings("gpu-1", auto_drain=False), set(),
+        GiveUp("pod training/job-1 has no controller that would start it again (DRAIN_USE_FORCE=true permits it), and may not be "
+               "evicted")),
     "what an eviction may not, a drain may not either": (
         Facts(**LOADED, unschedulable=True, to_evict=EvictablePods(blocked=(Blocked(POD, NotStartedAgain("podDeletion")),)),
               to_drain=EvictablePods(blocked=(Blocked(POD, NotStartedAgain("drain")),))), BY_ITSELF, set(),
@@ -86,6 +106,12 @@ CASES: dict[str, tuple[Facts, Settings, set[Wait], Step]] = {
     "the plugin of claims goes after all others": (
         Facts(**LOADED, policy=True, labels={**GONE, DEPLOY + "dra-driver": "true"}), BY_OPERATOR, set(),
         SetLabels({DEPLOY + "dra-driver": "paused-for-driver-upgrade"})),
+    "also where no driver is loaded, as it has the files of the one before": (
+        Facts(labels={**PLUGIN, DEPLOY + "dra-driver": "true"}, dra_plugins=(OPERAND,), mounted=True), BY_ITSELF, set(),
+        SetLabels({DEPLOY + "dra-driver": "paused-for-driver-upgrade"})),
+    "and its end is waited for": (
+        Facts(labels={DEPLOY + "dra-driver": "paused-for-driver-upgrade"}, dra_plugins=(OPERAND,), mounted=True), BY_ITSELF,
+        set(), WaitFor(Wait.DRA_PLUGIN, f"the DRA driver's gpu-operator/{OPERAND.name} has to end")),
     "and not under those who hold some": (
         Facts(**LOADED, policy=True, labels={**PLUGIN, DEPLOY + "dra-driver": "true"}, claimants=(POD,)), BY_OPERATOR, set(),
         GiveUp("training/job-1 hold claims of NVIDIA's DRA driver: they have to end first")),

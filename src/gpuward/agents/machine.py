@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MNT_DETACH: Final = 2
 DELETE_MODULE: Final = {"x86_64": 176, "aarch64": 106}
 """The number of the system call, which the C library has no function for."""
-DEVICE: Final = re.compile(r"/dev/(nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset|-nvswitch\w*|-caps/.*)?)")
+DEVICE: Final = re.compile(r"(/dev/nvidia(?:\d+|ctl|-uvm|-uvm-tools|-modeset|-nvswitch\w*|-caps/.*?)?)(?: \(deleted\))?")
 POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
 """A pod's uid in the name of its control group; systemd's have underscores."""
 LONGEST_LINK: Final = 40
@@ -219,10 +219,10 @@ class Machine:
             for name in sorted(os.listdir(folder / "fd"), key=lambda each: (len(each), each)):
                 with contextlib.suppress(OSError):
                     if (found := DEVICE.fullmatch(os.readlink(folder / "fd" / name))) is not None:
-                        yield found[0]
+                        yield found[1]
         for line in self._text(folder / "maps").splitlines():
             if (found := DEVICE.fullmatch(line.split(maxsplit=5)[-1])) is not None:
-                yield found[0]
+                yield found[1]
 
     def _at(self, path: str) -> Path:
         if path == "/sys" or path.startswith("/sys/"):

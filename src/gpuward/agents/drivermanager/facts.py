@@ -46,6 +46,8 @@ class Facts:
     loaded: bool = False
     modules: tuple[str, ...] = ()
     """Those of the driver that are loaded, in the order in which they can be unloaded."""
+    holders: tuple[str, ...] = ()
+    """Modules that use one of those and are none of them."""
     nouveau: bool = False
     digest: str = ""
     """That of the driver that is loaded, as its container left it."""
@@ -57,7 +59,7 @@ class Facts:
     to_evict: EvictablePods = NOBODY
     to_drain: EvictablePods = NOBODY
     device_users: tuple[DeviceUser, ...] = ()
-    """Processes that use a GPU, those of operands aside, with the pods' names where they are known."""
+    """Processes that use a GPU, with the pods' names where they are known; those aside that go with the labels."""
     mounted: bool = False
     pid_file: bool = False
     vfio: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ import msgspec
 from gpuward import errors, names
 from gpuward.agents.api import ApiServer
 from gpuward.agents.drivermanager.facts import Facts, Settings
-from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA_APP, MARKER
+from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, MARKER
 from gpuward.agents.host import DeviceUser, Host, HostError
 from gpuward.model.claims import ClaimView
 from gpuward.model.policy import DrainSettings, PodDeletionSettings, UpgradePolicy
@@ -73,19 +73,21 @@ class Gatherer:
             facts,
             loaded="nvidia" in modules,
             modules=tuple(name for name in MODULES if name in modules),
+            holders=tuple(sorted({each for name in MODULES for each in self.host.entries(f"/sys/module/{name}/holders")
+                                  if each not in MODULES})),
             nouveau="nouveau" in modules,
             digest=self.host.read(DIGEST_FILE) or "",
             mounted=bool(self.host.mounts_below(DRIVER_ROOT)),
             pid_file=self.host.exists(PID_FILE),
-            vfio=_bound_to_vfio(self.host),
+            vfio=bound_to_vfio(self.host),
             mofed=self._missing_mofed(modules),
         )
 
     def _of_pods(self, facts: Facts) -> Facts:
         if not facts.loaded:
-            return facts
+            return dataclasses.replace(facts, dra_plugins=self._dra_plugins(facts.labels))
         found = self.api.list("/api/v1/pods", fields=f"spec.nodeName={self.settings.node}")
-        clients = {each["metadata"]["uid"]: _is_client(each) for each in found}
+        selected = {each["metadata"]["uid"]: (each.get("spec") or {}).get("nodeSelector") or {} for each in found}
         seen = [with_claims(pod, self._claim) for pod in (pod_view(msgspec.json.encode(each)) for each in found)]
         pods = [pod for pod in seen if not pod.finished]
         rules = UpgradePolicy(
@@ -93,16 +95,29 @@ class Gatherer:
             drain=DrainSettings(enable=True, force=self.settings.force, pod_selector=self.settings.selector,
                                 delete_empty_dir=self.settings.delete_empty_dir),
             rollout=RolloutSettings(device_holders=DeviceHolders.IGNORE))
-        ours = {pod.uid for pod in pods if pod.namespace == self.settings.namespace and pod.of_daemonset}
+        going = {pod.uid for pod in pods if pod.of_daemonset and self._goes_with_labels(pod, selected[pod.uid])}
         return dataclasses.replace(
             facts,
-            operands=tuple(pod for pod in pods if self._goes(pod, facts.labels, client=clients[pod.uid])),
+            operands=tuple(pod for pod in pods if self._goes(pod, facts.labels, client=CLIENT in selected[pod.uid])),
             dra_plugins=tuple(pod for pod in pods if pod.labels.get("app") == DRA_APP and pod.of_daemonset),
             claimants=tuple(pod for pod in pods if pod.claims and pod.uses_gpu),
             to_evict=pods_to_evict(pods, rules, self.settings.namespace),
             to_drain=pods_to_drain(pods, rules, self.settings.namespace),
-            device_users=self._device_users(pods, ours),
+            device_users=self._device_users(pods, going),
         )
+
+    def _goes_with_labels(self, pod: PodView, selected: Mapping[str, str]) -> bool:
+        """Tell whether a DaemonSet's pod goes once labels are paused: it is not in the way until then."""
+        return pod.namespace == self.settings.namespace or pod.labels.get("app") == DRA_APP or any(
+            key.startswith(names.DEPLOY_PREFIX) or key == self.settings.custom_label for key in selected)
+
+    def _dra_plugins(self, labels: Mapping[str, str]) -> tuple[PodView, ...]:
+        """Return the DRA driver's plugin where no driver is loaded: it would go on with the files of the one before."""
+        if labels.get(names.DEPLOY_PREFIX + DRA, "") in ("", "false"):
+            return ()
+        found = self.api.list("/api/v1/pods", labels=f"app={DRA_APP}", fields=f"spec.nodeName={self.settings.node}")
+        pods = (pod_view(msgspec.json.encode(each)) for each in found)
+        return tuple(pod for pod in pods if pod.of_daemonset and not pod.finished)
 
     def _goes(self, pod: PodView, labels: Mapping[str, str], *, client: bool) -> bool:
         if client and pod.of_daemonset:
@@ -111,10 +126,10 @@ class Gatherer:
         return pod.namespace == self.settings.namespace and pod.of_daemonset and any(
             app == found and MARKER in labels.get(names.DEPLOY_PREFIX + name, "") for name, found in APPS.items())
 
-    def _device_users(self, pods: list[PodView], ours: set[str]) -> tuple[DeviceUser, ...]:
+    def _device_users(self, pods: list[PodView], going: set[str]) -> tuple[DeviceUser, ...]:
         named = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods}
         return tuple(dataclasses.replace(user, pod=named.get(user.pod_uid, "")) for user in self.host.device_users()
-                     if user.pod_uid not in ours)
+                     if user.pod_uid not in going)
 
     def _claim(self, key: tuple[str, str]) -> ClaimView | None:
         namespace, name = key
@@ -146,10 +161,7 @@ def _of_node(node: Object) -> Facts:
     )
 
 
-def _is_client(pod: Object) -> bool:
-    return CLIENT in ((pod.get("spec") or {}).get("nodeSelector") or {})
-
-
-def _bound_to_vfio(host: Host) -> tuple[str, ...]:
+def bound_to_vfio(host: Host) -> tuple[str, ...]:
+    """Return the addresses of NVIDIA's devices that are bound to a driver for virtual machines."""
     return tuple(each for each in host.entries(PCI) if host.read(f"{PCI}/{each}/vendor") == NVIDIA
                  and "vfio" in (host.link(f"{PCI}/{each}/driver") or "").rpartition("/")[2])

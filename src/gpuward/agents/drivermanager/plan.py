@@ -26,6 +26,9 @@ class Wait(StrEnum):
     DRAIN = "drain"
     DEVICES = "devices"
     MODULES = "modules"
+    ROOT = "root"
+    VFIO = "vfio"
+    NOUVEAU = "nouveau"
     MOFED = "MOFED"
 
 
@@ -62,6 +65,7 @@ class Unload:
     """Unload kernel modules, in this order."""
 
     modules: tuple[str, ...]
+    wait: Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +103,16 @@ def next_step(facts: Facts, settings: Settings, overdue: Set[Wait] = frozenset()
     replaced = facts.loaded and not stays(facts, settings)
     if replaced and (step := _empty(facts, settings, overdue)) is not None:
         return step
-    if facts.loaded and (step := _without_operands(facts, settings, overdue, replaced=replaced)) is not None:
+    if facts.loaded and (step := _without_operands(facts, settings, overdue)) is not None:
+        return step
+    if (step := _without_dra_plugin(facts, overdue)) is not None:
         return step
     if replaced:
         if Wait.MODULES in overdue:
-            return GiveUp(f"the driver's modules are in use: {_users(facts.device_users) or 'by whom cannot be seen from here'}")
-        return Unload(facts.modules)
+            return GiveUp(f"the driver's modules are in use by {_holders(facts)}")
+        return Unload(facts.modules, Wait.MODULES)
     if facts.mounted or facts.pid_file:
-        return Clean()
+        return GiveUp("the driver's root cannot be detached") if Wait.ROOT in overdue else Clean()
     return _leave(facts, settings, overdue)
 
 
@@ -124,10 +130,11 @@ def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
     drains = settings.auto_drain and not facts.policy
     evicts = (settings.eviction and not facts.policy) or (drains and bool(facts.labels.get(names.DEPLOY_PREFIX + DRA)))
     if evicts:
-        if not facts.unschedulable:
+        step = None if facts.to_evict.empty else _evict(facts, overdue, drains=drains)
+        if not facts.unschedulable and not isinstance(step, GiveUp):
             return Cordon()
-        if not facts.to_evict.empty:
-            return _evict(facts, overdue, drains=drains)
+        if step is not None:
+            return step
     if facts.claimants and facts.labels.get(names.DEPLOY_PREFIX + DRA):
         return GiveUp(f"{_pods(facts.claimants)} hold claims of NVIDIA's DRA driver: they have to end first")
     if facts.device_users:
@@ -164,13 +171,17 @@ def _ask(going: EvictablePods, wait: Wait) -> Step:
     return Evict(to_ask, wait) if to_ask else WaitFor(wait, f"{_pods(going.pods)} have to end")
 
 
-def _without_operands(facts: Facts, settings: Settings, overdue: Set[Wait], *, replaced: bool) -> Step | None:
+def _without_operands(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
     if labels := pause_labels(facts.labels, settings.custom_label):
         return SetLabels(labels)
     if facts.operands:
         if Wait.OPERANDS in overdue:
             return GiveUp(f"the operands {_pods(facts.operands)} did not end in time")
         return WaitFor(Wait.OPERANDS, f"the operands {_pods(facts.operands)} have to end")
+    return None
+
+
+def _without_dra_plugin(facts: Facts, overdue: Set[Wait]) -> Step | None:
     if labels := pause_dra(facts.labels):
         return SetLabels(labels)
     if facts.dra_plugins:
@@ -182,13 +193,18 @@ def _without_operands(facts: Facts, settings: Settings, overdue: Set[Wait], *, r
 
 def _leave(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step:
     if facts.vfio and not stays(facts, settings):
+        if Wait.VFIO in overdue:
+            return GiveUp(f"{', '.join(facts.vfio)} cannot be taken from the driver for virtual machines")
         return UnbindVfio(facts.vfio)
     if facts.mofed and not stays(facts, settings):
         if Wait.MOFED in overdue:
             return GiveUp(f"Mellanox' driver is not ready: {facts.mofed}")
         return WaitFor(Wait.MOFED, f"Mellanox' driver: {facts.mofed}")
     if facts.nouveau:
-        return Unload(("nouveau",))
+        if Wait.NOUVEAU in overdue:
+            return GiveUp("the module nouveau is in use, and no driver of NVIDIA's can be loaded beside it: keep it from being "
+                          "loaded (modprobe.blacklist=nouveau) and restart the node")
+        return Unload(("nouveau",), Wait.NOUVEAU)
     return give_back(facts, settings)
 
 
@@ -218,6 +234,11 @@ def _obstacle(why: Obstacle) -> str:
 def _users(users: tuple[DeviceUser, ...]) -> str:
     said = [f"process {user.pid} ({user.command}) of {_place(user)}" for user in users[:5]]
     return ", ".join(said) + (f" and {len(users) - 5} more" if len(users) > 5 else "")
+
+
+def _holders(facts: Facts) -> str:
+    modules = [f"the module {name}" for name in facts.holders]
+    return ", ".join([*modules, *([_users(facts.device_users)] if facts.device_users else [])]) or "whom cannot be seen from here"
 
 
 def _place(user: DeviceUser) -> str:

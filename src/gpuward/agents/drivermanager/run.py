@@ -12,7 +12,7 @@ from typing import Final
 from gpuward import errors, names
 from gpuward.agents.api import ApiServer
 from gpuward.agents.drivermanager.facts import Settings
-from gpuward.agents.drivermanager.gather import DRIVER_ROOT, PCI, PID_FILE, Gatherer, host_driver
+from gpuward.agents.drivermanager.gather import DRIVER_ROOT, PCI, PID_FILE, Gatherer, bound_to_vfio, host_driver
 from gpuward.agents.drivermanager.plan import (
     Clean,
     Cordon,
@@ -34,7 +34,8 @@ from gpuward.agents.waiting import ToldToEndError, no_more_signals
 from gpuward.model.views import Ref
 
 HOUR: Final = 3600.0
-DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 300.0, Wait.MODULES: 30.0, Wait.MOFED: 600.0}
+DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 300.0, Wait.MODULES: 30.0, Wait.MOFED: 600.0,
+                    Wait.ROOT: 30.0, Wait.VFIO: 30.0, Wait.NOUVEAU: 30.0}
 """Seconds. Evictions and drains have those of the settings."""
 EVERY: Final = 2.0
 """Seconds between looks."""
@@ -65,19 +66,17 @@ class DriverManager:
     def uninstall(self) -> None:
         """Make room, or raise an error that says why not. In either case the node is given back as it was found."""
         gatherer = Gatherer(self.settings, self.host, self.api)
-        version = host_driver(self.host)
         try:
-            if version:
+            if version := host_driver(self.host):
                 self._leave_to_host(gatherer, version)
             while not self._step(gatherer):
                 pass
         except BaseException as error:
             no_more_signals()
-            if isinstance(error, ToldToEndError):
-                self.teller.say(f"{error}: giving the node back")
-            else:
-                self._event("DriverManagerFailed", str(error))
+            self.teller.say(f"{str(error) or type(error).__name__}: giving the node back")
             self._give_back(gatherer)
+            if not isinstance(error, ToldToEndError):
+                self._event("DriverManagerFailed", str(error))
             raise
 
     def _step(self, gatherer: Gatherer) -> bool:
@@ -106,8 +105,8 @@ class DriverManager:
                 self._evict(pods, wait)
             case WaitFor(wait, missing):
                 self._wait(wait, f"waiting: {missing}")
-            case Unload(modules):
-                self._unload(modules)
+            case Unload(modules, wait):
+                self._unload(modules, wait)
             case Clean():
                 self._clean()
             case UnbindVfio(devices):
@@ -151,12 +150,12 @@ class DriverManager:
         asked = [f"{pod.namespace}/{pod.name}" + (f" ({self._refused[pod]})" if pod in self._refused else "") for pod in pods]
         self._wait(wait, f"waiting: pods {', '.join(asked[:5])}{f' and {len(asked) - 5} more' * (len(asked) > 5)} to go")
 
-    def _unload(self, modules: tuple[str, ...]) -> None:
+    def _unload(self, modules: tuple[str, ...], wait: Wait) -> None:
         for module in modules:
             try:
                 self.host.unload(module)
             except ModuleInUseError as error:
-                self._wait(Wait.MODULES, f"waiting: {error}")
+                self._wait(wait, f"waiting: {error}")
                 return
             self.teller.say(f"unloaded the module {module}")
 
@@ -164,6 +163,9 @@ class DriverManager:
         for point in self.host.mounts_below(DRIVER_ROOT):
             self.host.unmount(point)
         self.host.remove(PID_FILE)
+        if left := self.host.mounts_below(DRIVER_ROOT):
+            self._wait(Wait.ROOT, f"waiting: {', '.join(left)} is still mounted")
+            return
         self.teller.say(f"detached {DRIVER_ROOT}")
 
     def _unbind(self, devices: tuple[str, ...]) -> None:
@@ -172,6 +174,8 @@ class DriverManager:
             self.host.poke(override, "\n")
             self.host.poke(f"{driver}/unbind", device)
             self.teller.say(f"unbound {device} from its driver for virtual machines")
+        if left := bound_to_vfio(self.host):
+            self._wait(Wait.VFIO, f"waiting: {', '.join(left)} is still bound to a driver for virtual machines")
 
     def _leave_to_host(self, gatherer: Gatherer, version: str) -> None:
         gatherer.gather()
