@@ -52,6 +52,9 @@ SETS = {
                     "operator.logging.develMode=true", "operator.upgradeCRD=false", "operator.priorityClassName="],
     "monitoring": ["operator.prometheusRule.enabled=true", "operator.prometheusRule.labels.release=prom",
                    "operator.networkPolicy.enabled=true", "operator.metrics.serviceMonitor.additionalLabels.release=prom"],
+    "own-agents": ["operator.agents=gpuward", "operator.repository=mirror.local", "operator.version=1.2.3",
+                   "operator.imagePullSecrets[0]=mirror", "validator.version=v1"],
+    "own-agents-nvidiadriver": ["operator.agents=gpuward", "driver.nvidiaDriverCRD.enabled=true"],
     "openshift": ["platform.openshift=true", "operator.cleanupCRD=true", "nfd.nodefeaturerules=true", "psa.enabled=true",
                   "rolloutPolicy.retries=2", "daemonsets.updateStrategy=OnDelete"],
 }
@@ -194,6 +197,8 @@ def test_every_field_of_a_clusterpolicy_can_be_set(helm: str, chart: Path, tmp_p
     ("driver.upgradePolicy.maxParallelUpgrades=five", "at '/driver/upgradePolicy/maxParallelUpgrades': got string, want integer"),
     ("mig.strategy=mixd", "at '/mig/strategy': value must be one of '', 'none', 'single', 'mixed'"),
     ("operator.logging.timeEncoding=iso", "at '/operator/logging/timeEncoding': value must be one of"),
+    ("operator.agents=both", "at '/operator/agents': value must be one of 'nvidia', 'gpuward'"),
+    ("operator.agents=gpuward,operator.image=gpu-tools", "Name it gpuward in your registry, or set operator.agents=nvidia."),
     ("gpuCluster.deployCR=true", "gpuCluster.deployCR is true, and gpuward does not support GPUCluster."),
     ("foo=1", "foo is not a value of this chart. (helm show values lists all.)"),
     ("rolloutPolicy.foo=1", "rolloutPolicy.foo is not a value of this chart. (helm show values lists all.)"),

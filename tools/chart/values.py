@@ -46,6 +46,7 @@ LIMITS: dict[str, Json] = {
     "operator.repository": NO_BLANKS, "operator.image": NO_BLANKS,
     "operator.resources": SPEC["validator"]["properties"]["resources"],
     "driver.upgradePolicy.maxUnavailable": UNAVAILABLE,
+    "operator.agents": {"enum": ["nvidia", "gpuward"]},
     "operator.replicas": {"type": "integer", "minimum": 0},
     "operator.version": NUMBER_OR_TEXT,
     "operator.logging.level": {**NUMBER_OR_TEXT, "minimum": 1, "pattern": "^(|debug|info|warning|error|panic|[1-9][0-9]*)$"},

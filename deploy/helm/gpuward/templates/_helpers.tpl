@@ -18,6 +18,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ .Values.operator.repository }}/{{ .Values.operator.image }}:{{ .Values.operator.version | default .Chart.AppVersion }}
 {{- end -}}
 
+{{/*
+With operator.agents=gpuward, puts the operator's image in the place of NVIDIA's validator and driver managers in `values`, which is a copy.
+*/}}
+{{- define "gpuward.putAgents" -}}
+{{- $operator := .root.Values.operator -}}
+{{- if eq $operator.agents "gpuward" -}}
+{{- $v := .values -}}
+{{- $image := dict "repository" $operator.repository "image" $operator.image "version" ($operator.version | default .root.Chart.AppVersion | toString)
+      "imagePullPolicy" $operator.imagePullPolicy "imagePullSecrets" $operator.imagePullSecrets -}}
+{{- $parts := list $v.validator $v.nodeStatusExporter $v.driver.manager $v.vfioManager.driverManager $v.vgpuManager.driverManager -}}
+{{- range $part := $parts -}}
+{{- range $key, $value := $image -}}
+{{- $_ := set $part $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What the pods of the operator and of the chart's hooks have in common. */}}
 {{- define "gpuward.podSpec" -}}
 {{- with .Values.operator.imagePullSecrets }}
