@@ -79,6 +79,15 @@ def test_of_an_upgrade_under_way_only_the_driver_stays_known() -> None:
     assert found.patch.unschedulable is False
 
 
+@pytest.mark.parametrize(("value", "lifted"), [("true", False), ("", None)])
+def test_a_cordon_that_a_driver_manager_left_goes_with_what_tells_whose_it_is(value: str, lifted: bool | None) -> None:
+    read = msgspec.json.decode(node(unschedulable=True))
+    read["metadata"]["annotations"] = {names.DRIVER_MANAGER_CORDON: value} if value else None
+    found = cleaning_of(msgspec.json.encode(read), [], names.DEFAULT_NAMESPACE)
+    assert found.patch is not None
+    assert found.patch.unschedulable is lifted
+
+
 def test_of_a_record_that_cannot_be_read_no_driver_is_known() -> None:
     assert record_of(cleaning_of(node("{"), [pod()], names.DEFAULT_NAMESPACE)).loaded == UNTOLD_DRIVER
 

@@ -144,8 +144,9 @@ def _is_ours(key: str, value: str, known: Iterable[str]) -> bool:
 
 
 def _is_our_cordon(view: NodeView) -> bool:
-    """Tell whether an upgrade has cordoned the node, which nobody would bring to its end any more."""
-    return view.unschedulable and view.record is not None and view.record.cordon is CordonOwner.GPUWARD
+    """Tell whether an upgrade that nobody would bring to its end any more has cordoned the node, ours or our driver manager's."""
+    ours = view.record is not None and view.record.cordon is CordonOwner.GPUWARD
+    return view.unschedulable and (ours or view.annotations.get(names.DRIVER_MANAGER_CORDON) == "true")
 
 
 def _remembered(view: NodeView) -> str:
