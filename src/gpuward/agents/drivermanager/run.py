@@ -142,7 +142,7 @@ class DriverManager:
                 self.api.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
             except errors.NotFound:
                 continue
-            except (errors.TooManyRequests, errors.ServerError) as error:
+            except (errors.TooManyRequests, errors.ServerError, errors.Unreachable) as error:
                 self._refused[pod] = str(error)
                 continue
             self._refused.pop(pod, None)

@@ -1,0 +1,77 @@
+"""Evictions that do not come through at once: the pod is asked again, and the node is not given back in between."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuward import errors
+from gpuward.agents.drivermanager.facts import Settings
+from gpuward.agents.drivermanager.run import DriverManager
+from gpuward.agents.machine import Machine
+from gpuward.agents.telling import Teller
+from kubesandbox import builders
+
+TRAIN = {
+    "apiVersion": "v1", "kind": "Pod", "metadata": {
+        "name": "train", "namespace": "default", "uid": "u1",
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u0", "controller": True}]},
+    "spec": {"nodeName": "gpu-1", "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+    "status": {"phase": "Running"}}
+
+
+@dataclass
+class Server:
+    """Answer as an API server does whose first answers to evictions are failures."""
+
+    failures: list[Exception]
+    node: dict[str, Any] = field(default_factory=lambda: builders.linux_node("gpu-1"))
+    pods: list[dict[str, Any]] = field(default_factory=lambda: [TRAIN])
+    cordons: list[bool] = field(default_factory=list)
+
+    def get(self, path: str) -> dict[str, Any]:
+        return self.node
+
+    def list(self, path: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
+        return self.pods
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if path.endswith("/eviction"):
+            if self.failures:
+                raise self.failures.pop()
+            self.pods = []
+        return body
+
+    def patch(self, path: str, body: Any, kind: str = "") -> dict[str, Any]:
+        if "spec" in body:
+            self.cordons.append(bool(body["spec"]["unschedulable"]))
+            self.node["spec"]["unschedulable"] = self.cordons[-1]
+            self.node["metadata"]["annotations"] = {
+                key: value for key, value in body["metadata"]["annotations"].items() if value is not None}
+        return self.node
+
+    def delete(self, path: str, body: dict[str, Any] | None = None) -> None:
+        raise AssertionError(path)
+
+
+@pytest.mark.parametrize("failure", [
+    errors.TooManyRequests("Cannot evict pod as it would violate the pod's disruption budget."),
+    errors.Unreachable("https://10.96.0.1: Connection reset by peer"), errors.ServerError("etcdserver: leader changed")],
+    ids=lambda failure: type(failure).__name__)
+def test_an_eviction_that_fails_is_asked_for_again(tmp_path: Path, failure: Exception) -> None:
+    for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
+    tool = tmp_path / "rmmod"
+    tool.write_text(f"#!/bin/sh\nrm -r {tmp_path}/sys/module/$2\n")
+    tool.chmod(0o755)
+    machine = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc", module_tool=str(tool))
+    server, said = Server([failure]), io.StringIO()
+    DriverManager(Settings("gpu-1"), machine, server, Teller(said), sleep=lambda seconds: None).uninstall()
+    assert server.cordons == [True, False], said.getvalue()
+    assert f"waiting: pods default/train ({failure}) to go" in said.getvalue()
+    assert not (tmp_path / "sys/module/nvidia").exists()
