@@ -56,6 +56,8 @@ def _operands(mode: str) -> list[dict[str, Any]]:
     policy = sample_policy()
     policy["spec"]["sandboxWorkloads"] = {"enabled": True, "mode": mode}
     policy["spec"]["vgpuManager"] |= {"enabled": True, "repository": "registry.example.com", "version": "580.95.02"}
+    for section, manager in (("driver", "manager"), ("vgpuManager", "driverManager"), ("vfioManager", "driverManager")):
+        policy["spec"][section][manager] |= {"repository": "registry.example.com", "image": "gpuward", "version": "1"}
     policy["spec"]["dcgm"]["enabled"] = policy["spec"]["nodeStatusExporter"]["enabled"] = True
     policy["spec"]["dcgmExporter"]["enablePodLabels"] = True
     facts = ClusterFacts(namespace="gpu-operator", os_tag="ubuntu22.04", has_gpu_nodes=True, has_service_monitor_crd=True)

@@ -87,6 +87,20 @@ def test_driver_managers_of_virtual_machines_are_root_and_see_who_uses_gpus() ->
     assert "hostPID" not in before["nvidia-vfio-manager"]
 
 
+def rights(spec: Json, name: str) -> set[tuple[str, str]]:
+    """Return what an account may do in the cluster, as pairs of a verb and a resource."""
+    made = objects(states({**EVERY, **spec}).values())
+    rules = next(obj["rules"] for obj in made.values() if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == name)
+    return {(verb, resource) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+@pytest.mark.parametrize("name", ["nvidia-driver", "nvidia-vfio-manager", "nvidia-vgpu-manager"])
+def test_a_driver_manager_of_ours_may_tell_why_it_waits(name: str) -> None:
+    ours = rights({**SANDBOXES, **MANAGED, "driver": {"manager": OWN}}, name)
+    assert {("create", "events"), ("get", "resourceclaims")} <= ours
+    assert ("create", "events") not in rights(SANDBOXES, name)
+
+
 def test_arguments_of_people_do_not_stop_the_operator() -> None:
     pod = pods({"validator": {**OWN, "args": ["one", "two"]}})["nvidia-operator-validator"]
     assert container(pod, "nvidia-operator-validator")["args"] == ["one", "two"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gpuward.operands import rbac
 from gpuward.operands.objects import Json
 
 IMAGE: Final = "gpuward"
@@ -21,6 +22,12 @@ STAYS: Final = re.compile("echo [^;]*; while true; do sleep 86400; done")
 def is_own(image: str) -> bool:
     """Tell whether an image is gpuward's, by its name without tag and digest."""
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0] == IMAGE
+
+
+def rules_of_driver_manager(image: str) -> list[Json]:
+    """Return what a driver manager may do if it is ours, wherever it runs: it tells why it waits, and reads claims of GPUs."""
+    rules = [rbac.rule("", ["events"], ["create"]), rbac.rule("resource.k8s.io", ["resourceclaims"], ["get"])]
+    return rules if is_own(image) else []
 
 
 def use_own_agent(container: Json) -> None:

@@ -20,7 +20,7 @@ from gpuward.operands.driver.kernels import Variant
 from gpuward.operands.driver.pod import CONTAINER, MANAGER, STARTUP_PROBE
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, config_map, find
-from gpuward.operands.own_agents import use_own_agent
+from gpuward.operands.own_agents import rules_of_driver_manager, use_own_agent
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-driver"
@@ -51,7 +51,8 @@ def objects(ctx: Context) -> list[Json]:
         PolicyError: the policy asks for what cannot be made.
     """
     _refuse_unsupported(ctx)
-    made = rbac.access(ctx.namespace, ACCOUNT, [rbac.use_privileged_scc()], cluster_rules())
+    rules = [*cluster_rules(), *(rules_of_driver_manager(_manager_image(ctx)) if ctx.facts.has_gpu_nodes else ())]
+    made = rbac.access(ctx.namespace, ACCOUNT, [rbac.use_privileged_scc()], rules)
     labels = {"app": DAEMON_SET, names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
     made.append(config_map(ctx.namespace, STARTUP_PROBE, {"startup-probe.sh": scripts.DRIVER_STARTUP_PROBE}, labels))
     if ctx.facts.has_gpu_nodes:
@@ -102,10 +103,14 @@ def _fill(image: str, ctx: Context, template: Json) -> None:
     set_host_network(pod, ctx.spec.driver.host_network)
 
 
+def _manager_image(ctx: Context) -> str:
+    return images.resolve("spec.driver.manager", ctx.spec.driver.manager, "DRIVER_MANAGER_IMAGE", ctx.images)
+
+
 def _fill_manager(ctx: Context, pod: Json, container: Json) -> None:
     driver = ctx.spec.driver
     manager = driver.manager
-    container["image"] = images.resolve("spec.driver.manager", manager, "DRIVER_MANAGER_IMAGE", ctx.images)
+    container["image"] = _manager_image(ctx)
     if manager.image_pull_policy:
         container["imagePullPolicy"] = images.pull_policy(manager)
     set_resources(container, driver.resources)

@@ -89,7 +89,7 @@ def _images(ctx: DriverContext) -> Mapping[str, str]:
         driver = f"{driver}-{ctx.pool.kernel}"
     driver = images.with_os_tag(driver, tag)
     found = {
-        driver_pod.MANAGER: images.resolve("spec.manager", spec.manager, "DRIVER_MANAGER_IMAGE", ctx.images),
+        driver_pod.MANAGER: manager_image(ctx),
         driver_pod.CONTAINER: driver,
         driver_sidecars.PEERMEM: driver,
     }
@@ -102,6 +102,11 @@ def _parts(spec: NVIDIADriverSpec) -> list[tuple[str, str, Sidecar]]:
     parts: tuple[tuple[str, str, Sidecar], ...] = (
         (driver_sidecars.FS, "spec.gds", spec.gds), (driver_sidecars.GDRCOPY, "spec.gdrcopy", spec.gdrcopy))
     return [part for part in parts if part[2].is_enabled]
+
+
+def manager_image(ctx: DriverContext) -> str:
+    """Return the driver manager's image; raises PolicyError when there is none."""
+    return images.resolve("spec.manager", ctx.spec.manager, "DRIVER_MANAGER_IMAGE", ctx.images)
 
 
 def _manager(spec: NVIDIADriverSpec, fingerprint: str) -> Json:

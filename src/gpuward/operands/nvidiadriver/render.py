@@ -13,9 +13,10 @@ from gpuward.operands.driver.kernels import sanitized
 from gpuward.operands.driver.pod import CONTAINER, STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.configs import DriverContext
-from gpuward.operands.nvidiadriver.pod import pod_spec
+from gpuward.operands.nvidiadriver.pod import manager_image, pod_spec
 from gpuward.operands.nvidiadriver.pools import Pool, access_name, app_name
 from gpuward.operands.objects import Json, config_map, metadata
+from gpuward.operands.own_agents import rules_of_driver_manager
 from gpuward.operands.state import OperandState, ref_of
 
 NAME = driver.NAME
@@ -69,7 +70,8 @@ def _check_secret(spec: NVIDIADriverSpec, facts: ClusterFacts) -> None:
 
 def _objects(ctx: DriverContext) -> list[Json]:
     account = access_name(ctx.driver, ctx.pool)
-    made = rbac.access(ctx.facts.namespace, account, [rbac.use_privileged_scc()], driver.cluster_rules())
+    rules = [*driver.cluster_rules(), *rules_of_driver_manager(manager_image(ctx))]
+    made = rbac.access(ctx.facts.namespace, account, [rbac.use_privileged_scc()], rules)
     return [_with_state(obj) for obj in (*made, _daemon_set(ctx, account))]
 
 

@@ -8,7 +8,7 @@ from gpuward.operands.common import add_pull_secrets, set_envs, set_resources
 from gpuward.operands.driver.pod import MANAGER
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, env, find, mount, namespace_env, node_name_env, privileged
-from gpuward.operands.own_agents import is_own, use_own_agent
+from gpuward.operands.own_agents import is_own, rules_of_driver_manager, use_own_agent
 
 
 def manager() -> Json:
@@ -34,6 +34,11 @@ def manager() -> Json:
     }
 
 
+def rules_of_manager(ctx: Context, field: str, section: DriverManager) -> list[Json]:
+    """Return what the init container may do besides in the cluster; raises PolicyError when it has no image."""
+    return rules_of_driver_manager(_image(ctx, field, section)) if ctx.facts.has_gpu_nodes else []
+
+
 def fill_manager(ctx: Context, pod: Json, field: str, section: DriverManager, resources: Resources | None) -> None:
     """Put the policy's section into the init container; `resources` are those of the operand that it belongs to.
 
@@ -41,7 +46,7 @@ def fill_manager(ctx: Context, pod: Json, field: str, section: DriverManager, re
         PolicyError: the init container has no image.
     """
     container = find(pod["initContainers"], MANAGER)
-    container["image"] = images.resolve(field, section, "DRIVER_MANAGER_IMAGE", ctx.images)
+    container["image"] = _image(ctx, field, section)
     if section.image_pull_policy:
         container["imagePullPolicy"] = images.pull_policy(section)
     set_resources(container, resources)
@@ -50,3 +55,7 @@ def fill_manager(ctx: Context, pod: Json, field: str, section: DriverManager, re
     use_own_agent(container)
     if is_own(container["image"]):
         pod["hostPID"] = True  # else it could not see who uses the GPUs, and would disturb the operands before it fails
+
+
+def _image(ctx: Context, field: str, section: DriverManager) -> str:
+    return images.resolve(field, section, "DRIVER_MANAGER_IMAGE", ctx.images)

@@ -7,11 +7,12 @@ from gpuward.operands.common import set_container, set_envs, set_host_network
 from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, env, exec_action, find, host_path, mount, privileged
-from gpuward.operands.sandboxes.driver_manager import fill_manager, manager
+from gpuward.operands.sandboxes.driver_manager import fill_manager, manager, rules_of_manager
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-vfio-manager"
 APP = "nvidia-vfio-manager"
+_MANAGER = "spec.vfioManager.driverManager"
 
 
 def enabled(ctx: Context) -> bool:
@@ -26,7 +27,8 @@ def refs(ctx: Context) -> tuple[ObjectRef, ...]:
 
 def objects(ctx: Context) -> list[Json]:
     """Return the manager's account and DaemonSet."""
-    made = rbac.access(ctx.namespace, APP, [rbac.use_privileged_scc()], cluster_rules())
+    rules = [*cluster_rules(), *rules_of_manager(ctx, _MANAGER, ctx.spec.vfio_manager.driver_manager)]
+    made = rbac.access(ctx.namespace, APP, [rbac.use_privileged_scc()], rules)
     if ctx.facts.has_gpu_nodes:
         frame = DaemonSetFrame(name=APP, component="vfio-manager", account=APP, selected_by="name")
         made.append(daemon_set(ctx, frame, _pod(), _fill))
@@ -78,7 +80,7 @@ def _fill(ctx: Context, template: Json) -> None:
     section = ctx.spec.vfio_manager
     pod = template["spec"]
     container = find(pod["containers"], APP)
-    fill_manager(ctx, pod, "spec.vfioManager.driverManager", section.driver_manager, section.resources)
+    fill_manager(ctx, pod, _MANAGER, section.driver_manager, section.resources)
     set_container(pod, container, images.resolve("spec.vfioManager", section, "VFIO_MANAGER_IMAGE", ctx.images), section)
     set_envs(container, section.env)
     set_host_network(pod, section.host_network)

@@ -10,13 +10,14 @@ from gpuward.operands.driver.options import MODULES_DIR, add_config_volume, conf
 from gpuward.operands.facts import Context
 from gpuward.operands.objects import Json, find, host_path, mount, privileged
 from gpuward.operands.sandboxes import vfio_manager
-from gpuward.operands.sandboxes.driver_manager import fill_manager, manager
+from gpuward.operands.sandboxes.driver_manager import fill_manager, manager, rules_of_manager
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-vgpu-manager"
 ACCOUNT = "nvidia-vgpu-manager"
 DAEMON_SET = names.VGPU_MANAGER_APP
 CONTAINER = "nvidia-vgpu-manager-ctr"
+_MANAGER = "spec.vgpuManager.driverManager"
 _MODULES = "spec.vgpuManager.kernelModuleConfig.name"
 
 
@@ -35,7 +36,8 @@ def refs(ctx: Context) -> tuple[ObjectRef, ...]:
 
 def objects(ctx: Context) -> list[Json]:
     """Return the vGPU manager's account and DaemonSet."""
-    rules = [*vfio_manager.cluster_rules(), rbac.rule("apps", ["daemonsets"], ["get"])]
+    of_manager = rules_of_manager(ctx, _MANAGER, ctx.spec.vgpu_manager.driver_manager)
+    rules = [*vfio_manager.cluster_rules(), rbac.rule("apps", ["daemonsets"], ["get"]), *of_manager]
     made = rbac.access(ctx.namespace, ACCOUNT, [rbac.use_privileged_scc()], rules)
     if ctx.facts.has_gpu_nodes:
         frame = DaemonSetFrame(
@@ -92,7 +94,7 @@ def _fill(ctx: Context, template: Json) -> None:
     section = ctx.spec.vgpu_manager
     pod = template["spec"]
     container = find(pod["containers"], CONTAINER)
-    fill_manager(ctx, pod, "spec.vgpuManager.driverManager", section.driver_manager, section.resources)
+    fill_manager(ctx, pod, _MANAGER, section.driver_manager, section.resources)
     reference = images.resolve("spec.vgpuManager", section, "VGPU_MANAGER_IMAGE", ctx.images)
     set_image(pod, container, images.with_os_tag(reference, ctx.facts.os_tag), section)
     set_resources(container, section.resources)
