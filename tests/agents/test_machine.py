@@ -97,14 +97,15 @@ def process(machine: Machine, pid: int, *, opens: str = "", maps: str = "", cgro
 
 def test_who_uses_devices_is_named_with_its_pod(machine: Machine) -> None:
     process(machine, 7)
-    process(machine, 80, opens="/dev/nvidiactl")
     process(machine, 90, maps="/dev/nvidia-uvm")
+    assert [(user.pid, user.device) for user in machine.device_users()] == [(90, "/dev/nvidia-uvm")]
+    process(machine, 80, opens="/dev/nvidiactl (deleted)")
     process(machine, 100, opens="/dev/nvidia0", cgroup=f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri.scope")
     process(machine, 110, opens="/dev/nvidia1", cgroup=f"0::/kubepods/burstable/pod{UID}/abc")
     process(machine, 120, opens="/dev/nvme0")
     (machine.proc / "130").mkdir()
     assert [(user.pid, user.command, user.device, user.pod_uid) for user in machine.device_users()] == [
-        (80, "program-80", "/dev/nvidiactl", ""), (90, "program-90", "/dev/nvidia-uvm", ""),
+        (80, "program-80", "/dev/nvidiactl", ""),
         (100, "program-100", "/dev/nvidia0", UID), (110, "program-110", "/dev/nvidia1", UID)]
 
 

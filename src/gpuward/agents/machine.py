@@ -159,8 +159,11 @@ class Machine:
             raise HostError(f"cannot unmount {path}: {os.strerror(number)}")
 
     def device_users(self) -> Sequence[DeviceUser]:
-        """Return the processes that have a device file of NVIDIA's open or mapped, and may be looked into."""
-        return [user for name in _numbers(self.proc) if (user := self._device_user(int(name))) is not None]
+        """Return the processes that have a device file of NVIDIA's open, and may be looked into.
+
+        Where there are none, those that have one mapped: to read the maps of all processes takes the kernel much longer.
+        """
+        return self._users(self._open_devices) or self._users(self._mapped_devices)
 
     def run(self, command: Sequence[str], *, root: str = "", env: Mapping[str, str] | None = None, timeout: float = 30.0) -> Ran:
         """Run a program. What it leaves behind when its time is up is killed with it."""
@@ -206,22 +209,27 @@ class Machine:
     def _below(self, root: str) -> Path:
         return self._at(root) if root else self.root
 
-    def _device_user(self, pid: int) -> DeviceUser | None:
-        folder = self.proc / str(pid)
-        device = next(self._devices(folder), None)
-        if device is None:
-            return None
-        group = POD.search(self._text(folder / "cgroup"))
-        return DeviceUser(pid, self._text(folder / "comm").strip(), device, group[1].replace("_", "-") if group else "")
+    def _users(self, devices: Callable[[Path], Iterator[str]]) -> list[DeviceUser]:
+        found = []
+        for name in _numbers(self.proc):
+            folder = self.proc / name
+            if (device := next(devices(folder), None)) is not None:
+                group = POD.search(self._text(folder / "cgroup"))
+                uid = group[1].replace("_", "-") if group else ""
+                found.append(DeviceUser(int(name), self._text(folder / "comm").strip(), device, uid))
+        return found
 
-    def _devices(self, folder: Path) -> Iterator[str]:
+    @staticmethod
+    def _open_devices(folder: Path) -> Iterator[str]:
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(folder / "fd"), key=lambda each: (len(each), each)):
                 with contextlib.suppress(OSError):
                     if (found := DEVICE.fullmatch(os.readlink(folder / "fd" / name))) is not None:
                         yield found[1]
+
+    def _mapped_devices(self, folder: Path) -> Iterator[str]:
         for line in self._text(folder / "maps").splitlines():
-            if (found := DEVICE.fullmatch(line.split(maxsplit=5)[-1])) is not None:
+            if "/dev/nvidia" in line and (found := DEVICE.fullmatch(line.split(maxsplit=5)[-1])) is not None:
                 yield found[1]
 
     def _at(self, path: str) -> Path:
