@@ -96,6 +96,8 @@ PAUSED_AT: Final = "gpuward.io/paused-at"
 """On a ClusterPolicy or NVIDIADriver: since when (RFC 3339) `gpuward pause`, and nobody else, has turned its upgrades off."""
 VALID_UPGRADE_POLICY: Final = "gpuward.io/valid-upgrade-policy"
 """On a ClusterPolicy or NVIDIADriver: the last settings that could be followed, as JSON, see `gpuward.policy.kept`."""
+VALID_SPEC: Final = "gpuward.io/valid-spec"
+"""On a ClusterPolicy or NVIDIADriver: the last spec that could be followed, as JSON, see `gpuward.policy.lastvalid`."""
 
 # Objects that gpuward owns.
 OWNER_KINDS: Final = ("ClusterPolicy", "NVIDIADriver")

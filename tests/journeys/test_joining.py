@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.policy.lastvalid import LONGEST
 from gpuward.sandbox.fleet import gpu_node
 from kubesandbox.sim.objects import is_ready
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
+from tests.journeys.test_discovery_in_every_mode import PRECOMPILED_NVIDIADRIVER, serving
+from tests.journeys.test_moves import OTHER_KERNEL, uids, with_workloads
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, owners, set_driver
+from tests.journeys.test_removed import COMPILED, NVIDIADRIVER, PRECOMPILED
 
 
 async def spoil(stage: Stage, **driver: object) -> None:
@@ -104,3 +112,100 @@ async def test_a_node_that_joins_the_pool_of_a_refused_nvidiadriver_gets_its_las
     assert owners(stage) == {"gpu-1": "a", "gpu-2": "b", "gpu-3": "a"}
     assert before < {pod["metadata"]["uid"] for pod in driver_pods(stage)}
     assert [stage.driver(node) for node in ("gpu-1", "gpu-2")] == [OLD, NEW]
+
+
+@pytest.mark.parametrize("how", ["another kernel", "another system", "deleted"])
+@pytest.mark.parametrize("mode", [COMPILED, PRECOMPILED, NVIDIADRIVER, PRECOMPILED_NVIDIADRIVER])
+def test_what_is_missing_under_a_refused_policy_is_made_as_the_last_valid_one_says(mode: str, how: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        watcher = await serving(stage, mode)
+        driver, before = stage.driver("gpu-1"), uids(stage)
+        await spoil(stage, version=NEW, usePrecompiled=mode != PRECOMPILED)
+        if how == "deleted":
+            for ds in stage.sandbox.store.list("daemonsets.apps"):
+                await stage.user.delete(resources.DAEMON_SETS, ds["metadata"]["name"], ds["metadata"]["namespace"],
+                                        propagation="Orphan")
+            await stage.rest(120)
+        else:
+            os, kernel = ("ubuntu22.04", OTHER_KERNEL) if how == "another kernel" else ("ubuntu24.04", "6.8.0-60-generic")
+            if mode == COMPILED and how == "another system":
+                return  # one DaemonSet for all, with the operating system of the first: as with NVIDIA's operator
+            await joins(stage, "gpu-3", driver, os=os, **{names.NFD_KERNEL: kernel})
+        await stage.rest(300)
+        assert (watcher.torn, before <= uids(stage)) == ([], True)
+        assert {ds["metadata"]["name"] for ds in stage.sandbox.store.list("daemonsets.apps")} >= {names.VALIDATOR_APP}
+        assert [stage.driver(node) for node in ("gpu-1", "gpu-2")] == [driver, driver]
+        await stage.restart_operator()
+        await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "25%")
+        await stage.patch_policy("driver/version", "580" if mode == PRECOMPILED else OLD)
+        await stage.patch_policy("driver/usePrecompiled", mode == PRECOMPILED)
+        await stage.rest(300)
+        assert (watcher.torn, before <= uids(stage)) == ([], True)
+
+    story()
+
+
+@pytest.mark.parametrize("precompiled", [False, True])
+def test_a_node_that_joins_a_refused_nvidiadriver_gets_its_last_valid_driver_for_its_own_system(precompiled: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        spec: dict[str, Any] = {"version": "580", "usePrecompiled": True} if precompiled else {}
+        await make(stage, nvidia_driver("default", default=True, **spec))
+        await stage.installed()
+        watcher, driver, before = await with_workloads(stage), stage.driver("gpu-1"), uids(stage)
+        await set_driver(stage, "default", {"version": NEW, "env": [{"name": ""}]})
+        await stage.rest(60)
+        await stage.restart_operator()
+        await joins(stage, "gpu-3", driver, os="ubuntu24.04", **{names.NFD_KERNEL: "6.8.0-60-generic"})
+        assert (watcher.torn, before <= uids(stage)) == ([], True)
+
+    story()
+
+
+@on_stage(gpu_nodes=1)
+async def test_the_first_gpu_node_under_a_refused_policy_gets_the_stack_of_the_last_valid_one(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.remove_node("gpu-1")
+    await stage.rest(120)
+    await spoil(stage, version=NEW)
+    for ds in stage.sandbox.store.list("daemonsets.apps"):
+        await stage.user.delete(resources.DAEMON_SETS, ds["metadata"]["name"], ds["metadata"]["namespace"])
+    await joins(stage, "gpu-3", OLD)
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_spec_that_is_too_long_to_be_kept_leaves_no_older_one_behind(stage: Stage) -> None:
+    def kept() -> str:
+        found = stage.sandbox.store.find("clusterpolicies.nvidia.com", None, POLICY)
+        assert found is not None
+        return str(found["metadata"]["annotations"].get(names.VALID_SPEC, ""))
+
+    await stage.installed()
+    assert '"version":"' + OLD in kept()
+    before = uids(stage)
+    await stage.patch_policy("dcgmExporter/env", [{"name": "LONG", "value": "x" * LONGEST}])
+    await stage.until(lambda: not kept())
+    await spoil(stage, version=NEW)
+    await joins(stage, "gpu-3")
+    assert before <= uids(stage)
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "25%")
+    await stage.patch_policy("dcgmExporter/env", [])
+    await stage.until(lambda: '"version":"' + NEW in kept())
+
+
+@pytest.mark.parametrize("spoilt", ["{", "[]", '{"driver": {"version": 7}}', '{"driver":' * 5000])
+def test_garbage_where_the_last_valid_policy_is_kept_is_as_good_as_nothing(spoilt: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        before = uids(stage)
+        await spoil(stage, version=NEW)
+        note = {"metadata": {"annotations": {names.VALID_SPEC: spoilt}}}
+        await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, note)
+        await stage.restart_operator()
+        await joins(stage, "gpu-3")
+        assert before <= uids(stage)
+
+    story()

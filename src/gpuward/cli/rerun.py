@@ -13,8 +13,9 @@ from gpuward.model.owners import Claim
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import PolicyView
+from gpuward.policy.activedriver import ActiveDriver
 from gpuward.policy.clusterpolicy import ActivePolicy
-from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.recorder.reading import Moment
 from gpuward.recording.digest import digest
 from gpuward.recording.frame import Recorded, Shown, recorded_actions, shown

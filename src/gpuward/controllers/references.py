@@ -139,14 +139,14 @@ def wanted_by(drivers: PoliciesInForce) -> ReferencedNames:
     """Return what the ClusterPolicy in force, and the NVIDIADrivers if drivers are theirs, refer to."""
     active = drivers.policy
     versions, maps, secrets = set(), frozenset[str](), frozenset[str]()
-    if active.view is not None and active.policy is not None:
+    if active.view is not None and (policy := active.followed or active.policy) is not None:
         versions.add((active.view.uid, active.view.generation))
-        spec = active.policy.spec
+        spec = policy.spec
         maps, secrets = referenced_config_maps(spec) | mounted_config_maps(spec).keys(), referenced_secrets(spec)
     for each in drivers.active if drivers.in_force else ():
-        if each.driver is not None:
+        if (driver := each.followed or each.driver) is not None:
             versions.add((each.view.uid, each.view.generation))
-            more_maps, more_secrets = referenced(each.driver.spec)
+            more_maps, more_secrets = referenced(driver.spec)
             maps, secrets = maps | more_maps, secrets | more_secrets
     return ReferencedNames(frozenset(versions), maps, secrets, active.valid is not None and active.valid.spec.psa.is_enabled)
 

@@ -60,19 +60,23 @@ def _wanted(obj: Json, owner: Ref, kind: OwnerKind) -> WantedObject:
     return WantedObject(Ref(ref.namespace, ref.name), stored, digest, tuple(_needs(obj)), owner.uid)
 
 
-def changes(states: Iterable[Prepared], snapshot: Snapshot, empties: Set[str] = frozenset()) -> tuple[Action, ...]:
+def changes(states: Iterable[Prepared], snapshot: Snapshot, empties: Set[str] = frozenset(), *,
+            only_missing: bool = False) -> tuple[Action, ...]:
     """Return what to apply and to delete, in the order of the states.
 
     An object is left alone while it is the version that came of applying the same thing. What is there but of unknown origin,
     as after a restart, is read and replaced only if it differs. An object that is not there is not deleted. One that is on its
     way out is made again once it is gone. One that needs another which is about to be made comes in a later pass. A driver
     DaemonSet of an owner (uid) whose upgrades `empties` names waits until it replaces no driver under pods.
+    With `only_missing` what is there stays as it is.
     """
     states = tuple(states)
     to_come = {obj.key for state in states for obj in state.objects if is_missing(obj.key, snapshot)}
     actions: list[Action] = []
     for state in states:
         for obj in state.objects:
+            if only_missing and obj.key not in to_come:
+                continue
             taken = adoption(obj.body, snapshot) if obj.key[0] == "DaemonSet" and obj.key in to_come else Adoption()
             actions += taken.actions
             if taken.pods or not to_come.isdisjoint(obj.needs):
@@ -84,7 +88,7 @@ def changes(states: Iterable[Prepared], snapshot: Snapshot, empties: Set[str] = 
             if obj.key[0] == "DaemonSet" and not is_driver:
                 held = Withholding(told_otherwise(obj.body, snapshot))
             actions += held.actions if held.nodes else [msgspec.structs.replace(action, withholds=is_driver)]
-        for ref in state.absent:
+        for ref in state.absent if not only_missing else ():
             have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))
             if have is not None and have.owner_uid and not have.deleting:
                 gone = Ref(ref.namespace, ref.name, have.uid)

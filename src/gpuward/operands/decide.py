@@ -34,11 +34,13 @@ from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
 from gpuward.operands.statuses import Worded, lacking, refusal, status_write, waiting_states
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.kept import remember
+from gpuward.policy.lastvalid import to_remember
 
 IGNORED = "ignored"
 KIND = "ClusterPolicy"
 DRIVERS = "NVIDIADriver"
 DRIVER_STATE = "state-driver"
+_Key = tuple[str, int, ClusterPolicy | None, ClusterFacts]
 
 
 class Reconciliation(msgspec.Struct, frozen=True):
@@ -57,7 +59,7 @@ class OperandMemory:
     """Keep what a policy was rendered to last, and when words were written: it saves work and paces writes."""
 
     def __init__(self) -> None:
-        self.rendered: tuple[tuple[str, int, ClusterFacts], tuple[OperandState, ...], tuple[Prepared, ...]] | None = None
+        self.rendered: tuple[_Key, tuple[OperandState, ...], tuple[Prepared, ...]] | None = None
         self.worded = Worded()
 
 
@@ -84,12 +86,13 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         return Reconciliation([*ignored, *actions, *write.actions], write.wake_at, verdict, waiting, rights)
 
     if active.valid is None:
-        return told(invalid(active.problems), _held_up(rollout, "InvalidPolicy", "the ClusterPolicy is invalid"))
+        held = _held_up(rollout, "InvalidPolicy", "the ClusterPolicy is invalid")
+        return told(invalid(active.problems), held, _missing(active, snapshot, images, memory))
     if not snapshot.references.known_for(view) or awaits_labels(snapshot):
         return Reconciliation(ignored, rights=rights)
     facts = _facts(snapshot, active.valid)
     try:
-        states, prepared = _render(active, facts, images, memory)
+        states, prepared = _render(active, active.valid, facts, images, memory)
     except PolicyError as problem:
         return told(invalid([problem]), rollout)
     waiting = waiting_states(states, snapshot, prepared)
@@ -122,14 +125,26 @@ def _facts(snapshot: Snapshot, policy: ClusterPolicy) -> ClusterFacts:
     )
 
 
-def _render(active: ActivePolicy, facts: ClusterFacts, images: Mapping[str, str], memory: OperandMemory
+def _missing(active: ActivePolicy, snapshot: Snapshot, images: Mapping[str, str], memory: OperandMemory) -> Sequence[Action]:
+    """Make what nodes that join need and is not there, as the last valid version of the policy asks for it."""
+    assert active.view is not None
+    if active.last is None or not snapshot.references.known_for(active.view) or awaits_labels(snapshot):
+        return ()
+    try:
+        _, prepared = _render(active, active.last, _facts(snapshot, active.last), images, memory)
+    except PolicyError:
+        return ()
+    emptying = frozenset({active.view.uid} if active.last.spec.driver.is_upgraded else ())
+    return changes(prepared, snapshot, emptying, only_missing=True)
+
+
+def _render(active: ActivePolicy, policy: ClusterPolicy, facts: ClusterFacts, images: Mapping[str, str], memory: OperandMemory
             ) -> tuple[tuple[OperandState, ...], tuple[Prepared, ...]]:
     """Render once for each policy and set of facts, as most passes change neither; return the states, plain and prepared."""
     assert active.view is not None
-    assert active.policy is not None
-    key = (active.view.uid, active.view.generation, facts)
+    key = (active.view.uid, active.view.generation, active.last, facts)
     if memory.rendered is None or memory.rendered[0] != key:
-        states = render(active.policy, facts, images)
+        states = render(policy, facts, images)
         memory.rendered = (key, states, prepare(states, active.view.ref))
     return memory.rendered[1:]
 
@@ -193,11 +208,8 @@ def _remember(active: ActivePolicy) -> list[Action]:
     """Keep valid settings on the object: an invalid edit must not change them for nodes in progress, nor for nodes that join."""
     assert active.view is not None
     assert active.policy is not None
-    annotations = active.view.body.get("metadata", {}).get("annotations") or {}
-    text = remember(active.upgrades, labels=label_settings(active.policy))
-    if annotations.get(names.VALID_UPGRADE_POLICY) == text:
-        return []
-    return [PatchAnnotations(KIND, active.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="what it says is valid, and is kept")]
+    changed = to_remember(active.view.body, remember(active.upgrades, labels=label_settings(active.policy)))
+    return [PatchAnnotations(KIND, active.view.ref, changed, why="what it says is valid, and is kept")] if changed else []
 
 
 def _judge(policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], waiting: Mapping[str, str],

@@ -15,6 +15,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.model.workloads import Workloads
 from gpuward.policy.kept import kept, kept_problems
+from gpuward.policy.lastvalid import last_valid
 from gpuward.policy.rolloutpolicy import ActiveRollout, RolloutReader, annotation, governed, resumed_at
 from gpuward.policy.typed import Typed, TypedOnce
 
@@ -29,6 +30,8 @@ class ActivePolicy(msgspec.Struct, frozen=True):
     rollout: ActiveRollout = ActiveRollout()
     last_labels: LabelSettings | None = None
     """What the last valid version said about node labels, while the policy in force cannot be followed."""
+    last: ClusterPolicy | None = None
+    """The last valid version, while the policy in force cannot be followed and remembers it."""
     resume_problem: PolicyError | None = None
     """Why the annotation that resumes a rollout says nothing; failures count as if it were not there."""
 
@@ -50,6 +53,11 @@ class ActivePolicy(msgspec.Struct, frozen=True):
         """Return the policy if it can be followed as it is."""
         return None if self.problems else self.policy
 
+    @property
+    def followed(self) -> ClusterPolicy | None:
+        """Return the policy by which nodes that join get their stack: the one in force, or else the last valid one."""
+        return self.valid or self.last
+
 
 class ClusterPolicyReader:
     """Read the active ClusterPolicy of snapshots, decoding each version of its spec once."""
@@ -67,7 +75,7 @@ class ClusterPolicyReader:
         if view is None:
             return ActivePolicy(rollout=rollout, upgrades=UpgradePolicy(absent=_absent(snapshot)))
         last, resumed = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
-        key = (view.uid, view.generation, last, resumed, rollout.key)
+        key = (view.uid, view.generation, last, annotation(view.body, names.VALID_SPEC), resumed, rollout.key)
         if self._last is None or self._last[0] != key:
             self._last = (key, _governed(_active(view, self._typed.read(view)), rollout))
         active = self._last[1]
@@ -99,7 +107,8 @@ def _active(view: PolicyView, typed: Typed[ClusterPolicy]) -> ActivePolicy:
     if policy is None or problems:
         last = kept(view.body)
         upgrades = msgspec.structs.replace(last.upgrades, admit=False, invalid=f"ClusterPolicy {view.name}")
-        return ActivePolicy(view, policy, (*problems, *kept_problems(view.body)), upgrades, last_labels=last.labels)
+        valid = last_valid(view.body, ClusterPolicy, validate.cluster_policy)
+        return ActivePolicy(view, policy, (*problems, *kept_problems(view.body)), upgrades, last_labels=last.labels, last=valid)
     return ActivePolicy(view, policy, (), _upgrades(policy))
 
 

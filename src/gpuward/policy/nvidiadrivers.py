@@ -8,46 +8,20 @@ import msgspec
 
 from gpuward import names
 from gpuward.crd import validate
-from gpuward.crd.conversion import NVIDIA_DRIVER_FIELD, upgrade_policy
 from gpuward.crd.nvidiadriver import NVIDIADriver
-from gpuward.errors import PolicyError
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.owners import Claim, NodeOwner, OwnerConflict, conflicts, owner_of
 from gpuward.model.placement import Placing
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PolicyView
+from gpuward.policy.activedriver import ActiveDriver, read_driver
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
-from gpuward.policy.kept import KeptSettings, kept, kept_problems
 from gpuward.policy.moving import nobodys_that_move, with_unsettled
 from gpuward.policy.removing import gone_policies, removing, under
-from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
-from gpuward.policy.typed import Typed, TypedOnce
+from gpuward.policy.rolloutpolicy import ActiveRollout, annotation
+from gpuward.policy.typed import TypedOnce
 from gpuward.policy.unmade import is_unmade, unless_unmade
-
-_SELECTOR_FIELD = "spec.nodeSelector"
-
-
-class ActiveDriver(msgspec.Struct, frozen=True):
-    """Hold one NVIDIADriver. Without a `driver` it cannot be decoded; `problems` say why it cannot be followed."""
-
-    view: PolicyView
-    driver: NVIDIADriver | None
-    problems: tuple[PolicyError, ...]
-    claim: Claim
-    upgrades: UpgradePolicy
-    resume_problem: PolicyError | None = None
-    """Why the annotation that resumes its rollout says nothing."""
-
-    @property
-    def valid(self) -> NVIDIADriver | None:
-        """Return the NVIDIADriver if it can be followed as it is."""
-        return None if self.problems else self.driver
-
-    @property
-    def is_misplaced(self) -> bool:
-        """Tell whether what is wrong is how it chooses its nodes."""
-        return any(problem.field.startswith(_SELECTOR_FIELD) for problem in self.problems)
 
 
 class PoliciesInForce(msgspec.Struct, frozen=True):
@@ -193,9 +167,9 @@ class PolicyReader:
     def _driver(
         self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]
     ) -> ActiveDriver:
-        notes = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
+        notes = (annotation(view.body, key) for key in (names.VALID_UPGRADE_POLICY, names.VALID_SPEC, names.RESUMED_AT))
         key = (view.uid, view.generation, *notes, rollout.key)
-        found = before.get(key) or _read(view, self._typed.read(view), rollout)
+        found = before.get(key) or read_driver(view, self._typed.read(view), rollout)
         self._read[key] = found
         return found if found.view == view else msgspec.structs.replace(found, view=view)
 
@@ -213,39 +187,3 @@ def _are_in_force(policy: ActivePolicy, snapshot: Snapshot) -> bool:
         return policy.last_labels.left_to_drivers
     owners = {ds.owner.kind for ds in driver_daemonsets(snapshot) if ds.owner is not None}
     return "NVIDIADriver" in owners and "ClusterPolicy" not in owners
-
-
-def _read(view: PolicyView, typed: Typed[NVIDIADriver], rollout: ActiveRollout) -> ActiveDriver:
-    driver, problems = typed
-    last = kept(view.body)
-    if driver is None or problems:
-        upgrades = msgspec.structs.replace(last.upgrades, admit=False, invalid=f"NVIDIADriver {view.name}")
-        problems = (*problems, *kept_problems(view.body))
-    else:
-        upgrades = upgrade_policy(driver.spec.upgrade_policy, NVIDIA_DRIVER_FIELD)
-    resumed, problem = 0.0, None
-    try:
-        resumed = resumed_at(annotation(view.body, names.RESUMED_AT))
-    except PolicyError as error:
-        problem = error
-    upgrades = msgspec.structs.replace(governed(upgrades, rollout, last.upgrades.rollout, resumed), driver=view.name)
-    return ActiveDriver(view, driver, problems, _claim(view, driver, problems, last), upgrades, problem)
-
-
-def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: tuple[PolicyError, ...], last: KeptSettings) -> Claim:
-    """Return the claim on nodes: while the NVIDIADriver cannot be followed, the last one that could be.
-
-    One that never could be takes no node, and keeps those that it has. Where an earlier gpuward remembered that it could,
-    but no claim, that of the spec holds.
-    """
-    precompiled = driver is not None and driver.spec.is_precompiled
-    if driver is not None and not problems:
-        spec = driver.spec
-        return Claim(view.name, spec.node_selector, spec.default, spec.upgrade_policy.auto_upgrade, precompiled=precompiled)
-    auto = last.upgrades.auto_upgrade
-    if last.claim is not None:
-        return Claim(view.name, last.claim.selector, last.claim.default, auto, able=False, precompiled=precompiled)
-    misplaced = any(problem.field.startswith((_SELECTOR_FIELD, "metadata.name")) for problem in problems)
-    if last.version != 1 or driver is None or misplaced:
-        return Claim(view.name, auto_upgrade=auto, valid=False)
-    return Claim(view.name, driver.spec.node_selector, driver.spec.default, auto, able=False, precompiled=precompiled)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
-from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
+from gpuward.policy.activedriver import ActiveDriver
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.unmade import why_unmade
 
 

@@ -203,8 +203,9 @@ def break_rollout_policy(world: SimulatedWorld, fault: Fault) -> End:
 
 @kind("garbage-kept-policy", weight=1)
 def garbage_kept_policy(world: SimulatedWorld, fault: Fault) -> None:
-    """Write nonsense where gpuward keeps the last upgrade policy that could be followed."""
+    """Write nonsense where gpuward keeps the last policy that could be followed."""
     world.annotate_policy(names.VALID_UPGRADE_POLICY, "{" if fault.level < 0.5 else '{"max_unavailable":"abc"}')
+    world.annotate_policy(names.VALID_SPEC, "{" if fault.level < 0.5 else '{"driver":{"version":7}}')
 
 
 @kind("second-policy", weight=1, lasts=(5.0, 300.0))

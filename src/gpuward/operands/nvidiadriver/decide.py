@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gpuward import names
+from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations
 from gpuward.model.placement import placed_nodes
 from gpuward.model.snapshot import Snapshot
@@ -27,12 +27,13 @@ from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_pr
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, status_of
 from gpuward.operands.statuses import Worded, lacking, refusal, status_write, unapplied, waiting_states
+from gpuward.policy.activedriver import ActiveDriver
 from gpuward.policy.kept import KeptClaim, remember
-from gpuward.policy.nvidiadrivers import ActiveDriver, PoliciesInForce
-from gpuward.policy.rolloutpolicy import annotation
+from gpuward.policy.lastvalid import to_remember
+from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 KIND: Final = "NVIDIADriver"
-_Key = tuple[str, int, tuple[Pool, ...], ClusterFacts, str, tuple[Ref | None, str]]
+_Key = tuple[str, int, NVIDIADriver | None, tuple[Pool, ...], ClusterFacts, str, tuple[Ref | None, str]]
 
 
 _FINE: Final = (verdicts.READY.reason, verdicts.WAITING.reason, verdicts.NOT_APPLIED)
@@ -73,7 +74,7 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
     """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
     policy = policies.policy
     if policy.view is not None and policy.valid is None:
-        return Driving()
+        return Driving(_missing(policies.active, policies, snapshot, images, memory) if policies.in_force else ())
     if not policies.active:
         gone = departing(snapshot, at_once=policy.upgrades.rollout.remove_at_once) if policies.gone else ()
         return Driving(gone)
@@ -98,7 +99,23 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
         found[name] = verdicts.judged(waits, lacks, behind) if not error else verdicts.failed(made.state.name, error)
     if policy.view is None:
         found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name].reason in _FINE}
-    return _told(Driving(_changes(policies, rendered, snapshot, nodes), None, found, waiting), policies, now, memory)
+    refused = [each for each in policies.active if each.problems]
+    actions = [*_changes(policies, rendered, snapshot, nodes), *_missing(refused, policies, snapshot, images, memory)]
+    return _told(Driving(actions, None, found, waiting), policies, now, memory)
+
+
+def _missing(drivers: Iterable[ActiveDriver], policies: PoliciesInForce, snapshot: Snapshot, images: Mapping[str, str],
+             memory: DriverMemory) -> Sequence[Action]:
+    """Make what nodes that join need and is not there, as the last valid versions ask for it."""
+    able = [each for each in drivers if each.followed is not None and each.view.name not in policies.conflicts
+            and snapshot.references.known_for(each.view)]
+    policy = policies.policy
+    if not able or (policy.view is not None and policy.followed is None) or awaits_labels(snapshot):
+        return ()
+    nodes = placed_nodes(snapshot, policies.placing)
+    rendered = {each.view.name: _render(each, policies, snapshot, nodes, images, memory) for each in able}
+    prepared = [*_probe(policies, rendered, snapshot), *(one for made in rendered.values() for one in made.prepared)]
+    return changes(prepared, snapshot, frozenset(each.view.uid for each in able if each.claim.auto_upgrade), only_missing=True)
 
 
 def _running(each: ActiveDriver, snapshot: Snapshot) -> int:
@@ -125,16 +142,17 @@ def _told(driving: Driving, policies: PoliciesInForce, now: float, memory: Drive
 def _render(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot, nodes: Sequence[NodeView],
             images: Mapping[str, str], memory: DriverMemory) -> Rendered:
     """Render once for each version, pools and facts, as most passes change none of them."""
-    assert each.driver is not None
-    seen, policy = snapshot.references, policies.policy.valid
-    pools = pools_of(each.driver, nodes)
+    driver = each.followed
+    assert driver is not None
+    seen, policy = snapshot.references, policies.policy.followed
+    pools = pools_of(driver, nodes)
     facts = cluster_facts(snapshot.namespace, nodes, config_maps=seen.config_maps, secrets=seen.secrets)
     root = policy.spec.host_paths.root_fs if policy is not None else "/"
     outlives = _outlives(each, policies)
-    key = (each.view.uid, each.view.generation, pools, facts, root, outlives)
+    key = (each.view.uid, each.view.generation, each.last, pools, facts, root, outlives)
     known = memory.rendered.get(each.view.name)
     if known is None or known[0] != key:
-        state = render_driver(each.driver, pools, facts, images, root)
+        state = render_driver(driver, pools, facts, images, root)
         known = (key, Rendered(state, prepare([outliving(state, *outlives)], each.view.ref, KIND)))
         memory.rendered[each.view.name] = known
     return known[1]
@@ -208,7 +226,7 @@ def _stale(each: ActiveDriver, made: Rendered, snapshot: Snapshot, nodes: Sequen
 
 def _remember(each: ActiveDriver) -> list[Action]:
     """Keep valid settings on the object: an invalid edit must not change them for nodes in progress, nor for nodes that join."""
-    text = remember(each.upgrades, claim=KeptClaim(each.claim.selector, each.claim.default))
-    if each.problems or annotation(each.view.body, names.VALID_UPGRADE_POLICY) == text:
+    if each.problems:
         return []
-    return [PatchAnnotations(KIND, each.view.ref, {names.VALID_UPGRADE_POLICY: text}, why="what it says is valid, and is kept")]
+    changed = to_remember(each.view.body, remember(each.upgrades, claim=KeptClaim(each.claim.selector, each.claim.default)))
+    return [PatchAnnotations(KIND, each.view.ref, changed, why="what it says is valid, and is kept")] if changed else []
