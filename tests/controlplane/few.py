@@ -12,7 +12,7 @@ from tools.controlplane import lent
 
 from gpuward import names
 from kubesandbox.builders import deployment, namespace
-from tests.controlplane.plane import Plane
+from tests.controlplane.plane import Plane, eventually
 
 FEW = 8
 BROKEN = "0.0.0"
@@ -82,7 +82,8 @@ class Tenant:
 
     def started(self, app: str) -> None:
         """Wait until the pod of an app is ready."""
-        self.kubectl("wait", "pod", "-l", f"app={app}", "--for=create", "--timeout=60s")
+        # `kubectl wait --for=create` came with 1.31, and some machines have the kubectl of the server's release.
+        eventually("the pod is made", lambda: bool(self.plane.get("pods", "-n", self.name, "-l", f"app={app}")["items"]))
         self.kubectl("wait", "pod", "-l", f"app={app}", "--for=condition=Ready", "--timeout=60s")
 
     def leave(self) -> None:
