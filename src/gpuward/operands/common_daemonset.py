@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import msgspec
 
@@ -69,7 +69,7 @@ def daemon_set(ctx: Context, frame: DaemonSetFrame, pod: Json, fill: Callable[[C
     _apply_host_root(template["spec"], ctx.spec.host_paths.effective_root)
     _apply_driver_install_dir(template["spec"], ctx.spec.host_paths.effective_driver_install_dir)
     fill(ctx, template)
-    _label_template(ctx, template)
+    _label_template(ctx, template, {*IDENTITY_LABELS, *selector})
     common = ctx.spec.daemonsets
     strategy = _update_strategy(ctx, frame)
     return {
@@ -121,10 +121,11 @@ def _apply_driver_install_dir(pod: Json, directory: str) -> None:
             find(container["volumeMounts"], "driver-install-dir")["mountPath"] = directory
 
 
-def _label_template(ctx: Context, template: Json) -> None:
+def _label_template(ctx: Context, template: Json, kept: Container[str]) -> None:
+    """Add the policy's labels, but for those by which the DaemonSet knows its pods: the API server would refuse it."""
     common = ctx.spec.daemonsets
     meta = template["metadata"]
-    meta["labels"].update({key: value for key, value in common.labels.items() if key not in IDENTITY_LABELS})
+    meta["labels"].update({key: value for key, value in common.labels.items() if key not in kept})
     if common.annotations:
         meta.setdefault("annotations", {}).update(common.annotations)
 
