@@ -19,6 +19,7 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import condition_of, explanation_of, looking, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
+from tests.journeys.test_nvidiadriver import make, nvidia_driver
 
 SMALL, LARGE = ConsoleDimensions(80, 24), ConsoleDimensions(120, 40)
 
@@ -217,3 +218,29 @@ def test_a_rollout_that_cannot_start_is_not_said_to_go_on_by_itself(limit: int, 
         await stage.until(lambda: (stage.driver("gpu-1"), stage.driver("gpu-3")) == (NEW, NEW), within=3600)
 
     story()
+
+
+@on_stage(gpu_nodes=3, upgrade={"maxUnavailable": 1})
+async def test_driver_pods_whose_nodes_wait_for_their_turn_are_no_trouble_of_an_operand(stage: Stage) -> None:
+    await stage.installed()
+    await make(stage, nvidia_driver("default", {"maxUnavailable": 1}, default=True, version=NEW))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.until(lambda: "upgrade-done" in stage.states().values() and "upgrade-required" in stage.states().values()
+                      and any(not pod["spec"].get("nodeName") for pod in stage.pods()))
+    await stage.rest(10)
+    told = await shown(stage)
+    assert not [line for line in told if "Unschedulable" in line], told
+    assert any(line.startswith("operands") and line.endswith("apart from nodes that are being upgraded, or wait to be")
+               for line in told), told
+    await stage.upgraded()
+
+
+@on_stage(gpu_nodes=2)
+async def test_nodes_that_no_driver_is_for_are_not_said_to_be_on_another_one(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(120)
+    told = condition_of(stage)[2]
+    assert "2 that no driver is for" in told
+    assert "another driver" not in told
+    assert "not ready" not in told

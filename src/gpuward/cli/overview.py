@@ -16,12 +16,11 @@ from gpuward.cli.terminal import styled
 from gpuward.cli.view import COLOURS, cut
 from gpuward.model.reasons import Reason
 from gpuward.model.rights import REMEDY
-from gpuward.model.states import IN_PROGRESS
 from gpuward.operands.rollout import CONDITION, rollout_of
 from gpuward.operands.status import RIGHTS_MISSING
 from gpuward.report import headline as report
 from gpuward.report.nodes import GroupReport
-from gpuward.report.operands import OperandReport
+from gpuward.report.operands import OperandReport, moving_nodes
 
 BAR = 30
 """Characters of the progress bar."""
@@ -90,10 +89,11 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
     if not operands:
         return []
     waiting = [one for one in operands if one.is_waiting]
-    under_way = {name for name, status in picture.plan.nodes.items() if status.state in IN_PROGRESS}
-    explained = [one for one in waiting if one.is_explained_by(under_way)]
+    moving = moving_nodes(picture.plan)
+    explained = [one for one in waiting if one.is_explained_by(*moving)]
     waiting = [one for one in waiting if one not in explained]
-    but = ", apart from nodes that are being upgraded" if explained else ""
+    but = ", apart from nodes that are being upgraded, or wait to be" if any(one.unplaced for one in explained) else (
+        ", apart from nodes that are being upgraded" if explained else "")
     if not waiting:
         return [(f"operands  all {len(operands)} ready{but}", "")]
     return [(f"operands  {len(operands) - len(waiting)} of {len(operands)} ready{but}", ""),

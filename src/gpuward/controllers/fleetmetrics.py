@@ -13,11 +13,11 @@ from gpuward.controllers.metricnames import OWN_FLEET, OWN_PREFIX
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.reasons import Reason
-from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.states import State
 from gpuward.operands.decide import Reconciliation
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.report.nodes import Group, group_of
-from gpuward.report.operands import OperandReport, operand_reports
+from gpuward.report.operands import OperandReport, moving_nodes, operand_reports
 
 
 class FleetCollector(Collector):
@@ -59,12 +59,12 @@ class FleetCollector(Collector):
         if self._reports[0] is not seen:
             self._reports = seen, operand_reports(seen.snapshot, seen.policies)
         plan = self.planned.decision if self.planned is not None else None
-        under_way = {name for name, status in plan.nodes.items() if status.state in IN_PROGRESS} if plan is not None else set()
+        under_way, waiting = moving_nodes(plan or Plan())
         has_gpus = any(node.gpu_present for node in seen.snapshot.nodes.values())
         reports = self._reports[1]
         yield _gauge("operand_pods_desired", {one.name: one.desired for one in reports})
         yield _gauge("operand_pods_ready", {one.name: one.ready for one in reports})
-        yield _gauge("operand_troubled", {one.name: has_gpus and one.is_troubled(under_way) for one in reports})
+        yield _gauge("operand_troubled", {one.name: has_gpus and one.is_troubled(under_way, waiting) for one in reports})
 
 
 def _gauge(name: str, values: Mapping[str, float]) -> Metric:

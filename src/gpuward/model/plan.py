@@ -40,6 +40,8 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     """Nodes on which the target driver is loaded and validated, whatever their label says."""
     outdated: int = 0
     """Nodes at rest that are served by another driver than the target."""
+    unserved: int = 0
+    """Nodes at rest that have a driver, and that no driver is for."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):

@@ -78,10 +78,12 @@ def held_up(rollout: Rollout, reason: str, why: str) -> Rollout:
 
 def progress(counts: Counts) -> str:
     """Say how many nodes have the driver that they should have, and where the others stand."""
-    rest = counts.total - counts.up_to_date - counts.in_progress - counts.pending - counts.failed - counts.outdated
+    told = counts.up_to_date + counts.in_progress + counts.pending + counts.failed + counts.outdated + counts.unserved
+    rest = counts.total - told
     text = f"{counts.up_to_date} of {counts.total} nodes up to date, {counts.in_progress} in progress"
     text += f", {counts.pending} pending, {counts.failed} failed"
     text += f", {counts.outdated} on another driver" if counts.outdated else ""
+    text += f", {counts.unserved} that no driver is for" if counts.unserved else ""
     return text + (f", {rest} not ready" if rest > 0 else "")
 
 

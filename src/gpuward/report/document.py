@@ -8,11 +8,10 @@ from typing import Any
 from gpuward.model.plan import Plan
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import IN_PROGRESS
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import refusals
 from gpuward.report.nodes import NodeReport, group_reports, node_reports
-from gpuward.report.operands import OperandReport, operand_reports
+from gpuward.report.operands import OperandReport, moving_nodes, operand_reports
 
 
 def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator: dict[str, Any],
@@ -21,7 +20,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
     if they are given. `operator` says who leads, and `elsewhere` that the ClusterPolicy is followed in another namespace.
     """
     view, counts = policies.policy.view, plan.counts
-    under_way = {name for name, status in plan.nodes.items() if status.state in IN_PROGRESS}
+    moving = moving_nodes(plan)
     every = node_reports(plan, snapshot, policies)
     nodes = sorted(every if chosen is None else chosen, key=lambda report: report.node)
     return {
@@ -35,16 +34,16 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
             "upToDate": counts.up_to_date, "outdated": counts.outdated,
         },
         "groups": [{"group": str(one.group), "nodes": one.nodes, "reasons": dict(one.reasons)} for one in group_reports(every)],
-        "operands": [_operand(one, under_way) for one in operand_reports(snapshot, policies)],
+        "operands": [_operand(one, *moving) for one in operand_reports(snapshot, policies)],
         "nodes": [_node(report) | {"upToDate": plan.nodes[report.node].up_to_date} for report in nodes],
     }
 
 
-def _operand(report: OperandReport, under_way: Set[str]) -> dict[str, Any]:
+def _operand(report: OperandReport, under_way: Set[str], waiting: Set[str]) -> dict[str, Any]:
     stuck = report.stuck
     return {
         "name": report.name, "daemonSets": list(report.daemonsets), "ready": report.ready, "desired": report.desired,
-        "waitsFor": report.waits or None, "explainedByUpgrade": bool(report.waits) and report.is_explained_by(under_way),
+        "waitsFor": report.waits or None, "explainedByUpgrade": bool(report.waits) and report.is_explained_by(under_way, waiting),
         "stuck": {"pod": stuck.pod, "node": stuck.node, "container": stuck.container, "reason": stuck.why} if stuck else None,
     }
 

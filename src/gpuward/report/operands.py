@@ -8,7 +8,9 @@ import msgspec
 
 from gpuward.labels.discovery import has_gpu
 from gpuward.model.driver import driver_daemonsets, revisions_of
+from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.stuck import StuckPod, stuck_pod
 from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands.facts import ClusterFacts, Context
@@ -36,6 +38,8 @@ class OperandReport(msgspec.Struct, frozen=True):
     """Pods that have an older template, and run on until their node has its turn."""
     unready: tuple[str, ...] = ()
     """The nodes of pods that are not ready."""
+    unplaced: tuple[str, ...] = ()
+    """The nodes for which pods are made that have no place there yet."""
     missing: int = 0
     """Pods that are not there."""
 
@@ -44,16 +48,21 @@ class OperandReport(msgspec.Struct, frozen=True):
         """Tell whether it waits for more than the turn of nodes whose pods have an older template."""
         return bool(self.waits) and not (self.older and self.ready >= self.desired)
 
-    def is_troubled(self, under_way: Set[str]) -> bool:
-        """Tell whether it waits for more than nodes that are upgraded now. An NVIDIADriver without nodes is no trouble."""
+    def is_troubled(self, under_way: Set[str], waiting: Set[str] = frozenset()) -> bool:
+        """Tell whether it waits for more than nodes that are upgraded now, or wait to be. An NVIDIADriver without nodes is no
+        trouble.
+        """
         nothing = not self.daemonsets and self.name != DRIVER
-        return self.is_waiting and not nothing and not self.is_explained_by(under_way)
+        return self.is_waiting and not nothing and not self.is_explained_by(under_way, waiting)
 
-    def is_explained_by(self, under_way: Set[str]) -> bool:
-        """Tell whether nothing is wrong but on nodes that are upgraded now, which takes pods away for a while."""
+    def is_explained_by(self, under_way: Set[str], waiting: Set[str] = frozenset()) -> bool:
+        """Tell whether nothing is wrong but on nodes that are upgraded now, which takes pods away for a while, and on those that
+        wait for their turn: where drivers are to come from elsewhere their pods have no place until then.
+        """
         troubled = self.stuck is not None and self.stuck.in_trouble
-        there = self.ready + len(self.unready) + self.missing >= self.desired > 0
-        return there and not troubled and under_way >= set(self.unready) and self.missing <= len(under_way)
+        there = self.ready + len(self.unready) + len(self.unplaced) + self.missing >= self.desired > 0
+        placed = under_way >= set(self.unready) and under_way | waiting >= set(self.unplaced)
+        return there and not troubled and placed and self.missing <= len(under_way)
 
 
 def operand_reports(snapshot: Snapshot, policies: PoliciesInForce) -> list[OperandReport]:
@@ -66,6 +75,14 @@ def operand_reports(snapshot: Snapshot, policies: PoliciesInForce) -> list[Opera
     pods = _by_owner(snapshot)
     found = [_report(_name(operand), _named(operand, ctx), snapshot, pods) for operand in wanted]
     return [*_drivers(snapshot, policies, pods), *(one for one in found if one is not None)]
+
+
+def moving_nodes(plan: Plan) -> tuple[Set[str], Set[str]]:
+    """Return the nodes whose upgrade is under way, and those that wait for theirs."""
+    def within(states: Set[State]) -> Set[str]:
+        return {name for name, status in plan.nodes.items() if status.state in states}
+
+    return within(IN_PROGRESS), within({State.UPGRADE_REQUIRED})
 
 
 def _by_owner(snapshot: Snapshot) -> Pods:
@@ -130,10 +147,12 @@ def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pod
     older = sum(older_pods(ds, own, snapshot) for ds in daemonsets if ds.on_delete)
     if older and ready >= desired:
         waits = f"{older} of {desired} pods have an older template"
-    unready = {pod.node for pod in own if not pod.ready or pod.deleting}
+    unplaced = {pod.meant_for for pod in own if not pod.node and pod.meant_for}
+    unready = {pod.node for pod in own if (not pod.ready or pod.deleting) and (pod.node or not pod.meant_for)}
     return OperandReport(
         name, tuple(ds.name for ds in daemonsets), ready, desired, waits,
-        stuck_pod(own) if ready < desired else None, older, tuple(sorted(unready)), max(0, desired - len(own)),
+        stuck_pod(own) if ready < desired else None, older, tuple(sorted(unready)), tuple(sorted(unplaced)),
+        max(0, desired - len(own)),
     )
 
 

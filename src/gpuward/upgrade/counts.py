@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from gpuward.model.plan import Counts, Hold, NodeStatus
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.upgrade.fleet import Fleet
+
+_UNSERVED: Final = frozenset({Reason.NOT_SELECTED, Reason.DRIVER_REFUSED})
 
 
 def count(states: Mapping[State, int], fleet: Fleet, held: Iterable[Hold], policy: UpgradePolicy,
           nodes: Iterable[NodeStatus]) -> Counts:
     """Count for the metrics; nodes that are to be skipped do not wait for anything."""
-    skipped = failed = up_to_date = outdated = 0
+    skipped = failed = up_to_date = outdated = unserved = 0
     for hold in held:
         if hold.reason is Reason.SKIPPED:
             skipped += 1
@@ -25,6 +28,8 @@ def count(states: Mapping[State, int], fleet: Fleet, held: Iterable[Hold], polic
             failed += 1
         elif node.outdated:
             outdated += 1
+        elif node.hold is not None and node.hold.reason in _UNSERVED and node.state in AT_REST:
+            unserved += 1
     free = policy.max_unavailable.of(fleet.total) - len(fleet.unavailable)
     if policy.max_parallel_upgrades:
         free = min(free, policy.max_parallel_upgrades - len(fleet.in_progress))
@@ -38,4 +43,5 @@ def count(states: Mapping[State, int], fleet: Fleet, held: Iterable[Hold], polic
         unavailable=len(fleet.unavailable),
         up_to_date=up_to_date,
         outdated=outdated,
+        unserved=unserved,
     )

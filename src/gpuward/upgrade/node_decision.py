@@ -94,7 +94,7 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
             up_to_date=state in AT_REST and node.up_to_date,
             failure=None if state in AT_REST else node.record.failure,
             cordoned=state in AT_REST and node.unschedulable and node.record.cordon is not CordonOwner.GPUWARD,
-            outdated=state in AT_REST and node.loaded and not node.in_step,
+            outdated=state in AT_REST and node.loaded and not node.in_step and node.unserved is None,
         ),
         waits=waits,
         quiet=quiet,
