@@ -40,3 +40,19 @@ async def test_who_uncordons_a_node_again_and_again_is_named_and_not_the_workloa
     finally:
         lifting.cancel()
     await stage.upgraded()
+
+
+@on_stage(gpu_nodes=1, upgrade=ALL)
+async def test_who_uncordons_a_node_once_in_mid_upgrade_is_told_of(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.POD_RESTART_REQUIRED)
+    assert not [text for text in stage.events("gpu-1", "Warning") if "lifted" in text]
+    await stage.cordon("gpu-1", wanted=False)
+    await stage.rest(2)
+    lifted = "somebody has lifted the cordon of the driver upgrade that is under way here"
+    assert [note for note in (await explanation_of(stage, "gpu-1")).notes if note.startswith(lifted)]
+    await stage.upgraded()
+    told = [event for event in stage.sandbox.store.list("events", "default") if event["reason"] == "GPUDriverUpgradeUncordoned"]
+    assert [(event["type"], event["involvedObject"]["name"], event["count"]) for event in told] == [("Warning", "gpu-1", 1)]
+    assert told[0]["message"].startswith(lifted)

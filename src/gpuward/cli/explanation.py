@@ -21,6 +21,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import UNDISTURBED, State
+from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import OnPod
 from gpuward.model.withheld import is_withheld
@@ -95,7 +96,9 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         failure=facts.record.failure,
         cordon=_owner(facts),
         pods=_pods(facts, upgrades, snapshot),
-        notes=(*prospects(plan.nodes[name], upgrades, facts.to_evict.pods), *_notes(facts, picture, knows_budgets)),
+        notes=(*prospects(plan.nodes[name], upgrades, facts.to_evict.pods),
+               *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
+               *_notes(facts, picture, knows_budgets)),
         remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades),
                   *_uncordoned(plan.nodes[name], node, picture, upgrades)),
     )

@@ -11,6 +11,7 @@ from gpuward.labels.discovery import is_outage, lost_nodes
 from gpuward.model.passes import Pass
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.decide import Reconciliation
 from gpuward.operands.facts import mounted_config_maps
@@ -21,6 +22,7 @@ from gpuward.policy.unmade import NOT_FOLLOWED
 DELETED: Final = f"{names.ROLLOUT_EVENT_PREFIX}PolicyDeleted"
 LOST: Final = "DiscoveryLost"
 MISSING: Final = "ConfigMapMissing"
+LIFTED: Final = f"{names.ROLLOUT_EVENT_PREFIX}Uncordoned"
 MOST_NODES: Final = 3
 GONE: Final = ("the ClusterPolicy is gone before the driver upgrade of {nodes} was done: no further node starts, and nodes "
                "without a driver stay cordoned until a ClusterPolicy is in force again")
@@ -31,6 +33,7 @@ UNSEEN: Final = ("node feature discovery sees no GPU on this node any more: its 
 UNDESCRIBED: Final = (f"the labels of GPU feature discovery are gone from this node ({names.GPU_PRODUCT}): pods that select "
                       "nodes by them are not scheduled here")
 UNMOUNTED: Final = "ConfigMap {namespace}/{name}, which {field} names, is not there: pods that mount it wait for it"
+OPENED: Final = f"{UNCORDONED}: pods that use GPUs may come before the driver is ready"
 _UNDER_WAY: Final = IN_PROGRESS | {State.UPGRADE_REQUIRED}
 
 
@@ -44,6 +47,7 @@ class AbsenceEvents:
         self._policy: PolicyView | None = None
         self._nodes: Mapping[str, NodeView] | None = None
         self._lost: frozenset[str] = frozenset()
+        self._open: frozenset[str] = frozenset()
         self._described: frozenset[str] = frozenset()
         self._outage = False
 
@@ -101,16 +105,18 @@ class AbsenceEvents:
             return
         lost, outage, known = lost_nodes(nodes.values()), is_outage(nodes.values()), self._nodes is not None
         described = frozenset(name for name, node in nodes.items() if node.labels.get(names.GPU_PRODUCT))
+        opened = frozenset(name for name, node in nodes.items() if lacks_cordon(node))
         if known and view is not None:
             if outage and not self._outage:
                 self._recorder.record(_policy(view), WARNING, LOST, OUTAGE.format(nodes=_named(sorted(lost))))
             self._tell(() if outage else lost - self._lost, nodes, UNSEEN)
+            self._tell(opened - self._open, nodes, OPENED, LIFTED)
             self._tell((self._described - described) & nodes.keys() - lost, nodes, UNDESCRIBED)
-        self._nodes, self._lost, self._described, self._outage = nodes, lost, described, outage
+        self._nodes, self._lost, self._described, self._outage, self._open = nodes, lost, described, outage, opened
 
-    def _tell(self, told: Iterable[str], nodes: Mapping[str, NodeView], message: str) -> None:
+    def _tell(self, told: Iterable[str], nodes: Mapping[str, NodeView], message: str, reason: str = LOST) -> None:
         for name in sorted(told):
-            self._recorder.record(About("v1", "Node", name, nodes[name].uid), WARNING, LOST, message)
+            self._recorder.record(About("v1", "Node", name, nodes[name].uid), WARNING, reason, message)
 
 
 def _policy(view: PolicyView) -> About:

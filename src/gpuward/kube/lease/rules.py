@@ -51,10 +51,10 @@ class LeaseTiming:
             return cls()
         if deadline < 2 * cls.retry:
             least = f"{2 * cls.retry:g}s"
-            raise InputError(field, f"{deadline:g}s", f"write {least} or more: the Lease is renewed every {cls.retry:g}s")
+            raise InputError(field, f"{deadline:.10g}s", f"write {least} or more: the Lease is renewed every {cls.retry:g}s")
         if deadline > (most := LONGEST - cls.margin):
-            raise InputError(field, f"{deadline:g}s", f"write {most:g}s or less: another operator goes on {LONGEST:g}s after the "
-                             "last renewal at the latest")
+            raise InputError(field, f"{deadline:.10g}s", f"write {most:g}s or less: another operator goes on {LONGEST:g}s after "
+                             "the last renewal at the latest")
         return cls(duration=deadline + cls.margin, renew_deadline=deadline)
 
 
