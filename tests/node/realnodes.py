@@ -28,12 +28,12 @@ TUNABLES = ("kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", 
             "vm/overcommit_memory", "vm/panic_on_oom", "net/ipv4/ip_forward", "kernel/hostname")
 
 
-def eventually(what: str, holds: Callable[[], bool], patience: float = PATIENCE) -> None:
+def eventually(what: str, holds: Callable[[], bool], patience: float = PATIENCE, poll: float = POLL) -> None:
     """Wait until something holds."""
     until = time.monotonic() + patience
     while not holds():
         assert time.monotonic() < until, what
-        time.sleep(POLL)
+        time.sleep(poll)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ MEMORY = 350 * 2**20 // 2
 """Half of the chart's limit."""
 IN_ORDER = ("nvidia-driver-daemonset", "nvidia-container-toolkit-daemonset", "nvidia-device-plugin-daemonset",
             "nvidia-operator-validator")
+DRIVER, TOOLKIT, PLUGIN, VALIDATOR = IN_ORDER
 TRAIN = {"matchLabels": {"app": "train"}}
 WORKLOAD: list[dict[str, Any]] = [
     {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "train"},
@@ -43,11 +44,23 @@ def apply(nodes: Nodes, obj: dict[str, Any]) -> None:
     nodes.kubectl("create", "-f", "-", given=json.dumps(obj))
 
 
+def begin_work(nodes: Nodes) -> None:
+    """Start a workload that uses a GPU on each node."""
+    for each in WORKLOAD:
+        apply(nodes, each)
+    nodes.kubectl("rollout", "status", "deployment/train", "--timeout=60s")
+
+
 def trail(nodes: Nodes, name: str) -> list[tuple[float, str, str]]:
     """Return what was loaded and unloaded in a node, and when, as the node's own files say."""
+    lines = within(nodes, name, "cat", "/run/nvidia/.kernel/trail").splitlines()
+    return [(float(at), what, version) for at, what, version in map(str.split, lines)]
+
+
+def within(nodes: Nodes, name: str, *words: str) -> str:
+    """Run a program on a node itself, in no pod, and return its output; it must succeed."""
     pid = clusters.NodeCluster(nodes.state).nodes()[name]
-    done = subprocess.run([*clusters.within(pid), "cat", "/run/nvidia/.kernel/trail"], capture_output=True, text=True, check=True)
-    return [(float(at), what, version) for at, what, version in map(str.split, done.stdout.splitlines())]
+    return subprocess.run([*clusters.within(pid), *words], capture_output=True, text=True, check=True).stdout
 
 
 def loads(nodes: Nodes, name: str) -> list[tuple[str, str]]:

@@ -17,20 +17,23 @@ import pytest
 import yaml
 
 from tests.node.installed import DISCOVERED, NAMESPACE, RELEASE, helm, leader, require
+from tests.node.outage import await_stack, parts, served, told
 from tests.node.realnodes import ROOT, Nodes, eventually, running
 from tests.node.recorded import Record, recording
 from tests.node.stack import (
-    IN_ORDER,
     MEMORY,
     NAMES,
     NEW,
     NEWEST,
     NOWHERE,
     OLD,
+    PLUGIN,
     PROBED,
-    WORKLOAD,
+    TOOLKIT,
+    VALIDATOR,
     apply,
     await_upgrade,
+    begin_work,
     denied,
     explained,
     loads,
@@ -41,7 +44,6 @@ from tests.node.stack import (
 )
 
 pytestmark = pytest.mark.realnode
-TOOLKIT, PLUGIN, VALIDATOR = IN_ORDER[1:]
 FINALIZER = "tests.gpuward.io/held"
 
 
@@ -61,47 +63,9 @@ def stack(cluster: Nodes, record: Record) -> Nodes:
     # Whoever asks too soon may be told that the policy is ready from before, when there was nothing to do.
     eventually("gpuward sees no node", lambda: any(policy.says("Ready") for policy in record.of("ClusterPolicy")))
     cluster.kubectl("label", "nodes", "--all", *DISCOVERED)
-    eventually("all nodes are validated", lambda: served(record) == set(NAMES), 120)
-    for name in NAMES:
-        ready = [min(pod.at for pod in record.of("Pod") if pod.label("app") == app and pod.node == name and pod.ready)
-                 for app in IN_ORDER]
-        assert ready == sorted(ready), name
-        assert loads(cluster, name) == [("loaded", OLD)]
-    for each in WORKLOAD:
-        apply(cluster, each)
-    cluster.kubectl("rollout", "status", "deployment/train", "--timeout=60s")
+    await_stack(cluster, record, OLD)
+    begin_work(cluster)
     return cluster
-
-
-def parts(record: Record, name: str, version: str, drivers: list[tuple[float, str, str]]) -> dict[str, float]:
-    """Return how long a node was out of service, in seconds, and for what."""
-    def unschedulable(value: bool) -> list[float]:
-        return [node.at for node in record.of("Node") if node.name == name and node.cordoned is value]
-
-    def ready(app: str, since: float) -> float:
-        return min(pod.at for pod in record.of("Pod") if pod.node == name and pod.label("app") == app and pod.ready
-                   and pod.at > since and pod.name in fresh)
-
-    cordoned = min(unschedulable(True))
-    uncordoned = min(at for at in unschedulable(False) if at > cordoned)
-    before = {pod.name for pod in record.of("Pod") if pod.at < cordoned}
-    fresh = {pod.name for pod in record.of("Pod")} - before
-    ended: dict[str, float] = {}
-    for pod in record.of("Pod"):
-        if pod.at > cordoned and pod.name in before and pod.node == name and pod.uses_gpu and not pod.runs:
-            ended.setdefault(pod.name, pod.at)
-    evicted = max(ended.values(), default=cordoned)
-    unloaded = next(at for at, what, _ in drivers if what == "unloaded" and at > cordoned)
-    loaded = next(at for at, what, found in drivers if (what, found) == ("loaded", version) and at > cordoned)
-    times = [cordoned, evicted, unloaded, loaded, ready(IN_ORDER[0], loaded), ready(IN_ORDER[-1], loaded), uncordoned]
-    what = ("eviction", "driver manager", "driver", "driver's probe", "validation", "uncordon")
-    took = {part: end - begin for part, begin, end in zip(what, times, times[1:], strict=False)}
-    return {"in all": uncordoned - cordoned, **took}
-
-
-def served(record: Record, until: float = math.inf) -> set[str]:
-    """Return the nodes that have had a validator that was ready."""
-    return {pod.node for pod in record.of("Pod") if pod.label("app") == VALIDATOR and pod.ready and pod.at <= until}
 
 
 def test_gpus_are_those_that_nvml_lists(stack: Nodes) -> None:
@@ -121,9 +85,7 @@ def test_an_upgrade_under_a_workload(stack: Nodes, record: Record, capsys: pytes
         drivers = trail(stack, name)
         assert [each[1:] for each in drivers] == [("loaded", OLD), ("unloaded", OLD), ("loaded", NEW)]
         with capsys.disabled():
-            took = parts(record, name, NEW, drivers)
-            told = ", ".join(f"{part} {seconds:.1f} s" for part, seconds in took.items())
-            sys.stdout.write(f"\n{name} was out of service: {told}\n")
+            sys.stdout.write(f"\n{name} was out of service: {told(parts(record, name, NEW, drivers))}\n")
 
 
 def test_a_version_that_does_not_exist_is_corrected_and_all_who_work_on_it_are_killed(

@@ -14,7 +14,7 @@ from tools.node import image
 from tools.node.image import Config
 
 SOURCE = Path(__file__).with_name("operands")
-NVML = Path(__file__).with_name("nvml")
+LIBRARIES = Path(__file__).with_name("libraries")
 SYSTEM = "ubuntu22.04"
 WORKLOAD = "localhost/gpuward-node/train:1"
 """The image of a workload that uses its GPU until it is told to end."""
@@ -35,7 +35,7 @@ def build(policy: Mapping[str, Any], drivers: Iterable[str], cache: Path, output
     """Write the images that a ClusterPolicy names, and drivers of these versions, to a tar file, and return their names."""
     program, images = cache / "operands", configs(policy, drivers)
     image.build_program(SOURCE, program)
-    content: dict[str, bytes | str] = {"usr/bin/operands": program.read_bytes(), "bin/busybox": _busybox(), **_nvml(cache)}
+    content: dict[str, bytes | str] = {"usr/bin/operands": program.read_bytes(), "bin/busybox": _busybox(), **_libraries(cache)}
     content |= {f"usr/bin/{name}": "operands" for name in PROGRAMS} | {f"bin/{name}": "busybox" for name in _SHELL}
     image.write(images, content, output)
     return list(images)
@@ -65,19 +65,20 @@ def _config(program: str, devices: str, driver: str = "") -> Config:
     return {"Entrypoint": [f"/usr/bin/{program}"], "WorkingDir": "/", "Env": [_PATH, devices, *version]}
 
 
-def _nvml(cache: Path) -> dict[str, bytes]:
-    """Return the library where the driver takes it from, a program that lists GPUs by it, and what that program needs."""
+def _libraries(cache: Path) -> dict[str, bytes]:
+    """Return the libraries where the driver takes them from, a program that lists GPUs by NVML, and what that program needs."""
     if not (cc := shutil.which("cc")):
         raise ProcessFailed("a C compiler is missing; with Debian: apt-get install -y --no-install-recommends gcc libc6-dev")
-    library, program = cache / "libnvidia-ml.so.1", cache / "nvml-list"
-    shared = ("-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{library.name}")
-    for source, output, options in (("nvml.c", library, shared), ("list.c", program, ())):
-        line = [cc, "-O1", "-s", "-Wall", "-Werror", *options, "-o", str(output), str(NVML / source)]
+    libraries, program = {"nvml.c": cache / "libnvidia-ml.so.1", "cuda.c": cache / "libcuda.so.1"}, cache / "nvml-list"
+    for source, output in {**libraries, "list.c": program}.items():
+        options = ("-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{output.name}") if source in libraries else ()
+        line = [cc, "-O1", "-s", "-Wall", "-Werror", *options, "-o", str(output), str(LIBRARIES / source)]
         if (done := subprocess.run(line, capture_output=True, text=True, check=False)).returncode:
             raise ProcessFailed(f"{source} cannot be built: {done.stderr.strip()}")
     needed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
     found = {path.lstrip("/"): Path(path).read_bytes() for path in re.findall(r"(/\S+) \(", needed)}
-    return found | {f"opt/nvidia/{library.name}": library.read_bytes(), f"usr/bin/{program.name}": program.read_bytes()}
+    packed = {f"opt/nvidia/{library.name}": library.read_bytes() for library in libraries.values()}
+    return found | packed | {f"usr/bin/{program.name}": program.read_bytes()}
 
 
 def _busybox() -> bytes:

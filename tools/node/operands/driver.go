@@ -66,10 +66,12 @@ func install(ending context.Context, version, digest string) error {
 			return err
 		}
 	}
-	packed, err := os.ReadFile(nvmlPacked)
-	err = errors.Join(err,
+	err := errors.Join(
 		write(library, version+"\n"),
-		write(nvml, string(packed)),
+		// A link until now, and those who follow it call it by another name.
+		copyProgram(smiProgram),
+		copyFile(packed+nvml, installed+nvml),
+		copyFile(packed+cuda, installed+cuda),
 		syscall.Mount(modules, "/sys/module", "", syscall.MS_BIND, ""),
 		os.MkdirAll(driverRoot, 0o755),
 		// Not what is mounted below: a second copy of /sys, with the control groups, would keep containers from starting.
@@ -81,18 +83,28 @@ func install(ending context.Context, version, digest string) error {
 	return write(daemons, "Ready\n")
 }
 
-// smi is `nvidia-smi`: it works where a driver was injected, in the driver's container, and under the driver's root.
+func copyFile(from, to string) error {
+	content, err := os.ReadFile(from)
+	return errors.Join(err, write(to, string(content)))
+}
+
+// smi is `nvidia-smi`: it works where a driver was injected, in the driver's container, and under the driver's root, entered or not.
 func smi(context.Context, []string) error {
-	module, installed := read("/sys/module/nvidia/version"), read(library)
+	module, found := read("/sys/module/nvidia/version"), read(library)
 	if given := numbered(devices); given != nil {
-		module, installed = read(given[0]), read(given[0])
+		module, found = read(given[0]), read(given[0])
+	} else if self, err := os.Executable(); err == nil && self == driverRoot+smiProgram {
+		if os.Getenv("LD_PRELOAD") != driverRoot+installed+nvml {
+			return errors.New("couldn't find libnvidia-ml.so library in your system")
+		}
+		module, found = read(moduleFile), read(driverRoot+library)
 	}
-	if module != "" && installed != "" && module != installed {
-		return fmt.Errorf("Driver/library version mismatch: the module is %s, the library %s", module, installed)
+	if module != "" && found != "" && module != found {
+		return fmt.Errorf("Driver/library version mismatch: the module is %s, the library %s", module, found)
 	}
-	if installed == "" {
+	if found == "" {
 		return errors.New("couldn't communicate with the NVIDIA driver")
 	}
-	say("NVIDIA-SMI %s", installed)
+	say("NVIDIA-SMI %s", found)
 	return nil
 }

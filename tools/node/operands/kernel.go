@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -27,8 +28,13 @@ const (
 	digestFile  = run + "/nvidia-driver.state"
 	validations = run + "/validations"
 	library     = "/opt/nvidia/version"
-	nvmlPacked  = "/opt/nvidia/libnvidia-ml.so.1"
-	nvml        = "/usr/lib/libnvidia-ml.so.1"
+	packed      = "/opt/nvidia/"
+	installed   = "/usr/lib64/"
+	injected    = "/usr/lib/"
+	nvml        = "libnvidia-ml.so.1"
+	cuda        = "libcuda.so.1"
+	smiProgram  = "/usr/bin/nvidia-smi"
+	rmmodFile   = kernel + "/rmmod"
 )
 
 // numbered returns the files whose names are a beginning and a number, in the order of their numbers: there are fewer than ten.
@@ -68,7 +74,7 @@ func load(version string) error {
 	for i := range count {
 		err = errors.Join(err, write(fmt.Sprint(deviceFiles, i), version+"\n"))
 	}
-	err = errors.Join(err, write(modules+"/nvidia_uvm/refcnt", "0\n"), write(moduleFile, version+"\n"),
+	err = errors.Join(err, copyProgram(rmmodFile), write(modules+"/nvidia_uvm/refcnt", "0\n"), write(moduleFile, version+"\n"),
 		write(refcnt, "1\n"))
 	note("loaded", version)
 	return err
@@ -109,6 +115,30 @@ func unload() error {
 	note("unloaded", version)
 	return err
 }
+
+// rmmod unloads one module for a driver manager that is not of this program: `rmmod unload NAME`. It ends with 11 where the module is in
+// use, as the system call does. While a file hold-NAME is beside it, it waits: for tests, which end its caller meanwhile.
+func rmmod(ending context.Context, args []string) error {
+	if len(args) != 2 || args[0] != "unload" {
+		return fmt.Errorf("unknown arguments %q", args)
+	}
+	for exists(kernel + "/hold-" + args[1]) {
+		if err := pause(ending, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	if args[1] != "nvidia" {
+		return os.RemoveAll(modules + "/" + args[1])
+	}
+	if exists(modules+"/nvidia_uvm") || users() != nil {
+		return inUse{}
+	}
+	return unload()
+}
+
+type inUse struct{}
+
+func (inUse) Error() string { return "the module is in use" }
 
 // For tests: what was loaded when.
 func note(what, version string) {

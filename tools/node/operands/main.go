@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -23,6 +24,7 @@ var commands = map[string]func(context.Context, []string) error{
 	"gpu-feature-discovery":    featureDiscovery,
 	"dcgm-exporter":            exporter,
 	"nvidia-smi":               smi,
+	"rmmod":                    rmmod,
 	"vectorAdd":                vectorAdd,
 	"train":                    train,
 }
@@ -37,6 +39,9 @@ func main() {
 	ending, _ := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	if err := command(ending, os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		if errors.As(err, &inUse{}) {
+			os.Exit(int(syscall.EAGAIN))
+		}
 		os.Exit(1)
 	}
 }

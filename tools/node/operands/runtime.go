@@ -130,11 +130,12 @@ func inject(path string) error {
 	if wanted == "" || wanted == "void" || wanted == "none" {
 		return nil
 	}
-	if !loaded() || !exists(driverRoot+nvml) {
+	if !loaded() || !exists(driverRoot+installed+nvml) {
 		return errors.New("nvidia-container-cli: initialization error: no NVIDIA driver is loaded on this node")
 	}
 	mounts, _ := spec["mounts"].([]any)
-	mounts = append(mounts, bind(driverRoot+nvml, nvml))
+	mounts = append(mounts, bind(driverRoot+installed+nvml, injected+nvml), bind(driverRoot+installed+cuda, injected+cuda),
+		bind(driverRoot+smiProgram, smiProgram))
 	for i, file := range numbered(deviceFiles) {
 		if wanted == "all" || slices.Contains(strings.Split(wanted, ","), uuid(i)) {
 			mounts = append(mounts, bind(file, fmt.Sprint(devices, i)))
