@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +144,12 @@ def test_as_a_process_it_exits_with_1_where_something_fails(tmp_path: Path) -> N
         asyncio.run(install(kubeconfig))
         after = subprocess.run([*COMMAND, "check", *options, "-o", "json"], capture_output=True, text=True, timeout=60,
                                check=False)
+        read, written = os.pipe()
+        os.close(read)
+        unread = subprocess.run([*COMMAND, "status", *options, "-o", "json"], stdout=written, stderr=subprocess.PIPE,
+                                timeout=60, check=False)
+        os.close(written)
+    assert (unread.returncode, unread.stderr) == (1, b""), "whoever reads no more, as head does, is told nothing"
     assert before.returncode == 1, before.stderr
     assert "fail  crds             clusterpolicies.nvidia.com is not installed -> gpuward crds | kubectl apply" in before.stdout
     assert before.stdout.splitlines()[-1].endswith(" 1 fail")

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -32,18 +33,30 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BaseExceptionGroup as group:
-        expected, others = group.split(GpuwardError)
+        expected, others = group.split(_is_expected)
         if others is not None or expected is None:
             raise
-        _fail(_first(expected))
-    except GpuwardError as error:
-        _fail(error)
-    except OSError as error:
-        if error.errno not in NO_ROOM or error.filename is not None:
+        _end(_first(expected))
+    except (GpuwardError, OSError) as error:
+        if not _is_expected(error):
             raise
-        # What could not be written is still in the buffer, and Python tries again at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _fail(GpuwardError(f"cannot write the output: {error.strerror}"))
+        _end(error)
+
+
+def _is_expected(error: BaseException) -> bool:
+    """Tell whether an error is one of ours, or of writing the output."""
+    written = isinstance(error, OSError) and error.filename is None and error.errno in {*NO_ROOM, errno.EPIPE}
+    return written or isinstance(error, GpuwardError)
+
+
+def _end(error: BaseException) -> NoReturn:
+    if not isinstance(error, OSError):
+        _fail(error)
+    # What could not be written is still in the buffer, and Python tries again at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:
+        sys.exit(1)  # as click ends, where nobody reads on
+    _fail(GpuwardError(f"cannot write the output: {error.strerror}"))
 
 
 def called(path: str) -> click.Command:
@@ -67,7 +80,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
-def _fail(error: BaseException) -> None:
+def _fail(error: BaseException) -> NoReturn:
     text = " ".join(str(error).split())
     if isinstance(error, ApiError):
         text = f"the API server refused ({error.status} {error.reason}): {text}"
