@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuward import names
+from gpuward.cli.waiting import stopped
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
 from kubesandbox.timeloop import LoopClock
-from tests.journeys.looking import explanation_of, headline_of, obey, status_of
+from tests.journeys.looking import explanation_of, headline_of, looking, obey, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, set_driver
 from tests.journeys.test_removed import DEFAULT, MODES, NVIDIADRIVER, PRECOMPILED, installed, remove, users
@@ -107,9 +108,9 @@ async def test_a_freeze_holds_what_a_window_allows_and_taking_it_away_lets_go(st
     await stage.rest(600)
     assert started(stage) == []
     told = await explanation_of(stage, "gpu-1")
-    (remedy,) = told.remedies
-    assert remedy.do.startswith("take the windows from the RolloutPolicy")
-    for command in remedy.commands:
+    assert [remedy.do for remedy in told.remedies] == ["upgrade this node now", "take the windows from the RolloutPolicy"]
+    assert "all nodes start" in told.remedies[1].risk
+    for command in told.remedies[1].commands:
         await obey(stage, command)
     await stage.upgraded(NEW)
 
@@ -156,3 +157,22 @@ async def test_a_new_operator_keeps_to_the_windows(stage: Stage) -> None:
     await stage.rest(3000)
     assert started(stage) == []
     await stage.upgraded(NEW)
+
+
+@on_stage(gpu_nodes=2)
+async def test_windows_that_never_open_are_told_as_a_stop_and_others_as_a_wait(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, windows=[window(3600, 7200)])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.rest(60)
+    async with looking(stage) as picture:
+        assert stopped(picture) == ""
+    assert (await status_of(stage))["groups"] == [{"group": "waiting", "nodes": 2, "reasons": {"WindowShut": 2}}]
+    (event,) = [each for each in stage.sandbox.store.list("events") if each["reason"] == "GPUDriverUpgradeWindowShut"]
+    assert event["type"] == "Normal"
+    await edit(stage, windows=[window(-7200, -3600)])
+    await stage.rest(60)
+    async with looking(stage) as picture:
+        assert stopped(picture).startswith("WindowShut: 0 of 2 nodes up to date")
+        assert "they never open" in stopped(picture)

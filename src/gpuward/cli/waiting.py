@@ -79,7 +79,7 @@ def stopped(picture: Picture) -> str:
         return picture.elsewhere
     rollout = rollout_of(picture.plan)
     again = any(hold.reason is Reason.RETRY_LATER for hold in picture.plan.holds.values())
-    over = rollout.reason in STOPPED or _all_need_somebody(picture)
+    over = rollout.reason in STOPPED or _all_need_somebody(picture) or _never_opens(picture)
     return f"{rollout.reason}: {rollout.message}" if over and not again else ""
 
 
@@ -90,6 +90,13 @@ def _all_need_somebody(picture: Picture) -> bool:
     under_way = any(status.state in IN_PROGRESS for status in waiting)
     needed = all(reason is not None and reason.needs_person for reason in reasons)
     return bool(waiting) and needed and not under_way and Reason.NODE_NOT_READY not in reasons
+
+
+def _never_opens(picture: Picture) -> bool:
+    """Tell whether nodes wait for windows that never open, and none is under way."""
+    shut = [hold for hold in picture.plan.holds.values() if hold.reason is Reason.WINDOW_SHUT]
+    under_way = any(status.state in IN_PROGRESS for status in picture.plan.nodes.values())
+    return bool(shut) and shut[0].until is None and not under_way
 
 
 def _why_not(picture: Picture, leader: Leader) -> str:

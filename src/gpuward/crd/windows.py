@@ -61,7 +61,7 @@ def followed(field: str, window: RolloutWindow) -> Window:
     if window.schedule is not None and window.duration is not None and window.start is None and window.end is None:
         duration = parse_duration(f"{field}.duration", window.duration, PolicyError)
         if not 0 < duration <= LONGEST:
-            raise PolicyError(f"{field}.duration", window.duration, "write one of up to 744h, or a start and an end")
+            raise PolicyError(f"{field}.duration", window.duration, "write one between 1s and 744h, or a start and an end")
         schedule = _schedule(f"{field}.schedule", window.schedule, zone)
         return Window(allows, schedule, duration, zone=window.time_zone)
     if window.start is not None and window.end is not None and window.schedule is None and window.duration is None:
@@ -90,7 +90,9 @@ def _schedule(field: str, text: str, zone: ZoneInfo) -> str:
     try:
         first = next(CronSim(schedule, datetime(2024, 1, 1, tzinfo=zone)), None)
     except (CronSimError, ValueError) as error:
-        raise PolicyError(field, text, f"{wish} ({error})") from None
+        wrong = str(error).removeprefix("Bad ").replace("-", " ")
+        raise PolicyError(field, text, f"correct its {wrong}: minute 0-59, hour 0-23, day of month 1-31 of a month that has it, "
+                          "month 1-12 or JAN-DEC, day of week 0-7 or SUN-SAT") from None
     if first is None:
         raise PolicyError(field, text, "write a schedule that a day of the calendar meets")
     return schedule

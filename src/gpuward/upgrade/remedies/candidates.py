@@ -78,9 +78,11 @@ def _evicts(question: Question) -> str:
 
 
 def _unbar(question: Question) -> Iterator[Candidate]:
+    yield fixes.request_upgrade(question.view, "upgrade this node now").risking(_evicts(question))
     rollout = replace(question.case.policy.rollout, windows=())
     do = "take the windows from the RolloutPolicy"
-    yield policy_fixes.change_rollout(question.case, do, {"windows": None}, rollout).risking(_evicts(question))
+    yield policy_fixes.change_rollout(question.case, do, {"windows": None}, rollout).risking(
+        "all nodes start, node after node; write down the windows before")
 
 
 def _evict(question: Question) -> Iterator[Candidate]:
