@@ -165,3 +165,15 @@ async def test_why_a_driver_pod_may_not_be_made_is_quoted(stage: Stage) -> None:
         assert await refused_pods(stage.user, picture, "gpu-2") == ()
     assert told.startswith("DaemonSet nvidia-driver-daemonset could not make a pod")
     assert "no PriorityClass with name vital" in told
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_the_reason_says_is_not_said_again_for_a_pod_that_has_started_anew_since(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.trouble("gpu-1", "driver-crash")
+    await stage.upgrade_to()
+    await stage.until(lambda: bool(held_events(stage, "gpu-1")), within=1500)
+    await stage.rest(120)
+    told = await explained(stage, "gpu-1")
+    assert "REASON    DriverFailing: " in told
+    assert "EVENT" not in told

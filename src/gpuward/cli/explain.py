@@ -28,10 +28,11 @@ from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
-from gpuward.model.plan import NodeStatus
+from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, format_time
 from gpuward.model.states import State
+from gpuward.model.waits import Starting
 from gpuward.model.withheld import selecting
 from gpuward.report.nodes import group_of
 from gpuward.upgrade.remedies import ordinal
@@ -160,7 +161,7 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
         facts.append(("REASON", f"{status.hold.reason}: {sentence(status.hold)}"))
         if status.hold.until is not None:
             facts.append(("UNTIL", f"{format_time(status.hold.until)}, {_distance(status.hold.until - now)}"))
-    if found.event[1] and (status.hold is None or found.event[1] != f"{status.hold.reason}: {sentence(status.hold)}"):
+    if found.event[1] and not _is_said(found.event[1], status.hold):
         facts.append(("EVENT", f"{age(now - found.event[0])} ago the operator said: {found.event[1]}"))
     if found.next:
         facts.append(("NEXT", f"{' -> '.join(found.next)}, as soon as the operator acts"))
@@ -170,6 +171,14 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
         times = f"{failure.attempts} time{'s' if failure.attempts > 1 else ''}"
         facts.append(("FAILED", f"{times}, last {age(now - failure.at)} ago in {failure.state}: {failure.cause}"))
     return [*facts, *_cordoned(found)]
+
+
+def _is_said(event: str, hold: Hold | None) -> bool:
+    """Tell whether the reason says what the operator said, or the same of a pod that has started anew since."""
+    if hold is None:
+        return False
+    again = isinstance(hold.what, Starting) and event.startswith(f"{hold.reason}: ") and hold.what.pod.name in event
+    return again or event == f"{hold.reason}: {sentence(hold)}"
 
 
 def _unmanaged(found: Explanation) -> list[tuple[str, str]]:
