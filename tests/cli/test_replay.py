@@ -168,7 +168,7 @@ def test_what_a_killed_process_left_half_is_said_and_left_out(tmp_path: Path) ->
     (["--at", "yesterday"], "--at: 'yesterday' cannot be used: write a time with its zone"),
     (["--at", "2023-11-14T22:13:20"], "write a time with its zone"),
     (["--at", BEFORE], "the recording begins at 2023-11-14T22:13:20.000Z"),
-    (["--node", "n55"], "NODE: 'n55' cannot be used: name a node of the cluster, such as n5"),
+    (["--node", "n55"], "NODE: 'n55' cannot be used: name a node of the recording, such as n5"),
 ])
 def test_bad_options_are_named(tmp_path: Path, arguments: list[str], problem: str) -> None:
     with pytest.raises(InputError) as error:
