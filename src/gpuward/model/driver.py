@@ -10,13 +10,13 @@ from gpuward import names
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView, PodView, RevisionView
 
-_POD_APPS = frozenset({names.DRIVER_APP, names.LEFT_DRIVER_APP})
+POLICYS_POD_APPS = frozenset({names.DRIVER_APP, names.LEFT_DRIVER_APP})
 _VALIDATORS_OWN = frozenset({"nvidia-cuda-validator", "nvidia-device-plugin-validator"})
 
 
 def has_driver_labels(labels: Mapping[str, str]) -> bool:
     """Tell whether a pod's labels are those of a driver pod, also of one that was taken from its DaemonSet."""
-    return labels.get("app") in _POD_APPS or _is_nvidia_drivers(labels)
+    return labels.get("app") in POLICYS_POD_APPS or _is_nvidia_drivers(labels)
 
 
 def is_driver_pod(pod: PodView, namespace: str) -> bool:

@@ -34,14 +34,9 @@ def enabled(ctx: Context) -> bool:
 
 
 def refs(ctx: Context) -> tuple[ObjectRef, ...]:
-    """Return all that this state can make; nothing where it is left to NVIDIADrivers, as pods that run on still need it."""
-    if ctx.spec.driver.is_left_to_nvidia_drivers:
-        return ()
-    return (
-        *rbac.access_refs(ctx.namespace, ACCOUNT),
-        ObjectRef("v1", "ConfigMap", ctx.namespace, STARTUP_PROBE),
-        ref(ctx.namespace, DAEMON_SET),
-    )
+    """Return all that this state can make; its DaemonSets go in a way of their own where drivers are left to NVIDIADrivers."""
+    needed = (*rbac.access_refs(ctx.namespace, ACCOUNT), ObjectRef("v1", "ConfigMap", ctx.namespace, STARTUP_PROBE))
+    return needed if ctx.spec.driver.is_left_to_nvidia_drivers else (*needed, ref(ctx.namespace, DAEMON_SET))
 
 
 def objects(ctx: Context) -> list[Json]:

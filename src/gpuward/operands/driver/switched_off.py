@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
+from gpuward import names
 from gpuward.model.actions import Action, DeleteObject, DeletePod
-from gpuward.model.driver import is_driver_pod, is_ownerless
+from gpuward.model.driver import POLICYS_POD_APPS, driver_daemonsets, is_driver_pod, is_ownerless
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands.changes import Prepared
@@ -31,14 +32,28 @@ def switched_off(owner: str, snapshot: Snapshot, *, at_once: bool) -> list[Actio
     return [*(DeleteObject("DaemonSet", ds.ref, why=_WHY) for ds in sets), *orphans]
 
 
-def while_needed(prepared: Iterable[Prepared], owner: str, snapshot: Snapshot) -> tuple[Prepared, ...]:
+def while_needed(prepared: Iterable[Prepared], snapshot: Snapshot) -> tuple[Prepared, ...]:
     """Return the states without the deletion of driver DaemonSets, which go otherwise, and of what driver pods still need."""
-    needed = any(True for _ in _drivers(_owned(owner, snapshot), snapshot))
+    needed = any(_needs_account(pod, snapshot.namespace) for pods in snapshot.pods.values() for pod in pods)
+    kept = ("DaemonSet", "ConfigMap") if _has_nvidia_drivers(snapshot) else ("DaemonSet",)
     return tuple(
-        msgspec.structs.replace(one, absent=tuple(ref for ref in one.absent if ref.kind != "DaemonSet" and not needed))
+        msgspec.structs.replace(one, absent=tuple(ref for ref in one.absent if ref.kind not in kept and not needed))
         if one.state == DRIVER_STATE else one
         for one in prepared
     )
+
+
+def _needs_account(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod is a ClusterPolicy's driver pod, or a driver pod of nobody's. By its label, as its DaemonSet may be on
+    its way out, or gone in a cache that does not show yet that the pod was orphaned.
+    """
+    return is_driver_pod(pod, namespace) and (pod.owner is None or pod.labels.get("app") in POLICYS_POD_APPS)
+
+
+def _has_nvidia_drivers(snapshot: Snapshot) -> bool:
+    """Tell whether there are NVIDIADrivers, or DaemonSets of such: their pods mount the ConfigMap of the startup probe, too."""
+    return "NVIDIADriver" in snapshot.unlisted or any(not view.deleting for view in snapshot.drivers) or any(
+        names.DRIVER_OWNER in ds.node_selector for ds in driver_daemonsets(snapshot))
 
 
 def _owned(owner: str, snapshot: Snapshot) -> list[DaemonSetView]:
