@@ -90,6 +90,21 @@ def test_a_replacement_leaves_nothing_of_what_others_added() -> None:
     on_a_bench(play)
 
 
+def test_a_label_of_others_costs_no_write_and_goes_with_the_next_one() -> None:
+    async def play(bench: Bench) -> None:
+        await bench.execute(apply(config_map(a="1")))
+        body = config_map(a="1")
+        bench.sandbox.apply({**body, "metadata": {**body["metadata"], "labels": {"theirs": "x"}}})
+        version = stored(bench, "configmaps", "settings")["metadata"]["resourceVersion"]
+        await bench.execute(apply(body, version, verify=True))
+        assert stored(bench, "configmaps", "settings")["metadata"]["labels"] == {"theirs": "x"}
+        assert count(bench, "update", "configmaps", 200) == 0
+        await bench.execute(apply(config_map(a="2"), version))
+        assert "labels" not in stored(bench, "configmaps", "settings")["metadata"]
+
+    on_a_bench(play)
+
+
 def test_a_service_keeps_the_address_that_it_was_given() -> None:
     async def play(bench: Bench) -> None:
         await bench.execute(apply(service(80)))

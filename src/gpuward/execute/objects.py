@@ -1,4 +1,7 @@
-"""Write objects that are wholly ours: by full replacement at a known version, so that fields left by others go away."""
+"""Write objects that are wholly ours: by full replacement at a known version, so that fields left by others go with each write.
+
+What others add costs no write by itself, where `contains` says so: it might be the API server's, or another controller's.
+"""
 
 from __future__ import annotations
 
