@@ -22,7 +22,7 @@ from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected
 from gpuward.model.views import Owner, Ref
 from gpuward.model.windows import WindowShut
-from gpuward.model.workloads import Workload, WorkloadKept
+from gpuward.model.workloads import OperandsKept, Workload, WorkloadKept
 
 POD, OWNER = Ref("ml", "train", "u"), Owner("ReplicaSet", "train", "o")
 BUDGET, TROUBLE = Ref("ml", "budget"), PodTrouble("CrashLoopBackOff", 3)
@@ -71,6 +71,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.MovePaused(Placement("a"), Placement("b")),
     WorkloadKept(Workload.CONTAINER, Workload.VM_PASSTHROUGH, POD, 2),
     ImageMissing("nvcr.io/nvidia/driver:1-ubuntu22.04", "nvcr.io has no manifest 1-ubuntu22.04 of nvidia/driver"),
+    OperandsKept(POD, 2),
     DriverKept(POD, 2),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),
     waits.Undecided("KeyError: 'x'"),

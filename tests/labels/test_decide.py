@@ -13,7 +13,7 @@ from gpuward.labels.policy import KNOWN, LabelPolicy
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
-from gpuward.model.workloads import Workload
+from gpuward.model.workloads import Workload, WorkloadKept
 from tests.build import NOW, driver_pod
 
 GPU = {names.NFD_GPU_LABELS[0]: "true"}
@@ -160,7 +160,7 @@ def decided(labels: dict[str, str], policy: LabelPolicy, *pods: PodView) -> Labe
 def kept(labels: dict[str, str], policy: LabelPolicy, pod: PodView) -> tuple[Workload, Workload] | None:
     """Return what a node stays for, and what it should be for."""
     found = decided(labels, policy, pod).used.get("n0")
-    return None if found is None else (found.workload, found.wanted)
+    return (found.workload, found.wanted) if isinstance(found, WorkloadKept) else None
 
 
 def of_machines(policy: LabelPolicy = PASSTHROUGH) -> dict[str, str]:

@@ -21,7 +21,7 @@ from gpuward.model.passes import Pass
 from gpuward.model.plan import Hold
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
-from gpuward.model.workloads import Workload, WorkloadKept
+from gpuward.model.workloads import OperandsKept, Workload, WorkloadKept, workload_of
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 
@@ -91,7 +91,7 @@ class LabelLog:
         self._log = structlog.get_logger(source=LabelController.name)
         self._kept: Mapping[str, KeptOperands] = {}
         self._troubles: Mapping[str, str] = {}
-        self._used: Mapping[str, WorkloadKept] = {}
+        self._used: Mapping[str, WorkloadKept | OperandsKept] = {}
         self._undone = UndoneLabels()
         self._tell = tell
         self._rival = rival
@@ -141,16 +141,16 @@ class LabelLog:
                                   nodes=fresh[:NAMED], count=len(fresh))
         self._kept = kept
 
-    def _log_used(self, snapshot: Snapshot, used: Mapping[str, WorkloadKept]) -> None:
-        """Tell of each node once that it waits to be for something else, and once more where that is something else again. The
-        upgrade tells of nodes with a driver for containers.
+    def _log_used(self, snapshot: Snapshot, used: Mapping[str, WorkloadKept | OperandsKept]) -> None:
+        """Tell of each node once that it waits to be for something else, or nothing, and once more where that is something else
+        again. The upgrade tells of nodes with a driver for containers.
         """
-        before = {name: (what.workload, what.wanted) for name, what in self._used.items()}
+        before = {name: _wish(what) for name, what in self._used.items()}
         for name, what in used.items():
-            if before.get(name) != (what.workload, what.wanted):
+            if (name not in before or before[name] != _wish(what)) and (node := snapshot.nodes.get(name)) is not None:
                 message = f"The node {sentence(Hold(what))}"
-                self._log.warning("A node's workload cannot change yet", node=name, reason=message)
-                if (node := snapshot.nodes.get(name)) is not None and what.workload is not Workload.CONTAINER:
+                self._log.warning("A node's operands have to stay for now", node=name, reason=message)
+                if workload_of(node.labels) is not Workload.CONTAINER:
                     self._tell(node, message)
         self._used = used
 
@@ -161,3 +161,8 @@ class LabelLog:
                 self._log.warning("Node is held", node=name, reason=message)
                 self._tell(node, message)
         self._troubles = troubles
+
+
+def _wish(what: WorkloadKept | OperandsKept) -> tuple[Workload, Workload] | None:
+    """Return what a node is for and is to be for; None where it is to be for nothing."""
+    return (what.workload, what.wanted) if isinstance(what, WorkloadKept) else None

@@ -127,7 +127,8 @@ _SENTENCES: Final[dict[str, str]] = {
                       "gone (Hold), they are evicted (Evict) or left alone (Ignore).",
     "kill_at_deadline": "Whether pods that are still there at the end of an eviction's timeout are deleted. A longer grace "
                         "period than 5 minutes, or than that timeout, is shortened.",
-    "remove_at_once": "Whether drivers that are to go, as they are switched off or their NVIDIADriver is deleted, are taken from "
+    "remove_at_once": "Whether drivers that are to go, as they are switched off, their NVIDIADriver is deleted or "
+    "nvidia.com/gpu.deploy.operands=false is set, are taken from "
                       "all their nodes at once, whatever uses them; otherwise node by node, like an upgrade.",
     "windows": "When nodes may start: while a window of kind Allow is open, if there is one, and none of kind Deny. Nodes under "
                "way finish. Without windows nodes may always start.",

@@ -18,7 +18,7 @@ from gpuward.model.driver import heeds_variable, owner_uid, spares_default_runti
 from gpuward.model.record import format_time
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
-from gpuward.model.workloads import HOST_DRIVERS, Workload, WorkloadKeeper, WorkloadKept
+from gpuward.model.workloads import HOST_DRIVERS, OperandsKept, Workload, WorkloadKeeper, WorkloadKept
 
 MIG_PRODUCTS = ("h100", "a100", "a30")
 
@@ -32,8 +32,8 @@ class Labelling(msgspec.Struct, frozen=True):
     """When time alone changes the decision."""
     kept: Mapping[str, KeptOperands] = {}
     """Nodes that keep their operands though discovery sees no GPU there, and why."""
-    used: Mapping[str, WorkloadKept] = {}
-    """Nodes that stay for what they are for while pods use their GPUs, and should be for something else."""
+    used: Mapping[str, WorkloadKept | OperandsKept] = {}
+    """Nodes that stay for what they are for while pods use their GPUs, and should be for something else, or nothing."""
     troubles: Mapping[str, str] = {}
     """Nodes about whose labels nothing could be decided, and why."""
 
@@ -83,7 +83,7 @@ class _Found(NamedTuple):
     """Whether its labels are right, whatever time it is."""
     until: float | None = None
     """When time alone changes the decision, unless its loss says so."""
-    used: WorkloadKept | None = None
+    used: WorkloadKept | OperandsKept | None = None
 
 
 class _Rules(NamedTuple):
@@ -109,9 +109,10 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
         loss = judge_loss(node, used=rules.used(node, pods), outage=rules.outage(), grace=grace, now=rules.now)
         return _Found(node.name, _keep(node, loss) if loss.kept else _patch(node, policy, workload, pods, drivers), loss)
     if has_gpu(node) or not busy(node, used=rules.used(node, pods)):
-        patch = _patch(node, policy, workload, pods, drivers)
-        settled = patch is None and kept is None and not drivers.is_open(node, pods)
-        return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node), used=kept)
+        operands = None if policy.remove_at_once else rules.workloads.operands(node, pods)
+        patch = _patch(node, policy, workload, pods, drivers, kept=operands is not None)
+        settled = patch is None and kept is None and operands is None and not drivers.is_open(node, pods)
+        return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node), used=kept or operands)
     return _Found(node.name, _told(node, policy, pods, drivers))
 
 
@@ -148,13 +149,17 @@ def _keep(node: NodeView, loss: Loss) -> PatchNode | None:
 
 
 def _patch(
-    node: NodeView, policy: LabelPolicy, workload: Workload, pods: Sequence[PodView], drivers: DriverLabels
+    node: NodeView, policy: LabelPolicy, workload: Workload, pods: Sequence[PodView], drivers: DriverLabels, *, kept: bool = False
 ) -> PatchNode | None:
+    """Return the change of a node's labels and annotations; its operands stay as they are where they are `kept`."""
     present = has_gpu(node)
     wanted: dict[str, str | None] = {}
     if present != node.gpu_present and (present or names.GPU_PRESENT in node.labels):
         wanted[names.GPU_PRESENT] = "true" if present else "false"
-    wanted |= _operands(node, policy, workload, managed=drivers.is_starting(pods)) if present else _removed(node, KNOWN)
+    if not present:
+        wanted |= _removed(node, KNOWN)
+    elif not kept:
+        wanted |= _operands(node, policy, workload, managed=drivers.is_starting(pods))
     if present:
         wanted |= _mig_config(node, policy)
         wanted |= drivers.of(node, {**node.labels, **wanted}, pods)

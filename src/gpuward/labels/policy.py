@@ -52,6 +52,8 @@ class LabelPolicy(msgspec.Struct, frozen=True):
     """What NVIDIADrivers say about nodes; None where drivers are the ClusterPolicy's."""
     owners_stay: bool = False
     """Whether no node goes from one NVIDIADriver to another, because what they are under cannot be followed now."""
+    remove_at_once: bool = False
+    """Whether operands go from a node at once where somebody wants none there, whatever runs on it."""
     discovery_grace: float = _DEFAULTS.discovery_grace
     """Seconds for which a node keeps its operands though discovery says that it has no GPU."""
 
@@ -94,6 +96,7 @@ def label_policy(
         default_mig_config=mig.config.default if mig.is_enabled and mig.config is not None else "",
         precompiled=spec.driver.is_precompiled,
         claims=tuple(claims) if spec.driver.is_left_to_nvidia_drivers else None,
+        remove_at_once=settings.remove_at_once,
         discovery_grace=settings.discovery_grace,
     )
 
@@ -118,5 +121,6 @@ def remembered_policy(
         precompiled=last.precompiled,
         claims=tuple(claims) if last.left_to_drivers else None,
         owners_stay=True,
+        remove_at_once=settings.remove_at_once,
         discovery_grace=settings.discovery_grace,
     )

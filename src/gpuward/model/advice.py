@@ -253,6 +253,10 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "sandboxWorkloads of the ClusterPolicy. That takes its driver away, so it waits for the pods that use its GPUs. None is "
         "evicted for it.",
         "Cordon the node, so that no more pods come, and let them finish, or drain it. Or take the change back."),
+    Reason.OPERANDS_KEPT: Advice(
+        Act.WISH, "Somebody set nvidia.com/gpu.deploy.operands=false on the node. That takes its driver away, so it waits for "
+        "the pods that use its GPUs. None is evicted for it.",
+        "Cordon the node, so that no more pods come, and let them finish, or drain it. Or remove the label."),
     Reason.UNDECIDED: Advice(
         Act.YES, "gpuward met an error of its own when it looked at this node, and touches it no more. The others go on.",
         "Please report it: `gpuward bug-report` gathers what is needed. The error is in the reason."),

@@ -67,6 +67,7 @@ class Reason(StrEnum):
     MOVE_PAUSED = "MovePaused"
     OPERAND_FAILING = "OperandFailing"
     WORKLOAD_KEPT = "WorkloadKept"
+    OPERANDS_KEPT = "OperandsKept"
     UNDECIDED = "Undecided"
 
     @property

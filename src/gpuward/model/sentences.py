@@ -70,6 +70,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.METADATA_BEHIND: "up to date; only labels, annotations or the node selector of its driver pod are older, and "
     "change when the pod is next replaced",
     Reason.OPERAND_FAILING: "pod {pod} of this node is not ready: {trouble}",
+    Reason.OPERANDS_KEPT: "keeps its operands until its GPUs are free, though nvidia.com/gpu.deploy.operands=false wants none: "
+    "pod {pod} uses them ({pods} in all)",
     Reason.WORKLOAD_KEPT: "stays a node for {workload} until its GPUs are free, and becomes one for {wanted} then: pod {pod} "
     "uses them ({pods} in all)",
     Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",

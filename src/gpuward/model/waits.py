@@ -20,7 +20,7 @@ from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.unserved import Unserved
 from gpuward.model.views import Owner, Ref
 from gpuward.model.windows import WindowShut
-from gpuward.model.workloads import WorkloadKept
+from gpuward.model.workloads import OperandsKept, WorkloadKept
 
 
 class Plain(msgspec.Struct, frozen=True):
@@ -248,4 +248,4 @@ class Undecided(msgspec.Struct, frozen=True):
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
-            | Denied | WorkloadKept | ImageMissing | DriverKept | WindowShut)
+            | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | WindowShut)

@@ -78,6 +78,15 @@ class WorkloadKept(msgspec.Struct, frozen=True):
     pods: int
 
 
+class OperandsKept(msgspec.Struct, frozen=True):
+    """Wait until the pods have gone for which a node keeps its operands, though somebody wants none there."""
+
+    reason: ClassVar = Reason.OPERANDS_KEPT
+    pod: Ref
+    """One of them."""
+    pods: int
+
+
 def is_vm_gpu(resource: str) -> bool:
     """Tell whether a resource is a device of NVIDIA's as the device plugins for virtual machines name them, by model or type."""
     return resource.startswith(names.DEVICE_PREFIX) and not resource.startswith(names.GPU_RESOURCE_PREFIXES)
@@ -109,9 +118,19 @@ class WorkloadKeeper:
         now, wanted = workload_of(node.labels), self._workloads.wanted(node.labels.get(names.WORKLOAD_CONFIG))
         if now is None or now is wanted or not node.gpu_present or node.labels.get(names.DEPLOY_OPERANDS) == "false":
             return None
-        variable = heeds_variable(node, self._spared)
-        users = [pod.ref for pod in pods if self._uses(pod, node, variable=variable)]
+        users = self._users(node, pods)
         return WorkloadKept(now, wanted, min(users), len(users)) if users else None
+
+    def operands(self, node: NodeView, pods: Iterable[PodView]) -> OperandsKept | None:
+        """Return why a node keeps its operands, though its label says that it should have none."""
+        if node.labels.get(names.DEPLOY_OPERANDS) != "false" or HOST_DRIVERS.isdisjoint(node.labels):
+            return None
+        users = self._users(node, pods)
+        return OperandsKept(min(users), len(users)) if users else None
+
+    def _users(self, node: NodeView, pods: Iterable[PodView]) -> list[Ref]:
+        variable = heeds_variable(node, self._spared)
+        return [pod.ref for pod in pods if self._uses(pod, node, variable=variable)]
 
     def _uses(self, pod: PodView, node: NodeView, *, variable: bool) -> bool:
         if pod.finished or pod.was_left_by(node) or comes_with_driver(pod, self._namespace):

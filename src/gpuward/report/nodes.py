@@ -149,7 +149,7 @@ def group_of(status: NodeStatus) -> Group:
         return Group.FAILED
     if status.state in IN_PROGRESS:
         return Group.UNDER_WAY
-    if reason is Reason.WORKLOAD_KEPT:
+    if reason in (Reason.WORKLOAD_KEPT, Reason.OPERANDS_KEPT):
         return Group.HELD
     if status.up_to_date:
         return Group.UNWELL if reason is Reason.OPERAND_FAILING else Group.UP_TO_DATE

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gpuward import names
-from gpuward.model.driver import driver_daemonsets, owner_uid
+from gpuward.model.driver import driver_daemonsets, owner_uid, spares_default_runtime
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView
+from gpuward.model.withheld import living_daemonsets, loaded_alone
 from gpuward.model.workloads import WorkloadKeeper, is_for_virtual_machines
 
 
@@ -34,7 +35,7 @@ def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, 
     if not drivers:
         return f"there is no driver DaemonSet in namespace {snapshot.namespace}"
     if lacking := missing_labels(node, drivers):
-        return f"no driver DaemonSet is meant for it: {lacking}"
+        return f"no driver DaemonSet is meant for it: {lacking}{_loaded_on(node, snapshot)}"
     return "no driver pod runs on it yet"
 
 
@@ -56,6 +57,13 @@ def _kept(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy) -> str:
     keeper = WorkloadKeeper(snapshot, policy.workloads) if policy.workloads is not None else None
     what = keeper.kept(node, snapshot.pods.get(node.name, ())) if keeper is not None else None
     return "" if what is None else f"; it {sentence(Hold(what))}"
+
+
+def _loaded_on(node: NodeView, snapshot: Snapshot) -> str:
+    """Say that pods need a driver that has no driver pod any more."""
+    pods, spared = snapshot.pods.get(node.name, ()), spares_default_runtime(snapshot)
+    loaded = loaded_alone(node, pods, snapshot.namespace, living_daemonsets(snapshot), spared=spared)
+    return "; its driver pod is gone, and pods run on the driver that is loaded" if loaded is not None and loaded.used else ""
 
 
 def _running_on(node: NodeView, snapshot: Snapshot) -> str:
