@@ -385,3 +385,17 @@ def test_what_would_help_is_told_where_upgrades_are_not_automatic(mode: str) -> 
         await removed(stage, watcher)
 
     scenario()
+
+
+@MODES
+def test_a_driver_goes_from_a_node_that_people_keep_validators_from(mode: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        await stage.label("gpu-1", f"{names.DEPLOY_PREFIX}operator-validator", "false")
+        await stage.rest(60)
+        watcher = await with_workloads(stage)
+        await remove(stage, mode)
+        await removed(stage, watcher)
+
+    scenario()

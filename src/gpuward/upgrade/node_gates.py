@@ -70,12 +70,17 @@ def template_settling(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> H
 
 def validation_off(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node, before it is cordoned, whose new driver nobody would validate: it would fail, and stay out of service."""
-    return Hold(Plain(Reason.VALIDATION_OFF), node.record.since) if is_off(node) else None
+    return Hold(Plain(Reason.VALIDATION_OFF), node.record.since) if is_off(node) and not _only_loses(node, policy) else None
 
 
 def image_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node, before it is cordoned, for which there is no image of the driver that it should have."""
-    return node.image
+    return None if _only_loses(node, policy) else node.image
+
+
+def _only_loses(node: Candidate, policy: UpgradePolicy) -> bool:
+    """Tell whether the driver of a node goes, and none comes after it: as it is switched off, or its NVIDIADriver is gone."""
+    return node.removing or (policy.gone and (node.moving is None or not node.moving.owner))
 
 
 def operands_starting(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
