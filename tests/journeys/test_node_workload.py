@@ -11,7 +11,7 @@ from gpuward.sandbox.machine import DriverChange
 from kubesandbox.sim.objects import is_ready
 from tests.journeys.looking import explanation_of, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
-from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
+from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver
 
 VFIO_MANAGER = names.DEPLOY_VFIO_MANAGER
 PASSTHROUGH = "vm-passthrough"
@@ -147,14 +147,15 @@ async def test_a_node_that_becomes_a_host_in_mid_upgrade_keeps_nothing_of_it(sta
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)
     await make(stage, nvidia_driver("default", default=True))
     await stage.installed()
-    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
     await set_driver(stage, "default", {"version": NEW})
     await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values())
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
     [node] = [name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED]
     await stage.label(node, names.WORKLOAD_CONFIG, PASSTHROUGH)
     await stage.until(lambda: is_host(stage, node) and not stage.cordoned(node) and not stage.state(node))
     [other] = {"gpu-1", "gpu-2"} - {node}
-    await stage.until(lambda: stage.driver(other) == NEW and stage.state(other) == State.DONE)
+    await stage.rest(600)
+    assert (stage.driver(other), stage.hold(other)) == (OLD, "Paused")
     await stage.until(lambda: stage.policy_status()["state"] == "ready")
 
 
@@ -193,3 +194,24 @@ async def test_the_vgpu_manager_stays_under_machines_though_it_is_switched_off(s
     await end(stage, "vm")
     await stage.until(lambda: not stage.pods(names.VGPU_MANAGER_APP) and not stage.driver("gpu-1"))
     assert torn(stage) == []
+
+
+@on_stage(gpu_nodes=3)
+async def test_no_driver_is_upgraded_while_nodes_may_be_for_virtual_machines(stage: Stage) -> None:
+    """Of NVIDIADrivers neither: their nodes do not tell driver managers that they are emptied for them."""
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    stage.run_pod("training", "gpu-1", owned=True)
+    await stage.cordon("gpu-3")
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.rest(60)
+    before = {pod["metadata"]["uid"] for pod in (*stage.workload_pods(), *driver_pods(stage))}
+    await set_driver(stage, "default", {"version": NEW})
+    await stage.rest(1800)
+    assert {pod["metadata"]["uid"] for pod in (*stage.workload_pods(), *driver_pods(stage))} == before
+    assert (stage.drivers(), stage.cordons()) == ([OLD], ["gpu-3"])
+    assert stage.hold("gpu-1") == "Paused"
+    await stage.cordon("gpu-3", wanted=False)
+    await stage.patch_policy("sandboxWorkloads", {"enabled": False})
+    await stage.upgraded()

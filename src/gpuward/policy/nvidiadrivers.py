@@ -18,7 +18,7 @@ from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy.activedriver import ActiveDriver, read_driver
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
 from gpuward.policy.moving import nobodys_that_move, with_unsettled
-from gpuward.policy.removing import gone_policies, removing, under
+from gpuward.policy.removing import gone_policies, paused_for_machines, removing, under
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation
 from gpuward.policy.typed import TypedOnce
 from gpuward.policy.unmade import is_unmade, unless_unmade
@@ -105,6 +105,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         upgrades = msgspec.structs.replace(driver.upgrades, rollout=msgspec.structs.replace(rollout, resumed_at=resumed))
         if self.policy.problems and self.policy.view is not None:
             upgrades = msgspec.structs.replace(upgrades, admit=False, invalid=f"ClusterPolicy {self.policy.view.name}")
+        upgrades = paused_for_machines(upgrades, self.policy)
         if absent := self.policy.upgrades.absent:
             upgrades = msgspec.structs.replace(upgrades, auto_upgrade=False, absent=absent)
         if (name := driver.view.name) in self.conflicts:

@@ -22,6 +22,14 @@ def removing(upgrades: UpgradePolicy) -> UpgradePolicy:
     return msgspec.structs.replace(upgrades, auto_upgrade=True, free_only=True)
 
 
+def paused_for_machines(upgrades: UpgradePolicy, policy: ActivePolicy) -> UpgradePolicy:
+    """Return the policy of an NVIDIADriver under a ClusterPolicy: with sandboxWorkloads enabled no driver is upgraded, as with
+    NVIDIA's operator, and no node tells driver managers that it is emptied for them.
+    """
+    enabled = policy.workloads is not None and policy.workloads.enabled
+    return msgspec.structs.replace(upgrades, auto_upgrade=False) if enabled else upgrades
+
+
 def gone_policies(snapshot: Snapshot, rollout: ActiveRollout) -> tuple[UpgradePolicy, ...]:
     """Return the policies of NVIDIADrivers that are gone, as their DaemonSets keep them, until their drivers have gone, too."""
     found = []
@@ -35,6 +43,7 @@ def under(upgrades: UpgradePolicy, policy: ActivePolicy) -> UpgradePolicy:
     """Return the policy of an NVIDIADriver that is gone, under a ClusterPolicy. Resuming that one resumes it, too."""
     resumed = policy.upgrades.rollout.resumed_at
     upgrades = msgspec.structs.replace(upgrades, rollout=msgspec.structs.replace(upgrades.rollout, resumed_at=resumed))
+    upgrades = paused_for_machines(upgrades, policy)
     if policy.problems and policy.view is not None:
         upgrades = msgspec.structs.replace(upgrades, admit=False, invalid=f"ClusterPolicy {policy.view.name}")
     if absent := policy.upgrades.absent:

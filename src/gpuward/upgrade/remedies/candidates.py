@@ -65,7 +65,7 @@ def _unskip(question: Question) -> Iterator[Candidate]:
 
 def _unpause(question: Question) -> Iterator[Candidate]:
     policy = replace(question.case.policy, auto_upgrade=True)
-    if policy.workloads is not None and policy.workloads.enabled and not policy.driver:
+    if policy.workloads is not None and policy.workloads.enabled:
         return  # upgrades are off whatever the field says
     yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy).risking(
         "upgrades start: node after node, pods that use GPUs are evicted")
