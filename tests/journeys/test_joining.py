@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gpuward import names
+from gpuward.crd.keptspec import LONGEST
 from gpuward.kube import resources
 from gpuward.model.states import State
-from gpuward.policy.lastvalid import LONGEST
 from gpuward.sandbox.fleet import gpu_node
 from kubesandbox.sim.objects import is_ready
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage

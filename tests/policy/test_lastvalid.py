@@ -10,7 +10,8 @@ import pytest
 from gpuward import names
 from gpuward.crd import validate
 from gpuward.crd.clusterpolicy import ClusterPolicy
-from gpuward.policy.lastvalid import LONGEST, last_valid, spec_to_keep, to_remember
+from gpuward.crd.keptspec import LONGEST, spec_to_keep
+from gpuward.policy.lastvalid import last_valid, to_remember
 
 DRIVER = {"repository": "nvcr.io/nvidia", "image": "driver", "version": "580.95.05"}
 VALID: dict[str, Any] = {"driver": {**DRIVER, "upgradePolicy": {"maxUnavailable": 2}}, "dcgm": {"enabled": False}}

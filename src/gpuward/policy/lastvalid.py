@@ -7,27 +7,19 @@ that somebody deleted. Anybody may edit the annotation: what is not valid in it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from gpuward import names
 from gpuward.crd import decode
 from gpuward.crd.clusterpolicy import ClusterPolicy
+from gpuward.crd.keptspec import LONGEST, spec_to_keep
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.errors import PolicyError
 from gpuward.policy.rolloutpolicy import annotation
 
-LONGEST: Final = 65_536
-"""Bytes. All annotations of an object may have 262,144 together, and `kubectl apply` keeps the spec in one, too."""
-
 R = TypeVar("R", ClusterPolicy, NVIDIADriver)
-
-
-def spec_to_keep(body: Mapping[str, Any]) -> str | None:
-    """Return the annotation that keeps the spec of a custom resource; None for one that is too long to be kept."""
-    text = msgspec.json.encode(body.get("spec") or {}, order="deterministic")
-    return text.decode() if len(text) <= LONGEST else None
 
 
 def last_valid(body: Mapping[str, Any], kind: type[R], rules: Callable[[R], list[PolicyError]]) -> R | None:

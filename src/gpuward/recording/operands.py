@@ -13,6 +13,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.recording.changes import Changes
 from gpuward.recording.digest import text_digest
 from gpuward.recording.frame import Done
+from gpuward.recording.redacted import recorded_annotations
 
 Writing = ApplyObject | DeleteObject | PatchAnnotations | PatchLabels | ReleasePod
 """What is compared. Statuses are not: they follow from the verdict, how the upgrade stands, and when words were written last."""
@@ -126,7 +127,7 @@ def write_of(action: Writing) -> Write:
         return Write(name, f"Pod {action.pod}", action.owner_uid, why=action.why)
     about = f"{action.kind} {action.ref}"
     if isinstance(action, PatchAnnotations):
-        return Write(name, about, text_digest(action.annotations), why=action.why)
+        return Write(name, about, text_digest(recorded_annotations(action.annotations, action.kind)), why=action.why)
     if isinstance(action, PatchLabels):
         return Write(name, about, text_digest(action.labels), why=action.why)
     return Write(name, about, action.hash if isinstance(action, ApplyObject) else "", options, action.why)

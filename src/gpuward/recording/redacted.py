@@ -6,16 +6,19 @@ What stands for a value that is left out is the same for all of them, so that a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from gpuward import names
 from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.crd.generate import Kind, schema_for_reading
+from gpuward.crd.keptspec import spec_to_keep
 from gpuward.crd.nvidiadriver import NVIDIADriver
 from gpuward.crd.rolloutpolicy import RolloutPolicy
 from gpuward.model.views import PolicyView
+
+T = TypeVar("T")
 
 LEFT_OUT: Final = "..."
 RECORDED: Final = (names.NVIDIA_GROUP + "/", names.GPUWARD_GROUP + "/")
@@ -34,8 +37,8 @@ def redacted(view: PolicyView) -> PolicyView:
     given = view.body.get("metadata")
     metadata: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     kept: dict[str, Any] = {key: metadata[key] for key in ("name", "uid") if key in metadata}
-    if annotations := recorded_annotations(metadata.get("annotations") or {}):
-        kept["annotations"] = annotations
+    if annotations := recorded_annotations(metadata.get("annotations") or {}, str(view.body.get("kind"))):
+        kept["annotations"] = _told_apart(annotations, metadata["annotations"], view.body)
     body = {key: view.body[key] for key in ("apiVersion", "kind") if key in view.body} | {"metadata": kept}
     if "spec" in view.body:
         body["spec"] = _known(view.body["spec"], schema.get("spec", {"properties": {}}))
@@ -44,9 +47,28 @@ def redacted(view: PolicyView) -> PolicyView:
     return msgspec.structs.replace(view, body=body)
 
 
-def recorded_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotations that are recorded."""
-    return {key: value for key, value in annotations.items() if key.startswith(RECORDED)}
+def recorded_annotations(annotations: Mapping[str, T], kind: str = "") -> dict[str, T | str]:
+    """Return the annotations that are recorded; the spec that a custom resource of that kind keeps, without its secrets."""
+    return {key: _kept_spec(value, kind) if key == names.VALID_SPEC and isinstance(value, str) else value
+            for key, value in annotations.items() if key.startswith(RECORDED)}
+
+
+def _kept_spec(text: str, kind: str) -> str:
+    """Return the annotation that keeps a spec as it would be if the spec were without secrets."""
+    try:
+        spec = msgspec.json.decode(text, type=dict[str, Any])
+        schema = schema_for_reading(_KINDS[kind])["properties"]["spec"]
+        return spec_to_keep({"spec": _known(spec, schema)}) or LEFT_OUT
+    except (msgspec.MsgspecError, KeyError, RecursionError, ValueError):
+        return LEFT_OUT if text else text
+
+
+def _told_apart(annotations: dict[str, str], given: Mapping[str, str], body: Mapping[str, Any]) -> dict[str, str]:
+    """Return annotations whose kept spec differs from the spec where it did, be it in secrets alone."""
+    text = annotations.get(names.VALID_SPEC)
+    if not text or given[names.VALID_SPEC] == spec_to_keep(body):
+        return annotations
+    return {**annotations, names.VALID_SPEC: f"{text} "}
 
 
 def _known(value: Any, schema: Mapping[str, Any]) -> Any:
