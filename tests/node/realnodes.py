@@ -19,7 +19,7 @@ from tools.node.cluster import GROUPS, NodeCluster
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-PATIENCE = 60.0
+PATIENCE = 120.0
 POLL = 0.2
 IMAGE = "probe:1"
 PROGRAMS = {"containerd", "containerd-shim", "runc", "ctr", "kubelet", "pause", "probe"}

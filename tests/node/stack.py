@@ -79,12 +79,12 @@ def set_version(nodes: Nodes, version: str) -> None:
 def await_upgrade(nodes: Nodes, version: str) -> None:
     """Wait until all nodes run a version and are in service, and the workload is back."""
     for name in NAMES:
-        eventually(f"{name} runs {version}", partial(runs, nodes, name, version), 240)
+        eventually(f"{name} runs {version}", partial(runs, nodes, name, version), 480)
 
     def done(node: dict[str, Any]) -> bool:
         return node["metadata"]["labels"][STATE] == "upgrade-done" and not node["spec"].get("unschedulable")
 
-    eventually("all nodes are in service", lambda: all(map(done, nodes.get("nodes")["items"])), 120)
+    eventually("all nodes are in service", lambda: all(map(done, nodes.get("nodes")["items"])), 240)
     eventually("the workload is back", lambda: nodes.get("deployment", "train")["status"].get("readyReplicas") == 2)
 
 

@@ -163,7 +163,7 @@ def unattended(stack: Nodes) -> Nodes:
     upgrade(stack, loads(stack, ONE)[-1][1], own=OURS)
     eventually("the operator upgrades no node", lambda: not any(
         names.UPGRADE_ENABLED in node["metadata"].get("annotations", {}) for node in stack.get("nodes")["items"]))
-    eventually("our validator stays on all nodes", lambda: all(staying(stack, name) for name in NAMES), 240)
+    eventually("our validator stays on all nodes", lambda: all(staying(stack, name) for name in NAMES), 480)
     return stack
 
 
@@ -201,20 +201,20 @@ def test_a_driver_manager_that_is_killed_at_every_step_loses_nothing(unattended:
     at = manager.kill_at(nodes, ONE, "evicted pod default/train", began)
     at = manager.kill_at(nodes, ONE, "pausing operands", at)
     at = manager.kill_at(nodes, ONE, "waiting: the operands", at)
-    eventually("nvidia_uvm is being unloaded", lambda: bool(running(nodes.state, "rmmod", ONE)), 120)
+    eventually("nvidia_uvm is being unloaded", lambda: bool(running(nodes.state, "rmmod", ONE)), 240)
     assert set(deployed(nodes, ONE).values()) == {"true", MARKER}
     manager.hold(nodes, ONE, "nvidia")
     manager.go_on(nodes, ONE, "nvidia_uvm")
     manager.kill_at(nodes, ONE, "unloaded the module nvidia_uvm", at)
-    eventually("nvidia is being unloaded", lambda: bool(running(nodes.state, "rmmod", ONE)), 120)
+    eventually("nvidia is being unloaded", lambda: bool(running(nodes.state, "rmmod", ONE)), 240)
     manager.kill(nodes, ONE)
     manager.go_on(nodes, ONE, "nvidia")
     manager.replace(nodes, ONE)
-    eventually("the node has the driver", partial(runs, nodes, ONE, NEW), 120)
+    eventually("the node has the driver", partial(runs, nodes, ONE, NEW), 240)
     eventually("the node is given back", partial(given_back, nodes, ONE))
     assert deployed(nodes, ONE) == labels
     assert loads(nodes, ONE) == [*before, ("unloaded", was), ("loaded", NEW)]
-    eventually("the workload is back", partial(workload_is_back, nodes), 120)
+    eventually("the workload is back", partial(workload_is_back, nodes), 240)
     assert loads(nodes, OTHER) == others
 
 
@@ -246,10 +246,10 @@ def test_a_pod_that_may_not_go_is_named_and_stays(unattended: Nodes) -> None:
     assert not [line for line in manager.said(nodes, OTHER, began) if any(word in line for word in words)]
     assert workload_is_back(nodes)
     nodes.kubectl("delete", "pod", "alone")
-    eventually("the node has the driver", partial(runs, nodes, OTHER, NEW), 240)
+    eventually("the node has the driver", partial(runs, nodes, OTHER, NEW), 480)
     eventually("the node is given back", partial(given_back, nodes, OTHER))
     assert loads(nodes, OTHER) == [*before, ("unloaded", before[-1][1]), ("loaded", NEW)]
-    eventually("the workload is back", partial(workload_is_back, nodes), 120)
+    eventually("the workload is back", partial(workload_is_back, nodes), 240)
 
 
 def test_a_machine_that_is_busy_is_left_as_it_is_until_it_is_free(unattended: Nodes) -> None:
@@ -277,7 +277,7 @@ def test_a_machine_that_is_busy_is_left_as_it_is_until_it_is_free(unattended: No
     eventually("there is a driver pod again", lambda: [each["metadata"]["name"] for each in manager.driver_pods(nodes, ONE)]
                not in ([], [driver["metadata"]["name"]]))
     nodes.kubectl("delete", "pod", "busy")
-    eventually("the node has the driver", partial(runs, nodes, ONE, OLD), 240)
+    eventually("the node has the driver", partial(runs, nodes, ONE, OLD), 480)
     eventually("the node is given back", partial(given_back, nodes, ONE))
     assert loads(nodes, ONE) == [*before, ("unloaded", NEW), ("loaded", OLD)]
 
@@ -291,13 +291,13 @@ def test_a_cordon_of_somebody_else_stays(unattended: Nodes) -> None:
     nodes, before = unattended, loads(unattended, OTHER)
     nodes.kubectl("cordon", OTHER)
     manager.renew(nodes, OTHER)
-    eventually("the node has the driver", partial(runs, nodes, OTHER, OLD), 240)
+    eventually("the node has the driver", partial(runs, nodes, OTHER, OLD), 480)
     eventually("the operands are back", lambda: set(deployed(nodes, OTHER).values()) == {"true"})
     assert loads(nodes, OTHER) == [*before, ("unloaded", NEW), ("loaded", OLD)]
     time.sleep(3)
     assert nodes.get("node", OTHER)["spec"]["unschedulable"]
     nodes.kubectl("uncordon", OTHER)
-    eventually("the workload is back", partial(workload_is_back, nodes), 120)
+    eventually("the workload is back", partial(workload_is_back, nodes), 240)
 
 
 def test_what_held_without_the_operator(unattended: Nodes, record: Record) -> None:

@@ -83,7 +83,7 @@ def test_nvidias_chart_and_ours_take_turns_and_nothing_restarts(cluster: Nodes, 
     nodes.kubectl("label", "nodes", "--all", *DISCOVERED)
     eventually("all nodes are validated", lambda: [
         one["status"].get("numberReady") for one in nodes.get("daemonsets", "-n", NAMESPACE)["items"]
-        if one["metadata"]["name"] == "nvidia-operator-validator"] == [len(NAMES)], 240)
+        if one["metadata"]["name"] == "nvidia-operator-validator"] == [len(NAMES)], 480)
     for each in WORKLOAD:
         nodes.kubectl("create", "-f", "-", given=json.dumps(each))
     nodes.kubectl("rollout", "status", "deployment/train", "--timeout=50s")
@@ -115,4 +115,4 @@ def test_nvidias_chart_and_ours_take_turns_and_nothing_restarts(cluster: Nodes, 
 
     nodes.kubectl("delete", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": WORKLOAD}))
     helm(nodes, "uninstall", *WAIT, *RELEASE)
-    eventually("the operands are gone", lambda: not nodes.get("pods,daemonsets", "-n", NAMESPACE)["items"], 120)
+    eventually("the operands are gone", lambda: not nodes.get("pods,daemonsets", "-n", NAMESPACE)["items"], 240)

@@ -93,7 +93,7 @@ def test_a_version_that_does_not_exist_is_corrected_and_all_who_work_on_it_are_k
     """On the second node a plugin's pod that does not go keeps the driver manager waiting, while operator and kubelet end."""
     before = {name: loads(stack, name) for name in NAMES}
     set_version(stack, NOWHERE)
-    eventually("a node says why it waits", lambda: any("ImagePullBackOff" in explained(stack, name) for name in NAMES), 120)
+    eventually("a node says why it waits", lambda: any("ImagePullBackOff" in explained(stack, name) for name in NAMES), 240)
     (untouched,) = (name for name in NAMES if loads(stack, name) == before[name])
     (waiting,) = set(NAMES) - {untouched}
     assert stack.get("deployment", "train")["status"]["readyReplicas"] == 1
@@ -102,12 +102,12 @@ def test_a_version_that_does_not_exist_is_corrected_and_all_who_work_on_it_are_k
     corrected = time.time()
     set_version(stack, NEWEST)
     held = f"waiting for the pod {plugin}"
-    eventually("the second node's driver manager waits", lambda: held in explained(stack, untouched), 240)
+    eventually("the second node's driver manager waits", lambda: held in explained(stack, untouched), 480)
     back = min(node.at for node in record.of("Node") if node.name == waiting and not node.cordoned and node.at > corrected)
     with capsys.disabled():
         sys.stdout.write(f"\n{waiting} was back {back - corrected:.1f} s after the correction\n")
     kill_all_who_work(stack, untouched)
-    assert held in explained(stack, untouched)
+    eventually("the driver manager still waits", lambda: held in explained(stack, untouched))  # its log is the kubelet's to give
     assert loads(stack, untouched) == before[untouched]
     keep(stack, plugin, [])
     await_upgrade(stack, NEWEST)
@@ -120,7 +120,7 @@ def kill_all_who_work(nodes: Nodes, name: str) -> None:
     led, (kubelet,) = leader(nodes), running(nodes.state, "kubelet", name)
     nodes.kubectl("delete", "pod", "-n", NAMESPACE, led, "--grace-period=0", "--force")
     os.kill(kubelet, signal.SIGKILL)
-    eventually("another one leads", lambda: leader(nodes) not in ("", led), 90)
+    eventually("another one leads", lambda: leader(nodes) not in ("", led), 180)
     eventually("a kubelet is back", lambda: running(nodes.state, "kubelet", name) not in ([], [kubelet]))
 
 
