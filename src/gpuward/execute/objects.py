@@ -224,7 +224,7 @@ async def patch_status(world: World, action: PatchStatus) -> None:
 
 
 async def patch_annotations(world: World, action: PatchAnnotations) -> None:
-    """Set our annotations on a custom resource, if it still is the one that was read."""
+    """Set our annotations on an object, if it still is the one that was read."""
     gvr, cache = _custom(world, action.kind)
     patch = {"metadata": {"uid": action.ref.uid, "annotations": dict(action.annotations)}}
     answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)

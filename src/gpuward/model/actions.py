@@ -180,7 +180,7 @@ class GrantNodes(msgspec.Struct, frozen=True, tag=True):
 
 
 class PatchAnnotations(_OnObject, frozen=True, tag=True):
-    """Set annotations of ours on a custom resource; None removes one."""
+    """Set annotations of ours on a custom resource or a DaemonSet; None removes one."""
 
     annotations: Mapping[str, str | None]
     why: str = ""

@@ -1,7 +1,9 @@
 """NVIDIADrivers that are gone, and whose drivers are still there.
 
 Their driver DaemonSets have the ClusterPolicy for a second owner, so that the garbage collector leaves them. What else an
-NVIDIADriver owned goes with it; but not where it was deleted with `--cascade=orphan`: by that the two are told apart.
+NVIDIADriver owned goes with it; but not where it was deleted with `--cascade=orphan`: by that the two are told apart. It is told
+by the role of the pods' account: an account keeps whatever owner it has, so it may never have been the NVIDIADriver's. What was
+left behind is noted, as anybody may tidy up the role.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from gpuward.model.driver import is_driver_daemonset
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView
 
-_ACCOUNTS = "ServiceAccount"
+_ROLES = "Role"
 
 
 class Departure(Enum):
@@ -35,14 +37,14 @@ def departure(ds: DaemonSetView, snapshot: Snapshot) -> Departure | None:
     there = [driver for driver in snapshot.drivers if driver.name == owner]
     if any(not driver.deleting for driver in there):
         return None
-    if there or ds.owner is not None or _ACCOUNTS in snapshot.unlisted:
+    if there or ds.owner is not None or _ROLES in snapshot.unlisted:
         return Departure.UNKNOWN
     if not ds.upgrade_policy:
         return Departure.LEFT
-    account = snapshot.owned.get((_ACCOUNTS, ds.namespace, ds.account))
-    if account is None or account.deleting:
+    role = snapshot.owned.get((_ROLES, ds.namespace, ds.account))
+    if role is None or role.deleting:
         return Departure.REMOVED
-    return Departure.UNKNOWN if account.owner_uid else Departure.LEFT
+    return Departure.UNKNOWN if role.owner_uid else Departure.LEFT
 
 
 def removed_drivers(snapshot: Snapshot) -> dict[str, DaemonSetView]:

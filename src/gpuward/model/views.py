@@ -248,3 +248,8 @@ class PolicyView(msgspec.Struct, frozen=True, gc=False):
     @property
     def ref(self) -> Ref:
         return Ref("", self.name, self.uid)
+
+    @property
+    def leaves_behind(self) -> bool:
+        """Tell whether it is being deleted with `--cascade=orphan`: what it owns stays."""
+        return self.deleting and "orphan" in ((self.body.get("metadata") or {}).get("finalizers") or ())

@@ -39,7 +39,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     known: bool = True
     """False while they cannot be listed."""
     going: tuple[ActiveDriver, ...] = ()
-    """Those that are being deleted, and still there: their nodes go from them within their limits."""
+    """Those that are being deleted with their drivers, and still there: their nodes go from them within their limits."""
     gone: tuple[UpgradePolicy, ...] = ()
     """Those of NVIDIADrivers that are gone, by which their drivers go."""
 
@@ -161,7 +161,7 @@ class PolicyReader:
         claims = tuple(each.claim for each in active)
         owners = self._owners.judge(snapshot.nodes, claims)
         moving = nobodys_that_move(owners, snapshot, Placing(claims)) if policy.valid is not None else frozenset()
-        going = tuple(each for each in every if each.view.deleting)
+        going = tuple(each for each in every if each.view.deleting and not each.view.leaves_behind)
         gone = gone_policies(snapshot, policy.rollout)
         return PoliciesInForce(policy, active, True, owners, conflicts(owners.values(), claims), moving, known, going, gone)
 

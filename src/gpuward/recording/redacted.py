@@ -36,7 +36,7 @@ def redacted(view: PolicyView) -> PolicyView:
     schema = schema_for_reading(kind)["properties"] if kind is not None else {}
     given = view.body.get("metadata")
     metadata: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
-    kept: dict[str, Any] = {key: metadata[key] for key in ("name", "uid") if key in metadata}
+    kept: dict[str, Any] = {key: metadata[key] for key in ("name", "uid", "finalizers") if key in metadata}
     if annotations := recorded_annotations(metadata.get("annotations") or {}, str(view.body.get("kind"))):
         kept["annotations"] = _told_apart(annotations, metadata["annotations"], view.body)
     body = {key: view.body[key] for key in ("apiVersion", "kind") if key in view.body} | {"metadata": kept}

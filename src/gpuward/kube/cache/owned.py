@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from gpuward import names
 from gpuward.kube.cache.cache import Cache
 from gpuward.model.owned import OwnedView
 from gpuward.model.views import DaemonSetView
 from gpuward.wire.daemonsets import owned_view
+
+_WITHOUT_OWNER: Final = frozenset({"ServiceAccount", "Role"})
+"""Somebody else's account is left alone, and a role without an owner tells of an NVIDIADriver that left its drivers behind."""
 
 
 def owned_views(
@@ -24,6 +28,6 @@ def owned_views(
 
 
 def owned_by_operator(raw: bytes, kind: str) -> OwnedView | None:
-    """Return the view of an object that has an owner; of service accounts all."""
+    """Return the view of an object that has an owner; of service accounts and roles all."""
     view = owned_view(raw, kind)
-    return view if view.owner_uid or kind == "ServiceAccount" else None  # somebody else's account is left alone
+    return view if view.owner_uid or kind in _WITHOUT_OWNER else None

@@ -21,7 +21,7 @@ from gpuward.operands.decide import awaits_labels
 from gpuward.operands.driver.pod import STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver import status as verdicts
-from gpuward.operands.nvidiadriver.departing import departing, outliving
+from gpuward.operands.nvidiadriver.departing import departing, left_behind, outliving
 from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
 from gpuward.operands.state import OperandState
@@ -76,7 +76,7 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
     if policy.view is not None and policy.valid is None:
         return Driving(_missing(policies.active, policies, snapshot, images, memory) if policies.in_force else ())
     if not policies.active:
-        gone = departing(snapshot, at_once=policy.upgrades.rollout.remove_at_once) if policies.gone else ()
+        gone = departing(snapshot, at_once=policy.upgrades.rollout.remove_at_once) if policies.gone else left_behind(snapshot)
         return Driving(gone)
     if not policies.in_force:
         off = policies.policy.switched_off

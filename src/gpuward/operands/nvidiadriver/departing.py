@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpuward import names
-from gpuward.model.actions import Action, DeleteObject
+from gpuward.model.actions import Action, DeleteObject, PatchAnnotations
 from gpuward.model.departed import Departure, departure
 from gpuward.model.driver import is_ownerless
 from gpuward.model.snapshot import Snapshot
@@ -31,6 +31,13 @@ def _with(obj: Json, owner: Json, upgrades: str) -> Json:
     meta = obj["metadata"]
     annotations = {**meta.get("annotations", {}), names.VALID_UPGRADE_POLICY: upgrades}
     return {**obj, "metadata": {**meta, "annotations": annotations, "ownerReferences": [owner]}}
+
+
+def left_behind(snapshot: Snapshot) -> list[Action]:
+    """Note on driver DaemonSets that their NVIDIADriver left them behind: they say no longer how their drivers would go."""
+    return [PatchAnnotations("DaemonSet", ds.ref, {names.VALID_UPGRADE_POLICY: None}, why="its NVIDIADriver left it behind")
+            for ds in snapshot.daemonsets if ds.upgrade_policy and is_ownerless(ds, snapshot.namespace)
+            and departure(ds, snapshot) is Departure.LEFT]
 
 
 def departing(snapshot: Snapshot, *, at_once: bool) -> list[Action]:
