@@ -90,6 +90,11 @@ class ApiError(GpuwardError):
         self.details: dict[str, Any] = details or {}
 
     @property
+    def is_of_a_missing_namespace(self) -> bool:
+        """Tell whether what was to be made has no namespace to be in."""
+        return self.status == 404 and self.details.get("kind") == "namespaces"
+
+    @property
     def retry_after(self) -> float | None:
         """Return the seconds that the server asked to wait, if it did and a number says so: LONGEST_WAIT at most."""
         seconds = self.details.get("retryAfterSeconds")

@@ -57,6 +57,21 @@ def test_of_two_operators_without_an_election_one_waits_and_status_names_the_oth
     assert not [line for line in lines if line.get("logger", "").startswith("controllers.")]
 
 
+def test_a_namespace_that_is_not_there_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    with process(tmp_path / "sandbox", "sandbox", "--nodes", "1", "--kubeconfig", str(kubeconfig)):
+        until(kubeconfig.exists, tmp_path / "sandbox")
+        asyncio.run(install(kubeconfig))
+        environment = {**os.environ, **IMAGES, "OPERATOR_NAMESPACE": "nope", "KUBECONFIG": str(kubeconfig)}
+        done = subprocess.run([*COMMAND, "run", *PORTS, "--no-recorder"], env=environment, capture_output=True, text=True,
+                              timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "gpuward: OPERATOR_NAMESPACE: 'nope' cannot be used: there is no such namespace: set it to the one in which the operator "
+        "and its operands live")
+    assert "Leading" not in done.stderr
+
+
 class OldServer(BaseHTTPRequestHandler):
     """Answer as an API server of Kubernetes 1.28 that has nothing."""
 

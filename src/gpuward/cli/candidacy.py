@@ -7,7 +7,7 @@ from random import Random
 
 import structlog
 
-from gpuward.errors import GpuwardError
+from gpuward.errors import ApiError, GpuwardError
 from gpuward.kube.config.access import Access
 from gpuward.kube.http.aiohttp_transport import AiohttpTransport
 from gpuward.kube.http.client import Client
@@ -69,7 +69,10 @@ class Candidacy:
     def refused(self, error: GpuwardError) -> None:
         """Take it that the Lease cannot be used."""
         lease = self._lease(self._candidate.namespace)
-        if self._elects:
+        if isinstance(error, ApiError) and error.is_of_a_missing_namespace:
+            self._log.error("The namespace of the Lease does not exist: waiting for it", lease=lease,
+                            fix="write --leader-elect-namespace or OPERATOR_NAMESPACE right, or make the namespace")
+        elif self._elects:
             self._log.error("The Lease cannot be used: waiting for it", lease=lease, error=str(error))
         else:
             self._log.warning("The Lease cannot be used, so it is not known whether another operator runs: acting without it",

@@ -177,6 +177,16 @@ async def test_a_lease_that_may_not_be_used_is_believed_after_some_seconds(world
 
 
 @with_world
+async def test_whoever_has_no_namespace_does_not_act_until_it_is_there(world: World) -> None:
+    lost = Member(world, "lost", "nope")
+    assert await world.never_two(60) == set()
+    assert not lost.elector.unusable
+    assert [str(error) for error in lost.refusals] == ['namespaces "nope" not found']
+    world.api.store.create("namespaces", namespace("nope"))
+    assert await world.never_two(60) == {"lost"}
+
+
+@with_world
 async def test_a_look_costs_one_list_in_a_minute(world: World) -> None:
     member = Member(world, "first", "a")
     await asyncio.sleep(5)

@@ -111,7 +111,10 @@ class Elector:
     @property
     def unusable(self) -> bool:
         """Tell whether the server does not let the Lease be used: then it cannot tell who else runs."""
-        return self._believes_refusal and self._refused_since is not None
+        if not self._believes_refusal or self._refused_since is None:
+            return False
+        # Whoever is in a namespace that is not there is not where the operator is.
+        return not (isinstance(self.failure, errors.ApiError) and self.failure.is_of_a_missing_namespace)
 
     async def run(self) -> None:
         """Acquire, renew, and acquire again after a loss, until cancelled; then release the Lease if it is ours."""

@@ -74,14 +74,15 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
     """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
     policy = policies.policy
     if policy.view is not None and policy.valid is None:
-        return Driving(_missing(policies.active, policies, snapshot, images, memory) if policies.in_force else ())
+        missing = _missing(policies.active, policies, snapshot, images, memory) if policies.in_force else ()
+        return Driving((*missing, *left_behind(snapshot)))
     if not policies.active:
         gone = departing(snapshot, at_once=policy.upgrades.rollout.remove_at_once) if policies.gone else left_behind(snapshot)
         return Driving(gone)
     if not policies.in_force:
         off = policies.policy.switched_off
         found = {each.view.name: verdicts.disabled(_running(each, snapshot), off=off) for each in policies.active}
-        return _told(Driving(verdicts=found), policies, now, memory)
+        return _told(Driving(left_behind(snapshot), verdicts=found), policies, now, memory)
     if policy.valid is not None and awaits_labels(snapshot):
         return Driving()
     found = {each.view.name: verdict for each in policies.active if (verdict := _refusal(each, policies)) is not None}
