@@ -11,7 +11,6 @@ import pytest
 from gpuward import names
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
-from gpuward.kube.resources import GVR
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
@@ -331,69 +330,6 @@ async def test_a_deleted_nvidiadriver_is_named_as_long_as_its_drivers_run(stage:
     told = await explanation_of(stage, "gpu-1")
     assert told.policy == "NVIDIADriver default, which is deleted: its drivers go"
     assert watcher.torn == []
-
-
-@on_stage(gpu_nodes=2)
-async def test_one_that_is_deleted_and_leaves_its_drivers_leaves_them(stage: Stage) -> None:
-    watcher = await with_one_owner(stage)
-    before = uids(stage), users(stage)
-    await remove(stage, NVIDIADRIVER, "Orphan")
-    await stage.rest(900)
-    assert (uids(stage), users(stage), watcher.torn, stage.cordons()) == (*before, [], [])
-
-
-async def tidy(stage: Stage, kind: GVR) -> None:
-    """Delete what an NVIDIADriver had, and nobody owns."""
-    for found in stage.sandbox.store.list(str(kind)):
-        if f"-driver-{DEFAULT}-" in (name := found["metadata"]["name"]):
-            assert not found["metadata"].get("ownerReferences")
-            await stage.user.delete(kind, name, names.DEFAULT_NAMESPACE)
-
-
-@pytest.mark.parametrize("kind", [resources.SERVICE_ACCOUNTS, resources.ROLES], ids=["accounts", "roles"])
-def test_whoever_tidies_up_after_one_takes_no_driver_along(kind: GVR) -> None:
-    @on_stage(gpu_nodes=2)
-    async def scenario(stage: Stage) -> None:
-        watcher = await with_one_owner(stage)
-        before = uids(stage), users(stage)
-        await remove(stage, NVIDIADRIVER, "Orphan")
-        await stage.rest(60)
-        await tidy(stage, kind)
-        await stage.restart_operator()
-        await stage.rest(900)
-        assert (uids(stage), users(stage), watcher.torn, stage.cordons()) == (*before, [], [])
-
-    scenario()
-
-
-@on_stage(gpu_nodes=2)
-async def test_an_account_that_is_away_says_nothing_of_how_one_went(stage: Stage) -> None:
-    watcher = await with_one_owner(stage)
-    before = uids(stage), users(stage)
-    await stage.kill_operator()
-    for account in stage.sandbox.store.list(str(resources.SERVICE_ACCOUNTS)):
-        if f"-driver-{DEFAULT}-" in account["metadata"]["name"]:
-            await stage.user.delete(resources.SERVICE_ACCOUNTS, account["metadata"]["name"], names.DEFAULT_NAMESPACE)
-    await remove(stage, NVIDIADRIVER, "Orphan")
-    await stage.rest(5)
-    await stage.restart_operator()
-    await stage.rest(900)
-    assert (uids(stage), users(stage), watcher.torn, stage.cordons()) == (*before, [], [])
-
-
-@pytest.mark.parametrize("version", [OLD, NEW])
-def test_one_that_left_its_drivers_and_is_made_again_takes_them_along(version: str) -> None:
-    @on_stage(gpu_nodes=2)
-    async def scenario(stage: Stage) -> None:
-        watcher = await with_one_owner(stage)
-        await remove(stage, NVIDIADRIVER, "Orphan")
-        await stage.rest(60)
-        await make(stage, nvidia_driver(DEFAULT, {"maxUnavailable": 1}, default=True, version=version))
-        await stage.until(lambda: stage.finished(version) and condition_of(stage)[:2] == ("True", "UpToDate"), within=3600)
-        await remove(stage, NVIDIADRIVER)
-        await removed(stage, watcher)
-
-    scenario()
 
 
 @on_stage(gpu_nodes=2)
