@@ -57,19 +57,30 @@ def test_of_two_operators_without_an_election_one_waits_and_status_names_the_oth
     assert not [line for line in lines if line.get("logger", "").startswith("controllers.")]
 
 
-def test_a_namespace_that_is_not_there_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
+def test_a_namespace_that_is_not_the_operator_s_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    """One that is not there, and one that is: the stack runs in another."""
+    kubeconfig, log = tmp_path / "kubeconfig", tmp_path / "log"
+    environment = {**os.environ, **IMAGES, "KUBECONFIG": str(kubeconfig)}
     with process(tmp_path / "sandbox", "sandbox", "--nodes", "1", "--kubeconfig", str(kubeconfig)):
         until(kubeconfig.exists, tmp_path / "sandbox")
         asyncio.run(install(kubeconfig))
-        environment = {**os.environ, **IMAGES, "OPERATOR_NAMESPACE": "nope", "KUBECONFIG": str(kubeconfig)}
-        done = subprocess.run([*COMMAND, "run", *PORTS, "--no-recorder"], env=environment, capture_output=True, text=True,
-                              timeout=60, check=False)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
+        with process(log, "run", *PORTS, "--no-recorder", **environment, OPERATOR_NAMESPACE="gpu-operator"):
+            until(lambda: "1 of 1 nodes up to date" in shown(environment), log)
+        refused = [
+            subprocess.run([*COMMAND, "run", *PORTS, "--no-recorder"], env={**environment, "OPERATOR_NAMESPACE": namespace},
+                           capture_output=True, text=True, timeout=60, check=False)
+            for namespace in ("nope", "default")]
+    assert [done.returncode for done in refused] == [1, 1]
+    assert [done.stderr.splitlines()[-1] for done in refused] == [
         "gpuward: OPERATOR_NAMESPACE: 'nope' cannot be used: there is no such namespace: set it to the one in which the operator "
-        "and its operands live")
-    assert "Leading" not in done.stderr
+        "and its operands live",
+        "gpuward: OPERATOR_NAMESPACE: 'default' cannot be used: ClusterPolicy cluster-policy has its operands in gpu-operator: "
+        "set it to that namespace, or delete what is in there first"]
+    assert not any("Leading" in done.stderr for done in refused)
+
+
+def shown(environment: dict[str, str]) -> str:
+    return subprocess.run([*COMMAND, "status"], env=environment, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
 class OldServer(BaseHTTPRequestHandler):

@@ -21,19 +21,18 @@ from gpuward import names
 from gpuward.cli import logs
 from gpuward.cli.candidacy import Candidacy
 from gpuward.cli.connect import WallClock, check_access, connected, unsupported
+from gpuward.cli.place import check_place
 from gpuward.cli.recordings import own_folder
 from gpuward.cli.values import NAMESPACE_FORM, is_namespace
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.page import board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.durations import parse_duration
-from gpuward.errors import ApiError, GpuwardError, InputError
+from gpuward.errors import GpuwardError, InputError
 from gpuward.kube.config.access import Access
 from gpuward.kube.endless import endless
-from gpuward.kube.http.client import Client
 from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.rules import LeaseTiming
-from gpuward.kube.resources import NAMESPACES
 from gpuward.model.kubernetes import OLDEST_NAME, is_too_old
 from gpuward.model.rights import LEASES
 from gpuward.recorder.recorder import Recorder
@@ -85,7 +84,7 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         if is_too_old(kubernetes := (await client.server_version()).git_version):
             log.error(f"This Kubernetes is older than {OLDEST_NAME}, the oldest that gpuward supports", version=kubernetes,
                       fix="upgrade the cluster")
-        await _check_namespace(client, settings.namespace)
+        await check_place(client, settings.namespace)
         for resource in await check_access(client):
             log.error("A resource is not installed; waiting for it", resource=resource, fix="gpuward crds | kubectl apply "
                       "--server-side -f -")
@@ -150,20 +149,6 @@ def _told(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) if isinstance(error, GpuwardError) else f"{type(error).__name__}: {error}"
-
-
-async def _check_namespace(client: Client, namespace: str) -> None:
-    """Make sure that the operator's namespace is there, if that may be seen.
-
-    Raises:
-        InputError: it is not. A program that is started by hand may have any; one that is a Pod is in it.
-    """
-    try:
-        await client.get(NAMESPACES, namespace)
-    except ApiError as error:
-        if error.is_of_a_missing_namespace:
-            fix = "there is no such namespace: set it to the one in which the operator and its operands live"
-            raise InputError("OPERATOR_NAMESPACE", namespace, fix) from None
 
 
 def _candidate(settings: Settings, flags: Flags) -> Candidate:
