@@ -14,7 +14,7 @@ def test_a_deadline_that_has_passed_only_by_this_machines_clock_is_no_failure() 
     assert latest(snapshot) == ADMITTED
     late = decide(snapshot, policy(), ADMITTED + 3600)
     assert late.nodes["n0"].state is State.FAILED
-    status = shown(decide(snapshot, policy(), latest(snapshot))).nodes["n0"]
+    status = shown(decide(snapshot, policy(), latest(snapshot)), snapshot).nodes["n0"]
     assert status.state is State.VALIDATION_REQUIRED
     assert status.hold is not None
 
@@ -23,4 +23,4 @@ def test_a_node_is_shown_in_the_state_of_its_label() -> None:
     snapshot = cluster([under_way(State.CORDON_REQUIRED)], [driver_pod()])
     plan = decide(snapshot, policy(), latest(snapshot))
     assert plan.nodes["n0"].state is not State.CORDON_REQUIRED
-    assert shown(plan).nodes["n0"].state is State.CORDON_REQUIRED
+    assert shown(plan, snapshot).nodes["n0"].state is State.CORDON_REQUIRED

@@ -177,3 +177,25 @@ async def test_what_the_reason_says_is_not_said_again_for_a_pod_that_has_started
     told = await explained(stage, "gpu-1")
     assert "REASON    DriverFailing: " in told
     assert "EVENT" not in told
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_node_whose_start_is_refused_says_since_when_and_what_would_help(stage: Stage) -> None:
+    def deny(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        changes = request.method == "PATCH" and request.path.endswith("/nodes/gpu-1")
+        return refusal(errors.Forbidden("policy X says no")) if changes else proceed()
+
+    await stage.installed()
+    done = stage.clock.now()
+    await stage.rest(100)
+    stage.transport.interfere = deny
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "WriteRefused" and held_events(stage, "gpu-1"))
+    await stage.rest(60)
+    told = await explained(stage, "gpu-1")
+    found = await explanation_of(stage, "gpu-1")
+    assert found.status is not None
+    assert found.status.since <= done, told
+    assert "UNTIL" not in told, "only the operator knows when it tries again"
+    assert "$ kubectl get validatingwebhookconfigurations" in told
+    assert "policy X says no" in told

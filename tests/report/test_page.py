@@ -33,8 +33,8 @@ def commands(fleet: Fleet) -> list[str]:
 def test_it_holds_what_status_prints() -> None:
     fleet = rollout(100)
     page = told(fleet)
-    nodes = {name: node.as_labelled() for name, node in fleet.plan.nodes.items()}
-    status = document(msgspec.structs.replace(fleet.plan, nodes=nodes), fleet.snapshot, fleet.policies, LEADS.as_json())
+    plan = fleet.plan.as_labelled(fleet.snapshot.nodes)
+    status = document(plan, fleet.snapshot, fleet.policies, LEADS.as_json())
     assert {key: page[key] for key in status} == status
     assert page["headline"] == "ClusterPolicy cluster-policy: 34 of 100 nodes up to date, 1 failed, 1 held"
     assert page["rollout"]["reason"] == "Progressing"  # type: ignore[index]  # JSON

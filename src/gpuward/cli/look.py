@@ -18,6 +18,7 @@ from gpuward.errors import GpuwardError, NotFound
 from gpuward.kube.cluster import Cluster
 from gpuward.kube.http.client import Client
 from gpuward.kube.watcher import Watcher
+from gpuward.model.denials import WriteRefused
 from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Evicted, Refusal, Snapshot
@@ -133,7 +134,7 @@ class Look:
         now = leader.now if self.client.date is not None else latest(snapshot)
         for policy in drivers.upgrades:
             snapshot = foreseen(snapshot, policy, now)
-        return Picture(snapshot, drivers, shown(Planner().decide(snapshot, drivers.upgrades, now)), now,
+        return Picture(snapshot, drivers, shown(Planner().decide(snapshot, drivers.upgrades, now), snapshot), now,
                        self._unsupported)
 
 
@@ -142,21 +143,21 @@ def latest(snapshot: Snapshot) -> float:
     return max((node.record.since for node in snapshot.nodes.values() if node.record), default=0.0)
 
 
-def shown(plan: Plan) -> Plan:
+def shown(plan: Plan, snapshot: Snapshot) -> Plan:
     """Return the plan with every node in the state that its label shows now, not the one that the plan would bring it to.
 
-    How often the operator has been refused an eviction only the operator knows.
+    How often the operator was refused an eviction, and when it repeats a refused write, only the operator knows.
     """
-    nodes = {
-        name: msgspec.structs.replace(status.as_labelled(), hold=_told(status.hold))
-        for name, status in plan.nodes.items()
-    }
+    plan = plan.as_labelled(snapshot.nodes)
+    nodes = {name: msgspec.structs.replace(status, hold=_told(status.hold)) for name, status in plan.nodes.items()}
     return msgspec.structs.replace(plan, nodes=nodes)
 
 
 def _told(hold: Hold | None) -> Hold | None:
     if hold is not None and isinstance(hold.what, EvictionRefused):
         return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, attempts=None))
+    if hold is not None and isinstance(hold.what, WriteRefused):
+        return msgspec.structs.replace(hold, until=None)
     if hold is not None and isinstance(hold.what, ComesBack):
         return msgspec.structs.replace(hold, what=msgspec.structs.replace(hold.what, times=None))
     return hold

@@ -96,8 +96,7 @@ def described(action: Recorded) -> str:
 
 def picture(again: Rerun) -> Picture:
     """Return the moment as `gpuward explain` looks at a cluster, each node in the state that its label showed."""
-    nodes = {name: status.as_labelled() for name, status in again.plan.nodes.items()}
-    plan = msgspec.structs.replace(again.plan, nodes=nodes)
+    plan = again.plan.as_labelled(again.moment.snapshot.nodes)
     return Picture(again.moment.snapshot, _drivers(again.moment), plan, again.moment.at)
 
 

@@ -8,8 +8,9 @@ import msgspec
 
 from gpuward.model.actions import Action
 from gpuward.model.reasons import Reason
-from gpuward.model.record import Failure
+from gpuward.model.record import Failure, Record
 from gpuward.model.states import State, parse_state
+from gpuward.model.views import NodeView
 from gpuward.model.waits import WaitsFor
 
 
@@ -76,9 +77,12 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
         """Return its state before this plan, as its label has it."""
         return parse_state(self.label)
 
-    def as_labelled(self) -> NodeStatus:
-        """Return it with the state that people see as yet, which the plan may change."""
-        return msgspec.structs.replace(self, state=self.before)
+    def as_labelled(self, record: Record | None) -> NodeStatus:
+        """Return it with the state that people see as yet, which the plan may change, and since when that is by its record."""
+        before, since = self.before, self.since
+        if before is not self.state and record is not None and record.state is before:
+            since = min(record.since, since)
+        return msgspec.structs.replace(self, state=before, since=since)
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
@@ -96,6 +100,12 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     def holds(self) -> Mapping[str, Hold]:
         """Return what every waiting node waits for, by node name."""
         return {name: status.hold for name, status in self.nodes.items() if status.hold is not None}
+
+    def as_labelled(self, nodes: Mapping[str, NodeView]) -> Plan:
+        """Return the same view with every node in the state that its label shows now."""
+        found = {name: status.as_labelled(node.record if (node := nodes.get(name)) is not None else None)
+                 for name, status in self.nodes.items()}
+        return msgspec.structs.replace(self, nodes=found)
 
     def waiting(self) -> Plan:
         """Return the same view of the fleet with nothing to do: for a moment in which deciding anew is not possible."""

@@ -62,8 +62,7 @@ class Leading(msgspec.Struct, frozen=True):
 def page_document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, leading: Leading, history: RolloutHistory,
                   failing: float = 0.0) -> dict[str, Any]:
     """Return the document of the process that leads. `failing` is since when no upgrade could be decided, 0 where all is well."""
-    nodes = {name: status.as_labelled() for name, status in plan.nodes.items()}
-    plan = msgspec.structs.replace(plan, nodes=nodes)
+    plan = plan.as_labelled(snapshot.nodes)
     rollout, told = rollout_of(plan), document(plan, snapshot, policies, leading.as_json())
     missing = missing_rights(snapshot.forbidden, snapshot.namespace)
     return {
