@@ -196,6 +196,15 @@ CASES: dict[str, tuple[World, Reason, list[tuple[str, str]]]] = {
         World(fleet(4, state=WAITING), policy(unavailable=1, parallel=1), "n2"), Reason.UNAVAILABLE_LIMIT,
         [("raise maxParallelUpgrades to 3, and maxUnavailable to 3", AT_ONCE)],
     ),
+    "place in a queue under two limits of which one is higher": (
+        World(fleet(8, state=WAITING), policy(unavailable=3, parallel=1), "n4"), Reason.PARALLEL_LIMIT,
+        [("raise maxParallelUpgrades to 5, and maxUnavailable to 5", AT_ONCE)],
+    ),
+    "place in a queue where others are out of service, too": (
+        World(fleet(8, state=WAITING, states={6: State.DONE, 7: State.DONE}, cordoned=[6, 7]), policy(unavailable=3, parallel=1),
+              "n4"), Reason.UNAVAILABLE_LIMIT,
+        [("raise maxParallelUpgrades to 5, and maxUnavailable to 7", AT_ONCE)],
+    ),
     "job": (
         of(under_way(State.WAIT_FOR_JOBS_REQUIRED), JOB, rules=policy(wait_for="app=job")), Reason.JOBS_RUNNING,
         [("delete pod default/web", "this node goes on"),

@@ -115,7 +115,7 @@ class _Trial:
                 high = middle
             else:
                 low = middle + 1
-        return dial.at(low)
+        return dial.at(low) if dial.then is None else self.smallest(dial.then(low))
 
     def _helps(self, fix: Fix) -> bool:
         case = fix.change(self.case)

@@ -197,8 +197,11 @@ def _more_parallel(question: Question) -> Iterator[Candidate]:
 def _more_of_both(question: Question) -> Iterator[Candidate]:
     case, total = question.case, len(question.plan.nodes)
     unavailable, parallel = case.policy.max_unavailable.of(total), case.policy.max_parallel_upgrades
+    def finer(count: int) -> Dial:
+        return Dial(unavailable + 1, total, lambda other: policy_fixes.raise_both(case, other, count))
+
     if parallel:
-        yield Dial(1, total, lambda step: policy_fixes.raise_both(case, unavailable + step, parallel + step), last_resort=True)
+        yield Dial(parallel + 1, total, lambda count: policy_fixes.raise_both(case, total, count), last_resort=True, then=finer)
 
 
 _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {

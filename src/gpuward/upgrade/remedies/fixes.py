@@ -68,6 +68,8 @@ class Dial(msgspec.Struct, frozen=True):
     at: Callable[[int], Fix]
     last_resort: bool = False
     """Whether it is of interest only where nothing else helps."""
+    then: Callable[[int], Dial] | None = None
+    """The dial of a second number, for the smallest value of the first one: `at` then takes the second one to be high enough."""
 
 
 # Nodes.
