@@ -10,6 +10,8 @@ from gpuward import errors, names
 from gpuward.cli.explain import refused_pods, show
 from gpuward.cli.leader import Leader
 from gpuward.kube import resources
+from gpuward.report.nodes import node_reports
+from gpuward.report.pools import pool_reports
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
@@ -199,3 +201,17 @@ async def test_a_node_whose_start_is_refused_says_since_when_and_what_would_help
     assert "UNTIL" not in told, "only the operator knows when it tries again"
     assert "$ kubectl get validatingwebhookconfigurations" in told
     assert "policy X says no" in told
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxParallelUpgrades": 1, "maxUnavailable": 1})
+async def test_a_driver_that_its_manager_has_unloaded_is_not_said_to_be_loaded(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH))
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverFailing" or stage.hold("gpu-2") == "DriverFailing")
+    await stage.rest(60)
+    failing = next(node for node in stage.states() if stage.hold(node) == "DriverFailing")
+    assert f"DRIVER    none -> {NEW}" in await explained(stage, failing)
+    async with looking(stage) as picture:
+        (pool,) = pool_reports(node_reports(picture.plan, picture.snapshot, picture.drivers), picture.snapshot, picture.drivers)
+    assert dict(pool.loaded) == {OLD: 1, "": 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -11,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gpuward import names
-from gpuward.model.driver import driver_daemonsets, is_driver_pod
+from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
 from gpuward.model.placement import Placements, after
 from gpuward.model.plan import NodeStatus, Plan
@@ -21,10 +20,8 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import DaemonSetView, NodeView
 from gpuward.model.withheld import is_withheld, selecting, with_driver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.report.versions import loaded_version, version_of
 from gpuward.upgrade.scope import concerns
-
-_SYSTEM: Final = re.compile(r"-[a-z]+[\d.]*$")
-"""How the tag of a driver's image ends: `-ubuntu22.04`, `-rhel9`."""
 
 
 class Group(StrEnum):
@@ -79,7 +76,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     loaded: str = ""
     """The version of the driver that is loaded, as far as that is known."""
     doubtful: bool = False
-    """Whether nothing but discovery's last word says so, as there is no driver pod."""
+    """Whether nothing but discovery's last word says so, as no driver pod tells."""
     wanted: str = ""
     """The version that its driver DaemonSet has."""
     cordoned: bool = False
@@ -169,14 +166,14 @@ def group_of(status: NodeStatus) -> Group:
 def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: str) -> NodeReport:
     hold, group = status.hold, group_of(status)
     node = snapshot.nodes.get(name) if snapshot is not None else None
+    loaded, doubtful = loaded_version(node, snapshot) if snapshot is not None and node is not None else ("", False)
     return NodeReport(
         name, group, status.label, hold.since if hold is not None and group is Group.UNWELL else status.since,
         reason=str(hold.reason) if hold is not None else "",
         message=_attempt(status, node) + sentence(hold) if hold is not None else "",
         until=hold.until if hold is not None else None,
         turn=status.turn,
-        loaded=loaded_version(node, snapshot) if snapshot is not None and node is not None else "",
-        doubtful=node is not None and snapshot is not None and _is_doubtful(node, snapshot),
+        loaded=loaded, doubtful=doubtful,
         wanted=wanted,
         cordoned=status.cordoned,
         pool=pool_of(node) if node is not None else "",
@@ -193,28 +190,6 @@ def pool_of(node: NodeView) -> str:
     """Return the pool of a node; empty while GPU feature discovery has not said which GPUs it has."""
     owner = node.labels.get(names.DRIVER_OWNER, "")
     return f"NVIDIADriver {owner}" if owner else node.labels.get(names.GPU_PRODUCT, "")
-
-
-def loaded_version(node: NodeView, snapshot: Snapshot) -> str:
-    """Return the version of the driver that a node has loaded: that of its driver pod if it is ready, else what GPU feature
-    discovery found last.
-    """
-    pods = snapshot.pods.get(node.name, ())
-    ready = (pod for pod in pods if is_driver_pod(pod, snapshot.namespace) and pod.ready and not pod.deleting)
-    image = next((pod.driver_image for pod in ready), "")
-    return version_of(image) or node.labels.get(names.DRIVER_VERSION, "")
-
-
-def _is_doubtful(node: NodeView, snapshot: Snapshot) -> bool:
-    pods = snapshot.pods.get(node.name, ())
-    return bool(node.labels.get(names.DRIVER_VERSION)) and not any(is_driver_pod(pod, snapshot.namespace) for pod in pods)
-
-
-def version_of(image: str) -> str:
-    """Return the driver version that an image's tag names, or the beginning of its digest."""
-    name, _, digest = image.partition("@")
-    _, colon, tag = name.rpartition("/")[2].partition(":")
-    return _SYSTEM.sub("", tag) if colon else digest[:19]
 
 
 def wanted_versions(managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:

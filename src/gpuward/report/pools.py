@@ -13,7 +13,8 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.systems import kernel_of, system_of
 from gpuward.model.views import DaemonSetView, NodeView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.report.nodes import Group, GroupReport, NodeReport, group_reports, version_of, wanted_daemonsets
+from gpuward.report.nodes import Group, GroupReport, NodeReport, group_reports, wanted_daemonsets
+from gpuward.report.versions import version_of
 
 NOBODY = "no NVIDIADriver"
 """Whose the nodes are that no NVIDIADriver takes."""

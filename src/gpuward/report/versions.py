@@ -1,0 +1,46 @@
+"""The versions of drivers: what an image has, and what is loaded on a node."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gpuward import names
+from gpuward.model.driver import is_driver_pod
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PodView
+
+_SYSTEM: Final = re.compile(r"-[a-z]+[\d.]*$")
+"""How the tag of a driver's image ends: `-ubuntu22.04`, `-rhel9`."""
+_FULL: Final = re.compile(r"\d+(\.\d+)+$")
+"""A version as discovery tells it: a precompiled driver's tag has the branch and the kernel instead."""
+
+
+def loaded_version(node: NodeView, snapshot: Snapshot) -> tuple[str, bool]:
+    """Return the version of the driver that a node has loaded, and whether that is doubtful: that of its driver pod if it is
+    ready, else what GPU feature discovery found last. Once a driver manager has ended, another version is not loaded any more.
+    """
+    found, said = _driver_pods(node, snapshot), node.labels.get(names.DRIVER_VERSION, "")
+    image = next((pod.driver_image for pod in found if pod.ready and not pod.deleting), "")
+    if (version := version_of(image)) or not said:
+        return version or said, False
+    after_manager = [version_of(pod.driver_image) for pod in found if _is_past_manager(pod)]
+    if any(_FULL.match(version) and version != said for version in after_manager):
+        return "", False
+    return said, not found or any(version != said for version in after_manager)
+
+
+def _driver_pods(node: NodeView, snapshot: Snapshot) -> list[PodView]:
+    return [pod for pod in snapshot.pods.get(node.name, ()) if is_driver_pod(pod, snapshot.namespace)]
+
+
+def _is_past_manager(pod: PodView) -> bool:
+    """Tell whether a pod waits for its driver container: its driver manager, which unloads what was there, has ended."""
+    return pod.begun and not pod.deleting and not pod.unheard and pod.progress is not None and not pod.progress.init
+
+
+def version_of(image: str) -> str:
+    """Return the driver version that an image's tag names, or the beginning of its digest."""
+    name, _, digest = image.partition("@")
+    _, colon, tag = name.rpartition("/")[2].partition(":")
+    return _SYSTEM.sub("", tag) if colon else digest[:19]
