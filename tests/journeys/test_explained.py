@@ -6,9 +6,13 @@ import io
 from collections.abc import Callable
 from contextlib import redirect_stdout
 
+from rich.console import Console
+
 from gpuward import errors, names
+from gpuward.cli.drivers import pool_table
 from gpuward.cli.explain import refused_pods, show
 from gpuward.cli.leader import Leader
+from gpuward.cli.overview import headline
 from gpuward.kube import resources
 from gpuward.report.nodes import node_reports
 from gpuward.report.pools import pool_reports
@@ -215,3 +219,19 @@ async def test_a_driver_that_its_manager_has_unloaded_is_not_said_to_be_loaded(s
     async with looking(stage) as picture:
         (pool,) = pool_reports(node_reports(picture.plan, picture.snapshot, picture.drivers), picture.snapshot, picture.drivers)
     assert dict(pool.loaded) == {OLD: 1, "": 1}
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_with_a_failing_operand_counts_alike_in_all_places(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DEVICE_PLUGIN_CRASH, node="gpu-1"))
+    await stage.user.delete(resources.PODS, stage.pods("nvidia-device-plugin-daemonset", "gpu-1")[0]["metadata"]["name"],
+                            names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: stage.hold("gpu-1") == "OperandFailing")
+    out = io.StringIO()
+    async with looking(stage) as picture:
+        pools = pool_reports(node_reports(picture.plan, picture.snapshot, picture.drivers), picture.snapshot, picture.drivers)
+        assert "3 of 3 nodes up to date" in headline(picture)
+    Console(file=out, width=300).print(pool_table(pools))
+    assert "3/3 up to date (1 with a failing operand)" in out.getvalue()
+    assert pools[0].as_json()["upToDate"] == 3

@@ -54,8 +54,9 @@ def pool_table(pools: Sequence[PoolReport]) -> Table:
 
 
 def _row(pool: PoolReport) -> tuple[str, ...]:
-    others = [f"{one.nodes} {one.group}" for one in pool.groups if one.group is not Group.UP_TO_DATE]
-    progress = ", ".join([f"{pool.up_to_date}/{len(pool.nodes)} up to date", *others]) if pool.nodes else ""
+    unwell = "".join(f" ({one.nodes} {one.group})" for one in pool.groups if one.group is Group.UNWELL)
+    others = [f"{one.nodes} {one.group}" for one in pool.groups if one.group not in (Group.UP_TO_DATE, Group.UNWELL)]
+    progress = ", ".join([f"{pool.up_to_date}/{len(pool.nodes)} up to date{unwell}", *others]) if pool.nodes else ""
     built_for = " ".join(filter(None, (pool.kernel, pool.system))) if pool.kernel else ""
     loaded, kernels = _counts(pool.loaded, "none"), _counts(pool.kernels, "unknown")
     return pool.owner, built_for, str(len(pool.nodes)), pool.target, loaded, kernels, progress, _counts(pool.held, "")

@@ -79,6 +79,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     """Whether nothing but discovery's last word says so, as no driver pod tells."""
     wanted: str = ""
     """The version that its driver DaemonSet has."""
+    up_to_date: bool = False
+    """Whether it has the driver that it should have, validated, whatever else is wrong with it."""
     cordoned: bool = False
     """Whether somebody else cordoned it, and no upgrade is under way there."""
     pool: str = ""
@@ -175,6 +177,7 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
         turn=status.turn,
         loaded=loaded, doubtful=doubtful,
         wanted=wanted,
+        up_to_date=status.up_to_date,
         cordoned=status.cordoned,
         pool=pool_of(node) if node is not None else "",
     )

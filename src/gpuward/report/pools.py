@@ -40,11 +40,8 @@ class PoolReport(msgspec.Struct, frozen=True):
     groups: tuple[GroupReport, ...] = ()
     held: Mapping[str, int] = {}
     """How many nodes wait for which reason."""
-
-    @property
-    def up_to_date(self) -> int:
-        """Return how many nodes have the target."""
-        return sum(one.nodes for one in self.groups if one.group is Group.UP_TO_DATE)
+    up_to_date: int = 0
+    """How many nodes have the target, whatever else is wrong with them."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
@@ -100,6 +97,7 @@ def _pool(owner: str, ds: DaemonSetView | None, reports: Sequence[NodeReport], s
         kernels=_counted(node.kernel or kernel_of(node.labels) for node in nodes),
         systems=_counted(system_of(node.labels) for node in nodes),
         groups=tuple(group_reports(reports)),
+        up_to_date=sum(one.up_to_date for one in reports),
         held=_counted(one.reason for one in reports if one.reason and one.group is not Group.UP_TO_DATE),
     )
 
