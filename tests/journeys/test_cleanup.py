@@ -20,7 +20,7 @@ POLICIES = "clusterpolicies.nvidia.com"
 
 async def cleanup(stage: Stage, *, unless_used: bool = False, dry_run: bool = False, timeout: float = 300.0) -> list[str]:
     lines = clean_nodes(stage.client, names.DEFAULT_NAMESPACE, timeout=timeout, unless_used=unless_used, dry_run=dry_run)
-    return await said(lines)
+    return [line for line in await said(lines) if not line.startswith("waiting, for up to ")]
 
 
 def marks(stage: Stage, node: str) -> set[str]:
@@ -59,6 +59,35 @@ def test_nodes_are_as_they_were_before_the_operator_came(owner: str) -> None:
         assert await cleanup(stage) == ["no node has anything of a GPU operator"]
 
     play()
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_an_upgrade_and_the_default_layout_leave_goes_and_a_chosen_layout_stays(stage: Stage) -> None:
+    before = marks(stage, "gpu-1")
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.upgraded()
+    assert stage.labels("gpu-1")[names.DEPLOY_PREFIX + "nvsm"] == ""
+    await stage.label("gpu-1", names.MIG_CONFIG, "all-disabled")
+    await uninstall(stage)
+    await cleanup(stage)
+    assert marks(stage, "gpu-1") == before
+    await stage.label("gpu-1", names.MIG_CONFIG, "all-1g.10gb")
+    assert await cleanup(stage) == ["no node has anything of a GPU operator"]
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_it_waits_for_is_said_at_once(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.store.delete(POLICIES, None, POLICY, propagation="Background")
+    begun = stage.clock.now()
+    with pytest.raises(GpuwardError, match=r"^DaemonSet .*: nothing was cleaned up$"):
+        await cleanup(stage, dry_run=True)
+    assert stage.clock.now() < begun + 10
+    lines = clean_nodes(stage.client, names.DEFAULT_NAMESPACE, timeout=300, unless_used=False, dry_run=False)
+    first = await anext(aiter(lines))
+    assert first.startswith("waiting, for up to 5m0s: DaemonSet ")
+    assert stage.clock.now() < begun + 20
 
 
 @on_stage(gpu_nodes=2, upgrade={"maxUnavailable": "100%"})
@@ -127,6 +156,7 @@ async def test_operands_that_are_still_there_are_waited_for_and_named(stage: Sta
 async def test_a_dry_run_says_what_would_go(stage: Stage) -> None:
     await stage.installed()
     await uninstall(stage)
+    await stage.rest(60)
     before = marks(stage, "gpu-1")
     (told,) = await cleanup(stage, dry_run=True)
     assert told.endswith("removed; a dry run writes nothing")

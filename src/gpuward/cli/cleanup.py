@@ -14,6 +14,7 @@ from gpuward.cli.holdlease import HeldLease, holding_lease
 from gpuward.cli.leader import find_leader
 from gpuward.cli.leftovers import Cleaning, cleaning_of, goes_by_labels, has_any, is_ending_driver, told
 from gpuward.cli.rollouts import ATTEMPTS, Lines
+from gpuward.cli.view import age
 from gpuward.errors import ApiError, Conflict, Forbidden, GpuwardError, NotFound, Unreachable
 from gpuward.execute.nodes import operations
 from gpuward.kube import resources
@@ -37,7 +38,7 @@ async def clean_nodes(client: Client, namespace: str, *, timeout: float, unless_
     What people set stays: labels that say what they want (such as `nvidia.com/gpu.deploy.driver=false`), and their own cordons.
     So does what would harm pods if it went; see `leftovers`.
 
-    It holds the Lease meanwhile, so that an operator that begins waits until it is over. A dry run does not.
+    It holds the Lease meanwhile, so that an operator that begins waits until it is over. A dry run does not, nor does it wait.
 
     Raises:
         GpuwardError: there is a policy, or an operator or what goes by its labels is still there after `timeout` seconds, or
@@ -69,7 +70,9 @@ class _Cleanup:
     async def run(self, timeout: float) -> Lines:
         """Wait until nothing uses the nodes any more, and clean up while nobody can begin to. Raises _Used if somebody does."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
+        end = loop.time() + (0.0 if self._dry_run else timeout)
+        if not self._dry_run and (there := await self._ending()):
+            yield f"waiting, for up to {age(timeout)}: {there}"
         await self._wait(end)
         if self._dry_run:
             async for line in self._clean_all():
@@ -92,6 +95,10 @@ class _Cleanup:
             yield line
         if refused is not None:
             raise refused
+
+    async def _ending(self) -> str:
+        """Say what has to end first, where that may happen without anybody's deciding anew: a policy that is there stays."""
+        return "" if any(not going for _, _, going in await _policies(self._client)) else await self._still_there()
 
     async def _wait(self, end: float) -> None:
         """Wait until nothing goes by the labels of nodes any more, or writes them. Raises _Used if something still does.

@@ -25,6 +25,10 @@ ANNOTATIONS: Final = frozenset({
     names.VALIDATION_SINCE,
 })
 PRE_INSTALLED: Final = "pre-installed"
+_TURNED_ON: Final = frozenset({"true", PRE_INSTALLED, ""})
+"""Values of labels of operands that an operator sets; the driver manager gives an empty one to each operand that has none."""
+DEFAULT_MIG_CONFIG: Final = "all-disabled"
+"""What a ClusterPolicy has an operator write where nobody chose a layout."""
 PAUSED: Final = "paused-for-"
 """How the values begin that the driver manager writes while it replaces a driver."""
 _UNCHOSEN: Final = ("NotIn", "DoesNotExist")
@@ -139,7 +143,9 @@ def _ours(values: Mapping[str, str] | None, known: Iterable[str]) -> dict[str, s
 def _is_ours(key: str, value: str, known: Iterable[str]) -> bool:
     """Tell whether an operator set a label or annotation, and not a person."""
     if key.startswith(names.DEPLOY_PREFIX):
-        return value in ("true", PRE_INSTALLED) or value.startswith(PAUSED)
+        return value in _TURNED_ON or value.startswith(PAUSED)
+    if key == names.MIG_CONFIG:
+        return value == DEFAULT_MIG_CONFIG
     return key in known or key.startswith(names.OWN_PREFIX)
 
 
