@@ -90,6 +90,12 @@ def test_a_refused_connection_is_one_line(command: str, tmp_path: Path) -> None:
     assert line == "gpuward: the API server cannot be reached: http://127.0.0.1:9: cannot connect: Connection refused"
 
 
+def test_diff_says_the_same_of_a_refused_connection_and_ends_as_kubectls_does(tmp_path: Path) -> None:
+    result = gpuward("diff", kubeconfig=pointing_to(tmp_path, "http://127.0.0.1:9"))
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "gpuward: the API server cannot be reached: http://127.0.0.1:9: cannot connect: Connection refused\n"
+
+
 @pytest.mark.parametrize("command", ["status", "run"])
 def test_a_403_is_one_line(command: str, tmp_path: Path) -> None:
     message = 'nodes is forbidden: User "jane" cannot list resource "nodes" in API group "" at the cluster scope'

@@ -16,8 +16,9 @@ from click.testing import CliRunner, Result
 
 from gpuward import names
 from gpuward.cli.explain import unknown_node
-from gpuward.cli.explanation import prospects
+from gpuward.cli.explanation import explained, prospects
 from gpuward.cli.leader import Leader, find_leader, judge
+from gpuward.cli.look import Picture
 from gpuward.cli.viewcommands import explain, status
 from gpuward.errors import Forbidden, InputError
 from gpuward.kube.http.client import Client
@@ -28,11 +29,15 @@ from gpuward.model.policy import DrainSettings, UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
+from gpuward.policy.clusterpolicy import ActivePolicy
+from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.upgrade.decide import decide
 from kubesandbox.api import ApiServer
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.server import HttpServer
 from kubesandbox.store import Store
 from kubesandbox.timeloop import LoopClock, run_virtual
+from tests import build
 from tests.build import policy
 from tests.journeys.stage import Stage, playing
 from tests.kube.scripted import Asked, ScriptedTransport, ok, refused
@@ -283,3 +288,14 @@ def test_an_age_by_another_clock_than_the_servers_is_told_as_one(date: bool, mes
 
     leader = run_virtual(main, start=NOW)
     assert (leader.now, leader.message) == (NOW, message)
+
+
+@pytest.mark.parametrize(("restarts", "told"), [(1, "restarted 1 time"), (3, "restarted 3 times")])
+def test_restarts_are_counted(restarts: int, told: str) -> None:
+    snapshot = build.cluster([build.under_way(State.POD_RESTART_REQUIRED)],
+                             [build.driver_pod(driver="560", ready=False, restarts=restarts)])
+    rules = build.policy()
+    picture = Picture(snapshot, PoliciesInForce(ActivePolicy(None, upgrades=rules), (), in_force=False, known=False),
+                      decide(snapshot, rules, build.ADMITTED), build.ADMITTED)
+    (note,) = [note for note in explained(picture, "n0").notes if "restarted" in note]
+    assert note.endswith(told)

@@ -15,6 +15,7 @@ import pytest
 import structlog
 from click.testing import CliRunner
 from rich.console import Console
+from rich.text import Text
 
 from gpuward import names
 from gpuward.cli import logs, terminal
@@ -22,7 +23,7 @@ from gpuward.cli.commands import replay
 from gpuward.cli.main import _fail
 from gpuward.cli.resume import Resumed
 from gpuward.cli.screen import Screen
-from gpuward.cli.terminal import as_json, printable, say, say_bug
+from gpuward.cli.terminal import as_json, console, printable, say, say_bug
 from gpuward.cli.view import node_rows, node_table
 from gpuward.errors import GpuwardError
 from gpuward.model.snapshot import Snapshot
@@ -178,3 +179,14 @@ def test_log_lines_are_harmless_in_each_form(readable: bool) -> None:
         harmless(line.replace("\t", " ") if readable else line)
     if not readable:
         assert json.loads(lines[0])["reason"] == EVIL
+
+
+@pytest.mark.parametrize("value", ["1", ""])
+def test_who_wants_no_colour_gets_no_bold_text(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", value)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    shown = console()
+    with shown.capture() as taken:
+        shown.print(Text("NODE", style="bold"))
+    assert ("\x1b" in taken.get()) is not bool(value)

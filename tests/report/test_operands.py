@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from gpuward.model.stuck import stuck_pod
 from gpuward.report.operands import operand_reports
+from tests.build import driver_pod
 from tests.report.fleets import rollout
 
 
@@ -16,3 +18,9 @@ def test_pods_that_their_daemonset_no_longer_wants_are_counted_as_long_as_they_a
     assert driver.desired == 9
     assert driver.ready < 9, "a pod is starting"
     assert f" of {driver.desired} pods" in driver.waits
+
+
+def test_a_pod_of_a_node_that_is_not_ready_is_said_to_be_that() -> None:
+    stuck = stuck_pod([driver_pod(ready=False, unheard=True)])
+    assert stuck is not None
+    assert str(stuck) == "n0: its node is not Ready"

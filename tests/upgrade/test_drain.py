@@ -349,4 +349,4 @@ def test_pods_that_came_because_somebody_lifted_the_cordon_are_told_by_that(crea
     late = msgspec.structs.replace(view, unschedulable=True, record=answer.record)
     failed = ask(late, driver_pod(), come, now=NOW + 3600)
     assert failed.failure is not None
-    assert ("somebody has lifted the cordon 1 times" in failed.failure.cause) is named
+    assert ("somebody has lifted the cordon 1 time)" in failed.failure.cause) is named

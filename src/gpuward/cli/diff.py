@@ -12,7 +12,7 @@ import structlog
 from gpuward.cli.connect import connected
 from gpuward.cli.differences import Difference, differences, images_of, looked_at, with_references
 from gpuward.cli.manifests import policy_views, read_objects
-from gpuward.cli.terminal import say
+from gpuward.cli.terminal import in_words, say
 from gpuward.errors import GpuwardError
 from gpuward.kube.http.client import Client
 from gpuward.model.snapshot import Snapshot
@@ -41,7 +41,7 @@ def show_diff(policies: Sequence[str], kubeconfig: str | None, context: str | No
 def _fail(error: BaseException) -> None:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    say(f"gpuward: {error}", err=True)
+    say(f"gpuward: {in_words(error)}", err=True)
     sys.exit(FAILED)
 
 
@@ -65,7 +65,7 @@ async def compared(client: Client, policies: Sequence[str], namespace: str) -> t
     Raises:
         InputError: a file cannot be read, or has no policy in it.
     """
-    given = policy_views("--policy", read_objects("--policy", policies)) if policies else {}
+    given = policy_views("--policy", read_objects("--policy", policies), policies) if policies else {}
     async with looked_at(client, namespace) as look:
         leader = await look.leader()
         snapshot = look.cluster.observe()

@@ -269,7 +269,7 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
     if driver is not None and (how_far := _progress(driver)):
         yield f"driver pod {driver.name}: {how_far}"
     if driver is not None and driver.restarts:
-        yield f"driver pod {driver.name} has restarted {driver.restarts} times"
+        yield f"driver pod {driver.name} has restarted {driver.restarts} time{'' if driver.restarts == 1 else 's'}"
     yield from (f"validator pod {pod.name}: {how_far}" for pod in node.validators if (how_far := _progress(pod)))
     if node.state is State.UPGRADE_REQUIRED and node.restart_only:
         yield "the new template would install the same driver: its pod is only restarted, and no pod has to leave"

@@ -11,8 +11,8 @@ from typing import NoReturn
 import click
 
 from gpuward.cli.commands import commands
-from gpuward.cli.terminal import say, say_bug
-from gpuward.errors import ApiError, GpuwardError, Unreachable
+from gpuward.cli.terminal import in_words, say, say_bug
+from gpuward.errors import GpuwardError
 
 CHART_NAMES = frozenset({"gpu-operator", "manage-crds", "cleanup-gpuclusters"})
 """The names of `cli/chart.py`, which is imported only where one of them is called."""
@@ -81,10 +81,5 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _fail(error: BaseException) -> NoReturn:
-    text = " ".join(str(error).split())
-    if isinstance(error, ApiError):
-        text = f"the API server refused ({error.status} {error.reason}): {text}"
-    elif isinstance(error, Unreachable):
-        text = f"the API server cannot be reached: {text}"
-    say(f"{program(sys.argv[0]).removeprefix('kubectl ')}: {text}", err=True)
+    say(f"{program(sys.argv[0]).removeprefix('kubectl ')}: {in_words(error)}", err=True)
     sys.exit(error.exit_code if isinstance(error, GpuwardError) else 1)

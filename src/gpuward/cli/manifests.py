@@ -68,8 +68,8 @@ def _objects(option: str, file: str) -> Iterator[Object]:
         yield dict(found)
 
 
-def policy_views(option: str, objects: Iterable[Object]) -> dict[str, tuple[PolicyView, ...]]:
-    """Return the custom resources among objects by kind, as they would be stored.
+def policy_views(option: str, objects: Iterable[Object], files: Sequence[str]) -> dict[str, tuple[PolicyView, ...]]:
+    """Return the custom resources among the objects of files by kind, as they would be stored.
 
     Raises:
         InputError: there is no ClusterPolicy and no NVIDIADriver.
@@ -80,7 +80,7 @@ def policy_views(option: str, objects: Iterable[Object]) -> dict[str, tuple[Poli
         meta = {"generation": 1, **obj["metadata"], "uid": uid}
         views[obj["kind"]].append(policy_view(msgspec.json.encode({**obj, "metadata": meta})))
     if not (views["ClusterPolicy"] or views["NVIDIADriver"]):
-        raise InputError(option, None, "name a file with a ClusterPolicy, or with an NVIDIADriver, in it")
+        raise InputError(option, ", ".join(files), "name a file with a ClusterPolicy, or with an NVIDIADriver, in it")
     return {kind: oldest_first(found) for kind, found in views.items()}
 
 

@@ -21,7 +21,7 @@ def render_policies(policies: Sequence[str], nodes: Sequence[str], namespace: st
     others = read_objects("--nodes", nodes)
     if nodes and not any(obj["kind"] == "Node" for obj in others):
         raise InputError("--nodes", ", ".join(nodes), "name a file with Nodes in it, as `kubectl get nodes -o yaml` prints them")
-    snapshot = cluster_of(namespace, [*objects, *others], policy_views("--policy", objects))
+    snapshot = cluster_of(namespace, [*objects, *others], policy_views("--policy", objects, policies))
     written = play(snapshot, operator_images(), time.time())
     made = list(objects_of(written))
     if folder is None:

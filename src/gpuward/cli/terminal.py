@@ -7,13 +7,16 @@ characters in them they could rewrite what the screen shows.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+
+from gpuward.errors import ApiError, Unreachable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,12 +68,24 @@ def styled(text: object, style: str = "") -> Text:
     return Text(printable(text), style=style)
 
 
+def in_words(error: BaseException) -> str:
+    """Return an error in one line, and whether the API server refused or nobody answered there."""
+    text = " ".join(str(error).split())
+    if isinstance(error, ApiError):
+        return f"the API server refused ({error.status} {error.reason}): {text}"
+    return f"the API server cannot be reached: {text}" if isinstance(error, Unreachable) else text
+
+
 def console() -> Console:
-    """Return a console that does not fold lines where nobody looks at a terminal. Give it `styled` texts only."""
+    """Return a console that does not fold lines where nobody looks at a terminal. Give it `styled` texts only.
+
+    With NO_COLOR it writes no bold text either, which rich leaves in.
+    """
     from rich.console import Console
 
-    shown = Console(highlight=False, markup=False, emoji=False)
-    return shown if shown.is_terminal else Console(highlight=False, markup=False, emoji=False, width=WIDE)
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    shown = Console(highlight=False, markup=False, emoji=False, color_system=colours)
+    return shown if shown.is_terminal else Console(highlight=False, markup=False, emoji=False, color_system=colours, width=WIDE)
 
 
 def say_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuward.model.counting import counted
 from gpuward.model.explain import arguments, obstacle, sentence
 from gpuward.model.obstacles import Obstacle
 from gpuward.model.plan import Hold
@@ -32,7 +33,7 @@ def still_there(seconds: float, pods: Iterable[StillThere]) -> str:
 
 def come_back(pod: Ref, lifted: int) -> str:
     """Return the cause of a failure: pods that came to the node whenever it had been emptied."""
-    why = f", as somebody has lifted its cordon {lifted} times" if lifted else ""
+    why = f", as somebody has lifted its cordon {_times(lifted)}" if lifted else ""
     return f"pods that use its GPUs come back to the cordoned node again and again{why}: {pod}"
 
 
@@ -43,7 +44,11 @@ def overdue(hold: Hold, seconds: float, *, ready: bool) -> str:
 
 def restarted(pod: str, times: int) -> str:
     """Return the cause of a failure: a driver pod that ends again and again."""
-    return f"driver pod {pod} restarted {times} times"
+    return f"driver pod {pod} restarted {_times(times)}"
+
+
+def _times(count: int) -> str:
+    return f"{count} time{'' if count == 1 else 's'}"
 
 
 def unchangeable(message: str) -> str:
@@ -58,6 +63,6 @@ def _still_there(pod: StillThere) -> str:
         return f"{pod.pod} ({pod.refused})"
     if pod.returned:
         lifted = isinstance(pod.returned, Uncordoned)
-        told = "somebody has lifted the cordon {times} times" if lifted else "{owner} put pods back {times} times{why}"
-        return f"{pod.pod} ({told.format_map(arguments(pod.returned))})"
+        told = "somebody has lifted the cordon {times:time|times}" if lifted else "{owner} put pods back {times:time|times}{why}"
+        return f"{pod.pod} ({counted(told, arguments(pod.returned))})"
     return str(pod.pod)

@@ -36,7 +36,7 @@ def stuck_pod(pods: Iterable[PodView]) -> StuckPod | None:
     if pod is None:
         return None
     if pod.unheard:
-        return StuckPod(pod.name, pod.node, "", "its node does not report", in_trouble=True)
+        return StuckPod(pod.name, pod.node, "", "its node is not Ready", in_trouble=True)
     troubled = trouble_of(pod) is not None
     if pod.progress is None:
         return StuckPod(pod.name, pod.node, "", pod.waiting, troubled)
