@@ -12,9 +12,11 @@ from gpuward import names
 from gpuward.cli.nodes import retry_nodes, skip_nodes
 from gpuward.cli.pause import pause_rollouts
 from gpuward.cli.resume import resume_paused
+from gpuward.cli.rollouts import time_of
 from gpuward.errors import GpuwardError, InputError
 from gpuward.kube import resources
 from gpuward.kube.http.client import JSON_PATCH
+from gpuward.kube.lease.rules import micro_time
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.messages import Answer, Request, Stream
@@ -48,6 +50,22 @@ async def test_a_pause_turns_upgrades_off_and_resume_turns_them_on(cluster: Clus
     assert (await cluster.resume())[0].startswith("ClusterPolicy cluster-policy: upgrades are on again")
     assert auto_upgrade(cluster) is True
     assert names.PAUSED_AT not in cluster.policy()["metadata"]["annotations"]
+
+
+@on_cluster(switched(True), node("b", State.DONE))
+async def test_resume_says_that_nothing_comes_next_where_no_operator_runs(cluster: Cluster) -> None:
+    await cluster.pause()
+    told = await cluster.resume()
+    assert told[-1] == ("Next: nothing yet, as no operator runs: there is no Lease "
+                        f"{names.DEFAULT_NAMESPACE}/{names.LEADER_LEASE}")
+    cluster.sandbox.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.DEFAULT_NAMESPACE}})
+    cluster.sandbox.apply({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": names.LEADER_LEASE, "namespace": names.DEFAULT_NAMESPACE},
+        "spec": {"holderIdentity": "gpuward-abc_1f2e", "leaseDurationSeconds": 15,
+                 "renewTime": micro_time(time_of(cluster.client))}})
+    await cluster.pause()
+    assert (await cluster.resume())[-1].startswith("Next: nodes start when their turn comes")
 
 
 @on_cluster(switched(True), node("b", State.DONE))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from gpuward import names
+from gpuward.cli.connect import WallClock
+from gpuward.cli.leader import find_leader
 from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
 from gpuward.cli.terminal import listed
 from gpuward.errors import PolicyError
@@ -58,7 +60,16 @@ async def resume_paused(client: Client, driver: str, *, dry_run: bool) -> Lines:
             yield (f"{rollout.title}: upgrades are off, and not by `gpuward pause`, so they stay off: "
                    f"set {rollout.field} to true to turn them on")
     if paused or failed:
-        yield "Next: nodes start when their turn comes; `gpuward status` says what each waits for"
+        yield await _next(client, rollouts.policy or target)
+
+
+async def _next(client: Client, policy: PolicyRollout) -> str:
+    """Say what comes next: nothing where no operator runs."""
+    place = str((policy.view.body.get("status") or {}).get("namespace") or names.DEFAULT_NAMESPACE)
+    leader = await find_leader(client, place, WallClock())
+    if leader.running is False:
+        return f"Next: nothing yet, as {leader.message}"
+    return "Next: nodes start when their turn comes; `gpuward status` says what each waits for"
 
 
 async def resume_rollout(client: Client, now: float, driver: str = "") -> Resumed:
