@@ -99,6 +99,15 @@ def test_what_is_wrong_is_said_with_field_value_and_fix(tmp_path: Path) -> None:
     assert ("DaemonSet", names.DRIVER_APP) in by_name(made)
 
 
+def test_a_field_that_is_none_is_told(tmp_path: Path) -> None:
+    body = policy()
+    assert rendered("--policy", file(tmp_path, "p.yaml", body))[1] == ""
+    body["spec"]["driver"]["versoin"] = "1.2"
+    _, said = rendered("--policy", file(tmp_path, "p.yaml", body))
+    assert said.strip() == (
+        "ClusterPolicy cluster-policy: spec.driver.versoin is no field, and is ignored; did you mean version?")
+
+
 def test_an_nvidia_driver_that_does_not_count_is_told(tmp_path: Path) -> None:
     _, said = rendered("--policy", file(tmp_path, "p.yaml", policy(), nvidia_driver("a", default=True)))
     assert "useNvidiaDriverCRD" in said

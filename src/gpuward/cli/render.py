@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from gpuward.cli.manifests import Object, cluster_of, left_to_nobody, manifest, operator_images, policy_views, read_objects
+from gpuward.cli.misspelt import no_fields
 from gpuward.cli.terminal import say
 from gpuward.errors import InputError
 from gpuward.report.paper import Node, Written, play
@@ -31,7 +32,7 @@ def render_policies(policies: Sequence[str], nodes: Sequence[str], namespace: st
         _save(folder, made)
     if hint := left_to_nobody(snapshot):
         say(hint, err=True)
-    for problem in written.problems:
+    for problem in (*no_fields(objects), *written.problems):
         say(problem, err=True)
     if written.problems:
         sys.exit(1)
