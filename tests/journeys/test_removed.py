@@ -110,10 +110,14 @@ def test_a_budget_keeps_a_driver_as_long_as_it_keeps_its_users(mode: str) -> Non
 
 
 @MODES
-def test_nobody_is_evicted_for_it_where_upgrades_are_not_automatic(mode: str) -> None:
+@pytest.mark.parametrize("setting", ["autoUpgrade", "sandboxWorkloads"])
+def test_nobody_is_evicted_for_it_where_upgrades_are_not_automatic(mode: str, setting: str) -> None:
     @on_stage(gpu_nodes=3)
     async def scenario(stage: Stage) -> None:
-        await installed(stage, mode, auto=False)
+        await installed(stage, mode, auto=setting != "autoUpgrade")
+        if setting == "sandboxWorkloads":
+            await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+            await stage.rest(30)
         await stage.deploy("train", node="gpu-1")
         watcher, before = Watcher(stage), users(stage)
         await remove(stage, mode)
@@ -124,7 +128,7 @@ def test_nobody_is_evicted_for_it_where_upgrades_are_not_automatic(mode: str) ->
         assert stage.hold("gpu-1") == "DriverKept"
         told = reason_of(await explanation_of(stage, "gpu-1"))
         assert told == (f"keeps its driver, which is to go, while pod {WORKLOAD_NAMESPACE}/{pod} is there (1 in all): "
-                        "autoUpgrade is false, so nobody is evicted for that")
+                        "automatic upgrades are off, so nobody is evicted for that")
         assert condition_of(stage)[:2] == ("False", "Blocked")
         assert "1 DriverKept (gpu-1)" in condition_of(stage)[2]
         await stage.user.delete(resources.DEPLOYMENTS, "train", WORKLOAD_NAMESPACE)

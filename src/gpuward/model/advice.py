@@ -144,7 +144,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "Nothing. If it goes too slowly, raise the limit; see why those under way take long."),
     Reason.DRIVER_KEPT: Advice(
         Act.WISH, "The driver of this node is to go: drivers are switched off, or its NVIDIADriver is deleted. Automatic "
-        "upgrades are off, so nobody is evicted for that. It goes by itself once nothing uses it.",
+        "upgrades are off (`autoUpgrade` is false, or `sandboxWorkloads.enabled` is true), so nobody is evicted for that. It "
+        "goes by itself once nothing uses it.",
         "Nothing. To have it sooner, end the pods that use the node's GPUs, or turn automatic upgrades on."),
     Reason.JOBS_RUNNING: Advice(
         Act.NO, "The policy lets certain pods finish (`waitForCompletion`). The node is cordoned and goes on once they are "

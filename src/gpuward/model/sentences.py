@@ -32,8 +32,8 @@ SENTENCES: dict[Reason, str] = {
     "see `gpuward explain {node}`, then correct what is wrong or let the rollout go on with `gpuward resume`",
     Reason.REFUSED_ELSEWHERE: "no more nodes start: driver pod {pod} of node {node} may not be replaced: {message}",
     Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
-    Reason.DRIVER_KEPT: "keeps its driver, which is to go, while pod {pod} is there ({pods} in all): autoUpgrade is false, so "
-    "nobody is evicted for that",
+    Reason.DRIVER_KEPT: "keeps its driver, which is to go, while pod {pod} is there ({pods} in all): automatic upgrades "
+    "are off, so nobody is evicted for that",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
     Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants "
