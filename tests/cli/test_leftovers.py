@@ -88,6 +88,23 @@ def test_a_cordon_that_a_driver_manager_left_goes_with_what_tells_whose_it_is(va
     assert found.patch.unschedulable is lifted
 
 
+@pytest.mark.parametrize(("cordon", "offered", "stays"), [
+    (CordonOwner.GPUWARD, {"nvidia.com/gpu": "8"}, True),
+    (CordonOwner.GPUWARD, {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7"}, True),
+    (CordonOwner.GPUWARD, {"nvidia.com/gpu": "0", "cpu": "4"}, False),
+    (None, {"nvidia.com/gpu": "8"}, False),
+])
+def test_a_driver_stays_known_where_pods_come_once_our_cordon_is_lifted(cordon: CordonOwner | None, offered: dict[str, str],
+                                                                        stays: bool) -> None:
+    record = Record(State.POD_RESTART_REQUIRED, since=5.0, started=5.0, target="t", loaded="d")
+    if cordon is not None:
+        record = msgspec.structs.replace(record, cordon=cordon)
+    raw = msgspec.json.decode(node(encode_record(record), unschedulable=True), type=dict[str, Any])
+    found = cleaning_of(msgspec.json.encode({**raw, "status": {"allocatable": offered}}), [], names.DEFAULT_NAMESPACE)
+    assert any("still offers GPUs" in each for each in found.stays) is stays
+    assert not stays or record_of(found).loaded == "d"
+
+
 def test_of_a_record_that_cannot_be_read_no_driver_is_known() -> None:
     assert record_of(cleaning_of(node("{"), [pod()], names.DEFAULT_NAMESPACE)).loaded == UNTOLD_DRIVER
 

@@ -12,7 +12,7 @@ from gpuward import names
 from gpuward.cli.connect import WallClock
 from gpuward.cli.holdlease import HeldLease, holding_lease
 from gpuward.cli.leader import find_leader
-from gpuward.cli.leftovers import Cleaning, cleaning_of, goes_by_labels, has_any, is_ending_driver, told
+from gpuward.cli.leftovers import Cleaning, cleaning_of, goes_by_labels, has_any, is_cordoned_with_gpus, is_ending_driver, told
 from gpuward.cli.rollouts import ATTEMPTS, Lines
 from gpuward.cli.view import age
 from gpuward.errors import ApiError, Conflict, Forbidden, GpuwardError, NotFound, Unreachable
@@ -103,7 +103,8 @@ class _Cleanup:
     async def _wait(self, end: float) -> None:
         """Wait until nothing goes by the labels of nodes any more, or writes them. Raises _Used if something still does.
 
-        Then wait for driver pods that are about to end: where one ends no driver is left, unless pods use it.
+        Then wait for driver pods that are about to end: where one ends no driver is left, unless pods use it. And for nodes that
+        we cordoned to offer no GPUs any more, as pods would come to the driver that is loaded there.
         """
         if kept := [f"{kind} {name}" for kind, name, going in await _policies(self._client) if not going]:
             raise _Used(f"there is {', '.join(kept)}, whose operands run on the nodes by the labels that they have; delete it "
@@ -113,7 +114,7 @@ class _Cleanup:
             await asyncio.sleep(LOOK)
         if there:
             raise _Used(there)
-        while await self._drivers_end() and loop.time() < end:
+        while (await self._drivers_end() or await self._gpus_offered()) and loop.time() < end:
             await asyncio.sleep(LOOK)
 
     async def _clean_all(self) -> Lines:
@@ -217,6 +218,9 @@ class _Cleanup:
                         async for raw in self._client.list(Selection(resources.PODS, namespace=self._namespace))])
         except Forbidden:
             return False
+
+    async def _gpus_offered(self) -> bool:
+        return any([is_cordoned_with_gpus(raw) async for raw in self._client.list(Selection(resources.NODES))])
 
     async def _drop_lease(self) -> str:
         """Delete the Lease if nobody has it, as it was then: whoever takes it meanwhile keeps it, and what it says."""

@@ -35,6 +35,7 @@ _UNCHOSEN: Final = ("NotIn", "DoesNotExist")
 """Operators of an affinity that a label which goes cannot fail."""
 _UNVALIDATED: Final = frozenset({State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, State.FAILED})
 NOT_SEEN: Final = "its pods may not be listed, and may run on it"
+OFFERS: Final = "the node still offers GPUs, so that pods may come to it"
 
 
 class Cleaning(msgspec.Struct, frozen=True):
@@ -66,7 +67,8 @@ def cleaning_of(raw: bytes, pods: Iterable[bytes | msgspec.Raw] | None, namespac
     stays = [f"{key} stays, as {pod} chose the node by it" for key, pod in sorted(chosen.items())]
     record = annotations.get(names.UPGRADE_RECORD, "")
     remembered = _remembered(view) if record else ""
-    if remembered and (user := NOT_SEEN if pods is None else _user_of_driver(view, map(pod_view, found), namespace)):
+    user = NOT_SEEN if pods is None else _user_of_driver(view, map(pod_view, found), namespace)
+    if remembered and (user := user or (OFFERS if is_cordoned_with_gpus(raw) else "")):
         stays.append(f"{names.UPGRADE_RECORD} stays and tells which driver is loaded, as {user}")
     else:
         remembered = ""
@@ -84,6 +86,13 @@ def cleaning_of(raw: bytes, pods: Iterable[bytes | msgspec.Raw] | None, namespac
         expect_labels=labels, expect_annotations=annotations, expect_unschedulable=True if lift else None,
     )
     return Cleaning(patch, view.version, tuple(stays))
+
+
+def is_cordoned_with_gpus(raw: bytes | msgspec.Raw) -> bool:
+    """Tell whether GPU pods would come to a node as soon as our cordon is lifted: its kubelet still offers GPUs."""
+    offered = (msgspec.json.decode(raw, type=Object).get("status") or {}).get("allocatable") or {}
+    gpus = any(key.startswith(names.GPU_RESOURCE_PREFIXES) and value != "0" for key, value in offered.items())
+    return gpus and _is_our_cordon(node_view(bytes(raw)))
 
 
 def told(cleaning: Cleaning) -> str:
