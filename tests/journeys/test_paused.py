@@ -26,7 +26,8 @@ OFF, ON = {"autoUpgrade": False}, {"autoUpgrade": True}
 
 def row(stage: Stage, node: str) -> tuple[str, str]:
     """Return the state and the reason that `gpuward status` shows of a node."""
-    (found,) = [row for row in node_rows(node_reports(shown(stage.operator.plan)), stage.clock.now()) if row.node == node]
+    plan = shown(stage.operator.plan, stage.operator.cluster.observe())
+    (found,) = [row for row in node_rows(node_reports(plan), stage.clock.now()) if row.node == node]
     return found.state, found.reason
 
 
