@@ -54,3 +54,11 @@ async def test_the_probe_of_drivers_that_run_on_stays_where_the_policy_s_are_swi
     await stage.rest(300)
     assert len(driver_pods(stage)) == 2
     assert probe(stage)
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_nvidiadriver_that_is_not_in_force_keeps_nothing(stage: Stage) -> None:
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.installed()
+    await stage.patch_policy("driver/enabled", False)
+    await stage.until(lambda: not driver_pods(stage) and not there(stage) and not probe(stage), within=300)

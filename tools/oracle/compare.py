@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -29,12 +30,29 @@ NOT_COMPARED: Final[Paths] = (
 
 def compared(objects: Iterable[Object], left_out: Paths = ()) -> dict[Key, Object]:
     """Return objects by kind, namespace and name, without what is not compared and what else is left out."""
-    listed = [obj for obj in objects if obj["kind"] in KINDS]
+    listed = _without_digits([obj for obj in objects if obj["kind"] in KINDS])
     uids = {obj["metadata"]["uid"]: f"{obj['kind']} {obj['metadata']['name']}" for obj in listed}
     paths = (*NOT_COMPARED, *left_out)
     whole = {kind for kind, path in paths if not path}
     return {_key(obj): _normal(obj, uids, [path for kind, path in paths if kind in ("*", obj["kind"])]) for obj in listed
             if f"{obj['kind']} {obj['metadata']['name']}" not in whole}
+
+
+def _without_digits(objects: list[Object]) -> list[Object]:
+    """Return objects with the names of NVIDIADrivers' DaemonSets, wherever they stand, as if they were made of the NVIDIADriver's
+    name instead of its uid.
+    """
+    text = json.dumps(objects)
+    for obj in objects:
+        if obj["kind"] != "DaemonSet":
+            continue
+        owner = obj["spec"]["template"]["spec"].get("nodeSelector", {}).get(names.DRIVER_OWNER)
+        if owner is not None:
+            kernel = (obj["metadata"].get("labels") or {}).get(names.PRECOMPILED_KERNEL, "")
+            name = obj["metadata"]["name"]
+            text = text.replace(name, "-".join(filter(None, (name.rpartition("-")[0], "of", owner, kernel))))
+    found: list[Object] = json.loads(text)
+    return found
 
 
 def _key(obj: Object) -> Key:

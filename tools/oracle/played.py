@@ -80,6 +80,7 @@ class PolicyStage(Stage):
         await super().start()
         for name, spec in self.wanted.drivers.items():
             await self.user.create(resources.NVIDIA_DRIVERS, driver_object(name, spec))
+            await asyncio.sleep(2)  # the older comes first, and times are whole seconds
 
     async def change(self, wanted: Wanted) -> None:
         """Make the policies what is wanted."""

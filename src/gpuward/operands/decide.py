@@ -100,8 +100,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
     at_once = active.upgrades.rollout.remove_at_once
-    left = active.valid.spec.driver.is_left_to_nvidia_drivers
-    wanted = while_needed(prepared, snapshot) if left or (active.valid.spec.driver.is_off and not at_once) else prepared
+    left, off = active.valid.spec.driver.is_left_to_nvidia_drivers, active.valid.spec.driver.is_off
+    wanted = while_needed(prepared, snapshot, left=left) if left or (off and not at_once) else prepared
     writes = [*_remember(active), *labelled(active.valid, snapshot),
               *spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot),
               *_stale(active.valid, states, view, snapshot, at_once=at_once), *homeless(snapshot),

@@ -32,10 +32,12 @@ def switched_off(owner: str, snapshot: Snapshot, *, at_once: bool) -> list[Actio
     return [*(DeleteObject("DaemonSet", ds.ref, why=_WHY) for ds in sets), *orphans]
 
 
-def while_needed(prepared: Iterable[Prepared], snapshot: Snapshot) -> tuple[Prepared, ...]:
-    """Return the states without the deletion of driver DaemonSets, which go otherwise, and of what driver pods still need."""
+def while_needed(prepared: Iterable[Prepared], snapshot: Snapshot, *, left: bool) -> tuple[Prepared, ...]:
+    """Return the states without the deletion of driver DaemonSets, which go otherwise, and of what driver pods need: those that
+    are there, and where drivers are `left` to NVIDIADrivers those that come.
+    """
     needed = any(_needs_account(pod, snapshot.namespace) for pods in snapshot.pods.values() for pod in pods)
-    kept = ("DaemonSet", "ConfigMap") if _has_nvidia_drivers(snapshot) else ("DaemonSet",)
+    kept = ("DaemonSet", "ConfigMap") if _has_nvidia_drivers(snapshot, left=left) else ("DaemonSet",)
     return tuple(
         msgspec.structs.replace(one, absent=tuple(ref for ref in one.absent if ref.kind not in kept and not needed))
         if one.state == DRIVER_STATE else one
@@ -50,9 +52,10 @@ def _needs_account(pod: PodView, namespace: str) -> bool:
     return is_driver_pod(pod, namespace) and (pod.owner is None or pod.labels.get("app") in POLICYS_POD_APPS)
 
 
-def _has_nvidia_drivers(snapshot: Snapshot) -> bool:
-    """Tell whether there are NVIDIADrivers, or DaemonSets of such: their pods mount the ConfigMap of the startup probe, too."""
-    return "NVIDIADriver" in snapshot.unlisted or any(not view.deleting for view in snapshot.drivers) or any(
+def _has_nvidia_drivers(snapshot: Snapshot, *, left: bool) -> bool:
+    """Tell whether there are DaemonSets of NVIDIADrivers, or will be: their pods mount the ConfigMap of the startup probe."""
+    to_come = left and any(not view.deleting for view in snapshot.drivers)
+    return "NVIDIADriver" in snapshot.unlisted or to_come or any(
         names.DRIVER_OWNER in ds.node_selector for ds in driver_daemonsets(snapshot))
 
 
