@@ -14,6 +14,7 @@ from tools.controlplane.controlplane import BIN, RELEASE
 from tools.controlplane.programs import NEWEST, RELEASES
 
 from gpuward import names
+from gpuward.cli.inspection import needed
 from tests.controlplane.few import few_nodes
 from tests.controlplane.plane import OPERATOR, Plane, eventually
 
@@ -119,5 +120,6 @@ def test_a_check_knows_the_operator_its_rights_and_its_crds(verbs: Plane) -> Non
     found = json.loads(verbs.gpuward("check", "--context", "admin", "-o", "json"))
     told = {(one["check"], one["found"]): one["level"] for one in found["findings"]}
     assert {level for (check, _), level in told.items() if check in ("crds", "namespace", "policy", "kubernetes")} == {"ok"}
-    assert told["rights", "ServiceAccount gpu-operator has all 159"] == "ok"
+    shipped = len(list(needed(names.DEFAULT_NAMESPACE)))
+    assert told["rights", f"ServiceAccount gpu-operator has all {shipped}"] == "ok"
     assert [level for (check, text), level in told.items() if check == "operators" and "renewed its Lease" in text] == ["ok"]

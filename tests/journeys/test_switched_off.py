@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
+from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.store import Event
 from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
-from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage, policy
+from tests.journeys.stage import NEW, OLD, POLICY, Object, Proceed, Stage, on_stage, policy
 from tests.journeys.test_moves import Watcher, be_precompiled, with_one_owner, with_workloads
 from tests.journeys.test_nvidiadriver import condition as driver_condition
 from tests.journeys.test_nvidiadriver import driver_pods
@@ -137,3 +139,35 @@ async def test_an_upgrade_to_drivers_that_were_switched_off_becomes_their_remova
     stage.set_budget("work", 1)
     await stage.rest(600)
     assert watcher.torn == []
+
+
+@pytest.mark.parametrize("precompiled", ["never", "always", "next"])
+@pytest.mark.parametrize("refused", [False, True], ids=["", "refused"])
+def test_limits_hold_where_drivers_are_switched_off_in_mid_upgrade(precompiled: str, refused: bool) -> None:
+    stuck: list[str] = []
+
+    def refuse(request: Request, proceed: Proceed) -> Answer | Stream:
+        if refused and request.method == "PATCH" and any(request.path.endswith(f"/nodes/{name}") for name in stuck):
+            return refusal(Forbidden("admission webhook denied the request"))
+        return proceed()
+
+    @on_stage(gpu_nodes=4, interfere=refuse)
+    async def play(stage: Stage) -> None:
+        await (be_precompiled(stage) if precompiled == "always" else stage.installed())
+        await with_workloads(stage)
+        await stage.patch_policy("driver/upgradePolicy/maxUnavailable", 1)
+        await stage.rest(30)
+        stage.watch_limits()
+        if precompiled == "next":
+            await stage.patch_policy("driver/usePrecompiled", True)
+        await stage.patch_policy("driver/version", {"never": NEW, "always": "580.1", "next": "580"}[precompiled])
+        await stage.until(lambda: "pod-restart-required" in stage.states().values())
+        first = next(node for node, state in stage.states().items() if state == "pod-restart-required")
+        await stage.until(lambda: not stage.driver(first))
+        await stage.rest(3)
+        stuck.append(first)
+        await stage.patch_policy("driver/enabled", False)
+        await stage.rest(600)
+        assert (stage.most_in_progress, stage.most_unavailable) == (1, 1)
+
+    play()

@@ -95,14 +95,15 @@ def test_a_node_of_nvidias_operator_is_released_too() -> None:
     assert (answer.patch.unschedulable, answer.patch.labels) == (False, {names.UPGRADE_STATE: None})
 
 
-def test_it_takes_no_slot_and_counts_for_no_percentage() -> None:
+def test_it_takes_no_slot_once_it_is_released_and_counts_for_no_percentage() -> None:
     snapshot = build.cluster(
         [under_way(State.POD_RESTART_REQUIRED), node("n1", State.UPGRADE_REQUIRED, labels=ELSEWHERE)],
         [driver_pod("n1")], selects=ELSEWHERE,
     )
     plan = decide(snapshot, policy(parallel=1, unavailable=1), NOW)
-    assert plan.nodes["n1"].state is State.POD_RESTART_REQUIRED
-    assert plan.counts.total == 1
+    assert (plan.nodes["n1"].state, plan.counts.total) == (State.UPGRADE_REQUIRED, 1)
+    plan = decide(world.apply(snapshot, plan.actions), policy(parallel=1, unavailable=1), NOW)
+    assert (plan.nodes["n1"].state, plan.counts.total) == (State.POD_RESTART_REQUIRED, 1)
 
 
 def returned(state: State) -> Snapshot:

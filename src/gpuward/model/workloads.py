@@ -40,11 +40,11 @@ FOR_CONTAINERS = keys(
 FOR_PASSTHROUGH = keys("sandbox-validator", "vfio-manager", "kata-manager", "cc-manager", "client")
 FOR_VGPU = keys("sandbox-device-plugin", "vgpu-manager", "vgpu-device-manager", "sandbox-validator", "cc-manager", "client")
 _TELLING = {
-    Workload.CONTAINER: FOR_CONTAINERS - keys("client"),
-    Workload.VM_PASSTHROUGH: keys("vfio-manager", "kata-manager"),
-    Workload.VM_VGPU: keys("vgpu-manager", "vgpu-device-manager"),
+    Workload.CONTAINER: (FOR_CONTAINERS, FOR_CONTAINERS - keys("client")),
+    Workload.VM_PASSTHROUGH: (FOR_PASSTHROUGH, keys("vfio-manager", "kata-manager")),
+    Workload.VM_VGPU: (FOR_VGPU, keys("vgpu-manager", "vgpu-device-manager")),
 }
-"""The labels that no other kind of workload has."""
+"""The labels that each kind of workload has, and those of them that no other kind has."""
 HOST_DRIVERS = frozenset({names.DEPLOY_DRIVER, names.DEPLOY_VFIO_MANAGER, names.DEPLOY_VGPU_MANAGER})
 """The labels by which a driver comes to a node, and goes."""
 
@@ -93,9 +93,13 @@ def is_vm_gpu(resource: str) -> bool:
 
 
 def workload_of(labels: Mapping[str, str]) -> Workload | None:
-    """Return what a node's labels say that it is for now, None where they do not."""
+    """Return what a node's labels say that it is for now, None where they do not.
+
+    It is what most of the labels are of: people set single labels of operands by hand, and kubelets set theirs again.
+    """
     there = {key for key, value in labels.items() if value and key.startswith(names.DEPLOY_PREFIX)}
-    return next((workload for workload, telling in _TELLING.items() if telling & there), None)
+    shares = {workload: len(every & there) / len(every) for workload, (every, telling) in _TELLING.items() if telling & there}
+    return max(shares, key=shares.__getitem__, default=None)
 
 
 def is_for_virtual_machines(node: NodeView) -> bool:
@@ -116,19 +120,20 @@ class WorkloadKeeper:
         if not (self._workloads.enabled or names.DEPLOY_VFIO_MANAGER in node.labels or names.DEPLOY_VGPU_MANAGER in node.labels):
             return None  # as in most clusters: nothing is for virtual machines, or ever was
         now, wanted = workload_of(node.labels), self._workloads.wanted(node.labels.get(names.WORKLOAD_CONFIG))
-        if now is None or now is wanted or not node.gpu_present or node.labels.get(names.DEPLOY_OPERANDS) == "false":
+        if now is None or now is wanted or node.labels.get(names.DEPLOY_OPERANDS) == "false":
             return None
-        users = self._users(node, pods)
+        users = self.users(node, pods)
         return WorkloadKept(now, wanted, min(users), len(users)) if users else None
 
     def operands(self, node: NodeView, pods: Iterable[PodView]) -> OperandsKept | None:
         """Return why a node keeps its operands, though its label says that it should have none."""
         if node.labels.get(names.DEPLOY_OPERANDS) != "false" or HOST_DRIVERS.isdisjoint(node.labels):
             return None
-        users = self._users(node, pods)
+        users = self.users(node, pods)
         return OperandsKept(min(users), len(users)) if users else None
 
-    def _users(self, node: NodeView, pods: Iterable[PodView]) -> list[Ref]:
+    def users(self, node: NodeView, pods: Iterable[PodView]) -> list[Ref]:
+        """Return the pods that use a node's GPUs, for whatever they are."""
         variable = heeds_variable(node, self._spared)
         return [pod.ref for pod in pods if self._uses(pod, node, variable=variable)]
 
@@ -143,4 +148,4 @@ def used_by_machines(snapshot: Snapshot, label: str) -> bool:
     """Tell whether pods use the GPUs of a node that gets its driver by this label."""
     keeper = WorkloadKeeper(snapshot, Workloads())
     return any(node.labels.get(label) == "true" and is_for_virtual_machines(node)
-               and keeper.kept(node, snapshot.pods.get(node.name, ())) is not None for node in snapshot.nodes.values())
+               and keeper.users(node, snapshot.pods.get(node.name, ())) for node in snapshot.nodes.values())

@@ -118,7 +118,7 @@ class Standing(msgspec.Struct, frozen=True):
     name: str
     counts: bool = True
     elsewhere: bool = False
-    """Whether it is one of another policy's nodes by now, and in the total of that one."""
+    """Whether it is one of another policy's nodes by now, and in the total of that one, or nobody's."""
     coming: bool = False
     """Whether it will be one of this policy's nodes, and is another one's as yet."""
     in_progress: bool = False
@@ -132,24 +132,23 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Standing:
-    """Return how a node counts; one that has left every driver DaemonSet, and is to have none, does not."""
+    """Return how a node counts; one that has left every driver DaemonSet, and is to have none, is in no total. It is under way
+    until its label says otherwise: it may be cordoned, and its driver have gone.
+    """
     name, sides = before.node.name, (before, after)
-    if before.left and before.unserved is None and not _is_rid_of_its_driver(before):
+    gone = before.left and before.unserved is None
+    if gone and before.state not in IN_PROGRESS:
         return Standing(name, counts=False)
     in_progress = any(node.state in IN_PROGRESS for node in sides)
     return Standing(
         name,
+        elsewhere=gone and before.record.target != NO_DRIVER,
         in_progress=in_progress,
         unavailable=in_progress or not before.node.ready or not before.serves or any(node.unschedulable for node in sides),
         failed=any(_failed(node, policy.rollout.resumed_at) for node in sides),
         proven=before.target if before.up_to_date else "",
         trouble=_unforgiven(_trouble(after), policy),
     )
-
-
-def _is_rid_of_its_driver(node: NodeFacts) -> bool:
-    """Tell whether the driver of a node has just gone, as it was to: the node is under way until its label says otherwise."""
-    return node.record.target == NO_DRIVER and node.state in IN_PROGRESS
 
 
 def _trouble(node: NodeFacts) -> Trouble | None:
