@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward.model import waits
 from gpuward.model.denials import LedgerRefused, RefusedElsewhere, ReplacementRefused, WriteRefused
+from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import StaticPod
@@ -73,6 +74,8 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     ImageMissing("nvcr.io/nvidia/driver:1-ubuntu22.04", "nvcr.io has no manifest 1-ubuntu22.04 of nvidia/driver"),
     OperandsKept(POD, 2),
     DriverKept(POD, 2),
+    DomainLimit(Reason.DOMAIN_LIMIT, "rack-1", 2, 1, ("n1", "n2")),
+    DomainLimit(Reason.DOMAIN_BROKEN, "rack-1", 1, 1, ("n1",), ("rack-2",)),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),
     waits.Undecided("KeyError: 'x'"),
 )

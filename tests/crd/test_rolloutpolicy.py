@@ -10,12 +10,17 @@ from gpuward.crd.decode import rollout_policy, to_object
 from gpuward.crd.generate import schema_for_reading
 from gpuward.crd.rollout_conversion import rollout_settings, typed_rollout
 from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutPolicy
+from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.rollout import DEADLINES, DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.states import State
 from tests.crd.specimen import defaulted
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
 HEAD = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"}}
+
+
+WITHOUT_DEFAULT = {"domains"}
+"""Fields without which nothing of theirs is done: null in the example."""
 
 
 def policy(**spec: Any) -> dict[str, Any]:
@@ -43,6 +48,11 @@ def test_every_setting_gets_through() -> None:
     )
 
 
+def test_domains_get_through() -> None:
+    assert settings(domains={"key": "rack"}).domains == DomainSettings("rack", DomainMode.SPREAD, 1)
+    assert settings(domains={"key": "rack", "mode": "Whole", "max": 2}).domains == DomainSettings("rack", DomainMode.WHOLE, 2)
+
+
 def test_states_with_a_default_deadline_can_have_another_one() -> None:
     assert set(DEADLINES) <= set(DEADLINE_STATES)
 
@@ -58,6 +68,13 @@ def test_states_with_a_default_deadline_can_have_another_one() -> None:
     ({"discoveryGrace": "10m\n"}, "spec.discoveryGrace", "10m\n", "write a duration such as 30s, 10m or 1h30m"),
     ({"deadlines": {"drain-required": ""}}, "spec.deadlines.drain-required", "", "write a duration such as 30s, 10m or 1h30m"),
     ({"deviceHolders": "hold"}, "spec.deviceHolders", "hold", "write one of Hold, Evict, Ignore"),
+    ({"domains": {"key": "a b"}}, "spec.domains.key", "a b",
+     "write the key of a node label, such as topology.kubernetes.io/zone or nvidia.com/gpu.clique"),
+    ({"domains": {"key": "gpuward.io/driver-os"}}, "spec.domains.key", "gpuward.io/driver-os",
+     "write the key of a node label, such as topology.kubernetes.io/zone or nvidia.com/gpu.clique: this one changes as nodes are "
+     "upgraded"),
+    ({"domains": {"key": "rack", "mode": "whole"}}, "spec.domains.mode", "whole", "write one of Spread, Whole"),
+    ({"domains": {"key": "rack", "max": 0}}, "spec.domains.max", 0, "write a whole number of at least 1"),
     ({"killAtDeadline": "no"}, "spec.killAtDeadline", "no", "write true or false, without quotes"),
     ({"deadlines": {"upgrade-done": "1m"}}, "spec.deadlines", "upgrade-done",
      "name one of the states wait-for-jobs-required, pod-deletion-required, drain-required, pod-restart-required, "
@@ -85,6 +102,8 @@ def test_the_example_has_every_field_and_its_default() -> None:
     assert typed_rollout(written)[1] == []
     assert set(written["spec"]) == set(schema["properties"]["spec"]["properties"])
     assert set(written["spec"].pop("deadlines")) == set(DEADLINE_STATES)
+    assert written["spec"].keys() >= WITHOUT_DEFAULT
+    assert all(written["spec"][field] is None for field in WITHOUT_DEFAULT)
     assert rollout_settings(rollout_policy(written)) == RolloutSettings()
 
 

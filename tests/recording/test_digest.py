@@ -23,7 +23,8 @@ NEWER = {Reason.DRIVER_IN_USE, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reaso
          Reason.TEMPLATE_EDITED, Reason.LEDGER_REFUSED, Reason.OPERANDS_STARTING, Reason.UNCORDONED, Reason.WRITE_UNANSWERED,
          Reason.DRIVER_UNPLACED, Reason.NO_NODE_MAY_START, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING,
          Reason.WORKLOAD_KEPT, Reason.VALIDATION_OFF, Reason.IMAGE_MISSING, Reason.DRIVER_KEPT,
-         Reason.WINDOW_SHUT, Reason.OPERANDS_KEPT}
+         Reason.WINDOW_SHUT, Reason.OPERANDS_KEPT,
+         Reason.DOMAIN_LIMIT, Reason.DOMAIN_BROKEN}
 """Reasons that no such recording has."""
 
 

@@ -20,7 +20,8 @@ from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import NodeView
 from gpuward.upgrade.ledger import read_grants, stamp
-from tools.simulate.known import followed, leaves_drivers
+from tools.simulate.known import followed, known_settings, leaves_drivers
+from tools.simulate.policies import rack_of
 
 if TYPE_CHECKING:
     from tools.simulate.history import Sight
@@ -40,6 +41,8 @@ class Terms(msgspec.Struct, frozen=True):
     pods: int
     by_owner: bool | None
     """Whether each NVIDIADriver has limits of its own; None where the granter may have known both."""
+    domains: tuple[Object | None, ...]
+    """The domains that may have been in force; empty ones for none, None for settings that cannot be followed."""
     limits: Mapping[str, tuple[float, int]]
     """maxParallelUpgrades and maxUnavailable, by NVIDIADriver, or of all under an empty name."""
 
@@ -95,8 +98,10 @@ def _terms(granter: Process, world: SimulatedWorld) -> Terms:
     modes = {leaves_drivers(policy) for policy in found}
     by_owner = modes.pop() if len(modes) == 1 else None
     groups = {"": found} if not by_owner else {name: history.policies(granter, name) for name in history.drivers()}
+    settings = known_settings(granter, history)
+    domains = tuple(None if each is None else each.get("domains") or {} for each in settings)
     limits = {name: _limits(followed(policies), _total(name, granter, world)) for name, policies in groups.items()}
-    return Terms(granter.name, granter.known["nodes"], granter.known["pods"], by_owner, limits)
+    return Terms(granter.name, granter.known["nodes"], granter.known["pods"], by_owner, domains, limits)
 
 
 def _limits(policies: Sequence[UpgradePolicy], total: int) -> tuple[float, int]:
@@ -156,6 +161,35 @@ def unavailable_limit_holds(change: NodeChange, world: SimulatedWorld) -> str | 
         if len(out) < limit:
             return None
     return f"{len(out)} of {limit:g} were out of service already: {', '.join(out[:5])} (granted by {terms[0].granter})"
+
+
+def domains_hold(change: NodeChange, world: SimulatedWorld) -> str | None:
+    """Admit nobody of a domain of which as many are out of service as may be, or of one domain too many.
+
+    Racks are labels that nobody edits, so that this needs no record of where a node was.
+    """
+    terms = world.watch.ledger.terms(change.node, change.before)
+    if not change.admits or not terms or change.history.was_out(change.node, terms[0].nodes):
+        return None
+    if world.watch.machines.was_without(change.node, terms[0].pods) or None in terms[0].domains:
+        return None
+    wanted = [each for term in terms for each in term.domains if each is not None]
+    if not wanted or any(not each for each in wanted):
+        return None  # without domains for some that may have decided
+    sights = ((name, change.history.now(name)) for name in sorted(change.history.nodes()) if name != change.node)
+    out = [name for name, sight in sights if sight is not None and _is_out(name, sight, terms[0], world)]
+    racks = {name: rack_of(name) for name in (*out, change.node)}
+    own = racks[change.node]
+    beside = [name for name in out if racks[name] == own]
+    domains = {racks[name] for name in out}
+    if any(_has_room(each, own, len(beside), domains) for each in wanted):
+        return None
+    return f"of {own} were out of service already: {', '.join(beside[:5])}, in all {', '.join(out[:5])}, under {wanted}"
+
+
+def _has_room(domains: Object, own: str, beside: int, out: set[str]) -> bool:
+    most = int(domains.get("max", 1))
+    return beside < most if domains.get("mode", "Spread") == "Spread" else own in out or len(out) < most
 
 
 def _groups(change: NodeChange, granted: Terms) -> list[str]:

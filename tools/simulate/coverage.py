@@ -34,6 +34,8 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.DRIVER_KEPT: "driver_kept",
     Reason.WINDOW_SHUT: "window_shut",
     Reason.BUDGET_BLOCKS: "eviction_budget",
+    Reason.DOMAIN_LIMIT: "domain_limit",
+    Reason.DOMAIN_BROKEN: "domain_limit",
     Reason.BUDGET_USED_UP: "eviction_budget",
     Reason.UNAVAILABLE_LIMIT: "max_unavailable",
     Reason.PARALLEL_LIMIT: "max_parallel",

@@ -10,7 +10,7 @@ from gpuward.sandbox.fleet import cpu_node, gpu_node
 from tools.simulate import modes
 from tools.simulate.modes import MODES, Mode
 from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, POLICY, People
-from tools.simulate.policies import VERSIONS, policy_in_force
+from tools.simulate.policies import RACK, VERSIONS, policy_in_force, rack_of
 
 if TYPE_CHECKING:
     from random import Random
@@ -140,6 +140,7 @@ class Drives(People):
         self.discovered[name] = {key: value for key, value in labels.items() if key.startswith(names.NFD_PREFIX)}
         pool = modes.POOLS[sum(name.encode()) % 2]
         labels[modes.POOL] = pool
+        labels[RACK] = rack_of(name)
         self.sandbox.add_node(node)
 
     def add_gpu_node(self, name: str) -> None:

@@ -20,6 +20,10 @@ BROKEN_LIMIT: Final = "abc"
 TOO_LARGE: Final[Object] = {"requests": {"cpu": "1000"}}
 """Resources of a driver that no machine has."""
 
+RACK: Final = "example.com/rack"
+"""The label by which nodes are in domains."""
+RACKS: Final = 2
+
 BROKEN_SETTINGS: Final[tuple[Object, ...]] = ({"retryBackoff": "soon"}, {"deadlines": {"sleeping": "1m"}})
 """What a RolloutPolicy may say only where its CRD is of another version, and nobody can follow."""
 
@@ -37,6 +41,11 @@ def policy_in_force(policies: Iterable[Object]) -> Object | None:
     """Return which of several ClusterPolicies is followed, as is documented: the oldest that is not being deleted."""
     living = [policy for policy in policies if not policy["metadata"].get("deletionTimestamp")]
     return min(living, key=lambda policy: (policy["metadata"]["creationTimestamp"], policy["metadata"]["name"]), default=None)
+
+
+def rack_of(node: str) -> str:
+    """Return the rack of a node: each has nodes of every pool."""
+    return f"rack-{sum(node.encode()) // 2 % RACKS}"
 
 
 def is_broken(spec: Object) -> bool:
@@ -67,6 +76,8 @@ def rollout_policy(random: Random) -> Object:
                     "retries": random.choice((0, 1, 3, 5)), "retryBackoff": random.choice(("10s", "1m")),
                     "discoveryGrace": random.choice(("30s", "10m")),
                     "deviceHolders": random.choice(("Hold", "Evict", "Ignore")), "killAtDeadline": random.random() < 0.3}
+    if random.random() < 0.4:
+        spec["domains"] = {"key": RACK, "mode": random.choice(("Spread", "Whole")), "max": random.choice((1, 1, 2))}
     if random.random() < 0.5:
         spec["deadlines"] = {"pod-restart-required": random.choice(("2m", "5m", "30m")),
                              "validation-required": random.choice(("1m", "5m")), "pod-deletion-required": "5m"}

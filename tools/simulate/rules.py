@@ -9,7 +9,7 @@ from gpuward import names
 from gpuward.model.policy import DrainSettings, PodDeletionSettings
 from gpuward.model.states import TRANSITIONS, UNDISTURBED, State, parse_state
 from kubesandbox.sim.objects import is_ready
-from tools.simulate.admissions import parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
+from tools.simulate.admissions import domains_hold, parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
 from tools.simulate.history import History, Sight, admits
 from tools.simulate.known import kept_policies, known_policies, known_settings, turns_drivers_off
 from tools.simulate.leaving import users_of
@@ -187,7 +187,7 @@ def done_is_what_is_loaded(change: NodeChange, world: SimulatedWorld) -> str | N
 
 NODE_RULES: tuple[NodeRule, ...] = (
     labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, who_starts_is_in_the_ledger,
-    parallel_limit_holds, unavailable_limit_holds, nobody_starts_who_must_wait, failures_are_not_laundered,
+    parallel_limit_holds, unavailable_limit_holds, domains_hold, nobody_starts_who_must_wait, failures_are_not_laundered,
     done_is_what_is_loaded,
 )
 

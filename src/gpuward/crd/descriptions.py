@@ -130,6 +130,13 @@ _SENTENCES: Final[dict[str, str]] = {
     "remove_at_once": "Whether drivers that are to go, as they are switched off, their NVIDIADriver is deleted or "
     "nvidia.com/gpu.deploy.operands=false is set, are taken from "
                       "all their nodes at once, whatever uses them; otherwise node by node, like an upgrade.",
+    "domains": "Which nodes break together, such as those of an NVLink domain, a rack or a zone, and how many of them may be out "
+               "of service at once, whatever took them out. NVIDIA's limits hold besides.",
+    "RolloutDomains.key": "Label by whose value nodes are in a domain, such as nvidia.com/gpu.clique or "
+                          "topology.kubernetes.io/zone. A node without it is a domain of its own.",
+    "RolloutDomains.mode": "Spread: at most max nodes of one domain are out of service at once. Whole: at most max domains have "
+                           "nodes out of service at once, and one that was begun is finished before another starts.",
+    "RolloutDomains.max": "Nodes of one domain (Spread), or domains (Whole).",
     "windows": "When nodes may start: while a window of kind Allow is open, if there is one, and none of kind Deny. Nodes under "
                "way finish. Without windows nodes may always start.",
     "RolloutWindow.kind": "Whether nodes may start while it is open (Allow), or may not (Deny), which goes first.",

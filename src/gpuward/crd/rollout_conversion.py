@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuward import names
 from gpuward.crd.check import field_path
 from gpuward.crd.decode import typed
 from gpuward.crd.durations import parse_duration
-from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutPolicy
+from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutDomains, RolloutPolicy
 from gpuward.crd.windows import followed, window_problems
 from gpuward.errors import PolicyError
+from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
+from gpuward.model.selectors import is_label_key
 from gpuward.model.states import State
 
 DEADLINES_FIELD = "spec.deadlines"
 WINDOWS_FIELD = "spec.windows"
+DOMAINS_KEY_FIELD = "spec.domains.key"
+_CHANGING = frozenset({names.UPGRADE_STATE, names.UPGRADE_SKIP, names.DRIVER_OWNER, names.VGPU_HOST_DRIVER})
 
 
 def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[PolicyError]]:
@@ -23,7 +28,8 @@ def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[Po
     policy, problems = typed(obj, RolloutPolicy)
     windows = policy.spec.windows if policy is not None else ()
     unusable = (problem for place, window in enumerate(windows) for problem in window_problems(window_field(place), window))
-    return policy, [*problems, *_unknown_states(obj), *unusable]
+    domains = _domain_problems(policy.spec.domains) if policy is not None else ()
+    return policy, [*problems, *_unknown_states(obj), *domains, *unusable]
 
 
 def window_field(place: int) -> str:
@@ -37,6 +43,15 @@ def _unknown_states(obj: Mapping[str, Any]) -> Iterator[PolicyError]:
     for state in deadlines if isinstance(deadlines, Mapping) else ():
         if state not in DEADLINE_STATES:
             yield PolicyError(DEADLINES_FIELD, state, "name one of the states " + ", ".join(DEADLINE_STATES))
+
+
+def _domain_problems(domains: RolloutDomains | None) -> Iterator[PolicyError]:
+    key = domains.key if domains is not None else ""
+    wish = "write the key of a node label, such as topology.kubernetes.io/zone or nvidia.com/gpu.clique"
+    if domains is not None and not is_label_key(key):
+        yield PolicyError(DOMAINS_KEY_FIELD, key, wish)
+    elif key in _CHANGING or key.startswith((names.OWN_PREFIX, names.DRIVER_VERSION_PREFIX, names.DEPLOY_PREFIX)):
+        yield PolicyError(DOMAINS_KEY_FIELD, key, f"{wish}: this one changes as nodes are upgraded")
 
 
 def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
@@ -55,6 +70,8 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         device_holders=DeviceHolders(spec.device_holders),
         kill_at_deadline=spec.kill_at_deadline,
         remove_at_once=spec.remove_at_once,
+        domains=None if spec.domains is None else DomainSettings(
+            spec.domains.key, DomainMode(spec.domains.mode), spec.domains.max),
         windows=tuple(followed(window_field(place), window) for place, window in enumerate(spec.windows)),
     )
 

@@ -18,6 +18,9 @@ DEADLINE_STATES: Final = (
 """The states in which a node waits for something, in the order in which it enters them."""
 
 RolloutPolicyState = Literal["active", "ignored", "invalid"]
+DomainModeChoice = Literal["Spread", "Whole"]
+LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
+Positive = Annotated[int, Meta(ge=1)]
 DeviceHoldersChoice = Literal["Hold", "Evict", "Ignore"]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Retries = Annotated[int, Meta(ge=0, le=20)]
@@ -35,6 +38,14 @@ class RolloutFailureBudget(Spec, frozen=True, kw_only=True):
     percent: Annotated[Percent, DEFAULTED] = 10
 
 
+class RolloutDomains(Spec, frozen=True, kw_only=True):
+    """Say which nodes break together, by the value of a label, and how many a rollout may disturb."""
+
+    key: LabelKey
+    mode: Annotated[DomainModeChoice, DEFAULTED] = "Spread"
+    max: Annotated[Positive, DEFAULTED] = 1
+
+
 class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     """Govern what happens when driver upgrades fail, take long, or meet pods that Kubernetes knows no GPUs of."""
 
@@ -48,6 +59,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     device_holders: Annotated[DeviceHoldersChoice, DEFAULTED] = "Hold"
     kill_at_deadline: Annotated[bool, DEFAULTED] = False
     remove_at_once: Annotated[bool, DEFAULTED] = False
+    domains: RolloutDomains | None = None
     windows: Annotated[
         tuple[Annotated[RolloutWindow, ONE_FORM], ...], DEFAULTED, schema(maxItems=MOST_WINDOWS)
     ] = ()

@@ -85,6 +85,15 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.YES, "A label of this node (`nvidia.com/gpu.deploy.operator-validator`, `.container-toolkit` or `.device-plugin`) is "
         "`false`, and no validator is ready on it. Nobody would confirm a new driver, so the node is not begun with.",
         "Take the label away until the node is upgraded, or bring about what validators need; others go on meanwhile."),
+    Reason.DOMAIN_LIMIT: Advice(
+        Act.NO, "`domains` of the RolloutPolicy bounds how many nodes of one domain (a rack, a zone, an NVLink domain), or how "
+        "many domains, may be out of service at once. So many are.",
+        "Nothing: the node starts once others are done. `max` of `domains` lets more be disturbed at once."),
+    Reason.DOMAIN_BROKEN: Advice(
+        Act.YES, "So many nodes of a domain, or so many domains, as `domains` of the RolloutPolicy lets be disturbed are out of "
+        "service, and no upgrade brings them back: they are cordoned, not Ready, or without a driver that works.",
+        "`gpuward explain NODE` names them. Bring them back into service, or raise `max` of `domains`. Nodes of other domains go "
+        "on, where their domains have room."),
     Reason.WINDOW_SHUT: Advice(
         Act.WISH, "The RolloutPolicy has windows in which nodes may start, or in which they may not, and now none may. Nodes "
         "under way finish; one that failed is tried again.",

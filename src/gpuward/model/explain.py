@@ -9,11 +9,12 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.counting import counted
+from gpuward.model.domains import DomainLimit
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, SeveralBudgets, StaticPod
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
-from gpuward.model.sentences import NO_LIMIT, SENTENCES, UNCOUNTED
+from gpuward.model.sentences import NO_LIMIT, OF_DOMAINS, SENTENCES, UNCOUNTED
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved
 from gpuward.model.views import Ref
@@ -44,13 +45,15 @@ MOST_USERS = 3
 
 def sentence(hold: Hold) -> str:
     """Return what the node waits for, in one sentence."""
-    return counted(_template(hold), arguments(hold.what))
+    return counted(_template(hold), arguments(hold.what)) + large_domain(hold.what)
 
 
 def _template(hold: Hold) -> str:
     match hold.what:
         case Limit(limit=0):
             return NO_LIMIT
+        case DomainLimit(domains=domains) if domains:
+            return OF_DOMAINS[hold.reason]
         case EvictionRefused(attempts=None) | ComesBack(times=None) | Failed(step=None):
             return UNCOUNTED[hold.reason]
     return SENTENCES[hold.reason]
@@ -65,9 +68,8 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return _unserved(what)
         case Starting():
             return _starting(what)
-        case Limit():
-            whose = f" of NVIDIADriver {what.driver}" if what.driver else ""
-            return {"used": what.used, "limit": what.limit, "nodes": ", ".join(what.nodes), "whose": whose}
+        case Limit() | DomainLimit():
+            return _limit(what)
         case NoPolicy():
             return {"what": what.why, "then": _MEANWHILE[what.meanwhile]}
         case InvalidPolicy():
@@ -80,6 +82,23 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return _on_pod(what)
         case _:
             return {field: _told(value) for field, value in msgspec.structs.asdict(what).items()}
+
+
+def _limit(what: Limit | DomainLimit) -> dict[str, object]:
+    if isinstance(what, DomainLimit):
+        out = f"; out of service: {', '.join(what.nodes)}" if what.nodes else ""
+        return {"domain": what.domain, "used": what.used, "limit": what.limit, "nodes": ", ".join(what.nodes),
+                "domains": ", ".join(what.domains), "out": out}
+    whose = f" of NVIDIADriver {what.driver}" if what.driver else ""
+    return {"used": what.used, "limit": what.limit, "nodes": ", ".join(what.nodes), "whose": whose}
+
+
+def large_domain(what: WaitsFor) -> str:
+    """Say that the domain of a node is larger than a limit lets go at once, where it is to be upgraded whole; else nothing."""
+    if not isinstance(what, Limit) or what.large is None:
+        return ""
+    field = "maxParallelUpgrades" if what.reason is Reason.PARALLEL_LIMIT else "maxUnavailable"
+    return f"; domain {what.large.name} has {what.large.size} nodes, and {field} lets only {what.limit} go at once"
 
 
 def _later(what: MovePaused | WindowShut) -> dict[str, object]:

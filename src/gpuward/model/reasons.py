@@ -36,6 +36,8 @@ class Reason(StrEnum):
     PROTECTED_PODS = "ProtectedPods"
     BUDGET_BLOCKS = "BudgetBlocks"
     BUDGET_USED_UP = "BudgetUsedUp"
+    DOMAIN_LIMIT = "DomainLimit"
+    DOMAIN_BROKEN = "DomainBroken"
     UNAVAILABLE_LIMIT = "UnavailableLimit"
     PARALLEL_LIMIT = "ParallelLimit"
     NO_NODE_MAY_START = "NoNodeMayStart"
@@ -103,7 +105,7 @@ class Reason(StrEnum):
         return self in _PASSED_OVER
 
 
-_TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT})
+_TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.DOMAIN_LIMIT})
 _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
     Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
@@ -121,6 +123,7 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
     Reason.DRIVER_REFUSED, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING, Reason.VALIDATION_OFF, Reason.IMAGE_MISSING,
+    Reason.DOMAIN_BROKEN,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

@@ -89,6 +89,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     stays loaded while pods use it, also without its pod."""
     lifted: int = 0
     """How often somebody lifted our cordon since the node was admitted."""
+    domain: str = ""
+    """The label, as KEY=VALUE, of the domain that the node was in when it served last."""
 
 
 def only_remembers(record: Record) -> bool:
@@ -128,6 +130,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     returns: Annotated[int, msgspec.Meta(ge=0)] = 0
     loaded: str = ""
     lifted: Annotated[int, msgspec.Meta(ge=0)] = 0
+    domain: str = ""
 
 
 def encode_record(record: Record) -> str:
@@ -148,6 +151,7 @@ def encode_record(record: Record) -> str:
         "returns": record.returns or None,
         "loaded": record.loaded or None,
         "lifted": record.lifted or None,
+        "domain": record.domain or None,
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
 
@@ -182,6 +186,7 @@ def decode_record(text: str) -> Record:
         returns=min(stored.returns, MOST),
         loaded=stored.loaded,
         lifted=min(stored.lifted, MOST),
+        domain=stored.domain,
     )
 
 

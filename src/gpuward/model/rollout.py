@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from gpuward.model.domains import DomainSettings
 from gpuward.model.states import State
 from gpuward.model.windows import Window
 
@@ -63,6 +64,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     """Whether drivers that are to go are taken from all their nodes at once, whatever uses them."""
     windows: tuple[Window, ...] = ()
     """When nodes may start; always where there are none."""
+    domains: DomainSettings | None = None
+    """Which nodes break together, and how many may; None where nobody says."""
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""
 

@@ -40,6 +40,10 @@ SENTENCES: dict[Reason, str] = {
     "{desired:healthy pod|healthy pods}, and {expected:is|are} there",
     Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed:pod|pods} go now and nodes under way need {claimed}; "
     "pod {pod} is under it",
+    Reason.DOMAIN_LIMIT: "the RolloutPolicy lets {limit:node|nodes} of a domain be out of service, and of {domain} "
+    "{used:is|are} already ({nodes})",
+    Reason.DOMAIN_BROKEN: "the RolloutPolicy lets {limit:node|nodes} of a domain be out of service, and of {domain} "
+    "{used:is|are} that no upgrade brings back ({nodes})",
     Reason.UNAVAILABLE_LIMIT: "maxUnavailable{whose} allows {limit}, and {used:is|are} out of service already ({nodes})",
     Reason.NO_NODE_MAY_START: "maxUnavailable{whose} allows {limit}, and {used:is|are} out of service that no upgrade brings "
     "back ({nodes}): no node starts",
@@ -76,6 +80,13 @@ SENTENCES: dict[Reason, str] = {
     "uses them ({pods} in all)",
     Reason.MOVE_PAUSED: "waits for {to}: upgrades are paused, so it keeps its driver until its driver pod is deleted",
 }
+OF_DOMAINS = {
+    Reason.DOMAIN_LIMIT: "the RolloutPolicy lets {limit:domain|domains} be disturbed, and this node's ({domain}) has to wait: "
+    "{used:is|are} disturbed or half done ({domains}){out}",
+    Reason.DOMAIN_BROKEN: "the RolloutPolicy lets {limit:domain|domains} be disturbed, and this node's ({domain}) has to wait: "
+    "{used:has|have} nodes out of service that no upgrade brings back ({domains}){out}",
+}
+"""Said where domains are counted, and not the nodes of one."""
 NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"
 """Said where it is not others that are in the way."""
 UNCOUNTED = {

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from gpuward.model.denials import Denied
+from gpuward.model.domains import DomainLimit, LargeDomain
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import Obstacle
@@ -139,6 +140,8 @@ class Limit(msgspec.Struct, frozen=True):
     """Some of those that count."""
     driver: str = ""
     """The NVIDIADriver whose limit it is, where that is not the node's own."""
+    large: LargeDomain | None = None
+    """The domain of the node, where it is to be upgraded whole and has more nodes than the limit."""
 
 
 class JobsRunning(OnPods, frozen=True):
@@ -248,4 +251,4 @@ class Undecided(msgspec.Struct, frozen=True):
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
-            | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | WindowShut)
+            | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | WindowShut | DomainLimit)

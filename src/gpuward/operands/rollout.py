@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import msgspec
 
-from gpuward.model.explain import sentence
+from gpuward.model.explain import large_domain, sentence
 from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
@@ -23,7 +23,7 @@ _STOPS = {Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.NEW_DRIVER_FAIL
 """What is said of a rollout that one thing stops, the most important first."""
 
 _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.NO_NODE_MAY_START,
-                     Reason.WINDOW_SHUT})
+                     Reason.WINDOW_SHUT, Reason.DOMAIN_BROKEN})
 """Reasons of the fleet that say nothing without what they quote."""
 
 
@@ -102,7 +102,9 @@ def _message(plan: Plan) -> str:
         parts = [_held(reason, held[reason]) for reason in Reason if reason in held and reason.ends_by_itself is waits]
         text += f"; {told}: {', '.join(parts)}" if parts else ""
     quoted = next((hold for hold in plan.holds.values() if hold.reason in _QUOTED), None)
-    return text + (f"; {sentence(quoted)}" if quoted is not None else "")
+    large = next(filter(None, (large_domain(hold.what) for hold in plan.holds.values())), "")
+    return text + (f"; {sentence(quoted)}" if quoted is not None else "") + (
+        large if quoted is None or not large_domain(quoted.what) else "")
 
 
 def _failing(plan: Plan) -> str:

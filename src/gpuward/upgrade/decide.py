@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 
 from gpuward.model.actions import Action
+from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -26,6 +27,8 @@ from gpuward.upgrade.admission import Turn, admit
 from gpuward.upgrade.beside_the_driver import with_operands
 from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
+from gpuward.upgrade.domain_survey import domain_use, domains_of_node
+from gpuward.upgrade.domains import NO_RANK, DomainUse, Rank
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
 from gpuward.upgrade.holding import Holding
@@ -83,6 +86,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
     fleet = fleet_of(standings, snapshot.unsettled | granted, now, window_state(policy.rollout.windows, now))
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
+        fleet = msgspec.structs.replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy))
     return Survey(policy, nodes, fleet, granted, memory.holding)
 
 
@@ -185,7 +189,9 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     place, room = 0, Room(snapshot, now)
     found.holding.begin(policy)
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
-    for judged in sorted(waiting, key=lambda judged: _order(judged, granted)):
+    settings, use = policy.rollout.domains, fleets.of(policy).domains
+    whole = settings if settings is not None and settings.mode is DomainMode.WHOLE else None
+    for judged in sorted(waiting, key=lambda judged: _order(judged, granted, whole, use)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)
         if hold is not None:
@@ -205,9 +211,14 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     return _Admission(fleets.of(policy), started, held, wanted)
 
 
-def _order(judged: NodeDecision, granted: frozenset[str]) -> tuple[bool, bool, Turn]:
-    """Return the sort key of the nodes that wait; those that may not be changed come last, as others have to go on."""
-    return judged.before.node.name not in granted, judged.before.refused is not None, judged.turn
+def _order(
+    judged: NodeDecision, granted: frozenset[str], whole: DomainSettings | None, use: DomainUse
+) -> tuple[bool, bool, Rank, Turn]:
+    """Return the sort key of the nodes that wait; those that may not be changed come last, as others have to go on. Where domains
+    are upgraded whole, the nodes of one follow each other.
+    """
+    rank = use.rank(domains_of_node(judged, whole)) if whole is not None else NO_RANK
+    return judged.before.node.name not in granted, judged.before.refused is not None, rank, judged.turn
 
 
 def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Set
 
 import msgspec
 
+from gpuward.model.domains import domains_of
 from gpuward.model.placement import Placements
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS
+from gpuward.upgrade.domains import DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, Standing, Trouble
 from gpuward.upgrade.fleet_gates import failure_budget, max_parallel, max_unavailable, new_driver_fails
@@ -24,6 +26,10 @@ class Fleets:
 
     def __init__(self, found: Iterable[tuple[UpgradePolicy, Fleet]]) -> None:
         self._found = {policy.driver: (policy, fleet) for policy, fleet in found}
+        if len(self._found) > 1 and any(policy.rollout.domains is not None for policy, _ in self._found.values()):
+            uses = {driver: fleet.domains for driver, (_, fleet) in self._found.items()}
+            for driver, use in uses.items():
+                self._set_domains(driver, use.with_others(other for name, other in uses.items() if name != driver))
 
     def of(self, policy: UpgradePolicy) -> Fleet:
         """Return a policy's fleet, with what was admitted so far."""
@@ -62,6 +68,15 @@ class Fleets:
                 in_progress=fleet.in_progress | name,
                 unavailable=fleet.unavailable | name,
             )
+        settings = policy.rollout.domains
+        if settings is not None:
+            domains = domains_of(node.node, node.record, settings.key)
+            for driver, (_, fleet) in self._found.items():
+                self._set_domains(driver, fleet.domains.admitted(node.node.name, domains))
+
+    def _set_domains(self, driver: str, use: DomainUse) -> None:
+        policy, fleet = self._found[driver]
+        self._found[driver] = policy, msgspec.structs.replace(fleet, domains=use)
 
     def _destination(self, node: NodeFacts, policy: UpgradePolicy) -> tuple[UpgradePolicy, Fleet] | None:
         owner = node.moving.owner if node.moving is not None else ""

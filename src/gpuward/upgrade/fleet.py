@@ -22,6 +22,7 @@ from gpuward.model.troubles import PodTrouble
 from gpuward.model.views import PodView, Ref
 from gpuward.model.windows import OPEN, WindowState
 from gpuward.upgrade.budget_coverage import Coverage
+from gpuward.upgrade.domains import NO_DOMAINS, DomainUse
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.recovery import replacement_refusal, was_spared
@@ -68,6 +69,7 @@ class Fleet(msgspec.Struct, frozen=True):
     coming: frozenset[str] = frozenset()
     """Nodes of other policies that are under way here; they are in the total of the one that they come from."""
     windows: WindowState = OPEN
+    domains: DomainUse = NO_DOMAINS
     elsewhere: str = ""
     """The NVIDIADriver whose fleet it is, where a node is held by another one than its own."""
 

@@ -7,12 +7,14 @@ from functools import lru_cache
 import msgspec
 
 from gpuward.model.denials import RefusedElsewhere, ReplacementRefused
+from gpuward.model.domains import DomainMode, LargeDomain, domains_of
 from gpuward.model.obstacles import SeveralBudgets
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, Limit, NewDriverFails, ProtectedPods
 from gpuward.model.windows import WindowShut
+from gpuward.upgrade import domains
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
@@ -89,6 +91,24 @@ def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     return None
 
 
+def domain_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while taking it out of service would disturb too much of its domain, or one domain too many; one that is out
+    already disturbs nothing more.
+    """
+    settings = policy.rollout.domains
+    if settings is None or (node.node.name in fleet.unavailable and not _may_serve(node)):
+        return None
+    found = domains.in_the_way(settings, fleet.domains, node.node.name, domains_of(node.node, node.record, settings.key))
+    return None if found is None else Hold(found, node.record.since)
+
+
+def _large(node: Candidate, fleet: Fleet, policy: UpgradePolicy, limit: int) -> LargeDomain | None:
+    settings = policy.rollout.domains
+    if settings is None or settings.mode is not DomainMode.WHOLE:
+        return None
+    return fleet.domains.large(domains_of(node.node, node.record, settings.key), limit)
+
+
 def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node while taking it out of service would leave too few; one that is out already takes nothing more away.
 
@@ -99,7 +119,8 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     if len(fleet.unavailable) - is_out < limit or (is_out and not _may_serve(node)):
         return None
     used = fleet.unavailable
-    told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_of(used), fleet.elsewhere)
+    large = _large(node, fleet, policy, limit)
+    told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_of(used), fleet.elsewhere, large)
     if limit <= 0 or used - {node.node.name} <= fleet.stuck:
         told = msgspec.structs.replace(told, reason=Reason.NO_NODE_MAY_START)
     return Hold(told, node.record.since)
@@ -116,7 +137,8 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     """Hold a node while the rollout already disrupts as many nodes as it may at once."""
     if policy.max_parallel_upgrades and len(fleet.in_progress) >= policy.max_parallel_upgrades:
         used, limit = fleet.in_progress, policy.max_parallel_upgrades
-        return Hold(Limit(Reason.PARALLEL_LIMIT, len(used), limit, some_of(used), fleet.elsewhere), node.record.since)
+        large = _large(node, fleet, policy, limit)
+        return Hold(Limit(Reason.PARALLEL_LIMIT, len(used), limit, some_of(used), fleet.elsewhere, large), node.record.since)
     return None
 
 
@@ -125,6 +147,7 @@ FLEET_GATES: tuple[Gate, ...] = (
     new_driver_fails,
     window_shut,
     eviction_budget,
+    domain_limit,
     max_unavailable,
     max_parallel,
 )

@@ -38,7 +38,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         hold = None if node.unserved is None else Hold(node.unserved, path.node.record.since or node.node.created)
         return msgspec.structs.replace(path, hold=path.hold or hold)
     if state not in IN_PROGRESS:
-        return _at_rest(node, paused, now)
+        return _at_rest(node, policy, paused, now)
     if policy.unowned and node.state in UNDISTURBED and node.untouched and node.loaded:
         return _sent_back(node, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
@@ -73,7 +73,7 @@ def is_ours(node: NodeFacts) -> bool:
     return node.unschedulable and node.record.cordon is CordonOwner.GPUWARD and not node.cordon_is_foreign
 
 
-def at_rest(node: NodeFacts, now: float) -> NodeProgress:
+def at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     """Start the path of a node whose label may go. That it failed stays known, by somebody else's word too; what an upgrade that
     was broken off left goes, unless nobody knows the label.
     """
@@ -82,14 +82,14 @@ def at_rest(node: NodeFacts, now: float) -> NodeProgress:
     if remembered_failure(path.node) is not None and path.node.record.failure is not None and not path.node.record.paused:
         record = msgspec.structs.replace(path.node.record, paused=now)
         path = msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
-    path = remember_driver(path, now)
+    path = remember_driver(path, policy, now)
     left = {} if node.node.state is None else leftovers(path.node)
     return msgspec.structs.replace(path, annotations={**left, **path.annotations})
 
 
-def _at_rest(node: NodeFacts, paused: Hold, now: float) -> NodeProgress:
+def _at_rest(node: NodeFacts, policy: UpgradePolicy, paused: Hold, now: float) -> NodeProgress:
     """Say what keeps a node from being up to date that is not under way; what failed has failed still when the pause is over."""
-    path = at_rest(node, now)
+    path = at_rest(node, policy, now)
     if (failed := remembered_failure(path.node)) is not None:
         return msgspec.structs.replace(path, hold=failed)
     waits = is_outdated(node) or (node.driver is None and node.withheld)

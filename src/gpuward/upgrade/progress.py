@@ -14,6 +14,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, not_ahead
 from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, UNDISTURBED, State, check_transition
+from gpuward.upgrade.domain_memory import with_domain
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.loaded import with_loaded
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
@@ -153,7 +154,7 @@ def walk(path: NodeProgress, policy: UpgradePolicy, now: float, within: frozense
             return apply_move(path, released, now)
         step = STEPS[path.node.state](path.node, policy, now)
         if not isinstance(step, Move):
-            return _stop(path, step, now)
+            return _stop(path, step, policy, now)
         if step.to not in within:
             return path
         path = apply_move(path, step, now)
@@ -185,6 +186,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         returns=0 if ended or move.started else node.record.returns + move.returned,
         loaded=node.loaded_digest,
         lifted=0 if ended or move.started else node.record.lifted,
+        domain=node.record.domain,
     )
     changed = _changed(node, move.annotations, state=move.to, record=record, unschedulable=cordoned)
     return msgspec.structs.replace(
@@ -205,10 +207,10 @@ def _pods_known(node: NodeFacts, move: Move) -> tuple[str, ...] | None:
     return node.pods_there if move.started or done or begins or move.to is State.UNKNOWN else node.record.pods
 
 
-def _stop(path: NodeProgress, step: Step, now: float) -> NodeProgress:
+def _stop(path: NodeProgress, step: Step, policy: UpgradePolicy, now: float) -> NodeProgress:
     if isinstance(step, Move):
         return path
-    path = remember_driver(_believed(path, now), now)
+    path = remember_driver(_believed(path, now), policy, now)
     if isinstance(step, Rest):
         return msgspec.structs.replace(path, annotations={**path.annotations, **step.annotations})
     node, annotations = path.node, {**path.annotations, **step.annotations}
@@ -227,9 +229,9 @@ def _stop(path: NodeProgress, step: Step, now: float) -> NodeProgress:
     )
 
 
-def remember_driver(path: NodeProgress, now: float) -> NodeProgress:
-    """Remember the driver that a node came to have without an upgrade, or before that was remembered."""
-    record = with_loaded(path.node, now)
+def remember_driver(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:
+    """Remember the driver that a node came to have without an upgrade, or before that was remembered, and the node's domain."""
+    record = with_domain(path.node, with_loaded(path.node, now), policy)
     if record == path.node.record:
         return path
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
@@ -241,5 +243,6 @@ def _believed(path: NodeProgress, now: float) -> NodeProgress:
         return path
     before = path.node.record
     record = Record(
-        State.DONE, since=now, started=before.started, pods=before.pods, target=before.target, loaded=before.loaded)
+        State.DONE, since=now, started=before.started, pods=before.pods, target=before.target, loaded=before.loaded,
+        domain=before.domain)
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)

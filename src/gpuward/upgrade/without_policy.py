@@ -43,7 +43,7 @@ def advance_without_policy(node: NodeFacts, policy: UpgradePolicy, now: float) -
 
 
 def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
-    path = at_rest(node, now)
+    path = at_rest(node, policy, now)
     if node.node.state is None:
         return msgspec.structs.replace(path, hold=Hold(UnknownState(node.node.upgrade_label)))
     if node.state is State.FAILED:

@@ -31,7 +31,7 @@ MOST_STEPS = 31
 """By how much a limit is raised at most: far down the queue of a large fleet a node just waits for its turn."""
 _ALIKE = {
     "a pod": frozenset({Reason.PROTECTED_PODS, Reason.HELD_DEVICES}),
-    "its turn": frozenset(reason for reason in Reason if reason.is_turn) | {Reason.NO_NODE_MAY_START},
+    "its turn": frozenset(reason for reason in Reason if reason.is_turn) | {Reason.NO_NODE_MAY_START, Reason.DOMAIN_BROKEN},
     "failures": frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE}),
 }
 """Reasons that are as good as the same: to wait for another one of them is no progress."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from gpuward import names
+from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
@@ -204,6 +205,22 @@ def _more_of_both(question: Question) -> Iterator[Candidate]:
         yield Dial(parallel + 1, total, lambda count: policy_fixes.raise_both(case, total, count), last_resort=True, then=finer)
 
 
+def _more_of_domain(question: Question) -> Iterator[Candidate]:
+    case, what, domains = question.case, question.hold.what, question.case.policy.rollout.domains
+    if not isinstance(what, DomainLimit) or domains is None:
+        return
+    out = [case.snapshot.nodes[name] for name in what.nodes if name in case.snapshot.nodes]
+    idle = [node for node in out if node.state not in IN_PROGRESS]
+    yield from (fixes.repair(node) for node in idle if not node.ready)
+    yield from (fixes.uncordon(node) for node in idle if node.ready and node.unschedulable and node.state is not State.FAILED)
+
+    def allow(count: int) -> Fix:
+        changed = replace(case.policy.rollout, domains=replace(domains, max=count))
+        return policy_fixes.change_rollout(case, f"raise max of domains to {count}", {"domains": {"max": count}}, changed)
+
+    yield Dial(domains.max + 1, max(domains.max + 1, len(question.plan.nodes)), allow)
+
+
 _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.SKIPPED: _unskip,
     Reason.PAUSED: _unpause,
@@ -218,6 +235,8 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.PROTECTED_PODS: unprotect,
     Reason.BUDGET_BLOCKS: unblock,
     Reason.BUDGET_USED_UP: more_budget,
+    Reason.DOMAIN_LIMIT: _more_of_domain,
+    Reason.DOMAIN_BROKEN: _more_of_domain,
     Reason.UNAVAILABLE_LIMIT: _more_unavailable,
     Reason.NO_NODE_MAY_START: _more_unavailable,
     Reason.PARALLEL_LIMIT: _more_parallel,

@@ -1,0 +1,83 @@
+"""Count the nodes of each domain, before any of them is admitted."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+
+from gpuward.model.domains import DomainMode, DomainSettings, domains_of
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.record import only_remembers
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS
+from gpuward.model.views import NodeView
+from gpuward.upgrade.domains import NO_DOMAINS, DomainUse
+from gpuward.upgrade.fleet import Fleet
+from gpuward.upgrade.fleet_gates import eviction_budget, failure_budget, new_driver_fails
+from gpuward.upgrade.node_decision import NodeDecision
+
+_GATES = (failure_budget, new_driver_fails, eviction_budget)
+"""By which a node may be held for as long as nobody does something, whatever its domain does."""
+
+
+def domain_use(snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, policy: UpgradePolicy) -> DomainUse:
+    """Return how the domains stand, by the nodes of a policy and by what the records of others say."""
+    settings = policy.rollout.domains
+    if settings is None:
+        return NO_DOMAINS
+    counted = [(judged, domains_of(judged.before.node, judged.before.record, settings.key))
+               for judged in nodes if judged.standing.counts]
+    out: defaultdict[str, set[str]] = defaultdict(set)
+    sizes, pods = Counter[str](), Counter[str]()
+    under_way: set[str] = set()
+    for judged, domains in counted:
+        name = judged.before.node.name
+        sizes.update(domains)
+        under_way.update(domains if name in fleet.in_progress else ())
+        for domain in domains:
+            if name in fleet.unavailable:
+                out[domain].add(name)
+            if judged.waits:
+                pods[domain] += judged.turn[4]
+    for node in _disturbed_elsewhere(snapshot, {judged.before.node.name for judged in nodes}):
+        domains = domains_of(node, node.record, settings.key) if node.record is not None else ()
+        under_way.update(domains if node.state in IN_PROGRESS else ())
+        for domain in domains:
+            out[domain].add(node.name)
+    half_done = _half_done(counted, fleet, policy) if settings.mode is DomainMode.WHOLE else frozenset()
+    return DomainUse(sizes, {domain: frozenset(found) for domain, found in out.items()}, frozenset(under_way), half_done,
+                     pods, fleet.stuck)
+
+
+def _disturbed_elsewhere(snapshot: Snapshot, own: set[str]) -> Iterator[NodeView]:
+    """Yield the nodes of other policies that are out of service as far as their records and states tell."""
+    for name, node in snapshot.nodes.items():
+        if name in own or node.record is None:
+            continue
+        if node.state in IN_PROGRESS or ((node.unschedulable or not node.ready) and not only_remembers(node.record)):
+            yield node
+
+
+def _half_done(
+    counted: Sequence[tuple[NodeDecision, tuple[str, ...]]], fleet: Fleet, policy: UpgradePolicy
+) -> frozenset[str]:
+    """Return the domains of which a node has the driver that another one waits for, and goes on to by itself."""
+    begun = {(domain, judged.before.target) for judged, domains in counted if judged.before.driver_ready for domain in domains}
+    return frozenset(
+        domain for judged, domains in counted if judged.waits
+        for domain in domains if (domain, judged.path.node.target) in begun and _goes_on(judged, fleet, policy)
+    )
+
+
+def _goes_on(judged: NodeDecision, fleet: Fleet, policy: UpgradePolicy) -> bool:
+    """Tell whether a node that waits will start without anybody's help: others must not wait for one that never does."""
+    if judged.hold is not None:
+        return judged.hold.reason.ends_by_itself
+    holds = (gate(judged.path.node, fleet, policy) for gate in _GATES)
+    return all(hold is None or hold.reason is Reason.BUDGET_USED_UP for hold in holds)
+
+
+def domains_of_node(node: NodeDecision, settings: DomainSettings) -> tuple[str, ...]:
+    """Return the domains of a node that waits, by what is remembered of it now."""
+    return domains_of(node.path.node.node, node.path.node.record, settings.key)
