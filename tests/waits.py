@@ -12,6 +12,7 @@ from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import StaticPod
+from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.owners import OwnerConflict
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
@@ -76,6 +77,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     DriverKept(POD, 2),
     DomainLimit(Reason.DOMAIN_LIMIT, "rack-1", 2, 1, ("n1", "n2")),
     DomainLimit(Reason.DOMAIN_BROKEN, "rack-1", 1, 1, ("n1",), ("rack-2",)),
+    IdleAwaited(900.0, 1_767_312_000.0, POD, 2),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),
     waits.Undecided("KeyError: 'x'"),
 )

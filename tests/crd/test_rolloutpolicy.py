@@ -11,6 +11,7 @@ from gpuward.crd.generate import schema_for_reading
 from gpuward.crd.rollout_conversion import rollout_settings, typed_rollout
 from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutPolicy
 from gpuward.model.domains import DomainMode, DomainSettings
+from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.rollout import DEADLINES, DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.states import State
 from tests.crd.specimen import defaulted
@@ -19,7 +20,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
 HEAD = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"}}
 
 
-WITHOUT_DEFAULT = {"domains"}
+WITHOUT_DEFAULT = {"domains", "opportunistic"}
 """Fields without which nothing of theirs is done: null in the example."""
 
 
@@ -53,6 +54,10 @@ def test_domains_get_through() -> None:
     assert settings(domains={"key": "rack", "mode": "Whole", "max": 2}).domains == DomainSettings("rack", DomainMode.WHOLE, 2)
 
 
+def test_opportunities_get_through() -> None:
+    assert settings(opportunistic={"idleFor": "15m", "until": "72h"}).opportunistic == OpportunisticSettings(900.0, 259_200.0)
+
+
 def test_states_with_a_default_deadline_can_have_another_one() -> None:
     assert set(DEADLINES) <= set(DEADLINE_STATES)
 
@@ -75,6 +80,9 @@ def test_states_with_a_default_deadline_can_have_another_one() -> None:
      "upgraded"),
     ({"domains": {"key": "rack", "mode": "whole"}}, "spec.domains.mode", "whole", "write one of Spread, Whole"),
     ({"domains": {"key": "rack", "max": 0}}, "spec.domains.max", 0, "write a whole number of at least 1"),
+    ({"opportunistic": {"idleFor": "15m", "until": "0"}}, "spec.opportunistic.until", "0",
+     "write a duration between 1s and 8784h, from when a node begins to wait"),
+    ({"opportunistic": {"idleFor": "2h", "until": "1h"}}, "spec.opportunistic.idleFor", "2h", "write one shorter than until, 1h"),
     ({"killAtDeadline": "no"}, "spec.killAtDeadline", "no", "write true or false, without quotes"),
     ({"deadlines": {"upgrade-done": "1m"}}, "spec.deadlines", "upgrade-done",
      "name one of the states wait-for-jobs-required, pod-deletion-required, drain-required, pod-restart-required, "

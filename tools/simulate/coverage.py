@@ -47,6 +47,7 @@ UNMET: Mapping[str, str] = {
     "reason ValidationOff": "nobody takes an operand from a node by its label",
     "reason ImageMissing": "the runs have no registry to ask",
     "gate image_missing": "the runs have no registry to ask",
+    "reason IdleAwaited": "the runs draw no opportunistic settings",
     "reason WindowShut": "the runs draw no windows",
     "gate window_shut": "the runs draw no windows",
 }

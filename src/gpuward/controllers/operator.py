@@ -78,6 +78,7 @@ class Operator:
         clock = ServerClock(clock)
         client.heard = clock.heard
         self._acting, self.clock = acting, clock
+        self._led = False
         self.metrics = Metrics(self.leads, client.stats)
         self.policies = PolicyReader()
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
@@ -126,7 +127,12 @@ class Operator:
 
     def leads(self) -> bool:
         """Tell whether this process decides and acts."""
-        return self._acting() and self._beginning.known
+        leads = self._acting() and self._beginning.known
+        if leads and not self._led:
+            self.cluster.watched_since = self.clock.now()
+            self.cluster.touch()
+        self._led = leads
+        return leads
 
     def turned(self) -> None:
         """Forget what is known for who acts only: that has changed."""

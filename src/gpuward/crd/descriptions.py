@@ -137,6 +137,10 @@ _SENTENCES: Final[dict[str, str]] = {
     "RolloutDomains.mode": "Spread: at most max nodes of one domain are out of service at once. Whole: at most max domains have "
                            "nodes out of service at once, and one that was begun is finished before another starts.",
     "RolloutDomains.max": "Nodes of one domain (Spread), or domains (Whole).",
+    "opportunistic": "Let a node start once no GPU pod has used it for a while, and evict nobody for some time.",
+    "RolloutOpportunities.idle_for": "How long no GPU pod must have used a node before it starts, such as 15m.",
+    "RolloutOpportunities.until": "How long a node waits for that, from when it is found to need another driver, such as 72h. "
+                                  "Afterwards it is upgraded like any other, and its pods are evicted.",
     "windows": "When nodes may start: while a window of kind Allow is open, if there is one, and none of kind Deny. Nodes under "
                "way finish. Without windows nodes may always start.",
     "RolloutWindow.kind": "Whether nodes may start while it is open (Allow), or may not (Deny), which goes first.",

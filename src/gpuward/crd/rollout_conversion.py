@@ -9,16 +9,20 @@ from gpuward import names
 from gpuward.crd.check import field_path
 from gpuward.crd.decode import typed
 from gpuward.crd.durations import parse_duration
-from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutDomains, RolloutPolicy
+from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutDomains, RolloutOpportunities, RolloutPolicy
 from gpuward.crd.windows import followed, window_problems
 from gpuward.errors import PolicyError
 from gpuward.model.domains import DomainMode, DomainSettings
+from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.selectors import is_label_key
 from gpuward.model.states import State
 
 DEADLINES_FIELD = "spec.deadlines"
 WINDOWS_FIELD = "spec.windows"
+OPPORTUNITIES_FIELD = "spec.opportunistic"
+UNTIL_FIELD = f"{OPPORTUNITIES_FIELD}.until"
+LONGEST_UNTIL = 366 * 24 * 3600.0
 DOMAINS_KEY_FIELD = "spec.domains.key"
 _CHANGING = frozenset({names.UPGRADE_STATE, names.UPGRADE_SKIP, names.DRIVER_OWNER, names.VGPU_HOST_DRIVER})
 
@@ -29,7 +33,8 @@ def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[Po
     windows = policy.spec.windows if policy is not None else ()
     unusable = (problem for place, window in enumerate(windows) for problem in window_problems(window_field(place), window))
     domains = _domain_problems(policy.spec.domains) if policy is not None else ()
-    return policy, [*problems, *_unknown_states(obj), *domains, *unusable]
+    chances = _opportunity_problems(policy.spec.opportunistic) if policy is not None else ()
+    return policy, [*problems, *_unknown_states(obj), *domains, *chances, *unusable]
 
 
 def window_field(place: int) -> str:
@@ -54,6 +59,23 @@ def _domain_problems(domains: RolloutDomains | None) -> Iterator[PolicyError]:
         yield PolicyError(DOMAINS_KEY_FIELD, key, f"{wish}: this one changes as nodes are upgraded")
 
 
+def _opportunity_problems(found: RolloutOpportunities | None) -> Iterator[PolicyError]:
+    try:
+        if found is not None:
+            _opportunities(found)
+    except PolicyError as problem:
+        yield problem
+
+
+def _opportunities(found: RolloutOpportunities) -> OpportunisticSettings:
+    idle, until = _seconds(f"{OPPORTUNITIES_FIELD}.idleFor", found.idle_for), _seconds(UNTIL_FIELD, found.until)
+    if not 0 < until <= LONGEST_UNTIL:
+        raise PolicyError(UNTIL_FIELD, found.until, "write a duration between 1s and 8784h, from when a node begins to wait")
+    if idle >= until:
+        raise PolicyError(f"{OPPORTUNITIES_FIELD}.idleFor", found.idle_for, f"write one shorter than until, {found.until}")
+    return OpportunisticSettings(idle, until)
+
+
 def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
     """Return the settings of a RolloutPolicy without problems.
 
@@ -70,6 +92,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         device_holders=DeviceHolders(spec.device_holders),
         kill_at_deadline=spec.kill_at_deadline,
         remove_at_once=spec.remove_at_once,
+        opportunistic=None if spec.opportunistic is None else _opportunities(spec.opportunistic),
         domains=None if spec.domains is None else DomainSettings(
             spec.domains.key, DomainMode(spec.domains.mode), spec.domains.max),
         windows=tuple(followed(window_field(place), window) for place, window in enumerate(spec.windows)),

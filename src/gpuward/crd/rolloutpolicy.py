@@ -46,6 +46,13 @@ class RolloutDomains(Spec, frozen=True, kw_only=True):
     max: Annotated[Positive, DEFAULTED] = 1
 
 
+class RolloutOpportunities(Spec, frozen=True, kw_only=True):
+    """Let nodes wait until nobody uses their GPUs, for a while."""
+
+    idle_for: Duration
+    until: Duration
+
+
 class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     """Govern what happens when driver upgrades fail, take long, or meet pods that Kubernetes knows no GPUs of."""
 
@@ -60,6 +67,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     kill_at_deadline: Annotated[bool, DEFAULTED] = False
     remove_at_once: Annotated[bool, DEFAULTED] = False
     domains: RolloutDomains | None = None
+    opportunistic: RolloutOpportunities | None = None
     windows: Annotated[
         tuple[Annotated[RolloutWindow, ONE_FORM], ...], DEFAULTED, schema(maxItems=MOST_WINDOWS)
     ] = ()

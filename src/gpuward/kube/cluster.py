@@ -76,6 +76,7 @@ class Cluster:
         self.grants: Mapping[str, str] | None = None
         """The ledger of admissions, where one is kept. Change it through `granted`."""
         self._inherited: frozenset[str] = frozenset()
+        self.watched_since = 0.0  # since when this process leads
         self._on_node: dict[str, tuple[PodView, ...]] = {}
         self._regroup: set[str] = set()
         self._snapshot: Snapshot | None = None
@@ -236,7 +237,7 @@ class Cluster:
             withheld=dict(memory.withheld), untaken=dict(memory.untaken),
             edits=edited(self.daemonsets.values(), self._applied, memory.edits),
             grants=self.grants, unanswered=self._late_nodes(), ledger_refused=memory.ledger_refused,
-            inherited=self._inherited,
+            inherited=self._inherited, watched_since=self.watched_since,
             unsettled=unsettled,
             followed=self._selected if self.pods.synced.is_set() else None,
             references=self._references,

@@ -99,6 +99,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "under way finish; one that failed is tried again.",
         "Wait: it starts by itself when the windows open. A node for which it is urgent starts at once with `kubectl annotate "
         "node NODE nvidia.com/gpu-driver-upgrade-requested=true`."),
+    Reason.IDLE_AWAITED: Advice(
+        Act.NO, "`opportunistic` of the RolloutPolicy lets nodes start once no GPU pod has used them for a while, and evicts "
+        "nobody until a time that the reason names.",
+        "Nothing. A node for which it is urgent starts at once with `kubectl annotate node NODE "
+        "nvidia.com/gpu-driver-upgrade-requested=true`, which evicts its pods."),
     Reason.OPERANDS_STARTING: Advice(
         Act.NO, "Only the driver pod has to be restarted. That is safe under running pods while the device plugin or DCGM holds "
         "the driver open, and they are just starting.",

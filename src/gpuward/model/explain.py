@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -11,6 +11,7 @@ from gpuward import names
 from gpuward.model.counting import counted
 from gpuward.model.domains import DomainLimit
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, SeveralBudgets, StaticPod
+from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
@@ -74,7 +75,7 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return {"what": what.why, "then": _MEANWHILE[what.meanwhile]}
         case InvalidPolicy():
             return {"what": what.policy}
-        case MovePaused() | WindowShut():
+        case MovePaused() | WindowShut() | IdleAwaited():
             return _later(what)
         case Failed() | RetryLater():
             return _failed(what)
@@ -101,13 +102,23 @@ def large_domain(what: WaitsFor) -> str:
     return f"; domain {what.large.name} has {what.large.size} nodes, and {field} lets only {what.limit} go at once"
 
 
-def _later(what: MovePaused | WindowShut) -> dict[str, object]:
+def _later(what: MovePaused | WindowShut | IdleAwaited) -> dict[str, object]:
+    if isinstance(what, IdleAwaited):
+        now = f" (now pod {what.pod} does, {what.pods} in all)" if what.pod is not None else " (now none does)"
+        moment = datetime.fromtimestamp(what.evicts, UTC).isoformat(" ", "minutes")
+        return {"idle_for": _span(what.idle_for), "now": now, "evicts": moment}
     if isinstance(what, MovePaused):
         return {"to": destination(what.to, what.before)}
     if what.opens is None:
         return {"opens": "they never open"}
     moment = datetime.fromtimestamp(what.opens, ZoneInfo(what.zone)).isoformat(" ", "minutes")
     return {"opens": f"they open at {moment} ({what.zone})"}
+
+
+def _span(seconds: float) -> str:
+    whole = round(seconds)
+    parts = ((whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"
 
 
 def _told(value: object) -> object:

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     VALIDATION_OFF = "ValidationOff"
     IMAGE_MISSING = "ImageMissing"
     WINDOW_SHUT = "WindowShut"
+    IDLE_AWAITED = "IdleAwaited"
     OPERANDS_STARTING = "OperandsStarting"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
@@ -112,6 +113,7 @@ _OF_FLEET: Final = _TURN | {
     Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT,
 }
 _IN_PASSING: Final = frozenset({
+    Reason.IDLE_AWAITED,
     Reason.EVICTING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING,
     Reason.VALIDATOR_REPLACING, Reason.WRITE_UNANSWERED,
 })

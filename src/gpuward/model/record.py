@@ -89,6 +89,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     stays loaded while pods use it, also without its pod."""
     lifted: int = 0
     """How often somebody lifted our cordon since the node was admitted."""
+    asked: float = 0.0
+    """Since when the node waits, or is under way, for one that waits until nobody uses its GPUs; 0 for any other, and where
+    somebody asked for the upgrade by hand."""
+    idle: float = 0.0
+    """Since when nobody uses the GPUs of such a node that waits; 0 while somebody does."""
     domain: str = ""
     """The label, as KEY=VALUE, of the domain that the node was in when it served last."""
 
@@ -131,6 +136,8 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     loaded: str = ""
     lifted: Annotated[int, msgspec.Meta(ge=0)] = 0
     domain: str = ""
+    asked: Moment | None = None
+    idle: Moment | None = None
 
 
 def encode_record(record: Record) -> str:
@@ -152,6 +159,8 @@ def encode_record(record: Record) -> str:
         "loaded": record.loaded or None,
         "lifted": record.lifted or None,
         "domain": record.domain or None,
+        "asked": format_time(record.asked) if record.asked else None,
+        "idle": format_time(record.idle) if record.idle else None,
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
 
@@ -187,20 +196,24 @@ def decode_record(text: str) -> Record:
         loaded=stored.loaded,
         lifted=min(stored.lifted, MOST),
         domain=stored.domain,
+        asked=seconds(stored.asked) if stored.asked else 0.0,
+        idle=seconds(stored.idle) if stored.idle else 0.0,
     )
 
 
 def not_ahead(record: Record, now: float) -> Record:
     """Return a record whose times are past: what was written by a clock that was ahead counts from now on."""
     failure = record.failure
-    latest = max(record.since, record.started, record.paused, *((failure.at, failure.first, failure.begun) if failure else ()))
+    failed = (failure.at, failure.first, failure.begun) if failure else ()
+    latest = max(record.since, record.started, record.paused, record.asked, record.idle, *failed)
     if latest <= now + AGREEMENT:
         return record
     if failure is not None:
         at, first, begun = (min(moment, now) for moment in (failure.at, failure.first, failure.begun))
         failure = msgspec.structs.replace(failure, at=at, first=first, begun=begun)
     return msgspec.structs.replace(
-        record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure
+        record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure,
+        asked=min(record.asked, now), idle=min(record.idle, now),
     )
 
 

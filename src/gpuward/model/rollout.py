@@ -10,6 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from gpuward.model.domains import DomainSettings
+from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.states import State
 from gpuward.model.windows import Window
 
@@ -66,6 +67,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     """When nodes may start; always where there are none."""
     domains: DomainSettings | None = None
     """Which nodes break together, and how many may; None where nobody says."""
+    opportunistic: OpportunisticSettings | None = None
+    """How long nodes wait until nobody uses their GPUs; None where they do not."""
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""
 

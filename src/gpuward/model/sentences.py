@@ -24,6 +24,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.VALIDATION_OFF: "no validator gets ready here: a label nvidia.com/gpu.deploy.* keeps it, or what it needs, away",
     Reason.IMAGE_MISSING: "keeps its driver, as the image of the one that it should have is missing: {image} ({said})",
     Reason.WINDOW_SHUT: "the windows of the RolloutPolicy let no node start now: {opens}",
+    Reason.IDLE_AWAITED: "starts once no GPU pod has used it for {idle_for}{now}; from {evicts} on pods are evicted for that",
     Reason.OPERANDS_STARTING: "only its driver pod is to be restarted: waits for the device plugin or DCGM to be ready, which "
     "keep the driver loaded under GPU pods meanwhile",
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "

@@ -132,6 +132,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Nodes of which a change has no answer yet, by name, and since when; they are unsettled."""
     ledger_refused: Refusal | None = None
     """That what was to be granted last could not be written down."""
+    watched_since: float = 0.0
+    """Since when this process leads, and so has seen what uses GPUs; 0 for one that only looks."""
     inherited: frozenset[str] = frozenset()
     """Nodes that were granted already when this process began to lead: an earlier leader's patch may be on its way."""
     followed: frozenset[PodSelection] | None = None

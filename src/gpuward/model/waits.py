@@ -12,6 +12,7 @@ from gpuward.model.domains import DomainLimit, LargeDomain
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.obstacles import Obstacle
+from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
 from gpuward.model.reasons import Reason
 from gpuward.model.removal import DriverKept
@@ -251,4 +252,4 @@ class Undecided(msgspec.Struct, frozen=True):
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
-            | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | WindowShut | DomainLimit)
+            | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | WindowShut | DomainLimit | IdleAwaited)

@@ -56,6 +56,7 @@ def rollout_of(plan: Plan) -> Rollout:
     elif waiting := [status for status in plan.nodes.values() if status.state not in _ENDED]:
         held = {status.hold.reason if status.hold is not None else Reason.TEMPLATE_SETTLING for status in waiting}
         shut = "WindowShut" if held == {Reason.WINDOW_SHUT} else "Blocked"
+        shut = "IdleAwaited" if Reason.IDLE_AWAITED in held and held <= {Reason.WINDOW_SHUT, Reason.IDLE_AWAITED} else shut
         reason = "Progressing" if Reason.TEMPLATE_SETTLING in held else shut
     elif counts.failed:
         reason = "NodesFailed"

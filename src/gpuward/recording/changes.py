@@ -61,6 +61,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     unanswered: Mapping[str, float] | UnsetType = UNSET
     ledger_refused: Refusal | UnsetType | None = UNSET
     inherited: frozenset[str] | UnsetType = UNSET
+    watched_since: float | UnsetType = UNSET
     grants: Mapping[str, str] | UnsetType | None = UNSET
     policies: Table[PolicyView] = Table()
     rollout_policies: Table[PolicyView] = Table()
@@ -96,6 +97,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         unanswered=_whole(before.unanswered, after.unanswered),
         ledger_refused=_whole(before.ledger_refused, after.ledger_refused),
         inherited=_whole(before.inherited, after.inherited),
+        watched_since=_whole(before.watched_since, after.watched_since),
         grants=_whole(before.grants, after.grants),
         policies=_policies(before.policies, after.policies),
         rollout_policies=_policies(before.rollout_policies, after.rollout_policies),

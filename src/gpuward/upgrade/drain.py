@@ -50,7 +50,7 @@ def cordon_annotations(node: NodeFacts, owner: CordonOwner) -> dict[str, str | N
 @step(State.CORDON_REQUIRED)
 def cordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Cordon the node, noting whose cordon it is, and start the clock of the jobs that may finish first."""
-    if (back := turned_back(node) or left_alone(node, policy)) is not None:
+    if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
         return back
     owner = cordon_owner(node)
     annotations = cordon_annotations(node, owner)
@@ -62,7 +62,7 @@ def cordon(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.WAIT_FOR_JOBS_REQUIRED)
 def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Wait for the pods that the policy lets finish, for ever or until its timeout."""
-    if (back := turned_back(node) or left_alone(node, policy)) is not None:
+    if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
         return back
     timeout = policy.wait_for_completion.timeout_seconds or policy.rollout.deadline(State.WAIT_FOR_JOBS_REQUIRED)
     since = _jobs_since(node, now)
@@ -82,7 +82,7 @@ def _jobs_since(node: NodeFacts, now: float) -> float:
 @step(State.POD_DELETION_REQUIRED)
 def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict the GPU pods; when one may not go, or time is up, drain the node if the policy allows it, else fail."""
-    if (back := turned_back(node) or left_alone(node, policy)) is not None:
+    if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
         return back
     if node.to_evict.empty:
         return Move(State.POD_RESTART_REQUIRED, events=() if node.just_entered else (EventText(PODS_DELETED),))
@@ -99,7 +99,7 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 @step(State.DRAIN_REQUIRED)
 def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict everything that a drain takes, if the policy wants one; fail when something may not go or time is up."""
-    if (back := turned_back(node) or left_alone(node, policy)) is not None:
+    if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
         return back
     if not policy.drain.enable:
         return Move(State.POD_RESTART_REQUIRED)

@@ -62,6 +62,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
     withheld: bool = False
     """Whether the node is kept from getting a driver pod while pods run on a driver that this would replace."""
+    watched_since: float = 0.0
+    """Since when this process has seen what uses the node."""
     barred: bool = False
     """Whether the node may not be labelled as one with GPUs, so that it gets no driver."""
 

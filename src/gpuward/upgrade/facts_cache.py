@@ -54,6 +54,7 @@ class RolloutContext:
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
             and self.spared == other.spared and self.digests == other.digests and self.living == other.living
             and self.snapshot.images == other.snapshot.images
+            and self.snapshot.watched_since == other.snapshot.watched_since
             and self.holder_daemonsets == other.holder_daemonsets and self.snapshot.namespace == other.snapshot.namespace
         )
 
@@ -181,6 +182,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         unschedulable=node.unschedulable,
         withheld=withheld,
         barred=barred,
+        watched_since=snapshot.watched_since,
     )
 
 

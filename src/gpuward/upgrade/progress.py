@@ -17,6 +17,7 @@ from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, UNDISTURBED,
 from gpuward.upgrade.domain_memory import with_domain
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.loaded import with_loaded
+from gpuward.upgrade.opportunities import with_idleness
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
 from gpuward.upgrade.uncordon import release
 
@@ -187,6 +188,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         loaded=node.loaded_digest,
         lifted=0 if ended or move.started else node.record.lifted,
         domain=node.record.domain,
+        asked=0.0 if ended or (move.started and node.requested) else node.record.asked,
     )
     changed = _changed(node, move.annotations, state=move.to, record=record, unschedulable=cordoned)
     return msgspec.structs.replace(
@@ -232,6 +234,7 @@ def _stop(path: NodeProgress, step: Step, policy: UpgradePolicy, now: float) -> 
 def remember_driver(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:
     """Remember the driver that a node came to have without an upgrade, or before that was remembered, and the node's domain."""
     record = with_domain(path.node, with_loaded(path.node, now), policy)
+    record = with_idleness(path.node, record, policy, now)
     if record == path.node.record:
         return path
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)

@@ -8,6 +8,7 @@ from gpuward.model.record import CordonOwner, only_remembers
 from gpuward.model.removal import NO_DRIVER
 from gpuward.model.states import State
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.opportunities import evicts_nobody
 from gpuward.upgrade.recovery import unvalidated
 from gpuward.upgrade.step import Move, Step, step
 
@@ -23,9 +24,10 @@ def turned_back(node: NodeFacts) -> Move | None:
     return _back_in_the_queue(node)
 
 
-def left_alone(node: NodeFacts, policy: UpgradePolicy) -> Move | None:
-    """Return the way back to those that wait of a node to which pods came, where nobody is evicted for a removal."""
-    return _back_in_the_queue(node) if policy.free_only and has_users(node) else None
+def left_alone(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:
+    """Return the way back to those that wait of a node to which pods came, where nobody is evicted for a removal, or not yet."""
+    alone = (policy.free_only and has_users(node)) or evicts_nobody(node, policy, now)
+    return _back_in_the_queue(node) if alone else None
 
 
 def has_users(node: NodeFacts) -> bool:

@@ -86,6 +86,14 @@ def _unbar(question: Question) -> Iterator[Candidate]:
         "all nodes start, node after node; write down the windows before")
 
 
+def _wait_no_more(question: Question) -> Iterator[Candidate]:
+    yield fixes.request_upgrade(question.view, "upgrade this node now").risking(_evicts(question))
+    rollout = replace(question.case.policy.rollout, opportunistic=None)
+    yield policy_fixes.change_rollout(
+        question.case, "take opportunistic from the RolloutPolicy", {"opportunistic": None}, rollout).risking(
+        "all nodes start, node after node, and their pods are evicted")
+
+
 def _evict(question: Question) -> Iterator[Candidate]:
     policy = replace(question.case.policy, free_only=False)
     yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy)
@@ -231,6 +239,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.IMAGE_MISSING: _find_image,
     Reason.DRIVER_KEPT: _evict,
     Reason.WINDOW_SHUT: _unbar,
+    Reason.IDLE_AWAITED: _wait_no_more,
     Reason.HELD_DEVICES: free_devices,
     Reason.PROTECTED_PODS: unprotect,
     Reason.BUDGET_BLOCKS: unblock,

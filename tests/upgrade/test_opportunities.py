@@ -1,0 +1,105 @@
+"""Waiting until nobody uses a node, on paper: nobody is evicted before the time is up, whatever happens in whatever order."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuward.model.actions import Action, EvictPod
+from gpuward.model.opportunities import IdleAwaited, OpportunisticSettings
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import Record, decode_record, encode_record
+from gpuward.model.rollout import RolloutSettings
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import AT_REST, IN_PROGRESS, State
+from gpuward.upgrade.decide import decide
+from tests import build
+from tests.upgrade import world
+from tests.upgrade.test_properties import NAMES, Watched, check_end, examples, happen, steps
+
+SETTINGS = OpportunisticSettings(idle_for=20.0, until=120.0)
+ASKED = build.NOW - 60
+
+
+def waiting(*, idle: float = 0.0, busy: bool = False, since: float = 0.0) -> Hold | None:
+    """Return what a node waits for that has waited for a minute, and has been idle since a moment."""
+    record = build.record(State.UPGRADE_REQUIRED, asked=ASKED, idle=idle, since=ASKED)
+    pods = [build.driver_pod(), *([build.gpu_pod()] if busy else [])]
+    snapshot = build.cluster([build.node(state=State.UPGRADE_REQUIRED, remembers=record)], pods)
+    policy = build.policy(rollout=RolloutSettings(opportunistic=SETTINGS))
+    plan = decide(msgspec.structs.replace(snapshot, watched_since=since), policy, build.NOW)
+    status = plan.nodes["n0"]
+    return status.hold if status.state not in IN_PROGRESS else None
+
+
+def test_a_node_starts_when_it_was_idle_for_long_enough_while_somebody_looked() -> None:
+    assert waiting(idle=build.NOW - 20) is None
+    assert waiting(idle=build.NOW - 19) == Hold(IdleAwaited(20.0, ASKED + 120), ASKED, build.NOW + 1)
+    assert waiting(idle=build.NOW - 50, since=build.NOW - 5) == Hold(IdleAwaited(20.0, ASKED + 120), ASKED, build.NOW + 15)
+    assert waiting() == Hold(IdleAwaited(20.0, ASKED + 120), ASKED, build.NOW + 20)
+    used = waiting(idle=build.NOW - 50, busy=True)
+    assert used == Hold(IdleAwaited(20.0, ASKED + 120, build.gpu_pod().ref, 1), ASKED, ASKED + 120)
+
+
+def test_the_record_keeps_both_times() -> None:
+    kept = decode_record(encode_record(Record(since=5.0, asked=7.0, idle=9.0)))
+    assert (kept.asked, kept.idle) == (7.0, 9.0)
+
+
+class Patient(Watched):
+    """A cluster that knows since when each node waits, and who was asked for by hand."""
+
+    def __init__(self, snapshot: Snapshot, policy: UpgradePolicy) -> None:
+        super().__init__(snapshot, policy)
+        self.asked: dict[str, float] = {}
+        self.exempt: set[str] = set()
+        self.evictions = 0
+
+    def look(self) -> None:
+        for name, node in self.snapshot.nodes.items():
+            if node.state in AT_REST:
+                self.asked.pop(name, None)
+                self.exempt.discard(name)
+            elif node.state is State.UPGRADE_REQUIRED:
+                self.asked.setdefault(name, self.now)
+
+    def check_action(self, action: Action) -> None:
+        if isinstance(action, EvictPod):
+            self.evictions += 1
+            touched = not any(pod.revision == "550" and not pod.deleting for pod in self.snapshot.pods[action.node])
+            early = action.node in self.asked and self.now < self.asked[action.node] + SETTINGS.until
+            assert not early or touched or action.node in self.exempt, f"{action.pod} was evicted too early"
+        super().check_action(action)
+
+
+machinery = st.tuples(st.sampled_from(["pass", "pass", "pass", "pass", "gone", "made", "pods-ready"]), st.sampled_from(NAMES),
+                      st.just(""))
+late = st.tuples(st.just("late pod"), st.sampled_from(NAMES), st.just(""))
+
+
+@examples(200)
+@given(used=st.lists(st.booleans(), min_size=5, max_size=5), parallel=st.sampled_from([0, 2]),
+       script=st.lists(st.one_of(machinery, machinery, machinery, steps, late), min_size=20, max_size=50),
+       seed=st.integers(0, 2**32))
+def test_nobody_is_evicted_before_the_time_is_up_whatever_the_order(
+    used: list[bool], parallel: int, script: list[tuple[str, str, str]], seed: int
+) -> None:
+    fleet = build.fleet(5)
+    for name, busy in zip(NAMES, used, strict=True):
+        if busy:
+            fleet = world.with_pods(fleet, name, [*fleet.pods[name], build.gpu_pod(name)])
+    policy = build.policy(parallel=parallel, unavailable=None, rollout=RolloutSettings(opportunistic=SETTINGS))
+    cluster, dice = Patient(fleet, policy), random.Random(seed)
+    for step in script:
+        if step[0] == "request":
+            cluster.exempt.add(step[1])
+        if step[0] == "retarget":
+            continue
+        happen(cluster, step, dice)
+        cluster.look()
+    end = world.rollout(cluster.snapshot, cluster.policy, now=cluster.now + SETTINGS.until)
+    check_end(end, cluster.foreign)
