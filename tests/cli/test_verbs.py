@@ -22,7 +22,7 @@ from gpuward.sandbox.faults import FaultKind
 from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.sim.faults import Fault
 from kubesandbox.timeloop import run_virtual
-from tests.cli.verbs import Cluster, left_to_drivers, node, on_cluster, said, switched
+from tests.cli.verbs import Cluster, Object, left_to_drivers, node, on_cluster, said, switched
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_nvidiadriver import nvidia_driver
 from tests.journeys.test_rolloutpolicy import apply
@@ -66,6 +66,20 @@ async def test_resume_says_that_nothing_comes_next_where_no_operator_runs(cluste
                  "renewTime": micro_time(time_of(cluster.client))}})
     await cluster.pause()
     assert (await cluster.resume())[-1].startswith("Next: nodes start when their turn comes")
+
+
+def serving_machines() -> Object:
+    body = switched(True)
+    body["spec"]["sandboxWorkloads"] = {"enabled": True}
+    return body
+
+
+@on_cluster(serving_machines(), node("b", State.UNKNOWN))
+async def test_resume_says_that_it_turns_no_upgrades_on_where_nodes_serve_virtual_machines(cluster: Cluster) -> None:
+    before = cluster.versions()
+    assert await cluster.resume() == ["ClusterPolicy cluster-policy: no driver is upgraded while spec.sandboxWorkloads.enabled "
+                                      "is true, and resume does not change that"]
+    assert cluster.versions() == before
 
 
 @on_cluster(switched(True), node("b", State.DONE))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward.cli.diff import compared
+from gpuward.cli.differences import looked_at
 from gpuward.cli.explanation import explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.overview import headline
+from gpuward.cli.shadow import shadowed
 from gpuward.cli.status import as_json
 from gpuward.cli.waiting import stopped
 from gpuward.errors import GpuwardError
@@ -98,6 +101,11 @@ async def test_whoever_looks_in_another_namespace_than_the_operators_is_told_the
         assert stopped(picture) == told, "whoever waits there for the end would wait in vain"
         with pytest.raises(GpuwardError, match="add -n gpu-operator"):
             picture.refuse_elsewhere()
+    async with looked_at(stage.user, "default") as look:
+        with pytest.raises(GpuwardError, match="add -n gpu-operator"):
+            await shadowed(stage.user, look)
+    with pytest.RaisesGroup(pytest.RaisesExc(GpuwardError, match="add -n gpu-operator"), flatten_subgroups=True):
+        await compared(stage.user, (), "default")
     assert (await headline_of(stage)).startswith("ClusterPolicy cluster-policy: 2 of 2")
 
 

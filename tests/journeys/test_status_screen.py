@@ -194,6 +194,19 @@ async def test_without_an_operator_no_node_is_said_to_be_unknown_that_discovery_
             await Waiting(0.01).over(look, observer)
 
 
+@pytest.mark.parametrize("timeout", [0.2, 1.0])
+def test_a_fleet_that_is_done_is_done_within_any_time(timeout: float) -> None:
+    @on_stage(gpu_nodes=1)
+    async def play(stage: Stage) -> None:
+        await stage.installed()
+        await stage.rest(60)
+        look = Look(stage.user, names.DEFAULT_NAMESPACE)
+        async with look.following() as observer:
+            await Waiting(timeout).over(look, observer)
+
+    play()
+
+
 @pytest.mark.parametrize(("limit", "broken"), [(0, False), (1, True)], ids=["no limit to speak of", "filled by a dead node"])
 def test_a_rollout_that_cannot_start_is_not_said_to_go_on_by_itself(limit: int, broken: bool) -> None:
     @on_stage(gpu_nodes=3, upgrade={"maxUnavailable": limit, "maxParallelUpgrades": 1})

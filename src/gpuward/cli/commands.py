@@ -315,7 +315,8 @@ def agent(name: str, arguments: tuple[str, ...]) -> None:
 @click.option("--nodes", default=12, show_default=True, type=click.IntRange(0, 5000), help="Simulate so many GPU nodes.")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Serve on this port of 127.0.0.1, and not on a free one.")
 @click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True),
-              help="Let time pass so many times faster, for ten minutes: it begins in the past and then goes as the clock does.")
+              help="Let time pass so many times faster, for ten minutes: it begins in the past and then goes as the clock does. "
+              "An operator of another process keeps the clock's pace, so that its waits take as long as ever.")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), metavar="FILE",
               help="Write the kubeconfig to this file, and not to a temporary one.")
 @faults_option("from the beginning")

@@ -64,10 +64,12 @@ async def compared(client: Client, policies: Sequence[str], namespace: str) -> t
 
     Raises:
         InputError: a file cannot be read, or has no policy in it.
+        GpuwardError: the operator works in another namespace.
     """
     given = policy_views("--policy", read_objects("--policy", policies), policies) if policies else {}
     async with looked_at(client, namespace) as look:
         leader = await look.leader()
+        look.picture(leader).refuse_elsewhere()
         snapshot = look.cluster.observe()
     snapshot = under(snapshot, given.get("ClusterPolicy", ()), given.get("NVIDIADriver", ()))
     snapshot = await with_references(client, snapshot)

@@ -31,6 +31,7 @@ async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, 
         look = Look(client, namespace)
         async with look.following():
             picture = look.picture(await look.leader())
+            picture.refuse_elsewhere()
     chosen = bool(choice.nodes or choice.selector or choice.failed or choice.held)
     pools = pool_reports(choice.of(picture), picture.snapshot, picture.drivers, idle=not chosen)
     if choice.output == "json":

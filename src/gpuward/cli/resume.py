@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -53,13 +53,11 @@ async def resume_paused(client: Client, driver: str, *, dry_run: bool) -> Lines:
         else:
             done = await resume_rollout(client, time_of(client), driver)
             yield f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}"
-    elif not paused:
+    elif not paused and not _serves_machines(rollouts):
         yield f"{target.title}: there is nothing to resume, as no node waits or has failed{_since(before)}: nothing is written"
-    for rollout in _off(rollouts, target, driver):
-        if rollout not in paused:
-            yield (f"{rollout.title}: upgrades are off, and not by `gpuward pause`, so they stay off: "
-                   f"set {rollout.field} to true to turn them on")
-    if paused or failed:
+    for line in _stays_off(rollouts, target, driver, paused):
+        yield line
+    if (paused or failed or _may_be_held(nodes)) and not _serves_machines(rollouts):
         yield await _next(client, rollouts.policy or target)
 
 
@@ -69,7 +67,7 @@ async def _next(client: Client, policy: PolicyRollout) -> str:
     leader = await find_leader(client, place, WallClock())
     if leader.running is False:
         return f"Next: nothing yet, as {leader.message}"
-    return "Next: nodes start when their turn comes; `gpuward status` says what each waits for"
+    return "Next: nodes start when their turn comes, where nothing else holds them; `gpuward status` says what each waits for"
 
 
 async def resume_rollout(client: Client, now: float, driver: str = "") -> Resumed:
@@ -94,10 +92,25 @@ def _on(rollout: PolicyRollout) -> Patch | None:
     return rollout.switched(True, None) if rollout.is_paused else None
 
 
+def _stays_off(rollouts: Rollouts, target: PolicyRollout, driver: str, paused: Sequence[PolicyRollout]) -> Iterator[str]:
+    """Say which upgrades stay off, and what would turn them on."""
+    if _serves_machines(rollouts):
+        yield (f"{(rollouts.policy or target).title}: no driver is upgraded while spec.sandboxWorkloads.enabled is true, "
+               "and resume does not change that")
+    for rollout in _off(rollouts, target, driver):
+        if rollout not in paused:
+            yield (f"{rollout.title}: upgrades are off, and not by `gpuward pause`, so they stay off: "
+                   f"set {rollout.field} to true to turn them on")
+
+
 def _off(rollouts: Rollouts, target: PolicyRollout, driver: str) -> Sequence[PolicyRollout]:
     """Return what has upgrades off that were asked to go on."""
     meant = rollouts.drivers if rollouts.left_to_drivers and not driver else (target,)
     return [rollout for rollout in meant if not rollout.is_on]
+
+
+def _serves_machines(rollouts: Rollouts) -> bool:
+    return rollouts.policy is not None and rollouts.policy.serves_machines
 
 
 def _forgiven_before(rollouts: Rollouts, target: PolicyRollout) -> float:

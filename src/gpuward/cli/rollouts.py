@@ -58,6 +58,11 @@ class PolicyRollout(msgspec.Struct, frozen=True):
         return self.driver if found is None else found is True
 
     @property
+    def serves_machines(self) -> bool:
+        """Tell whether it is a ClusterPolicy that lets nodes serve virtual machines: then no driver is upgraded."""
+        return (self.view.body.get("spec", {}).get("sandboxWorkloads") or {}).get("enabled") is True
+
+    @property
     def paused_at(self) -> str:
         """Return what `gpuward pause` left."""
         return annotation(self.view.body, names.PAUSED_AT)

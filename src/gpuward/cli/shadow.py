@@ -133,9 +133,14 @@ def _print(told: object) -> None:
 
 
 async def shadowed(client: Client, look: Look) -> Shadowed:
-    """Return what gpuward would do now, from nothing but reads."""
+    """Return what gpuward would do now, from nothing but reads.
+
+    Raises:
+        GpuwardError: the operator works in another namespace.
+    """
     leader = await look.leader()
     picture = look.picture(leader)
+    picture.refuse_elsewhere()
     snapshot = await with_references(client, picture.snapshot)
     written, found = await differences(client, snapshot, await images_of(client, look.namespace), picture.now)
     return Shadowed(

@@ -41,7 +41,7 @@ class Waiting(msgspec.Struct, frozen=True):
             RolloutNotDone: the time was up.
             RolloutStopped: nothing goes on until somebody does something.
         """
-        begun = time.monotonic()
+        begun, settled = time.monotonic(), min(SETTLED, self.timeout / 2 or SETTLED)
         since: dict[str, float] = {}
         while True:
             observer.observe()
@@ -49,7 +49,7 @@ class Waiting(msgspec.Struct, frozen=True):
             picture, now = look.picture(leader), time.monotonic()
             told = "done" if is_done(picture) else stopped(picture)
             since = {told: since.get(told, now)}
-            if told == "done" and now - since[told] >= SETTLED:
+            if told == "done" and now - since[told] >= settled:
                 return
             patience = STOPPED_FOR if told.startswith(tuple(STOPPED - {Reason.NO_NODE_MAY_START})) else NO_NODE_FOR
             if told not in ("", "done") and now - since[told] >= patience:

@@ -82,6 +82,7 @@ class Operator:
         self.metrics = Metrics(self.leads, client.stats)
         self.policies = PolicyReader()
         self.cluster = Cluster(client, settings.namespace, random=random, report=self._report)
+        clock.moved = self.cluster.touch
         self.events = EventRecorder(client, now=clock.now, random=random, report=self._report_events)
         self._pods = PodFilter(self.cluster, self.policies)
         later = FollowedLater(self.cluster.follow_monitors, self.cluster.follow_place)

@@ -8,6 +8,7 @@ in whole seconds, and to all alike.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from gpuward.ports import Clock
@@ -31,6 +32,8 @@ class ServerClock:
         """By how much the server's time is ahead of the event loop's; None while no answer has told it."""
         self._later: tuple[float, float] | None = None
         """Since when (by the event loop) all answers have said that it is later, and by how much at least."""
+        self.moved: Callable[[], None] = lambda: None
+        """Told when it has become later than time alone makes it: who sleeps until a moment has slept too long."""
 
     def now(self) -> float:
         """Return seconds since the epoch."""
@@ -56,3 +59,4 @@ class ServerClock:
             self._later = since, min(by, least)
             if loop - since >= CONFIRMED:
                 self._ahead, self._later = self._later[1], None
+                self.moved()
