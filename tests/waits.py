@@ -23,6 +23,7 @@ from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected
 from gpuward.model.views import Owner, Ref
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveNotDone, WaveSoaking
 from gpuward.model.windows import WindowShut
 from gpuward.model.workloads import OperandsKept, Workload, WorkloadKept
 
@@ -79,6 +80,13 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     DomainLimit(Reason.DOMAIN_BROKEN, "rack-1", 1, 1, ("n1",), ("rack-2",)),
     IdleAwaited(900.0, 1_767_312_000.0, POD, 2),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),
+    WaveNotDone("canary", 1, 2, ("n1",)),
+    WaveFailed("canary", 2, 3, 1, ("n1", "n2")),
+    WaveSoaking("canary", 1_767_312_000.0, "Europe/Berlin"),
+    ApprovalRequired("canary", "a"),
+    WaveLimit(Reason.WAVE_LIMIT, 1, 1, ("n1",)),
+    WaveLimit(Reason.GROWTH_LIMIT, 1, 1, ("n1",)),
+    Aborted("alice", 1_767_312_000.0, "a"),
     waits.Undecided("KeyError: 'x'"),
 )
 EXAMPLES = {example.reason: example for example in _EXAMPLES}

@@ -266,7 +266,7 @@ def test_our_own_definition_fills_in_its_defaults(api: Api) -> None:
     made = api.cluster_wide(ROLLOUT_POLICIES.path(), {**body, "spec": {"deadlines": deadlines}})
     assert made["spec"] == {
         "deadlines": deadlines, "deviceHolders": "Hold", "discoveryGrace": "10m", "failureBudget": {"nodes": 3, "percent": 10},
-        "killAtDeadline": False, "removeAtOnce": False, "retries": 3, "retryBackoff": "1m", "windows": [],
+        "killAtDeadline": False, "removeAtOnce": False, "retries": 3, "retryBackoff": "1m", "waves": [], "windows": [],
     }
 
 

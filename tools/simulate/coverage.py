@@ -33,6 +33,13 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.REFUSED_ELSEWHERE: "new_driver_fails",
     Reason.DRIVER_KEPT: "driver_kept",
     Reason.WINDOW_SHUT: "window_shut",
+    Reason.ABORTED: "rollout_aborted",
+    Reason.WAVE_FAILED: "wave_waits",
+    Reason.WAVE_NOT_DONE: "wave_waits",
+    Reason.WAVE_SOAKING: "wave_waits",
+    Reason.APPROVAL_REQUIRED: "wave_waits",
+    Reason.WAVE_LIMIT: "wave_limit",
+    Reason.GROWTH_LIMIT: "growth_limit",
     Reason.BUDGET_BLOCKS: "eviction_budget",
     Reason.DOMAIN_LIMIT: "domain_limit",
     Reason.DOMAIN_BROKEN: "domain_limit",
@@ -50,6 +57,8 @@ UNMET: Mapping[str, str] = {
     "reason IdleAwaited": "the runs draw no opportunistic settings",
     "reason WindowShut": "the runs draw no windows",
     "gate window_shut": "the runs draw no windows",
+    "reason Aborted": "nobody aborts a rollout",
+    "gate rollout_aborted": "nobody aborts a rollout",
 }
 """What no run is to meet, and why."""
 

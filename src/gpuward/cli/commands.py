@@ -147,6 +147,58 @@ def resume(kubeconfig: str | None, context: str | None, driver: str, dry_run: bo
 
 
 @commands.command()
+@click.argument("wave", default="", metavar="[WAVE]")
+@connection_options
+@namespace_option
+@click.option("--driver", default="", metavar="NAME", help="Approve of the rollout of this NVIDIADriver alone.")
+@dry_run_option
+def approve(wave: str, kubeconfig: str | None, context: str | None, namespace: str, driver: str, dry_run: bool) -> None:
+    """Let the next wave of a rollout start.
+
+    Waves of a RolloutPolicy may ask for an approval. It is for the wave that is done now, and for the drivers that nodes are to
+    get now: the next wave asks again, and so does another driver. WAVE makes sure that it is the wave that you mean.
+    """
+    from gpuward.cli import words
+    from gpuward.cli.rollouts import tell
+
+    tell(kubeconfig, context, lambda client: words.approve(client, namespace, wave, driver, dry_run=dry_run))
+
+
+@commands.command()
+@connection_options
+@namespace_option
+@click.option("--driver", default="", metavar="NAME", help="Promote the rollout of this NVIDIADriver alone.")
+@dry_run_option
+def promote(kubeconfig: str | None, context: str | None, namespace: str, driver: str, dry_run: bool) -> None:
+    """Let the next wave of a rollout go now.
+
+    A wave that is done soaks no longer; of one that is not, no node is waited for that is not done by now, whether it failed or
+    has yet to start. It approves of nothing.
+    """
+    from gpuward.cli import words
+    from gpuward.cli.rollouts import tell
+
+    tell(kubeconfig, context, lambda client: words.promote(client, namespace, driver, dry_run=dry_run))
+
+
+@commands.command()
+@connection_options
+@namespace_option
+@click.option("--driver", default="", metavar="NAME", help="Abort the rollout of this NVIDIADriver alone.")
+@dry_run_option
+def abort(kubeconfig: str | None, context: str | None, namespace: str, driver: str, dry_run: bool) -> None:
+    """End the rollout of a driver.
+
+    No node starts with the driver that nodes are to get now. A node whose old driver is not touched yet goes back into service
+    with it; any other that is under way finishes. Another driver is rolled out anew, and `gpuward resume` lets this one go on.
+    """
+    from gpuward.cli import words
+    from gpuward.cli.rollouts import tell
+
+    tell(kubeconfig, context, lambda client: words.abort(client, namespace, driver, dry_run=dry_run))
+
+
+@commands.command()
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=nodes_begun)
 @connection_options
 @dry_run_option

@@ -21,6 +21,7 @@ from gpuward.operands.status import RIGHTS_MISSING
 from gpuward.report import headline as report
 from gpuward.report.nodes import GroupReport
 from gpuward.report.operands import OperandReport, moving_nodes
+from gpuward.report.waves import wave_lines
 
 BAR = 30
 """Characters of the progress bar."""
@@ -41,6 +42,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
         lines += [(f"rights    {told}", "red"), (f"{INDENT}to allow it: {command}", "red")]
     if picture.plan.nodes:
         lines.append((_bar(picture), ""))
+        lines += [(line, "") for line in wave_lines(picture.plan)]
         lines += [(f"{INDENT}{group}", COLOURS.get(group.group, "")) for group in groups]
     lines += _operands(operands, picture)
     return [styled(cut(text, width) if width is not None else text, style) for text, style in lines]

@@ -11,6 +11,7 @@ from gpuward.cli.connect import WallClock
 from gpuward.cli.leader import find_leader
 from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
 from gpuward.cli.terminal import listed
+from gpuward.cli.words import without_abort
 from gpuward.errors import PolicyError
 from gpuward.kube.http.client import Client
 from gpuward.model.record import format_time
@@ -39,12 +40,11 @@ async def resume_paused(client: Client, driver: str, *, dry_run: bool) -> Lines:
     """Let go on whatever is held, and say what was done; nothing is written where nothing is held. Raises as `resume_rollout`."""
     rollouts = await read_rollouts(client)
     target = rollouts.named(driver, "resume") if driver else rollouts.in_force("resume")
-    paused = [each for each in ((target,) if driver else (target, *rollouts.drivers)) if each.is_paused]
-    for rollout in paused:
-        if dry_run:
-            yield f"{rollout.title}: upgrades would be turned on ({rollout.field}: true); a dry run writes nothing"
-        elif await change(client, rollout, _on) is None:
-            yield f"{rollout.title}: upgrades are on again ({rollout.field}: true), as before the pause of {rollout.paused_at}"
+    meant = (target,) if driver else (target, *rollouts.drivers)
+    paused = [each for each in meant if each.is_paused]
+    aborted = [each for each in meant if without_abort(each) is not None]
+    async for line in _gone_on(client, paused, aborted, dry_run=dry_run):
+        yield line
     nodes, before = await all_nodes(client), _forgiven_before(rollouts, target)
     failed = sorted(_failed(nodes, driver, before))
     if failed or _may_be_held(nodes):
@@ -53,12 +53,28 @@ async def resume_paused(client: Client, driver: str, *, dry_run: bool) -> Lines:
         else:
             done = await resume_rollout(client, time_of(client), driver)
             yield f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}"
-    elif not paused and not _serves_machines(rollouts):
+    elif not (paused or aborted or _serves_machines(rollouts)):
         yield f"{target.title}: there is nothing to resume, as no node waits or has failed{_since(before)}: nothing is written"
     for line in _stays_off(rollouts, target, driver, paused):
         yield line
-    if (paused or failed or _may_be_held(nodes)) and not _serves_machines(rollouts):
+    if (paused or aborted or failed or _may_be_held(nodes)) and not _serves_machines(rollouts):
         yield await _next(client, rollouts.policy or target)
+
+
+async def _gone_on(
+    client: Client, paused: Sequence[PolicyRollout], aborted: Sequence[PolicyRollout], *, dry_run: bool
+) -> Lines:
+    """End pauses, and take aborts back."""
+    for rollout in paused:
+        if dry_run:
+            yield f"{rollout.title}: upgrades would be turned on ({rollout.field}: true); a dry run writes nothing"
+        elif await change(client, rollout, _on) is None:
+            yield f"{rollout.title}: upgrades are on again ({rollout.field}: true), as before the pause of {rollout.paused_at}"
+    for rollout in aborted:
+        if dry_run:
+            yield f"{rollout.title}: its rollout, which was aborted, would go on; a dry run writes nothing"
+        elif await change(client, rollout, without_abort) is None:
+            yield f"{rollout.title}: its rollout, which was aborted, goes on"
 
 
 async def _next(client: Client, policy: PolicyRollout) -> str:

@@ -86,6 +86,7 @@ def merged(plans: Iterable[Plan]) -> Plan:
         counts=counts,
         auto_upgrade=any(plan.auto_upgrade for plan in plans),
         troubles={name: why for plan in plans for name, why in plan.troubles.items()},
+        waves=tuple(each for plan in plans for each in plan.waves),
     )
 
 

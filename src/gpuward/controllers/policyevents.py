@@ -15,7 +15,8 @@ _SAME: Final = {"Blocked": "Progressing"}
 """A rollout comes to a standstill and goes on all the time: its nodes have events of their own."""
 _QUIET: Final = frozenset({"NoNodes", "DriversNotReady"})
 """Reasons that say nothing about a rollout."""
-_NORMAL: Final = frozenset({"WindowShut", "IdleAwaited", "UpToDate", "Progressing", "Paused"})
+_NORMAL: Final = frozenset({
+    "WindowShut", "IdleAwaited", "WaveSoaking", "ApprovalRequired", "Aborted", "UpToDate", "Progressing", "Paused"})
 
 
 class PolicyEvents:

@@ -55,6 +55,8 @@ class RolloutPolicyController:
         problems = [f"{active.rollout.title}: {problem}" for problem in active.rollout.problems]
         if active.resume_problem is not None and active.view is not None:
             problems.append(f"ClusterPolicy {active.view.name}: {active.resume_problem}")
+        problems += [f"NVIDIADriver {each.view.name}: {each.resume_problem}" for each in policies.active
+                     if policies.in_force and each.resume_problem is not None]
         if active.view is not None and active.rollout.problems:
             problems += [f"ClusterPolicy {active.view.name}: {problem}" for problem in kept_problems(active.view.body)]
         return Statuses(actions, problems=tuple(problems))

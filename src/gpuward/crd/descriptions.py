@@ -149,6 +149,21 @@ _SENTENCES: Final[dict[str, str]] = {
     "RolloutWindow.start": "When it opens, once: 2026-12-24, 2026-12-24T18:00 in its timeZone, or 2026-12-24T17:00Z.",
     "RolloutWindow.end": "When it ends.",
     "time_zone": "Time zone of the schedule, and of times without one, such as Europe/Berlin.",
+    "waves": "Which nodes go before others, each wave after the one before it; the last one has all other nodes. A node is in "
+             "the first wave whose nodeSelector it matches and that has room. Without waves all nodes are in one.",
+    "RolloutWave.name": "Name of the wave, for people.",
+    "RolloutWave.node_selector": "Labels that its nodes have; any node without it.",
+    "RolloutWave.nodes": "How many of those nodes it takes: a number, or a percentage, which is rounded down to one node at "
+                         "least; all of them without it.",
+    "RolloutWave.max_unavailable": "How many nodes of the wave may be out of service at once: a number, or a percentage, which "
+                                   "is rounded down to one node at least. The limits of the upgradePolicy hold as well.",
+    "soak": "How long the next wave waits after the last node of this one is done.",
+    "approval": "Whether the next wave waits until somebody approves with gpuward approve.",
+    "RolloutWave.failure_budget": "Hold later waves when more nodes of this one have failed than the larger of the two allows.",
+    "WaveFailureBudget.nodes": "Nodes of the wave that may fail.",
+    "WaveFailureBudget.percent": "Percentage of the wave's nodes that may fail, rounded down.",
+    "RolloutGrowth.start": "Nodes that may be under way at once at first.",
+    "factor": "How many times as many may be with every set of nodes that is done, within the limits of the upgradePolicy.",
     "RolloutPolicyStatus.state": "Whether this policy is in force, ignored beside an older one, or cannot be followed.",
     # Status.
     "state": "Whether what is asked for is in place.",

@@ -10,6 +10,7 @@ from gpuward.crd.check import field_path
 from gpuward.crd.decode import typed
 from gpuward.crd.durations import parse_duration
 from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutDomains, RolloutOpportunities, RolloutPolicy
+from gpuward.crd.waves import followed_growth, followed_wave, wave_problems
 from gpuward.crd.windows import followed, window_problems
 from gpuward.errors import PolicyError
 from gpuward.model.domains import DomainMode, DomainSettings
@@ -25,6 +26,7 @@ UNTIL_FIELD = f"{OPPORTUNITIES_FIELD}.until"
 LONGEST_UNTIL = 366 * 24 * 3600.0
 DOMAINS_KEY_FIELD = "spec.domains.key"
 _CHANGING = frozenset({names.UPGRADE_STATE, names.UPGRADE_SKIP, names.DRIVER_OWNER, names.VGPU_HOST_DRIVER})
+WAVES_FIELD = "spec.waves"
 
 
 def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[PolicyError]]:
@@ -34,7 +36,8 @@ def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[Po
     unusable = (problem for place, window in enumerate(windows) for problem in window_problems(window_field(place), window))
     domains = _domain_problems(policy.spec.domains) if policy is not None else ()
     chances = _opportunity_problems(policy.spec.opportunistic) if policy is not None else ()
-    return policy, [*problems, *_unknown_states(obj), *domains, *chances, *unusable]
+    unordered = wave_problems(WAVES_FIELD, policy.spec.waves if policy is not None else ())
+    return policy, [*problems, *_unknown_states(obj), *domains, *chances, *unusable, *unordered]
 
 
 def window_field(place: int) -> str:
@@ -96,6 +99,8 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         domains=None if spec.domains is None else DomainSettings(
             spec.domains.key, DomainMode(spec.domains.mode), spec.domains.max),
         windows=tuple(followed(window_field(place), window) for place, window in enumerate(spec.windows)),
+        waves=tuple(followed_wave(f"{WAVES_FIELD}[{place}]", wave) for place, wave in enumerate(spec.waves)),
+        growth=followed_growth(spec.growth),
     )
 
 

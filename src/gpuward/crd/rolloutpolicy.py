@@ -7,6 +7,7 @@ from msgspec import Meta, field
 from gpuward.crd.durations import Duration
 from gpuward.crd.facts import DEFAULTED, KubeObject, NonNegative, Spec, cel, schema
 from gpuward.crd.kubernetes import Condition
+from gpuward.crd.waves import MOST_WAVES, NAMES_DIFFER, RolloutGrowth, RolloutWave
 from gpuward.crd.windows import MOST_WINDOWS, ONE_FORM, RolloutWindow
 from gpuward.model.states import State
 from gpuward.names import GPUWARD_GROUP, ROLLOUT_POLICY_VERSION
@@ -71,6 +72,8 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     windows: Annotated[
         tuple[Annotated[RolloutWindow, ONE_FORM], ...], DEFAULTED, schema(maxItems=MOST_WINDOWS)
     ] = ()
+    waves: Annotated[tuple[RolloutWave, ...], DEFAULTED, schema(maxItems=MOST_WAVES), NAMES_DIFFER] = ()
+    growth: RolloutGrowth | None = None
 
 
 class RolloutPolicyStatus(Spec, frozen=True, kw_only=True):

@@ -76,6 +76,7 @@ VALIDATING_WEBHOOKS: Final = GVR("admissionregistration.k8s.io", "v1", "validati
 MUTATING_WEBHOOKS: Final = GVR("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", False)
 ACCESS_REVIEWS: Final = GVR("authorization.k8s.io", "v1", "subjectaccessreviews", False)
 OWN_ACCESS_REVIEWS: Final = GVR("authorization.k8s.io", "v1", "selfsubjectaccessreviews", False)
+OWN_REVIEWS: Final = GVR("authentication.k8s.io", "v1", "selfsubjectreviews", False)
 SERVICE_MONITORS: Final = GVR("monitoring.coreos.com", "v1", "servicemonitors", True)
 PROMETHEUS_RULES: Final = GVR("monitoring.coreos.com", "v1", "prometheusrules", True)
 CLUSTER_POLICIES: Final = GVR(names.NVIDIA_GROUP, names.CLUSTER_POLICY_VERSION, "clusterpolicies", False)

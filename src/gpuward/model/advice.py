@@ -104,6 +104,36 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "nobody until a time that the reason names.",
         "Nothing. A node for which it is urgent starts at once with `kubectl annotate node NODE "
         "nvidia.com/gpu-driver-upgrade-requested=true`, which evicts its pods."),
+    Reason.ABORTED: Advice(
+        Act.WISH, "Somebody ended the rollout of this driver with `gpuward abort`. No node starts with it; nodes under way "
+        "finish, or go  back if their driver was not touched.",
+        "Ask for another driver, or for the one before: its rollout starts anew. `gpuward resume` lets this one go on."),
+    Reason.WAVE_FAILED: Advice(
+        Act.ROLLOUT, "More nodes of an earlier wave have failed than its `failureBudget` in the RolloutPolicy allows, so the "
+        "driver comes to no node of a later one.",
+        "`gpuward explain NODE` of one that failed says why. Correct it, or ask for the driver before. `gpuward retry NODE` "
+        "tries a node again, `gpuward resume` forgives the failures so far, `gpuward promote` goes on without these nodes."),
+    Reason.WAVE_NOT_DONE: Advice(
+        Act.NO, "The RolloutPolicy has waves, and a node of an earlier one has yet to be done. A wave is done when each of its "
+        "nodes that can be upgraded is up to date, and at least one is; nodes that are skipped are not waited for, and nodes "
+        "that are not Ready only while no other is up to date.",
+        "Nothing, unless the node that is waited for is held: `gpuward explain NODE` says what would help it. `gpuward skip "
+        "NODE` leaves it out, `gpuward promote` does not wait for it this time."),
+    Reason.WAVE_SOAKING: Advice(
+        Act.WISH, "All nodes of an earlier wave are done, and its `soak` in the RolloutPolicy is not over.",
+        "Wait: it goes on by itself. `gpuward promote` ends the soak now."),
+    Reason.APPROVAL_REQUIRED: Advice(
+        Act.YES, "All nodes of an earlier wave are done, and the RolloutPolicy wants somebody's approval before the next ones "
+        "start.",
+        "Look whether all is well on the nodes that are done, then `gpuward approve`. An approval is for this driver, and for "
+        "the waves that are done when it is given."),
+    Reason.WAVE_LIMIT: Advice(
+        Act.NO, "As many nodes of its wave are out of service as `maxUnavailable` of the wave allows. The node has its turn "
+        "after others.",
+        "Nothing. If it goes too slowly, raise `maxUnavailable` of the wave in the RolloutPolicy."),
+    Reason.GROWTH_LIMIT: Advice(
+        Act.NO, "As many nodes are under way as `growth` in the RolloutPolicy allows so far. It allows more as nodes are done.",
+        "Nothing. If it goes too slowly, raise `start` or `factor` of `growth`."),
     Reason.OPERANDS_STARTING: Advice(
         Act.NO, "Only the driver pod has to be restarted. That is safe under running pods while the device plugin or DCGM holds "
         "the driver open, and they are just starting.",

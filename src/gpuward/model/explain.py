@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from shlex import quote
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -38,7 +39,8 @@ from gpuward.model.waits import (
     Starting,
     WaitsFor,
 )
-from gpuward.model.windows import WindowShut
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveSoaking
+from gpuward.model.windows import UTC_NAME, WindowShut
 
 MOST_USERS = 3
 """Pods that a sentence names."""
@@ -75,7 +77,7 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return {"what": what.why, "then": _MEANWHILE[what.meanwhile]}
         case InvalidPolicy():
             return {"what": what.policy}
-        case MovePaused() | WindowShut() | IdleAwaited():
+        case MovePaused() | WindowShut() | IdleAwaited() | Aborted() | ApprovalRequired() | WaveSoaking():
             return _later(what)
         case Failed() | RetryLater():
             return _failed(what)
@@ -102,17 +104,35 @@ def large_domain(what: WaitsFor) -> str:
     return f"; domain {what.large.name} has {what.large.size} nodes, and {field} lets only {what.limit} go at once"
 
 
-def _later(what: MovePaused | WindowShut | IdleAwaited) -> dict[str, object]:
+def _later(
+    what: MovePaused | WindowShut | IdleAwaited | Aborted | ApprovalRequired | WaveSoaking
+) -> dict[str, object]:
     if isinstance(what, IdleAwaited):
         now = f" (now pod {what.pod} does, {what.pods} in all)" if what.pod is not None else " (now none does)"
         moment = datetime.fromtimestamp(what.evicts, UTC).isoformat(" ", "minutes")
         return {"idle_for": _span(what.idle_for), "now": now, "evicts": moment}
+    if isinstance(what, Aborted | ApprovalRequired | WaveSoaking):
+        return _of_wave(what)
     if isinstance(what, MovePaused):
         return {"to": destination(what.to, what.before)}
     if what.opens is None:
         return {"opens": "they never open"}
-    moment = datetime.fromtimestamp(what.opens, ZoneInfo(what.zone)).isoformat(" ", "minutes")
-    return {"opens": f"they open at {moment} ({what.zone})"}
+    return {"opens": f"they open at {moment_in(what.opens, what.zone)}"}
+
+
+def moment_in(at: float, zone: str) -> str:
+    """Return a moment as people read it in a time zone."""
+    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)).isoformat(' ', 'minutes')} ({zone})"
+
+
+def _of_wave(what: Aborted | ApprovalRequired | WaveSoaking) -> dict[str, object]:
+    if isinstance(what, WaveSoaking):
+        return {"wave": what.wave, "until": moment_in(what.ends, what.zone)}
+    verb = "resume" if isinstance(what, Aborted) else "approve"
+    command = f"gpuward {verb}" + (f" --driver {quote(what.driver)}" if what.driver else "")
+    if isinstance(what, Aborted):
+        return {"by": what.by or "somebody", "at": moment_in(what.at, UTC_NAME), "command": command}
+    return {"wave": what.wave, "command": command}
 
 
 def _span(seconds: float) -> str:

@@ -12,6 +12,7 @@ from gpuward.model.record import Failure, Record
 from gpuward.model.states import State, parse_state
 from gpuward.model.views import NodeView
 from gpuward.model.waits import WaitsFor
+from gpuward.model.waves import RolloutWaves
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +96,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     auto_upgrade: bool = False
     troubles: Mapping[str, str] = {}
     """Why nothing could be decided, by the NVIDIADriver whose nodes it is about; empty for the ClusterPolicy's."""
+    waves: tuple[RolloutWaves, ...] = ()
+    """How the waves of each rollout stand that has some."""
 
     @property
     def holds(self) -> Mapping[str, Hold]:

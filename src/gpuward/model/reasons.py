@@ -27,6 +27,13 @@ class Reason(StrEnum):
     IMAGE_MISSING = "ImageMissing"
     WINDOW_SHUT = "WindowShut"
     IDLE_AWAITED = "IdleAwaited"
+    ABORTED = "Aborted"
+    WAVE_FAILED = "WaveFailed"
+    WAVE_NOT_DONE = "WaveNotDone"
+    WAVE_SOAKING = "WaveSoaking"
+    APPROVAL_REQUIRED = "ApprovalRequired"
+    WAVE_LIMIT = "WaveLimit"
+    GROWTH_LIMIT = "GrowthLimit"
     OPERANDS_STARTING = "OperandsStarting"
     FAILURE_BUDGET = "FailureBudget"
     NEW_DRIVER_FAILS = "NewDriverFails"
@@ -106,11 +113,14 @@ class Reason(StrEnum):
         return self in _PASSED_OVER
 
 
-_TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.DOMAIN_LIMIT})
+_TURN: Final = frozenset({
+    Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.DOMAIN_LIMIT, Reason.WAVE_NOT_DONE, Reason.WAVE_LIMIT,
+    Reason.GROWTH_LIMIT})
 _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
     Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
-    Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT,
+    Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT, Reason.ABORTED, Reason.WAVE_FAILED, Reason.WAVE_SOAKING,
+    Reason.APPROVAL_REQUIRED,
 }
 _IN_PASSING: Final = frozenset({
     Reason.IDLE_AWAITED,
@@ -119,7 +129,7 @@ _IN_PASSING: Final = frozenset({
 })
 _WAITS: Final = _TURN | _IN_PASSING | {
     Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.JOBS_RUNNING, Reason.RETRY_LATER, Reason.METADATA_BEHIND,
-    Reason.WINDOW_SHUT}
+    Reason.WINDOW_SHUT, Reason.WAVE_SOAKING}
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,

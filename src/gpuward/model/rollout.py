@@ -12,6 +12,7 @@ import msgspec
 from gpuward.model.domains import DomainSettings
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.states import State
+from gpuward.model.waves import Growth, Wave, Word
 from gpuward.model.windows import Window
 
 CLOCKS_DIFFER = 60.0
@@ -69,6 +70,14 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     """Which nodes break together, and how many may; None where nobody says."""
     opportunistic: OpportunisticSettings | None = None
     """How long nodes wait until nobody uses their GPUs; None where they do not."""
+    waves: tuple[Wave, ...] = ()
+    """Which nodes go before others; the last wave, with all others, is not among them."""
+    growth: Growth | None = None
+    approved: Word | None = None
+    """What somebody approved last: waves that were done by then."""
+    promoted: Word | None = None
+    """Waves that were done by then soak no longer, and its nodes are not waited for."""
+    aborted: Word | None = None
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""
 

@@ -25,6 +25,16 @@ SENTENCES: dict[Reason, str] = {
     Reason.IMAGE_MISSING: "keeps its driver, as the image of the one that it should have is missing: {image} ({said})",
     Reason.WINDOW_SHUT: "the windows of the RolloutPolicy let no node start now: {opens}",
     Reason.IDLE_AWAITED: "starts once no GPU pod has used it for {idle_for}{now}; from {evicts} on pods are evicted for that",
+    Reason.ABORTED: "the rollout of this driver was aborted by {by} at {at}: `{command}` lets it go on, and another driver "
+    "starts anew",
+    Reason.WAVE_FAILED: "no later wave starts: {failed} of {total} nodes of wave {wave} failed ({nodes}) and {limit} may; see "
+    "`gpuward explain`, then `gpuward resume`, or `gpuward promote`",
+    Reason.WAVE_NOT_DONE: "waits for wave {wave}: {done} of {total} nodes done (not yet: {nodes})",
+    Reason.WAVE_SOAKING: "wave {wave} is done and soaks until {until}",
+    Reason.APPROVAL_REQUIRED: "wave {wave} is done: waits for approval: {command}",
+    Reason.WAVE_LIMIT: "waits for its turn: {used} of {limit} nodes that may be out of service in its wave ({nodes})",
+    Reason.GROWTH_LIMIT: "waits for its turn: {used} of {limit} nodes that may be under way so far, which grow with the "
+    "nodes that are done ({nodes})",
     Reason.OPERANDS_STARTING: "only its driver pod is to be restarted: waits for the device plugin or DCGM to be ready, which "
     "keep the driver loaded under GPU pods meanwhile",
     Reason.FAILURE_BUDGET: "the rollout is paused: {failed} of {total} nodes failed ({nodes}) and {limit} may; "

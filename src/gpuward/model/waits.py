@@ -21,6 +21,7 @@ from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.unserved import Unserved
 from gpuward.model.views import Owner, Ref
+from gpuward.model.waves import WaveWait
 from gpuward.model.windows import WindowShut
 from gpuward.model.workloads import OperandsKept, WorkloadKept
 
@@ -252,4 +253,5 @@ class Undecided(msgspec.Struct, frozen=True):
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
-            | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | WindowShut | DomainLimit | IdleAwaited)
+            | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | WindowShut | DomainLimit | IdleAwaited
+            | WaveWait)

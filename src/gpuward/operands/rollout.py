@@ -18,13 +18,18 @@ _ENDED = AT_REST | {State.FAILED}
 """States of nodes that are neither under way nor wait to be."""
 
 
-_STOPS = {Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.NEW_DRIVER_FAILS: "NewDriverFails",
+_STOPS = {Reason.ABORTED: "Aborted", Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.WAVE_FAILED: "WaveFailed",
+          Reason.NEW_DRIVER_FAILS: "NewDriverFails",
           Reason.TEMPLATE_EDITED: "TemplateEdited", Reason.NO_NODE_MAY_START: "NoNodeMayStart"}
 """What is said of a rollout that one thing stops, the most important first."""
 
 _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.NO_NODE_MAY_START,
-                     Reason.WINDOW_SHUT, Reason.DOMAIN_BROKEN})
+                     Reason.WINDOW_SHUT, Reason.DOMAIN_BROKEN, Reason.ABORTED, Reason.WAVE_FAILED, Reason.WAVE_SOAKING,
+                     Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE})
 """Reasons of the fleet that say nothing without what they quote."""
+
+_PATIENT = (Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKING, Reason.IDLE_AWAITED, Reason.WINDOW_SHUT)
+"""What a rollout waits for as a whole, the most important first; nodes of later waves wait for earlier ones meanwhile."""
 
 
 class Rollout(msgspec.Struct, frozen=True):
@@ -55,9 +60,9 @@ def rollout_of(plan: Plan) -> Rollout:
         reason = "Progressing"
     elif waiting := [status for status in plan.nodes.values() if status.state not in _ENDED]:
         held = {status.hold.reason if status.hold is not None else Reason.TEMPLATE_SETTLING for status in waiting}
-        shut = "WindowShut" if held == {Reason.WINDOW_SHUT} else "Blocked"
-        shut = "IdleAwaited" if Reason.IDLE_AWAITED in held and held <= {Reason.WINDOW_SHUT, Reason.IDLE_AWAITED} else shut
-        reason = "Progressing" if Reason.TEMPLATE_SETTLING in held else shut
+        patient = next((str(one) for one in _PATIENT if one in held), "")
+        patient = patient if held <= {*_PATIENT, Reason.WAVE_NOT_DONE} else ""
+        reason = "Progressing" if Reason.TEMPLATE_SETTLING in held else patient or "Blocked"
     elif counts.failed:
         reason = "NodesFailed"
     elif counts.up_to_date == counts.total:
@@ -102,7 +107,8 @@ def _message(plan: Plan) -> str:
     for told, waits in (("waiting", True), ("held", False)):
         parts = [_held(reason, held[reason]) for reason in Reason if reason in held and reason.ends_by_itself is waits]
         text += f"; {told}: {', '.join(parts)}" if parts else ""
-    quoted = next((hold for hold in plan.holds.values() if hold.reason in _QUOTED), None)
+    quoted = min((hold for hold in plan.holds.values() if hold.reason in _QUOTED),
+                 key=lambda hold: hold.reason is Reason.WAVE_NOT_DONE, default=None)
     large = next(filter(None, (large_domain(hold.what) for hold in plan.holds.values())), "")
     return text + (f"; {sentence(quoted)}" if quoted is not None else "") + (
         large if quoted is None or not large_domain(quoted.what) else "")

@@ -16,6 +16,7 @@ from gpuward.policy.kept import KeptSettings, kept, kept_problems
 from gpuward.policy.lastvalid import last_valid
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
 from gpuward.policy.typed import Typed
+from gpuward.policy.words import with_words
 
 _SELECTOR_FIELD = "spec.nodeSelector"
 
@@ -29,7 +30,7 @@ class ActiveDriver(msgspec.Struct, frozen=True):
     claim: Claim
     upgrades: UpgradePolicy
     resume_problem: PolicyError | None = None
-    """Why the annotation that resumes its rollout says nothing."""
+    """Why an annotation that resumes its rollout, approves of it or aborts it says nothing."""
     last: NVIDIADriver | None = None
     """The last valid version, while it cannot be followed and remembers it."""
 
@@ -64,8 +65,10 @@ def read_driver(view: PolicyView, typed: Typed[NVIDIADriver], rollout: ActiveRol
         resumed = resumed_at(annotation(view.body, names.RESUMED_AT))
     except PolicyError as error:
         problem = error
-    upgrades = msgspec.structs.replace(governed(upgrades, rollout, last.upgrades.rollout, resumed), driver=view.name)
-    return ActiveDriver(view, driver, problems, _claim(view, driver, problems, last, valid), upgrades, problem, valid)
+    upgrades = governed(upgrades, rollout, last.upgrades.rollout, resumed)
+    settings, unread = with_words(upgrades.rollout, view.body)
+    upgrades = msgspec.structs.replace(upgrades, driver=view.name, rollout=settings)
+    return ActiveDriver(view, driver, problems, _claim(view, driver, problems, last, valid), upgrades, problem or unread, valid)
 
 
 def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: tuple[PolicyError, ...], last: KeptSettings,

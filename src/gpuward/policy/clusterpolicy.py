@@ -18,6 +18,7 @@ from gpuward.policy.kept import kept, kept_problems
 from gpuward.policy.lastvalid import last_valid
 from gpuward.policy.rolloutpolicy import ActiveRollout, RolloutReader, annotation, governed, resumed_at
 from gpuward.policy.typed import Typed, TypedOnce
+from gpuward.policy.words import notes, with_words
 
 
 class ActivePolicy(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class ActivePolicy(msgspec.Struct, frozen=True):
     last: ClusterPolicy | None = None
     """The last valid version, while the policy in force cannot be followed and remembers it."""
     resume_problem: PolicyError | None = None
-    """Why the annotation that resumes a rollout says nothing; failures count as if it were not there."""
+    """Why an annotation that resumes a rollout, approves of it or aborts it says nothing: it counts as if it were not there."""
 
     @property
     def switched_off(self) -> bool:
@@ -75,7 +76,7 @@ class ClusterPolicyReader:
         if view is None:
             return ActivePolicy(rollout=rollout, upgrades=UpgradePolicy(absent=_absent(snapshot)))
         last, resumed = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
-        key = (view.uid, view.generation, last, annotation(view.body, names.VALID_SPEC), resumed, rollout.key)
+        key = (view.uid, view.generation, last, annotation(view.body, names.VALID_SPEC), resumed, *notes(view.body), rollout.key)
         if self._last is None or self._last[0] != key:
             self._last = (key, _governed(_active(view, self._typed.read(view)), rollout))
         active = self._last[1]
@@ -99,7 +100,9 @@ def _governed(active: ActivePolicy, rollout: ActiveRollout) -> ActivePolicy:
     except PolicyError as error:
         problem = error
     upgrades = governed(active.upgrades, rollout, kept(body).upgrades.rollout, resumed)
-    return msgspec.structs.replace(active, upgrades=upgrades, rollout=rollout, resume_problem=problem)
+    settings, unread = with_words(upgrades.rollout, body)
+    upgrades = msgspec.structs.replace(upgrades, rollout=settings)
+    return msgspec.structs.replace(active, upgrades=upgrades, rollout=rollout, resume_problem=problem or unread)
 
 
 def _active(view: PolicyView, typed: Typed[ClusterPolicy]) -> ActivePolicy:

@@ -59,7 +59,10 @@ class _Rest(msgspec.Struct, frozen=True):
 
 def remember(upgrades: UpgradePolicy, *, labels: LabelSettings | None = None, claim: KeptClaim | None = None) -> str:
     """Return the annotation in which valid settings outlive an invalid edit of their custom resource or of the RolloutPolicy."""
-    settings = msgspec.structs.replace(upgrades.rollout, resumed_at=RolloutSettings().resumed_at)
+    usual = RolloutSettings()
+    settings = msgspec.structs.replace(
+        upgrades.rollout, resumed_at=usual.resumed_at, waves=usual.waves, growth=usual.growth, approved=None, promoted=None,
+        aborted=None)  # nothing starts while the settings cannot be followed
     valid = msgspec.structs.replace(upgrades, admit=True, invalid="", absent="", rollout=settings, placing=None, workloads=None)
     stored = msgspec.to_builtins(valid, str_keys=True)
     rest = {key: one for key, one in (("labels", labels), ("claim", claim)) if one is not None}

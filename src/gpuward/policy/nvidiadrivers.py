@@ -15,6 +15,7 @@ from gpuward.model.placement import Placing
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PolicyView
+from gpuward.policy import words
 from gpuward.policy.activedriver import ActiveDriver, read_driver
 from gpuward.policy.clusterpolicy import ActivePolicy, ClusterPolicyReader
 from gpuward.policy.moving import nobodys_that_move, with_unsettled
@@ -169,7 +170,7 @@ class PolicyReader:
         self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]
     ) -> ActiveDriver:
         notes = (annotation(view.body, key) for key in (names.VALID_UPGRADE_POLICY, names.VALID_SPEC, names.RESUMED_AT))
-        key = (view.uid, view.generation, *notes, rollout.key)
+        key = (view.uid, view.generation, *notes, *words.notes(view.body), rollout.key)
         found = before.get(key) or read_driver(view, self._typed.read(view), rollout)
         self._read[key] = found
         return found if found.view == view else msgspec.structs.replace(found, view=view)

@@ -12,6 +12,7 @@ from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import refusals
 from gpuward.report.nodes import NodeReport, group_reports, node_reports
 from gpuward.report.operands import OperandReport, moving_nodes, operand_reports
+from gpuward.report.waves import wave_documents
 
 
 def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator: dict[str, Any],
@@ -34,6 +35,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
             "upToDate": counts.up_to_date, "outdated": counts.outdated,
         },
         "groups": [{"group": str(one.group), "nodes": one.nodes, "reasons": dict(one.reasons)} for one in group_reports(every)],
+        "waves": wave_documents(plan),
         "operands": [_operand(one, *moving) for one in operand_reports(snapshot, policies)],
         "nodes": [_node(report) | {"upToDate": plan.nodes[report.node].up_to_date} for report in nodes],
     }

@@ -156,7 +156,8 @@ def group_of(status: NodeStatus) -> Group:
         return Group.SKIPPED
     if reason is not None and reason.needs_person:
         return Group.HELD
-    if reason is Reason.WINDOW_SHUT and status.hold is not None and status.hold.until is not None:
+    soaks = reason in (Reason.WINDOW_SHUT, Reason.WAVE_SOAKING)
+    if soaks and status.hold is not None and status.hold.until is not None:
         return Group.WAITING
     if reason is not None and reason.concerns_fleet and not reason.is_turn and reason is not Reason.TEMPLATE_SETTLING:
         return Group.OLDER if reason is Reason.PAUSED and status.outdated else Group.STOPPED

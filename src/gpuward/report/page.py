@@ -91,6 +91,10 @@ def _commands(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> list
     found = [*_switches(policies)]
     if any(hold.reason in _RESUMABLE for hold in plan.holds.values()):
         found.append(("Let the rollout go on: failures up to now no longer count", "gpuward resume"))
+    if any(hold.reason is Reason.APPROVAL_REQUIRED for hold in plan.holds.values()):
+        found.append(("Approve of the waves that are done", "gpuward approve"))
+    if any(hold.reason is Reason.ABORTED for hold in plan.holds.values()):
+        found.append(("Let the rollout that was aborted go on", "gpuward resume"))
     place = "" if snapshot.namespace == names.DEFAULT_NAMESPACE else f" -n {quote(snapshot.namespace)}"
     if troubled := _first(plan):
         found.append((f"Say what {troubled} waits for, and what would help", f"gpuward explain {quote(troubled)}{place}"))

@@ -17,7 +17,6 @@ from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.rollout import CLOCKS_DIFFER
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
@@ -38,8 +37,10 @@ from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, rests
+from gpuward.upgrade.waves import waves_of
 from gpuward.upgrade.windows import window_state
 from gpuward.upgrade.without_policy import advance_without_policy
+from gpuward.upgrade.words import aborted, believed
 from gpuward.upgrade.writing import patch_of
 
 _ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED})
@@ -50,6 +51,7 @@ _OF_THE_KUBELET = frozenset({
     Reason.DRIVER_POD_MISSING, Reason.DRIVER_STOPPING, Reason.DRIVER_STARTING, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE,
     Reason.VALIDATOR_MISSING, Reason.VALIDATOR_STARTING, Reason.VALIDATOR_REPLACING})
 """What any other node waits for that comes about on a node that is Ready alone."""
+replace = msgspec.structs.replace
 _Step = Callable[[NodeFacts, UpgradePolicy, float], NodeProgress]
 
 
@@ -74,7 +76,7 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
 
 def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: DecisionCache | None = None) -> Survey:
     """Decide about each node of a policy by itself, and count them."""
-    memory, policy = memory or DecisionCache(), _believed(policy, now)
+    memory, policy = memory or DecisionCache(), believed(policy, now)
     step = _not_labelled(_advance if policy.auto_upgrade else advance_without_policy if policy.absent else finish_only)
     granted = open_grants(snapshot, now)
 
@@ -82,20 +84,16 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
         return with_operands(_if_ready(step(node, policy, now), node), now)
 
     nodes = memory.judge_all(snapshot, policy, now, decided, granted)
+    windows = window_state(policy.rollout.windows, now)
+    waves = waves_of((node.wave for node in nodes), (node.before for node in nodes), policy, now, windows.zone)
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
-    fleet = fleet_of(standings, snapshot.unsettled | granted, now, window_state(policy.rollout.windows, now))
+    fleet = fleet_of(standings, snapshot.unsettled | granted, now, windows, waves)
+    if policy.rollout.aborted is not None:
+        fleet = replace(fleet, aborted=any(aborted(node.before, policy) is not None for node in nodes))
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
         fleet = msgspec.structs.replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy))
     return Survey(policy, nodes, fleet, granted, memory.holding)
-
-
-def _believed(policy: UpgradePolicy, now: float) -> UpgradePolicy:
-    """Return the policy without a time to come at which its rollout was resumed: it would forgive what has yet to fail."""
-    rollout = policy.rollout
-    if rollout.resumed_at <= now + CLOCKS_DIFFER:
-        return policy
-    return msgspec.structs.replace(policy, rollout=msgspec.structs.replace(rollout, resumed_at=0.0))
 
 
 def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Plan:
@@ -151,7 +149,7 @@ def _if_ready(path: NodeProgress, node: NodeFacts) -> NodeProgress:
         of_kubelet, since = path.hold.reason in _OF_THE_KUBELET, path.hold.since
     else:
         of_kubelet, since = path.hold.reason not in _NOT_OF_THE_KUBELET, path.node.record.since
-    return msgspec.structs.replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), since)) if of_kubelet else path
+    return replace(path, hold=Hold(Plain(Reason.NODE_NOT_READY), since)) if of_kubelet else path
 
 
 def _retried(path: NodeProgress, node: NodeFacts, refusal: Refusal, policy: UpgradePolicy, now: float) -> NodeProgress:
@@ -224,7 +222,7 @@ def _order(
 def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:
     # A node that is tried again still counts where it came from.
     origin = path.node.record.driver if path.node.record.failure is not None else ""
-    return walk(apply_move(path, msgspec.structs.replace(admit(path.node), driver=origin or policy.driver), now), policy, now)
+    return walk(apply_move(path, replace(admit(path.node), driver=origin or policy.driver), now), policy, now)
 
 
 def _plan(nodes: Iterable[NodeDecision], admit: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:
@@ -251,4 +249,5 @@ def _plan(nodes: Iterable[NodeDecision], admit: _Admission, policy: UpgradePolic
         wake_at=min(wakes, default=None),
         counts=count(states, admit.fleet, [hold for hold, _ in admit.held.values()], policy, statuses.values()),
         auto_upgrade=policy.auto_upgrade,
+        waves=admit.fleet.waves.told,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from math import inf
 from typing import Final
 
@@ -28,8 +29,15 @@ from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.recovery import replacement_refusal, was_spared
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.validation_off import telling
+from gpuward.upgrade.waves import NO_WAVES, Waves
 
 Candidate = NodeFacts
+
+
+@lru_cache(maxsize=16)
+def some_of(nodes: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of the first few nodes, for people."""
+    return tuple(sorted(nodes)[:3])
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -70,6 +78,9 @@ class Fleet(msgspec.Struct, frozen=True):
     """Nodes of other policies that are under way here; they are in the total of the one that they come from."""
     windows: WindowState = OPEN
     domains: DomainUse = NO_DOMAINS
+    waves: Waves = NO_WAVES
+    aborted: bool = False
+    """Whether the rollout of a driver that nodes of it are to get was aborted."""
     elsewhere: str = ""
     """The NVIDIADriver whose fleet it is, where a node is held by another one than its own."""
 
@@ -138,8 +149,7 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
     until its label says otherwise: it may be cordoned, and its driver have gone.
     """
     name, sides = before.node.name, (before, after)
-    gone = before.left and before.unserved is None
-    if gone and before.state not in IN_PROGRESS:
+    if (gone := before.left and before.unserved is None) and before.state not in IN_PROGRESS:
         return Standing(name, counts=False)
     in_progress = any(node.state in IN_PROGRESS for node in sides)
     return Standing(
@@ -209,7 +219,8 @@ def moved_away(snapshot: Snapshot, policy: UpgradePolicy) -> Iterator[Standing]:
 
 
 def fleet_of(
-    standings: Iterable[Standing], unsettled: frozenset[str], now: float = 0.0, windows: WindowState = OPEN
+    standings: Iterable[Standing], unsettled: frozenset[str], now: float = 0.0, windows: WindowState = OPEN,
+    waves: Waves = NO_WAVES,
 ) -> Fleet:
     """Count the fleet. A node whose last write has no known outcome may have been admitted by it, from any state: it counts."""
     known = [node for node in standings if node.counts]
@@ -223,6 +234,7 @@ def fleet_of(
         stuck=frozenset(node.name for node in known if node.stuck) - in_progress,
         now=now,
         windows=windows,
+        waves=waves,
         failed=frozenset(node.name for node in known if node.failed),
         troubles=_troubles(known, now),
     )

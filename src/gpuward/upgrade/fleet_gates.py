@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import msgspec
 
 from gpuward.model.denials import RefusedElsewhere, ReplacementRefused
@@ -15,15 +13,10 @@ from gpuward.model.reasons import Reason
 from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, Limit, NewDriverFails, ProtectedPods
 from gpuward.model.windows import WindowShut
 from gpuward.upgrade import domains
-from gpuward.upgrade.fleet import Candidate, Fleet, Gate
+from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_of
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
-
-
-@lru_cache(maxsize=16)
-def some_of(nodes: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of the first few nodes, for people."""
-    return tuple(sorted(nodes)[:3])
+from gpuward.upgrade.wave_gates import growth_limit, rollout_aborted, wave_limit, wave_waits
 
 
 def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -143,13 +136,17 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
 
 
 FLEET_GATES: tuple[Gate, ...] = (
+    rollout_aborted,
     failure_budget,
     new_driver_fails,
+    wave_waits,
     window_shut,
     eviction_budget,
     domain_limit,
     max_unavailable,
+    wave_limit,
     max_parallel,
+    growth_limit,
 )
 """In the order in which they are asked."""
 GATES = NODE_GATES + FLEET_GATES

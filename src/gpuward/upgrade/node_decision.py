@@ -29,6 +29,7 @@ from gpuward.upgrade.holding import Holding, undecided_for
 from gpuward.upgrade.node_gates import held_by_itself
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.refused import refused
+from gpuward.upgrade.wave_nodes import WaveNode, wave_node
 from gpuward.upgrade.writing import actions_of
 
 NO_TURN: Turn = (False, False, 0.0, 0, 0, 0, 0.0, "")
@@ -52,6 +53,8 @@ class NodeDecision(msgspec.Struct, frozen=True):
     """Whether there is nothing to do about the node."""
     actions: tuple[Action, ...] = ()
     """What to do about it, if the path is followed."""
+    wave: WaveNode | None = None
+    """What waves have to know of it, where the rollout has some."""
 
     def held(self, hold: Hold, turn: int) -> NodeStatus:
         """Return the node as people see it, held in its place of the queue."""
@@ -99,7 +102,12 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
         waits=waits,
         quiet=quiet,
         actions=() if quiet else actions_of(path, before),
+        wave=wave_node(before, node, policy, failed=stands.failed) if _in_waves(stands, policy) else None,
     )
+
+
+def _in_waves(stands: Standing, policy: UpgradePolicy) -> bool:
+    return stands.counts and bool(policy.rollout.waves or policy.rollout.growth)
 
 
 def _is_stuck(node: NodeFacts, hold: Hold | None, waits: bool) -> bool:

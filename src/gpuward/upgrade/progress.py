@@ -23,8 +23,6 @@ from gpuward.upgrade.uncordon import release
 
 ENTERED = "Successfully updated node state label to "
 
-"""States in which no earlier request is still to be met."""
-
 _RESTARTING = frozenset({State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED})
 """States in which it matters that only the driver pod is restarted."""
 
@@ -175,7 +173,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
     ended = move.to in AT_REST
     record = Record(
         state=move.to,
-        since=now,
+        since=_since(node, move, now),
         started=now if move.started else node.record.started,
         pods=_pods_known(node, move),
         target=move.target or (node.target if node.arrived else "") or node.record.target,
@@ -198,6 +196,12 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         annotations={**path.annotations, **move.annotations},
         events=(*path.events, *move.events, *([EventText(ENTERED + move.to)] if move.to else [])),
     )
+
+
+def _since(node: NodeFacts, move: Move, now: float) -> float:
+    """Return since when a node is in its state: one that only lost its label, as in a pause, has been done all the time."""
+    kept = node.state is State.UNKNOWN and node.record.state is move.to is State.DONE and move.target in ("", node.record.target)
+    return node.record.since if kept and node.record.since else now
 
 
 def _pods_known(node: NodeFacts, move: Move) -> tuple[str, ...] | None:
@@ -242,7 +246,7 @@ def remember_driver(path: NodeProgress, policy: UpgradePolicy, now: float) -> No
 
 def _believed(path: NodeProgress, now: float) -> NodeProgress:
     """Take people's word for it that a node is done, about which there is nothing to do: what was remembered is over."""
-    if path.node.state is not State.DONE or not path.node.by_hand:
+    if path.node.state is not State.DONE or not path.node.by_hand or path.node.just_entered:
         return path
     before = path.node.record
     record = Record(

@@ -11,6 +11,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.opportunities import evicts_nobody
 from gpuward.upgrade.recovery import unvalidated
 from gpuward.upgrade.step import Move, Step, step
+from gpuward.upgrade.words import aborted
 
 
 def turned_back(node: NodeFacts) -> Move | None:
@@ -25,9 +26,12 @@ def turned_back(node: NodeFacts) -> Move | None:
 
 
 def left_alone(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:
-    """Return the way back to those that wait of a node to which pods came, where nobody is evicted for a removal, or not yet."""
+    """Return the way back to those that wait of a node to which pods came, where nobody is evicted for a removal, or not yet; and
+    of one whose driver nobody has touched, where the rollout of the next was aborted.
+    """
     alone = (policy.free_only and has_users(node)) or evicts_nobody(node, policy, now)
-    return _back_in_the_queue(node) if alone else None
+    spared = alone or (node.untouched and aborted(node, policy) is not None)
+    return _back_in_the_queue(node) if spared else None
 
 
 def has_users(node: NodeFacts) -> bool:

@@ -14,7 +14,7 @@ from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.upgrade.remedies import fixes, policy_fixes
+from gpuward.upgrade.remedies import fixes, policy_fixes, waves
 from gpuward.upgrade.remedies.driver_pod import (
     empty_for_driver,
     make_driver_pod,
@@ -240,6 +240,13 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_KEPT: _evict,
     Reason.WINDOW_SHUT: _unbar,
     Reason.IDLE_AWAITED: _wait_no_more,
+    Reason.ABORTED: waves.resume,
+    Reason.WAVE_FAILED: waves.look_at_failures,
+    Reason.WAVE_NOT_DONE: waves.go_without,
+    Reason.WAVE_SOAKING: waves.promote,
+    Reason.APPROVAL_REQUIRED: waves.approve,
+    Reason.WAVE_LIMIT: waves.widen,
+    Reason.GROWTH_LIMIT: waves.grow,
     Reason.HELD_DEVICES: free_devices,
     Reason.PROTECTED_PODS: unprotect,
     Reason.BUDGET_BLOCKS: unblock,

@@ -23,7 +23,7 @@ def change_policy(case: DecisionFacts, do: str, fields: Mapping[str, object], po
     part = {"upgradePolicy": fields}
     body = {"spec": part if case.policy.driver else {"driver": part}}
     command = f"kubectl patch {driver_source(case)} --type merge -p '{as_json(body)}'"
-    return Fix(do, partial(_under, before=case.policy, after=policy), command)
+    return Fix(do, partial(under, before=case.policy, after=policy), command)
 
 
 def driver_source(case: DecisionFacts) -> str:
@@ -58,7 +58,7 @@ def change_rollout(case: DecisionFacts, do: str, fields: Mapping[str, object], r
 
     One of another name beside it would be ignored, and to apply these fields alone would take away those applied before.
     """
-    change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
+    change = partial(under, before=case.policy, after=replace(case.policy, rollout=rollout))
     if (view := next((each for each in case.snapshot.rollout_policies if not each.deleting), None)) is not None:
         target = f"rolloutpolicy {quote(view.name)}"
         return Fix(do, change, f"kubectl patch {target} --type merge -p '{as_json({'spec': fields})}'")
@@ -69,12 +69,12 @@ def change_rollout(case: DecisionFacts, do: str, fields: Mapping[str, object], r
 def resume(case: DecisionFacts, now: float) -> Fix:
     """Return the fix that forgives the failures so far."""
     rollout = replace(case.policy.rollout, resumed_at=now)
-    change = partial(_under, before=case.policy, after=replace(case.policy, rollout=rollout))
+    change = partial(under, before=case.policy, after=replace(case.policy, rollout=rollout))
     command = "gpuward resume" + (f" --driver {quote(case.policy.driver)}" if case.policy.driver else "")
     return Fix("let the failures so far count no more, once their cause is mended", change, command)
 
 
-def _under(case: DecisionFacts, before: UpgradePolicy, after: UpgradePolicy) -> DecisionFacts:
+def under(case: DecisionFacts, before: UpgradePolicy, after: UpgradePolicy) -> DecisionFacts:
     """Change what the two policies differ in, and keep what an earlier fix changed."""
     return replace(case, policy=_merged(case.policy, before, after))
 

@@ -1,0 +1,252 @@
+"""`gpuward approve`, `promote` and `abort`: what a person says of a rollout, as an annotation of the object that it is of.
+
+Each says when, who, and for which drivers: another driver asks again. `gpuward resume` takes an abort back.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+
+import msgspec
+
+from gpuward import names
+from gpuward.cli.look import Look, Picture
+from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
+from gpuward.cli.terminal import listed
+from gpuward.errors import ApiError, GpuwardError, InputError, PolicyError
+from gpuward.kube import resources
+from gpuward.kube.http.client import Client
+from gpuward.model.explain import moment_in
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.record import format_time
+from gpuward.model.states import IN_PROGRESS, UNDISTURBED
+from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, Word
+from gpuward.policy.rolloutpolicy import annotation, resumed_at
+from gpuward.policy.words import encode_word, read_word
+from gpuward.upgrade.facts_cache import gather
+from gpuward.upgrade.waves import targets_of_rollout
+
+MOST_NODES = 500
+"""Nodes that are not waited for at once: they are named in an annotation."""
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Hold one rollout, and how it stands."""
+
+    rollout: PolicyRollout
+    policy: UpgradePolicy
+    waves: RolloutWaves | None
+    """None where it has none."""
+    picture: Picture
+
+    @property
+    def option(self) -> str:
+        """Return the option that names it."""
+        return f" --driver {self.rollout.view.name}" if self.rollout.driver else ""
+
+    @property
+    def awaited(self) -> WaveStatus | None:
+        """Return the first wave that others wait for; None where none is left."""
+        waves = self.waves.waves[:-1] if self.waves is not None and self.waves.targets else ()
+        return next((wave for wave in waves if wave.phase is not WavePhase.DONE), None)
+
+    def said(self, rollout: PolicyRollout, key: str) -> Word | None:
+        """Return what somebody said before of the drivers that nodes are to get now; of others it counts for nothing."""
+        word = _read(rollout, key)
+        now = self.waves.every if self.waves is not None else ()
+        return word if word is not None and set(word.targets) & set(now) else None
+
+
+async def cases(client: Client, namespace: str, driver: str, verb: str) -> list[Case]:
+    """Read the rollouts that are meant: those of all NVIDIADrivers, unless one is named.
+
+    Raises:
+        GpuwardError: there is no rollout, or the operator is in another namespace.
+        InputError: there is no NVIDIADriver of that name, or drivers are not those of NVIDIADrivers.
+    """
+    rollouts = await read_rollouts(client)
+    chosen = _chosen(rollouts, driver, verb)
+    look = Look(client, namespace)
+    async with look.following():
+        picture = look.picture(await look.leader())
+    picture.refuse_elsewhere()
+    waves = {each.driver: each for each in picture.plan.waves}
+    upgrades = {policy.driver: policy for policy in picture.drivers.upgrades if not (policy.unowned or policy.gone)}
+    found = ((rollout, rollout.view.name if rollout.driver else "") for rollout in chosen)
+    return [Case(rollout, upgrades[name], waves.get(name), picture) for rollout, name in found if name in upgrades]
+
+
+def _chosen(rollouts: Rollouts, driver: str, verb: str) -> Sequence[PolicyRollout]:
+    policy = rollouts.in_force(verb)
+    if driver:
+        return (rollouts.named(driver, verb),)
+    if rollouts.left_to_drivers and not rollouts.drivers:
+        raise GpuwardError(f"{policy.title} leaves drivers to NVIDIADrivers, and there is none: there is no rollout to {verb}")
+    return rollouts.drivers if rollouts.left_to_drivers else (policy,)
+
+
+async def approve(client: Client, namespace: str, wave: str, driver: str, *, dry_run: bool) -> Lines:
+    """Approve of the wave that is done, and say what comes next; nothing is written where nothing waits for it.
+
+    Raises as `cases`; InputError for a wave that no rollout has.
+    """
+    found = await cases(client, namespace, driver, "approve")
+    _check(wave, found)
+    by = await who(client)
+    for case in found:
+        awaited = case.awaited
+        refused = _not_to_approve(case, awaited, wave)
+        if awaited is None or case.waves is None or refused:
+            yield f"{case.rollout.title}: {refused}: nothing is written"
+            continue
+        word = Word(max(time_of(client), awaited.finished), by, case.waves.every)
+        async for line in _say(client, case, names.APPROVED, word, f"approved of wave {awaited.name}", dry_run=dry_run):
+            yield line
+        yield f"Next: {_after(case, awaited)}"
+
+
+async def promote(client: Client, namespace: str, driver: str, *, dry_run: bool) -> Lines:
+    """Let the next wave go: end the soak, or wait no longer for nodes that are not done. Raises as `cases`."""
+    by = await who(client)
+    for case in await cases(client, namespace, driver, "promote"):
+        awaited = case.awaited
+        if awaited is None or case.waves is None or awaited.phase is WavePhase.APPROVAL:
+            yield f"{case.rollout.title}: {_not_to_promote(case, awaited)}: nothing is written"
+            continue
+        left = awaited.waiting if awaited.phase is not WavePhase.SOAKS else ()
+        if len(left) > MOST_NODES:
+            raise GpuwardError(f"{len(left)} nodes of wave {awaited.name} are not done, and {MOST_NODES} can be left out: "
+                               "take the wave from the RolloutPolicy")
+        word = Word(max(time_of(client), awaited.finished), by, case.waves.every, left)
+        without = f", without waiting for {listed(left)}" if left else ", although it soaks"
+        told = f"promoted from wave {awaited.name}{without}"
+        async for line in _say(client, case, names.PROMOTED, word, told, dry_run=dry_run):
+            yield line
+        approval = _wants_approval(case, awaited.name)
+        yield "Next: " + (f"it waits for approval: gpuward approve{case.option}" if approval else _go(case))
+
+
+async def abort(client: Client, namespace: str, driver: str, *, dry_run: bool) -> Lines:
+    """End the rollouts of the drivers that nodes are to get now. Raises as `cases`."""
+    by = await who(client)
+    for case in await cases(client, namespace, driver, "abort"):
+        targets = targets_of_rollout(gather(case.picture.snapshot, case.policy))
+        before = _read(case.rollout, names.ABORTED)
+        if not targets:
+            yield f"{case.rollout.title}: there is nothing to abort, as no node is to get another driver: nothing is written"
+            continue
+        if before is not None and set(targets) <= set(before.targets) and before.at > case.policy.rollout.resumed_at:
+            yield f"{case.rollout.title}: aborted already, by {before.by} at {format_time(before.at)}: nothing is written"
+            continue
+        word = Word(max(time_of(client), _resumed(case.rollout) + 0.001), by, targets)
+        async for line in _say(client, case, names.ABORTED, word, "aborted", dry_run=dry_run):
+            yield line
+        yield f"Next: {await _way_back(client, case)}"
+
+
+def without_abort(rollout: PolicyRollout) -> Patch | None:
+    """Return the patch that takes an abort back, None where there is none."""
+    return {"metadata": {"annotations": {names.ABORTED: None}}} if annotation(rollout.view.body, names.ABORTED) else None
+
+
+async def who(client: Client) -> str:
+    """Return who the API server takes the user for or, where it does not say, the user of this machine."""
+    review = {"apiVersion": resources.OWN_REVIEWS.api_version, "kind": "SelfSubjectReview", "metadata": {}}
+    try:
+        told = (await client.create(resources.OWN_REVIEWS, review)).object()
+        name = str(told.get("status", {}).get("userInfo", {}).get("username") or "")
+    except ApiError:
+        name = ""
+    return name or getpass.getuser()
+
+
+async def _say(client: Client, case: Case, key: str, word: Word, told: str, *, dry_run: bool) -> Lines:
+    """Write an annotation onto the object as it is by then: nodes that were left out before stay so."""
+    def patch_of(rollout: PolicyRollout) -> Patch:
+        before = case.said(rollout, key)
+        left = {*word.nodes, *(before.nodes if before is not None else ())}
+        return {"metadata": {"annotations": {key: encode_word(msgspec.structs.replace(word, nodes=tuple(sorted(left))))}}}
+
+    if dry_run:
+        yield f"{case.rollout.title}: would be {told}; a dry run writes nothing"
+        return
+    await change(client, case.rollout, patch_of)
+    yield f"{case.rollout.title}: {told}, by {word.by} at {format_time(word.at)}, for {_drivers(word)}"
+
+
+def _drivers(word: Word) -> str:
+    return f"driver {word.targets[0]}" if len(word.targets) == 1 else f"drivers {', '.join(word.targets)}"
+
+
+def _check(wave: str, found: Sequence[Case]) -> None:
+    known = list(dict.fromkeys(one.name for case in found for one in case.policy.rollout.waves))
+    if wave and wave not in known:
+        fix = f"name one of {', '.join(known)}" if known else "leave it out: the RolloutPolicy has no waves"
+        raise InputError("WAVE", wave, fix)
+
+
+def _not_to_approve(case: Case, awaited: WaveStatus | None, wave: str) -> str:
+    """Say why there is nothing to approve; nothing where there is."""
+    if case.waves is None:
+        return "there is nothing to approve, as the RolloutPolicy has no waves"
+    if awaited is None:
+        return "there is nothing to approve, as no node waits for a wave"
+    if wave and wave != awaited.name:
+        return f"there is nothing to approve of wave {wave}, as nodes wait for wave {awaited.name}"
+    if not _wants_approval(case, awaited.name):
+        return f"there is nothing to approve, as wave {awaited.name} asks for none"
+    if awaited.phase not in (WavePhase.APPROVAL, WavePhase.SOAKS):
+        return f"there is nothing to approve yet, as {awaited.done} of {awaited.total} nodes of wave {awaited.name} are done"
+    before = case.said(case.rollout, names.APPROVED)
+    if before is not None and before.at >= awaited.finished and set(case.waves.targets) <= set(before.targets):
+        return f"approved already, by {before.by} at {format_time(before.at)}"
+    return ""
+
+
+def _wants_approval(case: Case, wave: str) -> bool:
+    return any(one.approval for one in case.policy.rollout.waves if one.name == wave)
+
+
+def _not_to_promote(case: Case, awaited: WaveStatus | None) -> str:
+    if awaited is not None:
+        return f"there is nothing to promote, as wave {awaited.name} waits for approval (gpuward approve{case.option})"
+    why = "the RolloutPolicy has no waves" if case.waves is None else "no node waits for a wave"
+    return f"there is nothing to promote, as {why}"
+
+
+def _after(case: Case, awaited: WaveStatus) -> str:
+    if awaited.soaks is not None and case.waves is not None:
+        return f"nodes of later waves start when wave {awaited.name} has soaked, at {moment_in(awaited.soaks, case.waves.zone)}"
+    return _go(case)
+
+
+def _go(case: Case) -> str:
+    if not case.policy.auto_upgrade:
+        return f"nothing yet, as upgrades are off: gpuward resume{case.option}"
+    return "nodes of the next wave start when their turn comes; `gpuward status` says what each waits for"
+
+
+async def _way_back(client: Client, case: Case) -> str:
+    name = case.rollout.view.name if case.rollout.driver else ""
+    nodes = [node for node in await all_nodes(client) if not name or node.labels.get(names.DRIVER_OWNER) == name]
+    back = [node.name for node in nodes if node.state in UNDISTURBED]
+    ending = [node.name for node in nodes if node.state in IN_PROGRESS and node.state not in UNDISTURBED]
+    told = "no node starts with it"
+    told += f"; back into service, with the driver that they have, go {listed(back)}" if back else ""
+    told += f"; under way, and to be finished: {listed(ending)}" if ending else ""
+    return f"{told}. Ask for another driver, or let it go on with `gpuward resume{case.option}`"
+
+
+def _read(rollout: PolicyRollout, key: str) -> Word | None:
+    try:
+        return read_word(rollout.view.body, key)
+    except PolicyError:  # it counts as absent, and is replaced
+        return None
+
+
+def _resumed(rollout: PolicyRollout) -> float:
+    try:
+        return resumed_at(annotation(rollout.view.body, names.RESUMED_AT))
+    except PolicyError:
+        return 0.0

@@ -1,0 +1,190 @@
+"""Waves of a rollout: which nodes go first, what has to be before the next ones follow, and what a node waits for meanwhile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import ClassVar, Final, Literal
+
+import msgspec
+
+from gpuward.model.reasons import Reason
+
+REST: Final = "all other nodes"
+"""Stands for the name of the last wave, which nobody writes."""
+MOST_GROWTH: Final = 100_000
+"""A limit that is as good as none."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """Hold a number of nodes, or a percentage of some."""
+
+    count: int | None = None
+    percent: int | None = None
+
+    def of(self, total: int) -> int:
+        """Return how many of `total` nodes it is: percentages are rounded down, and give one node at least."""
+        if self.percent is not None:
+            return max(1, math.floor(self.percent * total / 100))
+        return total if self.count is None else self.count
+
+
+class Tolerance(msgspec.Struct, frozen=True):
+    """Bound the nodes of a wave that may fail: more than the larger of the two hold later waves."""
+
+    nodes: int = 0
+    percent: int = 0
+
+    def of(self, total: int) -> int:
+        """Return how many of `total` nodes may fail; percentages are rounded down."""
+        return max(self.nodes, math.floor(self.percent * total / 100))
+
+
+class Wave(msgspec.Struct, frozen=True):
+    """Hold which nodes a wave has, and what has to be before later ones start. Times are in seconds."""
+
+    name: str
+    selector: Mapping[str, str] = {}
+    """Labels that its nodes have; all nodes without any."""
+    nodes: Share | None = None
+    """How many of these it takes; all of them without."""
+    max_unavailable: Share | None = None
+    """How many of its nodes may be out of service at once, within the limits of the rollout."""
+    soak: float = 0.0
+    """How long later waves wait after the last of its nodes is done."""
+    approval: bool = False
+    """Whether later waves wait until somebody approves."""
+    tolerance: Tolerance = Tolerance()
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """Say how many nodes may be under way at once: `start`, and `factor` times as many with every set that is done."""
+
+    start: int = 1
+    factor: int = 2
+
+    def limit(self, done: int) -> int:
+        """Return the limit after so many nodes are done."""
+        size = left = self.start
+        while left <= done and size < MOST_GROWTH and self.factor > 1:
+            size *= self.factor
+            left += size
+        return size
+
+
+class Word(msgspec.Struct, frozen=True):
+    """Hold what a person said of a rollout: when, who, and about which drivers. It counts for no other driver."""
+
+    at: float
+    by: str
+    targets: tuple[str, ...] = ()
+    """Revision hashes, or where drivers come from."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that are not waited for any more."""
+
+
+class WavePhase(StrEnum):
+    """Say how a wave stands."""
+
+    WAITS = "Waits"
+    """For an earlier one."""
+    GOES = "Goes"
+    FAILED = "Failed"
+    SOAKS = "Soaks"
+    APPROVAL = "WaitsForApproval"
+    DONE = "Done"
+
+
+class WaveStatus(msgspec.Struct, frozen=True):
+    """Summarise a wave for people."""
+
+    name: str
+    phase: WavePhase
+    total: int
+    done: int
+    failed: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    """Nodes that it is waited for."""
+    soaks: float | None = None
+    """Until when."""
+    finished: float = 0.0
+    """When the last of its nodes was done."""
+
+
+class RolloutWaves(msgspec.Struct, frozen=True):
+    """Hold how the waves of one rollout stand, in their order; the last one has all other nodes."""
+
+    driver: str
+    """The NVIDIADriver whose rollout it is; empty for the ClusterPolicy's."""
+    targets: tuple[str, ...]
+    """The drivers that nodes are to get which are not up to date."""
+    waves: tuple[WaveStatus, ...] = ()
+    every: tuple[str, ...] = ()
+    """The drivers that nodes are to have, up to date or not."""
+    zone: str = "UTC"
+    """In which people read times."""
+
+
+class WaveNotDone(msgspec.Struct, frozen=True):
+    """Wait until an earlier wave is done."""
+
+    reason: ClassVar = Reason.WAVE_NOT_DONE
+    wave: str
+    done: int
+    total: int
+    nodes: tuple[str, ...]
+    """Some of those that are not."""
+
+
+class WaveFailed(msgspec.Struct, frozen=True):
+    """Wait until somebody looks at an earlier wave in which too many nodes failed."""
+
+    reason: ClassVar = Reason.WAVE_FAILED
+    wave: str
+    failed: int
+    total: int
+    limit: int
+    nodes: tuple[str, ...]
+    """Some of them."""
+
+
+class WaveSoaking(msgspec.Struct, frozen=True):
+    """Wait until an earlier wave has run for a while."""
+
+    reason: ClassVar = Reason.WAVE_SOAKING
+    wave: str
+    ends: float
+    zone: str
+
+
+class ApprovalRequired(msgspec.Struct, frozen=True):
+    """Wait until somebody approves of what an earlier wave came to."""
+
+    reason: ClassVar = Reason.APPROVAL_REQUIRED
+    wave: str
+    driver: str = ""
+    """The NVIDIADriver whose rollout it is."""
+
+
+class WaveLimit(msgspec.Struct, frozen=True):
+    """Wait until fewer nodes are out of service or under way, as a wave or the growth of the rollout has it."""
+
+    reason: Literal[Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT]
+    used: int
+    limit: int
+    nodes: tuple[str, ...]
+    """Some of those that count."""
+
+
+class Aborted(msgspec.Struct, frozen=True):
+    """Wait for another driver, as somebody aborted the rollout of this one."""
+
+    reason: ClassVar = Reason.ABORTED
+    by: str
+    at: float
+    driver: str = ""
+    """The NVIDIADriver whose rollout it is."""
+
+
+WaveWait = WaveNotDone | WaveFailed | WaveSoaking | ApprovalRequired | WaveLimit | Aborted

@@ -1,0 +1,103 @@
+"""What helps a node that waits for a wave, for an approval, or because its rollout was aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from shlex import quote
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.rollout import RolloutSettings
+from gpuward.model.waves import WaveFailed, WaveNotDone, WaveStatus, Word
+from gpuward.upgrade.remedies import fixes, policy_fixes
+from gpuward.upgrade.remedies.fixes import Fix
+from gpuward.upgrade.remedies.question import Candidate, Question
+from gpuward.upgrade.remedies.rollback import take_back
+
+replace = msgspec.structs.replace
+MOST_SKIPPED = 2
+"""Nodes that a person is told to skip."""
+
+
+def approve(question: Question) -> Iterator[Candidate]:
+    """Approve of the waves that are done."""
+    yield _said(question, "approve", "approve of the waves that are done", approved=_word(question))
+
+
+def promote(question: Question) -> Iterator[Candidate]:
+    """Let the next wave go."""
+    yield _said(question, "promote", "let the next wave go now", promoted=_word(question, *_waiting(question)))
+
+
+def resume(question: Question) -> Iterator[Candidate]:
+    """Take an abort back."""
+    yield from take_back(question)
+    yield _said(question, "resume", "let the rollout go on", aborted=None)
+
+
+def look_at_failures(question: Question) -> Iterator[Candidate]:
+    """Mend what failed in a wave, or go on without it."""
+    yield from take_back(question)
+    yield policy_fixes.resume(question.case, question.now)
+    yield from promote(question)
+
+
+def go_without(question: Question) -> Iterator[Candidate]:
+    """Wait no longer for nodes of a wave that need somebody."""
+    what = question.hold.what
+    nodes = question.case.snapshot.nodes
+    held = [name for name in (what.nodes if isinstance(what, WaveNotDone) else ()) if _needs_person(question, name)]
+    for name in [name for name in held if name in nodes][:MOST_SKIPPED]:
+        yield fixes.label_node(nodes[name], names.UPGRADE_SKIP, "true", f"leave node {name} out of the rollout")
+    yield from promote(question)
+
+
+def widen(question: Question) -> Iterator[Candidate]:
+    """Have the limits of the rollout alone in all waves."""
+    rollout = question.case.policy.rollout
+    waves = tuple(replace(wave, max_unavailable=None) for wave in rollout.waves)
+    yield _settings(question, "take maxUnavailable from the waves", replace(rollout, waves=waves))
+
+
+def grow(question: Question) -> Iterator[Candidate]:
+    """Have the limits of the rollout from the start."""
+    rollout = question.case.policy.rollout
+    if rollout.growth is not None:
+        do = "take the growth from the RolloutPolicy"
+        yield policy_fixes.change_rollout(question.case, do, {"growth": None}, replace(rollout, growth=None))
+
+
+def _needs_person(question: Question, name: str) -> bool:
+    hold = question.plan.holds.get(name)
+    return hold is not None and hold.reason.needs_person
+
+
+def _waiting(question: Question) -> tuple[str, ...]:
+    """Return the nodes of the waves up to that which is waited for that are not done."""
+    what, driver = question.hold.what, question.case.policy.driver
+    name = what.wave if isinstance(what, WaveNotDone | WaveFailed) else ""
+    told: tuple[WaveStatus, ...] = next((each.waves for each in question.plan.waves if each.driver == driver), ())
+    return next((wave.waiting for wave in told if wave.name == name), ())
+
+
+def _word(question: Question, *nodes: str) -> Word:
+    finished = (wave.finished for each in question.plan.waves for wave in each.waves)
+    return Word(max(question.now, *finished), "", (question.node.target,), nodes)
+
+
+def _said(question: Question, verb: str, do: str, **word: Word | None) -> Fix:
+    """Return the fix that is somebody's word."""
+    case = question.case
+    after = replace(case.policy, rollout=replace(case.policy.rollout, **word))
+    command = f"gpuward {verb}" + (f" --driver {quote(case.policy.driver)}" if case.policy.driver else "")
+    return Fix(do, partial(policy_fixes.under, before=case.policy, after=after), command)
+
+
+def _settings(question: Question, do: str, rollout: RolloutSettings) -> Fix:
+    case = question.case
+    change = partial(policy_fixes.under, before=case.policy, after=replace(case.policy, rollout=rollout))
+    view = next((each for each in case.snapshot.rollout_policies if not each.deleting), None)
+    target = quote(view.name) if view is not None else policy_fixes.ROLLOUT_POLICY
+    return Fix(do, change, f"kubectl edit rolloutpolicy {target}")

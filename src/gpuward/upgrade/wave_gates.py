@@ -1,0 +1,61 @@
+"""The gates of admission that keep to the waves of a rollout, to its growth, and to the word of who aborted it."""
+
+from __future__ import annotations
+
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.waves import Aborted, WaveLimit, WaveSoaking, WaveWait
+from gpuward.upgrade.fleet import Candidate, Fleet, some_of
+from gpuward.upgrade.in_use import in_the_way
+from gpuward.upgrade.waves import waits_after
+from gpuward.upgrade.words import aborted, counts_for
+
+
+def rollout_aborted(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold every node, also one that failed or that somebody asked for, whose driver somebody wants to go no further."""
+    word = aborted(node, policy)
+    return None if word is None else Hold(Aborted(word.by, word.at, policy.driver), node.record.since)
+
+
+def wave_waits(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node until all waves before its own are done, have soaked and are approved of.
+
+    Not one that has the driver already, that failed with it, or that somebody asked for by hand.
+    """
+    place = fleet.waves.places.get(node.node.name, len(fleet.waves.gates))
+    if not place or node.requested or (node.in_step and not in_the_way(node)):
+        return None
+    if not node.retargeted and (node.record.failure is not None or (node.record.forced and node.record.target)):
+        return None
+    words = (policy.rollout.approved, policy.rollout.promoted)
+    approved, promoted = (counts_for(word, node) for word in words)
+    found = (waits_after(gate, policy, fleet.waves.zone, approved=approved, promoted=promoted)
+             for gate in fleet.waves.gates[:place])
+    waits = next((each for each in found if each is not None), None)
+    return None if waits is None else held_by_wave(node, waits)
+
+
+def held_by_wave(node: Candidate, waits: WaveWait) -> Hold:
+    """Return the hold of a node that waits for a wave; one that soaks is over at a known time."""
+    return Hold(waits, node.record.since, waits.ends if isinstance(waits, WaveSoaking) else None)
+
+
+def wave_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while as many of its wave are out of service as may be; one that is out already takes nothing more away."""
+    place = fleet.waves.places.get(node.node.name, len(fleet.waves.gates))
+    gate = fleet.waves.gates[place] if place < len(fleet.waves.gates) else None
+    if gate is None or gate.wave.max_unavailable is None:
+        return None
+    out, limit = fleet.unavailable & gate.members, gate.wave.max_unavailable.of(len(gate.members))
+    if len(out - {node.node.name}) < limit:
+        return None
+    return Hold(WaveLimit(Reason.WAVE_LIMIT, len(out), limit, some_of(out)), node.record.since)
+
+
+def growth_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node while as many are under way as the rollout has grown to."""
+    limit = fleet.waves.growth
+    if limit is None or len(fleet.in_progress) < limit:
+        return None
+    return Hold(WaveLimit(Reason.GROWTH_LIMIT, len(fleet.in_progress), limit, some_of(fleet.in_progress)), node.record.since)

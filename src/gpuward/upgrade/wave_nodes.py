@@ -1,0 +1,96 @@
+"""What the waves of a rollout have to know of each node, and which wave it belongs to: its record and its labels say so alone.
+
+Nothing counts what was done so far, and nothing goes by the name of a wave, which people change. A node belongs to the first wave
+whose labels it has and that has room; those that have begun come first, so that the choice lasts while nodes go through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.states import AT_REST, State
+from gpuward.model.waves import Wave
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.words import counts_for
+
+
+class WaveNode(msgspec.Struct, frozen=True, gc=False):
+    """Hold what the waves have to know of a node."""
+
+    name: str
+    labels: Mapping[str, str] = {}
+    began: float = 0.0
+    """When it was sent to the driver that it should have; 0 where it was not."""
+    done: bool = False
+    """Whether that driver is loaded and validated, and nothing is under way there."""
+    done_at: float = 0.0
+    failed: bool = False
+    """Whether it failed with that driver, since the rollout was last resumed, and did not succeed since."""
+    failed_at: float = 0.0
+    over: bool = False
+    """Whether it failed, and is not tried again by itself."""
+    unable: bool = False
+    """Whether it cannot be upgraded now: it is not Ready, on its way out, or no driver is for it."""
+    skipped: bool = False
+    passed: bool = False
+    """Whether somebody said that it is not waited for."""
+
+    @property
+    def order(self) -> tuple[bool, float, str]:
+        """Return the sort key by which nodes get the room of a wave."""
+        return not self.began, self.began, self.name
+
+    @property
+    def waived(self) -> bool:
+        """Tell whether people want it to be left out."""
+        return self.passed or (self.skipped and not self.done)
+
+
+def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, failed: bool) -> WaveNode:
+    """Return what the waves have to know of a node: as it is now or will be after this pass, whichever is worse."""
+    node, record = before.node, before.record
+    at_rest = before.state in AT_REST and after.state in AT_REST
+    failure = record.failure if not before.retargeted else None
+    over = before.state is State.FAILED and (failure is None or failure.attempts > policy.rollout.retries or not failed)
+    promoted = policy.rollout.promoted
+    return WaveNode(
+        node.name, node.labels,
+        began=_began(before),
+        done=at_rest and before.up_to_date,
+        done_at=record.since if at_rest and record.state in AT_REST else 0.0,
+        failed=failed,
+        failed_at=failure.at if failure is not None else 0.0,
+        over=over and not before.retargeted,
+        unable=not node.ready or node.deleting or before.unserved is not None or before.barred,
+        skipped=node.labels.get(names.UPGRADE_SKIP) == "true",
+        passed=promoted is not None and node.name in promoted.nodes and counts_for(promoted, before),
+    )
+
+
+def _began(node: NodeFacts) -> float:
+    """Return when a node was first sent to the driver that it should have; one that waits for that has yet to begin."""
+    record = node.record
+    if not (record.target and node.target and record.started) or node.retargeted:
+        return 0.0
+    if record.failure is not None:
+        return record.failure.begun or record.failure.first or record.failure.at or record.started
+    return record.started if node.state is not State.UPGRADE_REQUIRED or record.forced else 0.0
+
+
+def places(nodes: Iterable[WaveNode], waves: Sequence[Wave]) -> dict[str, int]:
+    """Return the place of the wave of each node; those of the last one, with all others, have the number of waves.
+
+    A node that is skipped, and has not begun, takes nobody's room.
+    """
+    left, found = sorted(nodes, key=lambda node: node.order), dict[str, int]()
+    for place, wave in enumerate(waves):
+        matching = [node for node in left if wave.selector.items() <= node.labels.items()]
+        room = len(matching) if wave.nodes is None else wave.nodes.of(len(matching))
+        free = [node for node in matching if node.name not in found
+                and (wave.nodes is None or node.began or not node.skipped)]
+        found.update((node.name, place) for node in free[:room])
+    return {node.name: found.get(node.name, len(waves)) for node in left}

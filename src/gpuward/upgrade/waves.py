@@ -1,0 +1,181 @@
+"""Which waves of a rollout are done, and what later ones wait for: it follows from the nodes and their records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.waves import (
+    REST,
+    ApprovalRequired,
+    RolloutWaves,
+    Wave,
+    WaveFailed,
+    WaveNotDone,
+    WavePhase,
+    WaveSoaking,
+    WaveStatus,
+    WaveWait,
+    Word,
+)
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.wave_nodes import WaveNode, places
+
+MOST_NAMED = 3
+"""Nodes that a reason names."""
+
+
+class WaveGate(msgspec.Struct, frozen=True):
+    """Hold what a wave asks of those that want to start in later ones."""
+
+    wave: Wave
+    members: frozenset[str] = frozenset()
+    waits: WaveNotDone | WaveFailed | None = None
+    """What later waves wait for, whatever people said of its soak or approved of."""
+    finished: float = 0.0
+    """When the last of its nodes was done."""
+    soaks: float | None = None
+    """Until when it soaks; None where that is over."""
+    done: int = 0
+    total: int = 0
+
+
+class Waves(msgspec.Struct, frozen=True):
+    """Hold the waves of a rollout as its nodes are now."""
+
+    places: Mapping[str, int] = {}
+    gates: tuple[WaveGate, ...] = ()
+    told: tuple[RolloutWaves, ...] = ()
+    """The same for people; nothing where there are no waves."""
+    waits: WaveWait | None = None
+    """What nodes wait for that come from another policy: they are none of this one's waves."""
+    growth: int | None = None
+    """How many nodes may be under way at once by now."""
+    zone: str = "UTC"
+
+
+NO_WAVES = Waves()
+
+
+def waves_of(
+    found: Iterable[WaveNode | None], facts: Iterable[NodeFacts], policy: UpgradePolicy, now: float, zone: str
+) -> Waves:
+    """Return the waves of a rollout, and how far it may have grown. Drivers that only go are in no wave."""
+    rollout = policy.rollout
+    no_upgrade = policy.off or policy.gone or policy.unowned or policy.absent
+    if no_upgrade or not (rollout.waves or rollout.growth):
+        return NO_WAVES
+    nodes, limit = [node for node in found if node is not None], None
+    if rollout.growth is not None:
+        limit = rollout.growth.limit(sum(bool(node.done and node.began) for node in nodes))
+    if not rollout.waves:
+        return Waves(growth=limit, zone=zone)
+    where = places(nodes, rollout.waves)
+    members: list[list[WaveNode]] = [[] for _ in range(len(rollout.waves) + 1)]
+    for node in nodes:
+        members[where[node.name]].append(node)
+    gates = tuple(_gate(wave, members[place], now) for place, wave in enumerate(rollout.waves))
+    facts = tuple(facts)
+    targets, every = targets_of_rollout(facts), targets_of_rollout(facts, up_to_date=True)
+    status, waits = _told(gates, members, policy, targets, zone)
+    return Waves(where, gates, (RolloutWaves(policy.driver, targets, status, every, zone),), waits, limit, zone)
+
+
+def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float) -> WaveGate:
+    """Return how a wave stands. It is done when each node that can be is up to date, and at least one is.
+
+    A failure that the wave tolerates, and that is not tried again, is waited for no longer; nor is a node that cannot be upgraded
+    now. Without a node that is up to date nobody has seen the driver run there.
+    """
+    counted = [node for node in nodes if not node.waived]
+    done = [node for node in counted if node.done]
+    failed = [node.name for node in counted if node.failed and not node.done]
+    gate = WaveGate(wave, frozenset(node.name for node in nodes), done=len(done), total=len(counted))
+    limit = wave.tolerance.of(len(counted))
+    if len(failed) > limit:
+        return _waiting(gate, WaveFailed(wave.name, len(failed), len(counted), limit, _some(failed)))
+    awaited = [node.name for node in counted if not (node.done or node.over or node.unable)]
+    if not awaited and not done:
+        awaited = [node.name for node in counted]
+    if awaited:
+        return _waiting(gate, WaveNotDone(wave.name, len(done), len(counted), _some(awaited)))
+    finished = _finished(counted)
+    ends = finished + wave.soak
+    return msgspec.structs.replace(gate, finished=finished, soaks=ends if finished and wave.soak and now < ends else None)
+
+
+def _waiting(gate: WaveGate, waits: WaveNotDone | WaveFailed) -> WaveGate:
+    return msgspec.structs.replace(gate, waits=waits)
+
+
+def _finished(nodes: Sequence[WaveNode]) -> float:
+    """Return when the last node was done. One that joined with the driver starts no soak anew; if all did, the first counts."""
+    ended = [node.done_at for node in nodes if node.done and node.began] + [node.failed_at for node in nodes if node.over]
+    return max(ended, default=0.0) or min((node.done_at for node in nodes if node.done), default=0.0)
+
+
+def _some(names_: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(names_)[:MOST_NAMED])
+
+
+def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, *, approved: bool, promoted: bool) -> WaveWait | None:
+    """Return what later waves wait for after one; `approved` and `promoted` say whether these words are about their driver."""
+    rollout, wave = policy.rollout, gate.wave
+    if gate.waits is not None:
+        return gate.waits
+    if gate.soaks is not None and not (promoted and _since(rollout.promoted, gate)):
+        return WaveSoaking(wave.name, gate.soaks, zone)
+    if wave.approval and not (approved and _since(rollout.approved, gate)):
+        return ApprovalRequired(wave.name, policy.driver)
+    return None
+
+
+def _since(word: Word | None, gate: WaveGate) -> bool:
+    """Tell whether a word was said when a wave was done already: who approves of one wave has not seen the next."""
+    return word is not None and word.at >= gate.finished
+
+
+_PHASES: Mapping[type[object], WavePhase] = {
+    WaveFailed: WavePhase.FAILED, WaveSoaking: WavePhase.SOAKS, ApprovalRequired: WavePhase.APPROVAL, WaveNotDone: WavePhase.GOES}
+
+
+def _told(
+    gates: Sequence[WaveGate], members: Sequence[Sequence[WaveNode]], policy: UpgradePolicy, targets: tuple[str, ...], zone: str
+) -> tuple[tuple[WaveStatus, ...], WaveWait | None]:
+    """Return the waves for people, and the first thing that the last of them waits for."""
+    approved, promoted = (_is_about(word, targets) for word in (policy.rollout.approved, policy.rollout.promoted))
+    told: list[WaveStatus] = []
+    first: WaveWait | None = None
+    for gate, nodes in zip(gates, members, strict=False):
+        waits = waits_after(gate, policy, zone, approved=approved, promoted=promoted) if targets else gate.waits
+        phase = WavePhase.DONE if waits is None else _PHASES[type(waits)]
+        if first is not None and phase is not WavePhase.DONE:
+            phase = WavePhase.WAITS
+        told.append(_status(gate.wave.name, nodes, phase, gate.soaks if phase is WavePhase.SOAKS else None, gate.finished))
+        first = first if first is not None else waits
+    rest = members[-1]
+    done = all(node.done or node.waived for node in rest)
+    phase = WavePhase.DONE if done else WavePhase.GOES if first is None else WavePhase.WAITS
+    return (*told, _status(REST, rest, phase)), first
+
+
+def _is_about(word: Word | None, targets: tuple[str, ...]) -> bool:
+    return word is not None and set(targets) <= set(word.targets)
+
+
+def _status(
+    name: str, nodes: Sequence[WaveNode], phase: WavePhase, soaks: float | None = None, finished: float = 0.0
+) -> WaveStatus:
+    counted = [node for node in nodes if not node.waived]
+    return WaveStatus(
+        name, phase, len(counted), sum(node.done for node in counted),
+        tuple(sorted(node.name for node in counted if node.failed and not node.done)),
+        tuple(sorted(node.name for node in counted if not node.done)), soaks, finished)
+
+
+def targets_of_rollout(nodes: Iterable[NodeFacts], *, up_to_date: bool = False) -> tuple[str, ...]:
+    """Return the drivers that nodes are to get, those of nodes that have them already on demand."""
+    wanted = (node for node in nodes if node.target and not node.removing and (up_to_date or not node.up_to_date))
+    return tuple(sorted({node.target for node in wanted}))

@@ -1,0 +1,37 @@
+"""What people said of a rollout, and whether it is about the driver that a node is to get: a new driver asks again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.rollout import CLOCKS_DIFFER
+from gpuward.model.waves import Word
+from gpuward.upgrade.facts import NodeFacts
+
+replace = msgspec.structs.replace
+
+
+def counts_for(word: Word | None, node: NodeFacts) -> bool:
+    """Tell whether what somebody said is about the driver that a node is to get."""
+    return word is not None and bool(node.target) and any(node.runs(target) for target in word.targets)
+
+
+def believed(policy: UpgradePolicy, now: float) -> UpgradePolicy:
+    """Return the policy without what people say from a time to come: it would forgive what has yet to fail, and approve of what
+    nobody has seen. Whoever aborts is taken at their word.
+    """
+    rollout = policy.rollout
+    latest = max(rollout.resumed_at, *(word.at for word in (rollout.approved, rollout.promoted) if word is not None), 0.0)
+    if latest <= now + CLOCKS_DIFFER:
+        return policy
+    approved, promoted = (word if word is not None and word.at <= now + CLOCKS_DIFFER else None
+                          for word in (rollout.approved, rollout.promoted))
+    resumed = rollout.resumed_at if rollout.resumed_at <= now + CLOCKS_DIFFER else 0.0
+    return replace(policy, rollout=replace(rollout, resumed_at=resumed, approved=approved, promoted=promoted))
+
+
+def aborted(node: NodeFacts, policy: UpgradePolicy) -> Word | None:
+    """Return that the rollout of a node's driver was aborted, if it was, and was not resumed since."""
+    word = policy.rollout.aborted
+    return word if word is not None and word.at > policy.rollout.resumed_at and counts_for(word, node) else None

@@ -1,0 +1,300 @@
+"""Waves of a RolloutPolicy: judged from the machines and the pods, the canary goes first, and people let the others follow."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuward import names
+from gpuward.cli import words
+from gpuward.cli.resume import resume_paused
+from gpuward.cli.waiting import stopped
+from gpuward.errors import InputError
+from gpuward.kube import resources
+from gpuward.model.explain import sentence
+from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
+from tests.cli.verbs import said
+from tests.journeys.looking import condition_of, explanation_of, looking, status_of
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_nvidiadriver import driver_pods, nvidia_driver, set_driver, with_pools
+from tests.journeys.test_removed import MODES, installed, remove, users
+from tests.journeys.test_rolloutpolicy import apply, edit
+from tests.journeys.test_windows import ask
+
+CANARY = {"name": "canary", "nodes": 1}
+SPACE = names.DEFAULT_NAMESPACE
+ALL_AT_ONCE = {"maxParallelUpgrades": 0, "maxUnavailable": "100%"}
+
+
+def on_new(stage: Stage, old: str = OLD) -> list[str]:
+    """Return the nodes that have left the old driver, by what is loaded on their machines."""
+    return [node for node in sorted(stage.states()) if stage.driver(node) != old]
+
+
+async def approve(stage: Stage, wave: str = "", driver: str = "", *, dry_run: bool = False) -> list[str]:
+    return await said(words.approve(stage.user, SPACE, wave, driver, dry_run=dry_run))
+
+
+async def promote(stage: Stage, driver: str = "", *, dry_run: bool = False) -> list[str]:
+    return await said(words.promote(stage.user, SPACE, driver, dry_run=dry_run))
+
+
+async def abort(stage: Stage, driver: str = "", *, dry_run: bool = False) -> list[str]:
+    return await said(words.abort(stage.user, SPACE, driver, dry_run=dry_run))
+
+
+async def resume(stage: Stage, driver: str = "") -> list[str]:
+    return await said(resume_paused(stage.user, driver, dry_run=False))
+
+
+def words_on(stage: Stage) -> dict[str, str]:
+    found = stage.sandbox.store.get("clusterpolicies.nvidia.com", None, "cluster-policy")["metadata"].get("annotations") or {}
+    return {key: value for key, value in found.items() if key in (names.APPROVED, names.PROMOTED, names.ABORTED)}
+
+
+@MODES
+def test_the_canary_goes_first_soaks_and_waits_for_approval_wherever_its_driver_comes_from(mode: str) -> None:
+    @on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        await apply(stage, waves=[{**CANARY, "soak": "30m", "approval": "Required"}])
+        await stage.rest(5)
+        await ask(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+        assert on_new(stage, old) == ["gpu-1"]
+        soaking = stage.operator.plan.holds["gpu-3"]
+        assert sentence(soaking).startswith("wave canary is done and soaks until 2026-01-01 00:")
+        await stage.restart_operator()
+        await stage.rest(60)
+        assert stage.operator.plan.holds["gpu-3"].until == soaking.until, "a new operator goes by the records"
+        await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired", within=2400)
+        await stage.rest(3600)
+        assert on_new(stage, old) == ["gpu-1"]
+        assert stage.cordons() == []
+        first, following = await approve(stage)
+        assert "approved of wave canary, by sandbox-admin at " in first
+        assert following.startswith("Next: nodes of the next wave start")
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3000)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+async def test_what_people_read_says_which_wave_goes_and_what_a_node_waits_for(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "nodes": 2, "maxUnavailable": 1, "soak": "1h"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: len(on_new(stage)) == 1 and stage.hold("gpu-3") == "WaveNotDone")
+    assert sentence(stage.operator.plan.holds["gpu-3"]).startswith("waits for wave canary: ")
+    await stage.until(lambda: stage.hold("gpu-3") == "WaveSoaking")
+    told = await status_of(stage)
+    (rollout,) = told["waves"]
+    assert [(one["name"], one["state"], one["nodes"], one["done"]) for one in rollout["waves"]] == [
+        ("canary", "Soaks", 2, 2), ("all other nodes", "Waits", 1, 0)]
+    assert rollout["waves"][0]["soaksUntil"] == told["nodes"][-1]["until"]
+    assert told["groups"][-1] == {"group": "up to date", "nodes": 2, "reasons": {}}
+    await stage.rest(60)
+    held, reason, message = condition_of(stage)
+    assert (held, reason) == ("False", "WaveSoaking")
+    assert "wave canary is done and soaks until" in message
+    explained = await explanation_of(stage, "gpu-3")
+    assert [(remedy.do, remedy.commands) for remedy in explained.remedies] == [("let the next wave go now", ("gpuward promote",))]
+    async with looking(stage) as picture:
+        assert stopped(picture) == ""
+    before = words_on(stage)
+    dry = await promote(stage, dry_run=True)
+    assert "would be promoted from wave canary, although it soaks; a dry run writes nothing" in dry[0]
+    assert words_on(stage) == before
+    assert "promoted from wave canary, although it soaks, by sandbox-admin" in (await promote(stage))[0]
+    await stage.upgraded(NEW)
+    again = await promote(stage)
+    assert "there is nothing to promote, as no node waits for a wave: nothing is written" in again[0]
+
+
+@on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
+async def test_a_driver_that_always_fails_fails_on_the_canary_alone_and_the_next_one_asks_again(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}], retries=0, failureBudget={"nodes": 9, "percent": 100},
+                deadlines={"pod-restart-required": "2m"})
+    await stage.rest(1)
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=1200)
+    await stage.rest(3600)
+    assert [stage.driver(node) for node in ("gpu-2", "gpu-3", "gpu-4")] == [OLD] * 3
+    assert stage.hold("gpu-2") == "NewDriverFails"
+    nothing = await approve(stage)
+    assert "there is nothing to approve yet, as 0 of 1 nodes of wave canary are done: nothing is written" in nothing[0]
+    assert "without waiting for gpu-1" in (await promote(stage, dry_run=True))[0]
+
+
+@on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
+async def test_an_approval_counts_for_no_other_driver(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired")
+    assert (await explanation_of(stage, "gpu-2")).remedies[0].commands == ("gpuward approve",)
+    async with looking(stage) as picture:
+        assert stopped(picture).startswith("ApprovalRequired: ")
+    with pytest.raises(InputError, match="WAVE: 'rest' cannot be used: name one of canary"):
+        await approve(stage, "rest")
+    assert "would be approved of wave canary; a dry run writes nothing" in (await approve(stage, "canary", dry_run=True))[0]
+    assert words_on(stage) == {}
+    await approve(stage, "canary")
+    await stage.upgraded(NEW)
+    assert "there is nothing to approve, as no node waits for a wave" in (await approve(stage))[0]
+    await stage.upgrade_to("600.20.02")
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired")
+    assert on_new(stage, NEW) == ["gpu-1"]
+
+
+@on_stage(gpu_nodes=4, upgrade={"maxParallelUpgrades": 2, "maxUnavailable": "100%"})
+async def test_an_abort_starts_nobody_within_a_second_and_leaves_no_cordon(stage: Stage) -> None:
+    await stage.installed()
+    jobs = {stage.run_pod(f"job-{node}", node, owned=True)["metadata"]["uid"] for node in stage.states()}
+    await stage.patch_policy("driver/upgradePolicy/waitForCompletion", {"podSelector": "app", "timeoutSeconds": 0})
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: list(stage.states().values()).count(State.WAIT_FOR_JOBS_REQUIRED) == 2)
+    assert len(stage.cordons()) == 2
+    assert "would be aborted; a dry run writes nothing" in (await abort(stage, dry_run=True))[0]
+    first, following = await abort(stage)
+    assert "aborted, by sandbox-admin at " in first
+    assert "; back into service, with the driver that they have, go " in following
+    assert "let it go on with `gpuward resume`" in following
+    await stage.rest(1)
+    assert (stage.cordons(), on_new(stage)) == ([], [])
+    await stage.rest(3600)
+    assert (stage.cordons(), on_new(stage)) == ([], [])
+    assert jobs <= users(stage)
+    assert {stage.hold(node) for node in stage.states()} == {"Aborted"}
+    assert condition_of(stage)[1] == "Aborted"
+    async with looking(stage) as picture:
+        assert stopped(picture).startswith("Aborted: 0 of 4 nodes up to date")
+    assert "aborted already, by sandbox-admin" in (await abort(stage))[0]
+    assert any("its rollout, which was aborted, goes on" in line for line in await resume(stage))
+    assert names.ABORTED not in words_on(stage)
+    await stage.patch_policy("driver/upgradePolicy/waitForCompletion", {})
+    await stage.upgraded(NEW)
+    assert "there is nothing to abort" in (await abort(stage))[0]
+
+
+@on_stage(gpu_nodes=4, upgrade={"maxParallelUpgrades": 2, "maxUnavailable": "100%"})
+async def test_nodes_whose_driver_is_gone_finish_when_their_rollout_is_aborted(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: list(stage.states().values()).count(State.POD_RESTART_REQUIRED) == 2)
+    begun = [node for node, state in stage.states().items() if state == State.POD_RESTART_REQUIRED]
+    _, following = await abort(stage)
+    assert f"under way, and to be finished: {', '.join(begun)}" in following
+    await stage.rest(3600)
+    assert stage.cordons() == []
+    assert [node for node in sorted(stage.states()) if stage.driver(node) == NEW] == begun
+    assert {stage.state(node) for node in begun} == {State.DONE}
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL_AT_ONCE)
+async def test_another_driver_ends_an_abort(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired")
+    await abort(stage)
+    await stage.until(lambda: stage.hold("gpu-2") == "Aborted", within=2)
+    told = await explanation_of(stage, "gpu-2")
+    assert ("gpuward resume",) in [remedy.commands for remedy in told.remedies]
+    await edit(stage, waves=[])
+    await stage.rest(600)
+    assert on_new(stage) == ["gpu-1"]
+    await stage.upgrade_to(OLD)
+    await stage.until(lambda: stage.drivers() == [OLD] and stage.all_are(State.DONE))
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL_AT_ONCE)
+async def test_garbage_in_the_annotations_approves_of_nothing_and_is_told(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired")
+    for garbage in ("yes", '{"at": 1}', '{"at":"9999-12-31T23:59:59Z","by":"x","targets":[""]}', "[" * 9999):
+        patch = {"metadata": {"annotations": {key: garbage for key in (names.APPROVED, names.PROMOTED, names.ABORTED)}}}
+        await stage.user.patch_merge(resources.CLUSTER_POLICIES, "cluster-policy", patch)
+        await stage.rest(30)
+        assert (stage.hold("gpu-2"), on_new(stage)) == ("ApprovalRequired", ["gpu-1"])
+    async with looking(stage) as picture:
+        assert names.APPROVED in str(picture.active.resume_problem)
+    await approve(stage)
+    await stage.upgraded(NEW)
+
+
+@MODES
+def test_a_removal_waits_for_no_wave(mode: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        await apply(stage, waves=[{**CANARY, "soak": "24h", "approval": "Required"}])
+        await stage.rest(5)
+        await remove(stage, mode)
+        await stage.until(lambda: not driver_pods(stage), within=3600)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+async def test_nodes_that_join_and_leave_in_mid_rollout_move_no_node_that_has_begun(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "soak": "1h"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    until = stage.operator.plan.holds["gpu-2"].until
+    await stage.label("gpu-3", names.UPGRADE_SKIP, "true")
+    await stage.rest(60)
+    assert stage.operator.plan.holds["gpu-2"].until == until
+    stage.sandbox.store.delete("nodes", None, "gpu-1")
+    await stage.until(lambda: stage.hold("gpu-2") != "WaveSoaking")
+    await stage.until(lambda: stage.driver("gpu-2") == NEW and stage.state("gpu-2") == State.DONE)
+    assert stage.driver("gpu-3") == OLD
+
+
+@on_stage(gpu_nodes=2, upgrade=ALL_AT_ONCE)
+async def test_a_pause_in_a_soak_starts_it_not_anew(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "soak": "1h"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    until = stage.operator.plan.holds["gpu-2"].until
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.rest(600)
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+    await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+    assert stage.operator.plan.holds["gpu-2"].until == until
+    await stage.upgraded(NEW)
+
+
+@on_stage(gpu_nodes=6)
+async def test_each_nvidiadriver_has_waves_and_approvals_of_its_own(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("a", ALL_AT_ONCE), nvidia_driver("b", ALL_AT_ONCE))
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.rest(5)
+    for pool in "ab":
+        await set_driver(stage, pool, {"version": NEW})
+    await stage.until(lambda: {stage.hold("gpu-2"), stage.hold("gpu-5")} == {"ApprovalRequired"}, within=1800)
+    assert on_new(stage) == ["gpu-1", "gpu-4"]
+    assert (await explanation_of(stage, "gpu-5")).remedies[0].commands == ("gpuward approve --driver b",)
+    told = await approve(stage, driver="b")
+    assert told[0].startswith("NVIDIADriver b: approved of wave canary")
+    await stage.until(lambda: on_new(stage) == ["gpu-1", "gpu-4", "gpu-5", "gpu-6"] and stage.state("gpu-6") == State.DONE)
+    await stage.rest(600)
+    assert on_new(stage) == ["gpu-1", "gpu-4", "gpu-5", "gpu-6"]
+    lines = await approve(stage)
+    assert any(line.startswith("NVIDIADriver a: approved of wave canary") for line in lines)
+    assert any(line.startswith("NVIDIADriver b: there is nothing to approve") for line in lines)
+    await stage.until(lambda: len(on_new(stage)) == 6)
