@@ -233,6 +233,15 @@ class History:
         later = (sight for sight in self._nodes.get(node, []) if sight.version > process.known["nodes"])
         return {sight.owner for sight in (*([first] if first is not None else ()), *later)}
 
+    def sights(self, node: str) -> list[Sight]:
+        """Return all that a node was so far."""
+        return list(self._nodes.get(node, ()))
+
+    def only_settings(self) -> Object | None:
+        """Return the RolloutPolicy's spec if it never had another one, None where it had."""
+        found = [spec for _, spec in self._settings[1:]]
+        return found[0] if found and all(spec == found[0] for spec in found) else None
+
     def settings(self, process: Process) -> list[Object]:
         """Return the RolloutPolicy's spec as a process may have known it when it decided: as its watch showed it, or newer by an
         answer to what it wrote about it.

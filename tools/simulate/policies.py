@@ -81,6 +81,23 @@ def rollout_policy(random: Random) -> Object:
     if random.random() < 0.5:
         spec["deadlines"] = {"pod-restart-required": random.choice(("2m", "5m", "30m")),
                              "validation-required": random.choice(("1m", "5m")), "pod-deletion-required": "5m"}
+    return spec | _order(Random(repr(spec)))  # of its own, so that what else is drawn stays as it was
+
+
+def _order(random: Random) -> Object:
+    """Draw waves and growth, or none."""
+    spec: Object = {}
+    if random.random() < 0.4:
+        canary: Object = {"name": "canary", "nodes": random.choice((1, 1, 2, "10%", "50%"))}
+        if random.random() < 0.3:
+            canary["soak"] = random.choice(("10s", "1m", "5m"))
+        if random.random() < 0.1:
+            canary["approval"] = "Required"
+        more: Object = {"name": "more", "nodes": random.choice((2, "50%")), "maxUnavailable": random.choice((1, "50%")),
+                        "failureBudget": {"nodes": random.choice((0, 1))}}
+        spec["waves"] = [canary, more] if random.random() < 0.5 else [canary]
+    if random.random() < 0.25:
+        spec["growth"] = {"start": random.choice((1, 2)), "factor": random.choice((1, 2, 3))}
     return spec
 
 

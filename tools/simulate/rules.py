@@ -14,6 +14,7 @@ from tools.simulate.history import History, Sight, admits
 from tools.simulate.known import kept_policies, known_policies, known_settings, turns_drivers_off
 from tools.simulate.leaving import users_of
 from tools.simulate.people import NVIDIA_DRIVERS
+from tools.simulate.waves import a_driver_goes_no_further_than_the_canary_before_it_runs
 
 if TYPE_CHECKING:
     from tools.simulate.process import Process
@@ -189,6 +190,7 @@ NODE_RULES: tuple[NodeRule, ...] = (
     labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, who_starts_is_in_the_ledger,
     parallel_limit_holds, unavailable_limit_holds, domains_hold, nobody_starts_who_must_wait, failures_are_not_laundered,
     done_is_what_is_loaded,
+    a_driver_goes_no_further_than_the_canary_before_it_runs,
 )
 
 
