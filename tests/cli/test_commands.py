@@ -208,7 +208,9 @@ def test_a_namespace_that_cannot_be_one_is_refused_at_once(command: str, namespa
 
 
 def test_all_commands_that_ask_for_a_namespace_are_tried() -> None:
-    assert WITH_NAMESPACE == ["bug-report", "check", "cleanup", "diff", "drivers", "explain", "render", "shadow", "status"]
+    assert WITH_NAMESPACE == [
+        "abort", "approve", "bug-report", "check", "cleanup", "diff", "drivers", "explain", "promote", "render", "shadow",
+        "status"]
 
 
 def test_the_operator_refuses_a_namespace_that_cannot_be_one() -> None:
