@@ -32,8 +32,9 @@ TEXTS = ["", "null", "true", "false", "{", "[]", "{}", "1", "-1", "9" * 400, "20
 LABELS = [names.UPGRADE_STATE, names.UPGRADE_SKIP, names.GPU_PRESENT, names.DEPLOY_OPERANDS, names.DEPLOY_DRIVER,
           names.WORKLOAD_CONFIG, names.MIG_CONFIG, names.MIG_CAPABLE, names.DRIVER_OWNER, names.NFD_OS_VERSION, names.NFD_KERNEL,
           *names.NFD_GPU_LABELS]
-ANNOTATIONS = [names.UPGRADE_RECORD, names.UPGRADE_REQUESTED, names.SAFE_LOAD, names.INITIALLY_UNSCHEDULABLE,
-               names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.DISCOVERY_LOST, names.UPGRADE_ENABLED]
+ANNOTATIONS = [names.UPGRADE_RECORD, names.UPGRADE_HISTORY, names.UPGRADE_REQUESTED, names.SAFE_LOAD,
+               names.INITIALLY_UNSCHEDULABLE, names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.DISCOVERY_LOST,
+               names.UPGRADE_ENABLED]
 REMOVE = object()
 OTHER_PLACES: list[Path] = [
     *(("driver", "upgradePolicy", *rest) for rest in (

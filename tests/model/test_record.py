@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuward.model.course import Course
 from gpuward.model.record import CordonOwner, Failure, Record, decode_record, encode_record, format_time
 from gpuward.model.states import State
 
@@ -24,6 +25,11 @@ RECORDS = st.builds(
     | st.builds(Failure, st.sampled_from(State), st.text(max_size=20), TIMES, st.integers(1, 9), TIMES | st.just(0.0)),
     paused=TIMES | st.just(0.0),
     restart=st.text(max_size=10),
+    course=st.none()
+    | st.builds(
+        Course, TIMES | st.just(0.0), TIMES | st.just(0.0), st.integers(0, 999).map(float), st.text(max_size=9),
+        st.text(max_size=9), st.text(max_size=9), st.text(max_size=9),
+        st.tuples(*[st.integers(0, 99).map(float)] * 4), st.integers(0, 16), st.integers(0, 99), st.integers(0, 999).map(float)),
 )
 
 
@@ -52,6 +58,8 @@ def test_the_text_spells_everything_as_the_docs_do() -> None:
         state=State.FAILED, since=1_700_000_000.0, started=1_699_999_000.0, target="6f9c7d5b4", cordon=CordonOwner.OTHER,
         forced=True, failure=Failure(State.DRAIN_REQUIRED, "a pod stayed", 1_699_999_999.0, 2, 1_699_999_900.0),
         restart="d1", pods=("a", "b"),
+        course=Course(1_699_999_000.0, 1_699_999_001.5, 2.0, "580.95.04", "580.95.05", "6f9c7d5b", "helm",
+                      (0.0, 1.5, 0.0, 0.0), 8, 2, 60.0),
     )
     assert json.loads(encode_record(record)) == {
         "state": "upgrade-failed",
@@ -64,6 +72,9 @@ def test_the_text_spells_everything_as_the_docs_do() -> None:
         "failure": {"state": "drain-required", "cause": "a pod stayed", "at": "2023-11-14T22:13:19.000Z", "attempts": 2,
                     "first": "2023-11-14T22:11:40.000Z"},
         "restart": "d1",
+        "course": {"began": "2023-11-14T21:56:40.000Z", "out": "2023-11-14T21:56:41.500Z", "wasOut": 2.0, "from": "580.95.04",
+                   "to": "580.95.05", "digest": "6f9c7d5b", "asked": "helm", "spent": [0.0, 1.5, 0.0, 0.0], "gpus": 8,
+                   "evicted": 2, "lost": 60},
     }
 
 

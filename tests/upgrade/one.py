@@ -8,6 +8,8 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, DeletePod, EvictPod, PatchNode
+from gpuward.model.course import Course
+from gpuward.model.history import PastUpgrade, history_of
 from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -60,10 +62,24 @@ class Answer(NamedTuple):
 
     @property
     def record(self) -> Record:
-        """Return what the patch makes us remember."""
+        """Return what the patch makes us remember, but for how the upgrade went so far."""
+        return msgspec.structs.replace(self._remembered, course=None)
+
+    @property
+    def course(self) -> Course | None:
+        """Return how the upgrade went so far, as the patch makes us remember it."""
+        return self._remembered.course
+
+    @property
+    def _remembered(self) -> Record:
         text = self.patch.annotations[names.UPGRADE_RECORD]
         assert text is not None
         return decode_record(text)
+
+    @property
+    def history(self) -> tuple[PastUpgrade, ...]:
+        """Return the node's history as the patch writes it."""
+        return history_of(self.patch.annotations.get(names.UPGRADE_HISTORY))
 
     @property
     def failure(self) -> Failure | None:
@@ -74,7 +90,8 @@ class Answer(NamedTuple):
     @property
     def annotations(self) -> dict[str, str | None]:
         """Return the other annotations that the patch changes."""
-        return {key: value for key, value in self.patch.annotations.items() if key != names.UPGRADE_RECORD}
+        ours = (names.UPGRADE_RECORD, names.UPGRADE_HISTORY)
+        return {key: value for key, value in self.patch.annotations.items() if key not in ours}
 
     @property
     def others(self) -> tuple[Action, ...]:

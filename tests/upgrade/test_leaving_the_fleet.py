@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpuward import names
+from gpuward.model.history import Ending
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
@@ -48,7 +49,9 @@ def kept(answer: Answer) -> dict[str, str | None]:
 def test_it_loses_label_memory_and_our_cordon_in_whatever_state(state: State, rules: UpgradePolicy) -> None:
     answer = left(under_way(state, annotations=CLOCKS), gpu_pod(), policy=rules)
     assert answer.patch.labels == {names.UPGRADE_STATE: None}
-    assert answer.patch.annotations == {**kept(answer), **dict.fromkeys(CLOCKS)}
+    told = {names.UPGRADE_HISTORY: answer.patch.annotations.get(names.UPGRADE_HISTORY)} if state in IN_PROGRESS else {}
+    assert answer.patch.annotations == {**told, **kept(answer), **dict.fromkeys(CLOCKS)}
+    assert [past.ending for past in answer.history] == [Ending.BACK] * (state in IN_PROGRESS)
     assert (kept(answer)[names.UPGRADE_RECORD] is not None) is (state in UNVALIDATED)
     assert answer.patch.unschedulable is False
     assert (answer.evicted, answer.deleted) == ([], [])

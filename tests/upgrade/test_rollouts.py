@@ -31,7 +31,7 @@ def test_a_node_walks_the_main_route_and_every_state_is_an_event() -> None:
     states = [message.rpartition(" ")[2] for message in end.messages if message.startswith("Successfully updated")]
     assert states == MAIN_ROUTE
     assert not end.end.nodes["n0"].unschedulable
-    assert set(end.end.nodes["n0"].annotations) == {names.UPGRADE_RECORD}
+    assert set(end.end.nodes["n0"].annotations) == {names.UPGRADE_RECORD, names.UPGRADE_HISTORY}
 
 
 def test_a_node_costs_few_writes() -> None:

@@ -81,6 +81,8 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     """The NVIDIADriver whose nodes this is about; empty for the ClusterPolicy."""
     unowned: bool = False
     """Whether this is only about nodes that no NVIDIADriver owns, or one that is gone."""
+    asked: str = ""
+    """The field manager that changed the driver's settings last, where managedFields tell."""
     rollout: RolloutSettings = RolloutSettings()
     placing: Placing | None = None
     """What decides where nodes' drivers come from; None where every driver comes from the same DaemonSet."""

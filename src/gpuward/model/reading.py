@@ -18,6 +18,7 @@ EARLIEST: Final = 0.001
 """The earliest time that is read, in seconds since the epoch: 0 stands for no time at all."""
 LATEST: Final = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 """The latest: some centuries can be added to it."""
+_LAST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 MOST: Final = 1_000_000
 """The largest count that is read: one more makes no difference, and no number too large to be written."""
 
@@ -62,3 +63,8 @@ def seconds(moment: datetime) -> float:
 def read_count(text: str) -> int:
     """Return a number that Kubernetes counts up from 1; 0 for what is none, or has more digits than such a number ever gets."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else 0
+
+
+def format_time(instant: float) -> str:
+    """Return RFC 3339 text in UTC with milliseconds; a time that nobody will live to see is the last one that can be written."""
+    return datetime.fromtimestamp(min(instant, _LAST), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -8,13 +8,14 @@ It is written in the same patch as the change that it belongs to, so a new leade
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import msgspec
 
+from gpuward.model.course import Course, StoredCourse, course_of, stored_course
 from gpuward.model.reading import MOST, Moment, read_json, seconds
+from gpuward.model.reading import format_time as format_time
 from gpuward.model.states import State
 
 AGREEMENT = 2.0
@@ -96,6 +97,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """Since when nobody uses the GPUs of such a node that waits; 0 while somebody does."""
     domain: str = ""
     """The label, as KEY=VALUE, of the domain that the node was in when it served last."""
+    course: Course | None = None
+    """How the upgrade that is under way has gone so far; None where none is, or nothing is known of it."""
 
 
 def only_remembers(record: Record) -> bool:
@@ -138,6 +141,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     domain: str = ""
     asked: Moment | None = None
     idle: Moment | None = None
+    course: StoredCourse | None = None
 
 
 def encode_record(record: Record) -> str:
@@ -161,6 +165,7 @@ def encode_record(record: Record) -> str:
         "domain": record.domain or None,
         "asked": format_time(record.asked) if record.asked else None,
         "idle": format_time(record.idle) if record.idle else None,
+        "course": record.course and stored_course(record.course),
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
 
@@ -198,14 +203,16 @@ def decode_record(text: str) -> Record:
         domain=stored.domain,
         asked=seconds(stored.asked) if stored.asked else 0.0,
         idle=seconds(stored.idle) if stored.idle else 0.0,
+        course=course_of(stored.course) if stored.course is not None else None,
     )
 
 
 def not_ahead(record: Record, now: float) -> Record:
     """Return a record whose times are past: what was written by a clock that was ahead counts from now on."""
-    failure = record.failure
+    failure, course = record.failure, record.course
     failed = (failure.at, failure.first, failure.begun) if failure else ()
-    latest = max(record.since, record.started, record.paused, record.asked, record.idle, *failed)
+    latest = max(record.since, record.started, record.paused, record.asked, record.idle, *failed,
+                 *((course.began, course.out) if course else ()))
     if latest <= now + AGREEMENT:
         return record
     if failure is not None:
@@ -214,6 +221,7 @@ def not_ahead(record: Record, now: float) -> Record:
     return msgspec.structs.replace(
         record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure,
         asked=min(record.asked, now), idle=min(record.idle, now),
+        course=course and course.not_ahead(now),
     )
 
 
@@ -222,11 +230,3 @@ def _failure(stored: _StoredFailure) -> Failure:
     attempts, at = min(stored.attempts, MOST), seconds(stored.at)
     return Failure(
         stored.state, stored.cause, at, attempts, first, stored.driver, begun, stored.intruded, stored.untried)
-
-
-_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-
-
-def format_time(instant: float) -> str:
-    """Return RFC 3339 text in UTC with milliseconds; a time that nobody will live to see is the last one that can be written."""
-    return datetime.fromtimestamp(min(instant, _LAST), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -103,6 +103,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     deleting: bool = False
     kept_by_finalizers: tuple[str, ...] = ()
     uses_gpu: bool = False  # whether it asks for one: as an extended resource of a container, or by a claim on the DRA driver
+    gpus: int = 0  # how many it asks for; whose claims are for GPUs does not say
     uses_vm_gpu: bool = False  # whether it asks for what virtual machines are given: a GPU by its model's name, or a vGPU
     holds: str = ""
     """By what it holds the driver though it asks for no GPU: `runtimeClass nvidia`, `hostPath /dev/nvidia0`, ... or nothing."""

@@ -12,6 +12,7 @@ from gpuward.errors import PolicyError
 from gpuward.model.owners import Claim
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import PolicyView
+from gpuward.policy.asked import asked_by
 from gpuward.policy.kept import KeptSettings, kept, kept_problems
 from gpuward.policy.lastvalid import last_valid
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
@@ -67,7 +68,7 @@ def read_driver(view: PolicyView, typed: Typed[NVIDIADriver], rollout: ActiveRol
         problem = error
     upgrades = governed(upgrades, rollout, last.upgrades.rollout, resumed)
     settings, unread = with_words(upgrades.rollout, view.body)
-    upgrades = msgspec.structs.replace(upgrades, driver=view.name, rollout=settings)
+    upgrades = msgspec.structs.replace(upgrades, driver=view.name, rollout=settings, asked=asked_by(view.body, "spec"))
     return ActiveDriver(view, driver, problems, _claim(view, driver, problems, last, valid), upgrades, problem or unread, valid)
 
 

@@ -14,6 +14,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.model.workloads import Workloads
+from gpuward.policy.asked import asked_by
 from gpuward.policy.kept import kept, kept_problems
 from gpuward.policy.lastvalid import last_valid
 from gpuward.policy.rolloutpolicy import ActiveRollout, RolloutReader, annotation, governed, resumed_at
@@ -101,7 +102,7 @@ def _governed(active: ActivePolicy, rollout: ActiveRollout) -> ActivePolicy:
         problem = error
     upgrades = governed(active.upgrades, rollout, kept(body).upgrades.rollout, resumed)
     settings, unread = with_words(upgrades.rollout, body)
-    upgrades = msgspec.structs.replace(upgrades, rollout=settings)
+    upgrades = msgspec.structs.replace(upgrades, rollout=settings, asked=asked_by(body, "spec", "driver"))
     return msgspec.structs.replace(active, upgrades=upgrades, rollout=rollout, resume_problem=problem or unread)
 
 

@@ -63,7 +63,8 @@ def remember(upgrades: UpgradePolicy, *, labels: LabelSettings | None = None, cl
     settings = msgspec.structs.replace(
         upgrades.rollout, resumed_at=usual.resumed_at, waves=usual.waves, growth=usual.growth, approved=None, promoted=None,
         aborted=None)  # nothing starts while the settings cannot be followed
-    valid = msgspec.structs.replace(upgrades, admit=True, invalid="", absent="", rollout=settings, placing=None, workloads=None)
+    valid = msgspec.structs.replace(
+        upgrades, admit=True, invalid="", absent="", asked="", rollout=settings, placing=None, workloads=None)
     stored = msgspec.to_builtins(valid, str_keys=True)
     rest = {key: one for key, one in (("labels", labels), ("claim", claim)) if one is not None}
     return msgspec.json.encode(stored | {"version": VERSION} | rest).decode()

@@ -17,10 +17,11 @@ from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.versions import version_of
 from gpuward.model.views import DaemonSetView, NodeView
 from gpuward.model.withheld import is_withheld, selecting, with_driver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.report.versions import loaded_version, version_of
+from gpuward.report.versions import loaded_version
 from gpuward.upgrade.scope import concerns
 
 

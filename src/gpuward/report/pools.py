@@ -11,10 +11,10 @@ import msgspec
 from gpuward import names
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.systems import kernel_of, system_of
+from gpuward.model.versions import version_of
 from gpuward.model.views import DaemonSetView, NodeView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.report.nodes import Group, GroupReport, NodeReport, group_reports, wanted_daemonsets
-from gpuward.report.versions import version_of
 
 NOBODY = "no NVIDIADriver"
 """Whose the nodes are that no NVIDIADriver takes."""

@@ -8,10 +8,9 @@ from typing import Final
 from gpuward import names
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.versions import version_of
 from gpuward.model.views import NodeView, PodView
 
-_SYSTEM: Final = re.compile(r"-[a-z]+[\d.]*$")
-"""How the tag of a driver's image ends: `-ubuntu22.04`, `-rhel9`."""
 _FULL: Final = re.compile(r"\d+(\.\d+)+$")
 """A version as discovery tells it: a precompiled driver's tag has the branch and the kernel instead."""
 
@@ -37,10 +36,3 @@ def _driver_pods(node: NodeView, snapshot: Snapshot) -> list[PodView]:
 def _is_past_manager(pod: PodView) -> bool:
     """Tell whether a pod waits for its driver container: its driver manager, which unloads what was there, has ended."""
     return pod.begun and not pod.deleting and not pod.unheard and pod.progress is not None and not pod.progress.init
-
-
-def version_of(image: str) -> str:
-    """Return the driver version that an image's tag names, or the beginning of its digest."""
-    name, _, digest = image.partition("@")
-    _, colon, tag = name.rpartition("/")[2].partition(":")
-    return _SYSTEM.sub("", tag) if colon else digest[:19]

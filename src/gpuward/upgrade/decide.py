@@ -222,7 +222,8 @@ def _order(
 def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:
     # A node that is tried again still counts where it came from.
     origin = path.node.record.driver if path.node.record.failure is not None else ""
-    return walk(apply_move(path, replace(admit(path.node), driver=origin or policy.driver), now), policy, now)
+    move = replace(admit(path.node), driver=origin or policy.driver, asked=policy.asked)
+    return walk(apply_move(path, move, now), policy, now)
 
 
 def _plan(nodes: Iterable[NodeDecision], admit: _Admission, policy: UpgradePolicy, more: tuple[Action, ...] = ()) -> Plan:

@@ -32,6 +32,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     target: str = ""
     """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""
     target_digest: str = ""  # the driver configuration digest of that revision
+    target_version: str = ""
     target_since: float = 0.0  # when that revision was made
     image: Hold | None = None
     """That the image of that driver is missing, or not asked for yet."""
@@ -42,8 +43,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     removing: bool = False  # whether the driver is to go, and none comes after it: then `NO_DRIVER` is the target
     same: frozenset[str] = frozenset()
     """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""
-    wanted: bool = True
-    """Whether a driver DaemonSet selects the node."""
+    wanted: bool = True  # whether a driver DaemonSet selects the node
     unserved: Unserved | None = None
     """Why no driver DaemonSet is for the node, though it should have a driver."""
     validators: tuple[PodView, ...] = ()

@@ -162,6 +162,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         driver_beside=driver is not None and any(_runs_beside(pod, driver, snapshot.namespace) for pod in pods),
         target=target.hash,
         target_digest=target.digest,
+        target_version=target.version,
         target_since=target.created,
         edited=target.edited,
         image=image_hold(common.snapshot, served, driver, moving, _daemonset_of(driver, served, common), record.since),

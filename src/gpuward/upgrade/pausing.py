@@ -43,7 +43,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         return _sent_back(node, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
         path = pause(node, unfinished(node) or paused, now)
-        return given_back(path) if node.loaded and node.driver_pods == 1 and not policy.invalid else path
+        return given_back(path, now) if node.loaded and node.driver_pods == 1 and not policy.invalid else path
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = walk(begin(node, now), policy, now, within=_GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:
@@ -59,11 +59,12 @@ def _sent_back(node: NodeFacts, now: float) -> NodeProgress:
     return msgspec.structs.replace(path, hold=unfinished(path.node))
 
 
-def given_back(path: NodeProgress) -> NodeProgress:
+def given_back(path: NodeProgress, now: float) -> NodeProgress:
     """Lift our cordon of a node that has a driver and gets no further: its state says that nobody has validated that."""
     if not is_ours(path.node):
         return path
-    record = msgspec.structs.replace(path.node.record, cordon=None)
+    known = path.node.record
+    record = msgspec.structs.replace(known, cordon=None, course=known.course and known.course.uncordoned(now))
     return msgspec.structs.replace(
         path, node=msgspec.structs.replace(path.node, unschedulable=False, record=record), adopted=True)
 
@@ -78,7 +79,7 @@ def at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     was broken off left goes, unless nobody knows the label.
     """
     told = node.node.record is None or node.by_hand
-    path = begin(node, now) if node.state is State.FAILED and told else remember(node)
+    path = begin(node, now) if node.state is State.FAILED and told else remember(node, now)
     if remembered_failure(path.node) is not None and path.node.record.failure is not None and not path.node.record.paused:
         record = msgspec.structs.replace(path.node.record, paused=now)
         path = msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)

@@ -17,6 +17,7 @@ from gpuward.model.states import AT_REST, IN_PROGRESS, TRANSITIONS, UNDISTURBED,
 from gpuward.upgrade.domain_memory import with_domain
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.loaded import with_loaded
+from gpuward.upgrade.noting import note
 from gpuward.upgrade.opportunities import with_idleness
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
 from gpuward.upgrade.uncordon import release
@@ -57,10 +58,10 @@ def _begun(node: NodeFacts, now: float) -> NodeProgress:
     After a pause the clocks of the node's state go on from where they stood.
     """
     if node.record.paused and not node.by_hand:
-        return _resumed(node, max(0.0, now - node.record.paused))
+        return _resumed(node, max(0.0, now - node.record.paused), now)
     followed = node.state in IN_PROGRESS or node.state in (State.UPGRADE_REQUIRED, State.FAILED)
     if not followed or (node.node.record is not None and not node.by_hand):
-        return remember(node)
+        return remember(node, now)
     owner = _owner_found(node)
     record = msgspec.structs.replace(
         node.record,
@@ -77,17 +78,20 @@ def _begun(node: NodeFacts, now: float) -> NodeProgress:
         returns=0,
         loaded=node.loaded_digest,
         lifted=0,
+        course=None,
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
     return NodeProgress(_changed(node, memory, record=record), annotations=memory, adopted=True)
 
 
-def remember(node: NodeFacts) -> NodeProgress:
+def remember(node: NodeFacts, now: float) -> NodeProgress:
     """Start a path; a cordon of ours that somebody lifted is forgotten, so that one that turns up later is theirs."""
     if node.unschedulable or node.record.cordon is not CordonOwner.GPUWARD:
         return NodeProgress(node)
     lifted = node.record.lifted + (node.state in UNDISTURBED or node.state is State.POD_RESTART_REQUIRED)
-    return NodeProgress(_changed(node, {}, record=msgspec.structs.replace(node.record, cordon=None, lifted=lifted)), adopted=True)
+    course = node.record.course and node.record.course.uncordoned(now)
+    record = msgspec.structs.replace(node.record, cordon=None, lifted=lifted, course=course)
+    return NodeProgress(_changed(node, {}, record=record), adopted=True)
 
 
 def _is_left_behind(node: NodeFacts) -> bool:
@@ -100,8 +104,8 @@ def _is_mere_restart(node: NodeFacts) -> bool:
     return node.state is State.POD_RESTART_REQUIRED and not node.by_hand and (node.same_driver or node.in_step)
 
 
-def _resumed(node: NodeFacts, stood: float) -> NodeProgress:
-    known = remember(node).node.record
+def _resumed(node: NodeFacts, stood: float, now: float) -> NodeProgress:
+    known = remember(node, now).node.record
     record = msgspec.structs.replace(known, since=known.since + stood, paused=0.0)
     jobs = {} if node.jobs_since is None else {names.WAIT_FOR_JOBS_SINCE: str(ceil(node.jobs_since + stood))}
     return NodeProgress(_changed(node, jobs, record=record), annotations={**jobs}, adopted=True)
@@ -112,7 +116,7 @@ def pause(node: NodeFacts, hold: Hold, now: float) -> NodeProgress:
 
     A node that gpuward does not remember, or that somebody relabelled, has no clock yet.
     """
-    path = msgspec.structs.replace(remember(node), hold=hold)
+    path = msgspec.structs.replace(remember(node, now), hold=hold)
     if node.record.paused or node.node.record is None or node.by_hand:
         return path
     record = msgspec.structs.replace(path.node.record, paused=now)
@@ -171,6 +175,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         check_transition(node.state, move.to)
     cordoned = (node.unschedulable or move.cordon is not None) and not move.uncordon
     ended = move.to in AT_REST
+    course, history = note(node, move, now)
     record = Record(
         state=move.to,
         since=_since(node, move, now),
@@ -187,13 +192,15 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         lifted=0 if ended or move.started else node.record.lifted,
         domain=node.record.domain,
         asked=0.0 if ended or (move.started and node.requested) else node.record.asked,
+        course=course,
     )
-    changed = _changed(node, move.annotations, state=move.to, record=record, unschedulable=cordoned)
+    annotations = {**move.annotations, **history}
+    changed = _changed(node, annotations, state=move.to, record=record, unschedulable=cordoned)
     return msgspec.structs.replace(
         path,
         node=changed,
         entered=(*path.entered, move.to),
-        annotations={**path.annotations, **move.annotations},
+        annotations={**path.annotations, **annotations},
         events=(*path.events, *move.events, *([EventText(ENTERED + move.to)] if move.to else [])),
     )
 
@@ -221,7 +228,8 @@ def _stop(path: NodeProgress, step: Step, policy: UpgradePolicy, now: float) -> 
         return msgspec.structs.replace(path, annotations={**path.annotations, **step.annotations})
     node, annotations = path.node, {**path.annotations, **step.annotations}
     if step.recordon:
-        record = msgspec.structs.replace(node.record, cordon=CordonOwner.GPUWARD)
+        course = node.record.course and node.record.course.cordoned(now)
+        record = msgspec.structs.replace(node.record, cordon=CordonOwner.GPUWARD, course=course)
         node = msgspec.structs.replace(node, unschedulable=True, record=record)
         if names.INITIALLY_UNSCHEDULABLE in node.node.annotations:
             annotations[names.INITIALLY_UNSCHEDULABLE] = None

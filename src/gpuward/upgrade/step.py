@@ -29,6 +29,8 @@ class Move(msgspec.Struct, frozen=True):
     target: str = ""
     driver: str = ""
     """The NVIDIADriver within whose limits the node is admitted."""
+    asked: str = ""
+    """The field manager that asked for the driver that the node is admitted for, where that is known."""
     forget: bool = False
     """Whether earlier failures count no more."""
     restart: str = ""

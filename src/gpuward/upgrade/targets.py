@@ -6,12 +6,14 @@ from collections.abc import Container
 
 import msgspec
 
+from gpuward import names
 from gpuward.model.driver import revisions_of
 from gpuward.model.edits import TemplateEdited, until
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.removal import NO_DRIVER
 from gpuward.model.snapshot import Edit, Snapshot
+from gpuward.model.versions import version_of
 from gpuward.model.views import DaemonSetView, PodView, RevisionView
 
 
@@ -20,6 +22,7 @@ class Target(msgspec.Struct, frozen=True):
 
     hash: str = ""
     digest: str = ""
+    version: str = ""
     same: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
     created: float = 0.0
@@ -66,8 +69,13 @@ def targets_of(snapshot: Snapshot, driving: Container[str], now: float = 0.0) ->
         found = revisions_of(uid, snapshot.revisions)
         if (newest := found.newest) is not None and _agree(ds, newest):
             targets[uid] = Target(
-                newest.hash, newest.config_digest, found.same, found.known, newest.created, ds.template_generation)
+                newest.hash, newest.config_digest, _version(ds), found.same, found.known, newest.created, ds.template_generation)
     return targets
+
+
+def _version(ds: DaemonSetView) -> str:
+    """Return the version of the driver; that of a precompiled one without the kernel, so that all nodes of a rollout have one."""
+    return version_of(ds.image, ds.node_selector.get(names.DRIVER_KERNEL, ""))
 
 
 def _edited(ds: DaemonSetView, edit: Edit | None, now: float) -> Hold | None:

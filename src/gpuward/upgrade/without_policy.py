@@ -38,7 +38,7 @@ def advance_without_policy(node: NodeFacts, policy: UpgradePolicy, now: float) -
         return pause(node, Hold(Plain(Reason.MAINTENANCE), node.record.since), now)
     if node.state not in IN_PROGRESS:
         return _at_rest(node, policy, now)
-    path = begin(node, now) if node.node.record is None or node.by_hand else remember(node)
+    path = begin(node, now) if node.node.record is None or node.by_hand else remember(node, now)
     return _under_way(path, policy, now)
 
 
@@ -51,7 +51,7 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress
         failed = UNTOLD if failure is None else Failed(failure.state, failure.cause)
         return msgspec.structs.replace(path, hold=Hold(failed, node.record.since))
     waits = node.state is State.UPGRADE_REQUIRED or node.asked or needs_recovery(node)
-    path = given_back(path) if _serves(node) else path
+    path = given_back(path, now) if _serves(node) else path
     found = unfinished(node)
     if waits or (found is not None and node.driver_ready):  # nobody can validate its driver
         found = _hold(node, policy)
@@ -72,7 +72,7 @@ def _under_way(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodePro
     hold = _hold(path.node, policy, Meanwhile.UNVALIDATED if _serves(node) else cordoned)
     held = pause(path.node, hold, now) if path.node.node.record is not None and not path.entered else path
     path = msgspec.structs.replace(path, node=held.node, adopted=path.adopted or held.adopted, hold=hold)
-    return given_back(path) if _serves(node) else path
+    return given_back(path, now) if _serves(node) else path
 
 
 def _way_back(node: NodeFacts) -> Move | None:

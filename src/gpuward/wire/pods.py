@@ -107,6 +107,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         deleting=meta.deletion_timestamp is not None,
         kept_by_finalizers=tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else (),
         uses_gpu=spec.uses_gpu,
+        gpus=spec.gpus,
         uses_vm_gpu=spec.uses_vm_gpu,
         idle_claim=spec.uses_gpu and not spec.given_gpu,
         holds="" if spec.uses_gpu or _is_paused(meta, spec) else spec.hold(_ended(status)),

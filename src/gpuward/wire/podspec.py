@@ -7,6 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from gpuward import names
+from gpuward.model.reading import read_count
 from gpuward.model.taints import Taint, Toleration
 from gpuward.model.workloads import is_vm_gpu
 
@@ -55,6 +56,11 @@ class _Container(msgspec.Struct, rename="camel"):
     def gpu(self) -> str:
         """Return the name of a GPU resource that the container asks for, or nothing."""
         return next((name for name in self.asked if name.startswith(names.GPU_RESOURCE_PREFIXES)), "")
+
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs the container asks for."""
+        return sum(read_count(str(value)) for name, value in self.asked.items() if name.startswith(names.GPU_RESOURCE_PREFIXES))
 
     @property
     def given_gpu(self) -> bool:
@@ -182,6 +188,11 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
     def uses_gpu(self) -> bool:
         """Tell whether a regular container asks for a GPU; NVIDIA's filter looks at no others."""
         return any(container.gpu for container in self.containers)
+
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs its regular containers ask for."""
+        return sum(container.gpus for container in self.containers)
 
     @property
     def uses_vm_gpu(self) -> bool:
