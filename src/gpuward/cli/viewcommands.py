@@ -80,4 +80,20 @@ def drivers(kubeconfig: str | None, context: str | None, namespace: str, **choic
     show_drivers(kubeconfig, context, namespace, Choice(**choice))
 
 
-VIEWS = (status, explain, drivers)
+@click.command()
+@click.argument("rollout", required=False, default="", metavar="[ROLLOUT]")
+@connection_options
+@output_option("table")
+def history(kubeconfig: str | None, context: str | None, rollout: str, output: str) -> None:
+    """Show the rollouts of drivers that the nodes remember.
+
+    The newest comes first. For each it says from and to which driver, who asked, how many nodes, failures and evicted pods, and
+    what that cost in GPU time. ROLLOUT is the name of one, or the version that it brought: it is shown with its nodes, and how
+    long each step took there. It reads nodes and nothing else, and changes nothing.
+    """
+    from gpuward.cli.history import show_history
+
+    show_history(kubeconfig, context, rollout, output)
+
+
+VIEWS = (status, explain, drivers, history)
