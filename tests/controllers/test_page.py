@@ -16,6 +16,7 @@ from gpuward.controllers.page import Board, board_of, page_routes
 from gpuward.controllers.serving import serve
 from gpuward.kube import resources
 from gpuward.model.passes import Pass
+from gpuward.model.reading import read_time
 from gpuward.model.states import State
 from gpuward.report.page import Leading
 from gpuward.sandbox.faults import FaultKind
@@ -154,8 +155,12 @@ async def test_it_says_what_status_says_at_every_moment_of_a_rollout(stage: Stag
     for _ in range(40):
         await stage.rest(7)
         told, status = read(board), await status_of(stage)
+        left, told_left = status.pop("estimate"), told["estimate"]
         assert {key: told[key] for key in status if key != "operator"} == {
             key: value for key, value in status.items() if key != "operator"}
+        assert (left is None) is (told_left is None)
+        assert left is None or left["unknownBecause"] or abs(
+            read_time(left["finishesAt"]) - read_time(told_left["finishesAt"])) < 3, "the page's was worked out before"
         states |= {node["state"] for node in told["nodes"]}
     assert stage.finished(NEW)
     assert len(states) > 3, "the rollout was seen on its way"

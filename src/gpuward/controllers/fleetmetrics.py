@@ -55,6 +55,10 @@ class FleetCollector(Collector):
             first[reason] = min(since, first.get(reason, since))
         yield _gauge("driver_upgrade_held_since_timestamp_seconds", first)
 
+        left = plan.estimate
+        if left is not None and not (left.unknown or left.is_silent):
+            yield _gauge("driver_upgrade_finish_timestamp_seconds", {"": left.at + left.left})
+
     def _operands(self, seen: Pass[PoliciesInForce, Reconciliation]) -> Iterable[Metric]:
         if self._reports[0] is not seen:
             self._reports = seen, operand_reports(seen.snapshot, seen.policies)
@@ -71,5 +75,5 @@ def _gauge(name: str, values: Mapping[str, float]) -> Metric:
     told = OWN_FLEET[name]
     family = GaugeMetricFamily(OWN_PREFIX + name, told.means, labels=told.labels)
     for label, value in values.items():
-        family.add_metric([str(label)], value)
+        family.add_metric([str(label)] if told.labels else [], value)
     return family

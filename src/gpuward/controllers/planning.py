@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from gpuward.model.actions import Action, GrantNodes
+from gpuward.model.estimate import joined
 from gpuward.model.plan import Counts, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
@@ -85,6 +86,7 @@ def merged(plans: Iterable[Plan]) -> Plan:
         wake_at=min((plan.wake_at for plan in plans if plan.wake_at is not None), default=None),
         counts=counts,
         auto_upgrade=any(plan.auto_upgrade for plan in plans),
+        estimate=joined(plan.estimate for plan in plans),
         troubles={name: why for plan in plans for name, why in plan.troubles.items()},
         waves=tuple(each for plan in plans for each in plan.waves),
     )

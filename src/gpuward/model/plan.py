@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuward.model.actions import Action
+from gpuward.model.estimate import Estimate
 from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, Record
 from gpuward.model.states import State, parse_state
@@ -94,6 +95,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     wake_at: float | None = None
     counts: Counts = Counts()
     auto_upgrade: bool = False
+    estimate: Estimate | None = None
+    """How long the rollout still takes; None where none goes on."""
     troubles: Mapping[str, str] = {}
     """Why nothing could be decided, by the NVIDIADriver whose nodes it is about; empty for the ClusterPolicy's."""
     waves: tuple[RolloutWaves, ...] = ()

@@ -100,7 +100,7 @@ def _under_way(plan: Plan) -> bool:
 
 def _message(plan: Plan) -> str:
     counts = plan.counts
-    text = progress(counts) + _failing(plan)
+    text = progress(counts) + (f"; {left}" if (left := str(plan.estimate or "")) else "") + _failing(plan)
     held: dict[Reason, list[str]] = defaultdict(list)
     for name, hold in sorted(plan.holds.items()):
         held[hold.reason].append(name)

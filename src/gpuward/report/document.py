@@ -34,6 +34,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
             "pending": counts.pending, "available": counts.available, "unavailable": counts.unavailable,
             "upToDate": counts.up_to_date, "outdated": counts.outdated,
         },
+        "estimate": plan.estimate.as_json() if plan.estimate is not None else None,
         "groups": [{"group": str(one.group), "nodes": one.nodes, "reasons": dict(one.reasons)} for one in group_reports(every)],
         "waves": wave_documents(plan),
         "operands": [_operand(one, *moving) for one in operand_reports(snapshot, policies)],

@@ -28,6 +28,7 @@ from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.domain_survey import domain_use, domains_of_node
 from gpuward.upgrade.domains import NO_RANK, DomainUse, Rank
+from gpuward.upgrade.estimating import estimate
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
 from gpuward.upgrade.holding import Holding
@@ -105,7 +106,8 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
         waiting = (facts for facts in (node.path.node for node in nodes)
                    if has_pending_driver(facts) and facts.node.name in admitted.held)
         more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(waiting, policy))
-        return _plan(nodes, admitted, policy, more)
+        left = estimate(nodes, admitted.held, admitted.started, found.fleet, policy, now)
+        return msgspec.structs.replace(_plan(nodes, admitted, policy, more), estimate=left)
     admitted = _Admission(found.fleet, _withdrawn(nodes, snapshot, granted, now))
     still = (node.before for node in nodes if node.before.node.name not in snapshot.unsettled)
     return _plan(nodes, admitted, policy, (*labels_to_drop(snapshot, policy, nodes), *delete_outdated(still, policy)))

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpuward import names
 from gpuward.model.actions import Action
+from gpuward.model.history import PastUpgrade, history_of
 from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -55,6 +57,8 @@ class NodeDecision(msgspec.Struct, frozen=True):
     """What to do about it, if the path is followed."""
     wave: WaveNode | None = None
     """What waves have to know of it, where the rollout has some."""
+    history: tuple[PastUpgrade, ...] = ()
+    """Its earlier upgrades, the newest first."""
 
     def held(self, hold: Hold, turn: int) -> NodeStatus:
         """Return the node as people see it, held in its place of the queue."""
@@ -103,6 +107,7 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
         quiet=quiet,
         actions=() if quiet else actions_of(path, before),
         wave=wave_node(before, node, policy, failed=stands.failed) if _in_waves(stands, policy) else None,
+        history=history_of(before.node.annotations.get(names.UPGRADE_HISTORY)),
     )
 
 

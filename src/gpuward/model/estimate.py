@@ -1,0 +1,81 @@
+"""How long a rollout still takes, as far as that is known from nodes that are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from gpuward.model.reading import format_time
+
+_MINUTE: Final = 60.0
+_HOUR: Final = 3600.0
+
+
+class Estimate(msgspec.Struct, frozen=True, gc=False):
+    """Say how long it takes until every node is done that is going to be; or why nobody knows. Without nodes it says nothing."""
+
+    left: float = 0.0
+    """Seconds, counted from `at`."""
+    at: float = 0.0
+    """When that was worked out, in Unix seconds."""
+    nodes: int = 0
+    """How many upgrades it is learned from."""
+    earlier: bool = False
+    """Whether some of these are of earlier rollouts."""
+    unknown: str = ""
+    """Why it cannot be told; empty where it can."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether there is nothing from which to tell."""
+        return not (self.nodes or self.unknown)
+
+    def __str__(self) -> str:
+        if self.is_silent:
+            return ""
+        if self.unknown:
+            return f"time left unknown: {self.unknown}"
+        whence = "of earlier rollouts too" if self.earlier else ""
+        nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
+        return f"about {roughly(self.left)} left, from {' '.join(filter(None, (nodes, whence)))}"
+
+    def as_json(self) -> dict[str, Any] | None:
+        """Return it for programs."""
+        if self.is_silent:
+            return None
+        known = not self.unknown
+        return {
+            "secondsLeft": round(self.left) if known else None,
+            "finishesAt": format_time(self.at + self.left) if known else None, "fromNodes": self.nodes if known else None,
+            "fromEarlierRolloutsToo": self.earlier if known else None, "unknownBecause": self.unknown or None,
+        }
+
+
+def roughly(seconds: float) -> str:
+    """Return a duration as people estimate one: to the minute, from half an hour on to five minutes, later to half an hour."""
+    if seconds <= 1.5 * _MINUTE:
+        return "1 min"
+    if seconds < 30 * _MINUTE:
+        return f"{round(seconds / _MINUTE)} min"
+    if seconds < 2 * _HOUR:
+        return f"{5 * round(seconds / (5 * _MINUTE))} min"
+    if seconds < 48 * _HOUR:
+        halves = round(2 * seconds / _HOUR)
+        return f"{halves // 2}{'.5' if halves % 2 else ''} h"
+    return f"{round(seconds / (24 * _HOUR))} days"
+
+
+def joined(estimates: Iterable[Estimate | None]) -> Estimate | None:
+    """Return the estimate of several rollouts that go on side by side: until the last one is done. None where none goes on, and
+    nothing is said where that is so of one of them.
+    """
+    found = [each for each in estimates if each is not None]
+    if not found:
+        return None
+    if (unknown := next((each for each in found if each.unknown or each.is_silent), None)) is not None:
+        return unknown
+    last = max(found, key=lambda each: each.left)
+    nodes, earlier = sum(each.nodes for each in found), any(each.earlier for each in found)
+    return msgspec.structs.replace(last, nodes=nodes, earlier=earlier)

@@ -1,0 +1,91 @@
+"""What people are told of how long a rollout still takes, and whether that comes true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuward.model.states import State
+from tests.journeys.looking import condition_of, status_of
+from tests.journeys.stage import OLD, Stage, on_stage
+from tests.journeys.test_history import history
+from tests.journeys.test_status_screen import SMALL, shown
+
+METRIC = "gpuward_driver_upgrade_finish_timestamp_seconds"
+
+
+@on_stage(gpu_nodes=3)
+async def test_in_a_pause_nothing_is_said(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.upgraded()
+    await stage.upgrade_to(OLD)
+    await stage.until(lambda: "pod-restart-required" in stage.states().values())
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.rest(60)
+    assert (await status_of(stage))["estimate"] is None
+
+
+@on_stage(gpu_nodes=20)
+async def test_after_five_nodes_it_is_known_how_long_it_takes(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    assert (await status_of(stage))["estimate"] is None, "nothing is known yet"
+    await stage.until(lambda: len(done(stage)) >= 5, within=7200)
+    at = stage.clock.now()
+    told = (await status_of(stage))["estimate"]
+    assert told["fromNodes"] >= 5
+    assert not told["fromEarlierRolloutsToo"]
+    lines = await shown(stage, SMALL)
+    assert any(line.startswith("  about ") and line.endswith(f"min left, from {told['fromNodes']} nodes") for line in lines)
+    await stage.until(lambda: " left, from " in condition_of(stage)[2], within=60)
+    (line,) = [line for line in stage.operator.metrics.text().decode().splitlines() if line.startswith(METRIC)]
+    finish = float(line.split()[-1])
+    await stage.upgraded(within=36000)
+    took = stage.clock.now() - at
+    assert told["secondsLeft"] == pytest.approx(took, rel=0.2)
+    assert finish - at == pytest.approx(took, rel=0.2)
+    assert METRIC + " " not in stage.operator.metrics.text().decode()
+    assert (await status_of(stage))["estimate"] is None
+
+
+def done(stage: Stage) -> list[str]:
+    return [node for node in stage.states() if history(stage, node) and stage.state(node) == State.DONE]
+
+
+@on_stage(gpu_nodes=20, upgrade={"maxParallelUpgrades": 4, "maxUnavailable": "100%"})
+async def test_it_knows_how_many_go_on_at_once(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.until(lambda: len(done(stage)) >= 5, within=7200)
+    at, told = stage.clock.now(), (await status_of(stage))["estimate"]
+    await stage.upgraded(within=36000)
+    assert told["secondsLeft"] == pytest.approx(stage.clock.now() - at, rel=0.2)
+
+
+@on_stage(gpu_nodes=3)
+async def test_what_earlier_rollouts_took_is_taken_first(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.upgraded()
+    await stage.upgrade_to(OLD)
+    await stage.until(lambda: "pod-restart-required" in stage.states().values())
+    told: Any = (await status_of(stage))["estimate"]
+    assert (told["fromNodes"], told["fromEarlierRolloutsToo"]) == (3, True)
+    at = stage.clock.now()
+    await stage.upgraded(OLD)
+    assert told["secondsLeft"] == pytest.approx(stage.clock.now() - at, rel=0.3)
+
+
+@on_stage(gpu_nodes=3)
+async def test_where_a_node_is_held_nobody_knows_how_long(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.upgraded()
+    await stage.deploy("bound", node="gpu-1", max_unavailable=0)
+    await stage.upgrade_to(OLD)
+    await stage.until(lambda: stage.hold("gpu-1") == "BudgetBlocks")
+    told = (await status_of(stage))["estimate"]
+    assert (told["secondsLeft"], told["unknownBecause"]) == (None, "1 node is held (BudgetBlocks)")
+    assert "  time left unknown: 1 node is held (BudgetBlocks)" in await shown(stage, SMALL)

@@ -1,0 +1,173 @@
+"""How long a rollout still takes: never more than is known, and nothing where nobody knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuward import names
+from gpuward.model.budgets import BudgetView
+from gpuward.model.estimate import Estimate, joined, roughly
+from gpuward.model.history import Ending, PastUpgrade, encode_history
+from gpuward.model.states import State
+from gpuward.model.views import NodeView
+from gpuward.upgrade.decide import decide
+from gpuward.upgrade.estimating import Remaining, Samples, time_left
+from tests import build
+from tests.build import NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
+
+SAMPLES = st.lists(st.floats(1, 10_000), min_size=1, max_size=20).map(lambda found: Samples(tuple(sorted(found))))
+REMAINING = st.builds(
+    Remaining, st.integers(0, 300), st.lists(st.floats(0, 12_000), max_size=12).map(tuple), st.integers(1, 12),
+    st.floats(0, 5_000) | st.just(0.0))
+
+
+def played(samples: Samples, remaining: Remaining) -> float:
+    """Play it node by node: each that waits takes the slot that is free first."""
+    slots = [samples.remaining(elapsed) or 0.0 for elapsed in remaining.elapsed]
+    slots += [0.0] * (remaining.slots - len(slots))
+    for _ in range(remaining.waiting):
+        slots[slots.index(min(slots))] += samples.mean
+    return max(slots)
+
+
+@settings(deadline=None, derandomize=True)
+@given(SAMPLES, REMAINING)
+def test_it_is_what_comes_out_where_it_is_played(samples: Samples, remaining: Remaining) -> None:
+    left = time_left(samples, remaining)
+    if left is None:
+        assert remaining.waiting == 0
+        assert all(samples.remaining(elapsed) is None for elapsed in remaining.elapsed)
+        return
+    again = remaining.later + samples.mean if remaining.later else 0.0
+    assert left == pytest.approx(max(played(samples, remaining), again))
+
+
+@settings(deadline=None, derandomize=True)
+@given(SAMPLES, REMAINING)
+def test_more_to_do_never_takes_less_and_more_at_once_never_more(samples: Samples, remaining: Remaining) -> None:
+    left = time_left(samples, remaining)
+    more = time_left(samples, msgspec.structs.replace(remaining, waiting=remaining.waiting + 1))
+    assert left is None or (more is not None and more >= left - 1e-6)
+    wider = time_left(samples, msgspec.structs.replace(remaining, slots=remaining.slots + 1))
+    assert left is None or (wider is not None and wider <= left + 1e-6)
+
+
+@given(SAMPLES, st.floats(0, 20_000))
+def test_what_is_left_of_a_node_is_learned_from_those_that_took_longer(samples: Samples, elapsed: float) -> None:
+    left = samples.remaining(elapsed)
+    longest = samples.seconds[-1]
+    assert (left is None) is (elapsed >= longest)
+    assert left is None or 0 <= left <= longest - elapsed + 1e-6
+
+
+def remembering(name: str, *seconds: float, to: str = "", state: State = State.DONE, **rest: Any) -> NodeView:
+    """Build a node that remembers upgrades which took so long, the newest first."""
+    history = [PastUpgrade(NOW - 10_000 * (number + 1), NOW - 9_000, to=to, spent=(0, 0, each, 0), **rest)
+               for number, each in enumerate(seconds)]
+    memory = {names.UPGRADE_HISTORY: encode_history(history) or ""}
+    return node(name, state, remembers=record(state), annotations=memory)
+
+
+def estimated(*nodes: NodeView, done: int = 0, parallel: int = 1, **rest: Any) -> Estimate | None:
+    """Return what is said of nodes, the first of which have the new driver already, and the others wait."""
+    pods = [pod for number, each in enumerate(nodes) for pod in (
+        driver_pod(each.name, "560" if number < done else "550"), validator(each.name))]
+    more = rest.pop("pods", ())
+    assert isinstance(more, tuple)
+    return decide(build.cluster(nodes, [*pods, *more]), policy(parallel=parallel), NOW).estimate
+
+
+def test_five_nodes_are_enough_to_tell_by() -> None:
+    own = [remembering(f"a{number}", 300.0, 9_000.0) for number in range(5)]
+    waiting = [remembering(f"b{number}", 9_000.0, to="550") for number in range(6)]
+    told = estimated(*own, *waiting, done=5)
+    assert told == Estimate(1800.0, NOW, 5)
+    assert str(told) == "about 30 min left, from 5 nodes"
+    assert str(estimated(*own, *waiting, done=5, parallel=3)) == "about 10 min left, from 5 nodes"
+
+
+def test_before_that_earlier_rollouts_count_too() -> None:
+    own = [remembering(f"a{number}", 300.0) for number in range(2)]
+    waiting = [remembering(f"b{number}", 600.0, to="550") for number in range(2)]
+    told = estimated(*own, *waiting, done=2)
+    assert told == Estimate(900.0, NOW, 4, earlier=True)
+    assert str(told) == "about 15 min left, from 4 nodes of earlier rollouts too"
+
+
+@pytest.mark.parametrize("rest", [{"ending": Ending.FAILED}, {"ending": Ending.BACK}, {"failures": 1}], ids=str)
+def test_what_did_not_go_through_tells_nothing(rest: dict[str, Any]) -> None:
+    told = estimated(remembering("a0", 300.0, to="550", **rest))
+    assert told is not None
+    assert told.is_silent
+    assert (str(told), told.as_json()) == ("", None)
+
+
+def test_a_fleet_that_is_done_has_no_time_left() -> None:
+    assert estimated(remembering("a0", 300.0), done=1) is None
+
+
+def test_a_node_that_is_held_without_an_end_makes_it_unknown() -> None:
+    holder = build.pod("b0", "holder", holds="hostPath /dev/nvidia0", owner="ReplicaSet")
+    told = estimated(remembering("a0", 300.0), remembering("b0", 300.0, to="550"), done=1, pods=(holder,))
+    assert str(told) == "time left unknown: 1 node is held (HeldDevices)"
+    assert told is not None
+    assert (told.as_json() or {})["secondsLeft"] is None
+
+
+def test_a_node_under_way_has_its_time_behind_it() -> None:
+    busy = under_way(State.POD_RESTART_REQUIRED, name="b0", since=NOW - 100)
+    told = estimated(remembering("a0", 300.0), busy, done=1, pods=())
+    assert told is not None
+    assert told.left == pytest.approx(200.0)
+
+
+def test_what_takes_longer_than_any_before_is_not_known() -> None:
+    told = estimated(remembering("a0", 300.0), under_way(State.POD_RESTART_REQUIRED, name="b0", since=NOW - 400), done=1)
+    assert str(told) == "time left unknown: what is left has taken longer than any node before"
+
+
+def test_jobs_that_may_run_for_ever_make_it_unknown() -> None:
+    busy = under_way(State.WAIT_FOR_JOBS_REQUIRED, name="b0")
+    rules = policy(wait_for="app=job")
+    job = gpu_pod("b0", "job", labels={"app": "job"})
+    pods = [driver_pod("a0", "560"), validator("a0"), driver_pod("b0"), validator("b0"), job]
+    told = decide(build.cluster([remembering("a0", 300.0), busy], pods), rules, NOW).estimate
+    assert str(told) == "time left unknown: 1 node is held (JobsRunning)"
+
+
+@pytest.mark.parametrize(("seconds", "told"), [
+    (0, "1 min"), (89, "1 min"), (95, "2 min"), (1500, "25 min"), (2400, "40 min"), (5400, "90 min"), (7200, "2 h"),
+    (9000, "2.5 h"), (90_000, "25 h"), (259_200, "3 days")])
+def test_it_is_rounded_as_people_estimate(seconds: float, told: str) -> None:
+    assert roughly(seconds) == told
+
+
+def test_rollouts_side_by_side_are_done_when_the_last_is() -> None:
+    one, other = Estimate(100.0, 1.0, 5), Estimate(300.0, 1.0, 7, earlier=True)
+    unknown, silent = Estimate(unknown="why"), Estimate()
+    assert joined([None, one, other]) == Estimate(300.0, 1.0, 12, earlier=True)
+    assert joined([one, unknown]) == unknown
+    assert joined([one, silent]) == silent
+    assert joined([None]) is None
+
+
+def test_what_a_budget_keeps_from_going_on_beside_others_goes_on_after_them() -> None:
+    """With room for four at once, but for the budget, which lets no pod of a second node go as yet."""
+    nodes = [remembering("a0", 300.0), under_way(State.POD_RESTART_REQUIRED, name="b0", since=NOW - 100),
+             remembering("c0", 300.0, to="550"), remembering("d0", 300.0, to="550")]
+    pods = [driver_pod("a0", "560"), validator("a0"), *(pod for name in ("b0", "c0", "d0") for pod in (
+        driver_pod(name), validator(name))), gpu_pod("c0", "web-1", ready=True, phase="Running"),
+        gpu_pod("d0", "web-2", ready=True, phase="Running")]
+    tight = BudgetView("default", "pdb", "uid-pdb", allowed=0, healthy=2, desired=2, expected=3)
+    snapshot = msgspec.structs.replace(build.cluster(nodes, pods), budgets=(tight,))
+    plan = decide(snapshot, policy(parallel=4), NOW)
+    assert {str(plan.nodes[name].hold.reason) for name in ("c0", "d0")} == {"BudgetUsedUp"}  # type: ignore[union-attr]
+    assert plan.estimate is not None
+    assert plan.estimate.left == pytest.approx(800.0)
+    alone = msgspec.structs.replace(snapshot, nodes={name: each for name, each in snapshot.nodes.items() if name != "b0"})
+    assert str(decide(alone, policy(parallel=4), NOW).estimate) == "time left unknown: 2 nodes are held (BudgetUsedUp)"
