@@ -373,7 +373,9 @@ def agent(name: str, arguments: tuple[str, ...]) -> None:
               help="Write the kubeconfig to this file, and not to a temporary one.")
 @faults_option("from the beginning")
 @images_option
-def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None, faults: tuple[str, ...], images: str) -> None:
+@click.option("--pull-seconds", default=0.0, show_default=True, type=click.FloatRange(0),
+              help="Let each machine take so long to pull an image that it does not have.")
+def sandbox(nodes: int, speed: float, faults: tuple[str, ...], images: str, **options: Any) -> None:
     """Serve a simulated cluster until Ctrl-C.
 
     It has nodes as node feature discovery leaves them, and workloads, but no operator.
@@ -382,7 +384,7 @@ def sandbox(nodes: int, port: int, speed: float, kubeconfig: str | None, faults:
         from gpuward.cli.faults import placed
         from gpuward.cli.images import images_in
         from gpuward.cli.sandbox import ServedSandbox, serve_sandbox
-    serve_sandbox(ServedSandbox(nodes, port, kubeconfig, placed(faults, nodes), images_in(images)), speed)
+    serve_sandbox(ServedSandbox(nodes, troubles=placed(faults, nodes), has_image=images_in(images), **options), speed)
 
 
 for command in (*VIEWS, *PREVIEWS):

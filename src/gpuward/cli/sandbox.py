@@ -34,6 +34,8 @@ class ServedSandbox(NamedTuple):
     troubles: Mapping[str, tuple[str, ...]]
     """The faults that are there from the beginning, by node."""
     has_image: Callable[[str], bool]
+    pull_seconds: float = 0.0
+    """How long a machine takes to pull an image that it does not have."""
 
 
 def serve_sandbox(wanted: ServedSandbox, speed: float) -> None:
@@ -63,6 +65,7 @@ def at_speed(speed: float, back: float = 0.0) -> asyncio.Runner:
 async def _serve(wanted: ServedSandbox) -> None:
     cluster = Sandbox()
     cluster.has_image = wanted.has_image
+    cluster.pull_seconds = lambda image: wanted.pull_seconds
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

@@ -171,8 +171,10 @@ _MAIN: Final[dict[str, type[Program]]] = {
 
 
 def program_for(place: Place, *, init: bool) -> Program:
-    """Return what runs in a container, by its name."""
+    """Return what runs in a container, by its name; one whose command does nothing ends at once, whatever its name."""
     name = place.container["name"]
+    if place.container.get("command") == ["true"]:
+        return Echo(place)
     if not init:
         return _MAIN.get(name, GpuService)(place)
     if name == "k8s-driver-manager":

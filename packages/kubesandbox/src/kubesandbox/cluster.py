@@ -66,6 +66,15 @@ class Sandbox:
     def has_image(self, found: Callable[[str], bool]) -> None:
         self.simulation.world.has_image = found
 
+    @property
+    def pull_seconds(self) -> Callable[[str], float]:
+        """Return what tells how long pulling an image takes that is not on a machine yet; none takes time by default."""
+        return self.simulation.world.pull_seconds
+
+    @pull_seconds.setter
+    def pull_seconds(self, told: Callable[[str], float]) -> None:
+        self.simulation.world.pull_seconds = told
+
     async def start(self) -> None:
         """Let the cluster live."""
         self.simulation.start()

@@ -48,6 +48,8 @@ class ContainerRun:
     """Whether the registry does not have its image."""
     lines: list[str] = field(default_factory=list)
     """The log of its last run, which may go on."""
+    pulled_at: float | None = None
+    """When its image will be there, while that is being pulled."""
     misconfigured: str = ""
     """Why its environment cannot be made."""
 
@@ -110,6 +112,8 @@ class ContainerRun:
             if self.pull_fails:
                 self.waits = True
                 return NEVER
+            if (there_at := self._pull(place, image, now)) > now + 1e-6:
+                return there_at
             self.misconfigured = missing_variable(place.world.store, place.pod, self.spec)
             if self.misconfigured:
                 return now + RETRY_SECONDS
@@ -121,8 +125,20 @@ class ContainerRun:
         self.waits = verdict.waits
         return NEVER if verdict.wake is None else verdict.wake
 
+    def _pull(self, place: Place, image: str, now: float) -> float:
+        """Return when the image is on the machine: `now` where it is there."""
+        images = place.machine.images
+        if image in images:
+            return now
+        if self.pulled_at is None:
+            self.pulled_at = now + place.world.pull_seconds(image)
+        if self.pulled_at <= now + 1e-6:
+            images.add(image)
+        return self.pulled_at
+
     def adopt(self, place: Place, now: float) -> None:
         """Take over a container that was already running, or had already done its work, before the sandbox."""
+        place.machine.images.add(self.spec.get("image") or "")
         program = place.world.hardware.program(place, init=self.init)
         self.started_at = self.finished_at = now
         program.settle()

@@ -30,6 +30,8 @@ class Machine:
         self.status: Object = node.get("status") or {}
         """What the kubelet reports of the machine when it registers."""
         self.changed = changed
+        self.images: set[str] = set()
+        """The images that were pulled; those of pods that ran before the sandbox were before that."""
 
     def restart(self) -> None:
         """Boot anew: nothing that ran is there any more."""

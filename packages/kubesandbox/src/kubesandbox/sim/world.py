@@ -113,6 +113,9 @@ class World:
     has_image: Callable[[str], bool] = lambda image: True
     """Tells whether an image can be pulled from somewhere."""
 
+    pull_seconds: Callable[[str], float] = lambda image: 0.0
+    """Tells how long pulling an image takes that is not on a machine yet."""
+
     def __post_init__(self) -> None:
         self.pods = PodIndex(self.store)
 
