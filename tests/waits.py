@@ -18,6 +18,7 @@ from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.removal import DriverKept
+from gpuward.model.staging import ImageNotStaged, StagingFailed
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
@@ -87,6 +88,8 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     WaveLimit(Reason.WAVE_LIMIT, 1, 1, ("n1",)),
     WaveLimit(Reason.GROWTH_LIMIT, 1, 1, ("n1",)),
     Aborted("alice", 1_767_312_000.0, "a"),
+    ImageNotStaged("nvcr.io/nvidia/driver:1-ubuntu22.04"),
+    StagingFailed("nvcr.io/nvidia/driver:1-ubuntu22.04", "container nvidia-driver-ctr: ImagePullBackOff"),
     waits.Undecided("KeyError: 'x'"),
 )
 EXAMPLES = {example.reason: example for example in _EXAMPLES}

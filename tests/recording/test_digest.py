@@ -25,7 +25,8 @@ NEWER = {Reason.DRIVER_IN_USE, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reaso
          Reason.WORKLOAD_KEPT, Reason.VALIDATION_OFF, Reason.IMAGE_MISSING, Reason.DRIVER_KEPT,
          Reason.WINDOW_SHUT, Reason.OPERANDS_KEPT,
          Reason.DOMAIN_LIMIT, Reason.DOMAIN_BROKEN, Reason.IDLE_AWAITED, Reason.ABORTED, Reason.WAVE_FAILED, Reason.WAVE_NOT_DONE,
-         Reason.WAVE_SOAKING, Reason.APPROVAL_REQUIRED, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT}
+         Reason.WAVE_SOAKING, Reason.APPROVAL_REQUIRED, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT,
+         Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED}
 """Reasons that no such recording has."""
 
 

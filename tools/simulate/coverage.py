@@ -40,6 +40,8 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.APPROVAL_REQUIRED: "wave_waits",
     Reason.WAVE_LIMIT: "wave_limit",
     Reason.GROWTH_LIMIT: "growth_limit",
+    Reason.IMAGE_NOT_STAGED: "image_not_staged",
+    Reason.STAGING_FAILED: "image_not_staged",
     Reason.BUDGET_BLOCKS: "eviction_budget",
     Reason.DOMAIN_LIMIT: "domain_limit",
     Reason.DOMAIN_BROKEN: "domain_limit",
@@ -59,6 +61,9 @@ UNMET: Mapping[str, str] = {
     "gate window_shut": "the runs draw no windows",
     "reason Aborted": "nobody aborts a rollout",
     "gate rollout_aborted": "nobody aborts a rollout",
+    "reason ImageNotStaged": "the runs bring no images onto nodes",
+    "reason StagingFailed": "the runs bring no images onto nodes",
+    "gate image_not_staged": "the runs bring no images onto nodes",
 }
 """What no run is to meet, and why."""
 

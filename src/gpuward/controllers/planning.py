@@ -13,10 +13,11 @@ from gpuward.model.estimate import joined
 from gpuward.model.plan import Counts, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
-from gpuward.upgrade.decide import Survey, decide, settle, survey
+from gpuward.upgrade.decide import Survey, settle, survey
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.ledger import fitting
 from gpuward.upgrade.node_decision import DecisionCache
+from gpuward.upgrade.staging import with_staging
 from gpuward.upgrade.workloads import with_workloads
 
 T = TypeVar("T")
@@ -38,9 +39,10 @@ class Planner:
         self._memories = {name: self._memories.get(name) or DecisionCache() for name in drivers}
         if len(policies) == 1:
             (policy,) = policies
-            plan = with_workloads(decide(snapshot, policy, now, self._memories[policy.driver]), snapshot, policy)
+            alone = survey(snapshot, policy, now, self._memories[policy.driver])
+            plan = _settled(snapshot, alone, now, Fleets([(alone.policy, alone.fleet)]))
             self._last = {policy.driver: plan}
-            return _of_nobody(self._last[policy.driver], policy)
+            return with_staging(_of_nobody(plan, policy), snapshot, [alone], now)
         troubles: dict[str, str] = {}
         found = {policy.driver: _tried(policy, troubles, partial(survey, snapshot, policy, now, self._memories[policy.driver]))
                  for policy in policies}
@@ -48,7 +50,7 @@ class Planner:
         plans = {name: None if each is None else _tried(each.policy, troubles, partial(_settled, snapshot, each, now, fleets))
                  for name, each in found.items()}
         self._last = {name: self._waiting(name, troubles[name], now) if plan is None else plan for name, plan in plans.items()}
-        return merged(self._last.values())
+        return with_staging(merged(self._last.values()), snapshot, [each for each in found.values() if each is not None], now)
 
     def _waiting(self, driver: str, trouble: str, now: float) -> Plan:
         waiting = self._last.get(driver, Plan()).waiting()

@@ -17,6 +17,7 @@ from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.selectors import is_label_key
+from gpuward.model.staging import OnFailure, Prestage, PrestageMode
 from gpuward.model.states import State
 
 DEADLINES_FIELD = "spec.deadlines"
@@ -101,6 +102,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         windows=tuple(followed(window_field(place), window) for place, window in enumerate(spec.windows)),
         waves=tuple(followed_wave(f"{WAVES_FIELD}[{place}]", wave) for place, wave in enumerate(spec.waves)),
         growth=followed_growth(spec.growth),
+        prestage=Prestage(PrestageMode(spec.prestage.mode), spec.prestage.parallel, OnFailure(spec.prestage.on_failure)),
     )
 
 

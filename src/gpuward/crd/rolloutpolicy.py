@@ -23,8 +23,11 @@ DomainModeChoice = Literal["Spread", "Whole"]
 LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
 Positive = Annotated[int, Meta(ge=1)]
 DeviceHoldersChoice = Literal["Hold", "Evict", "Ignore"]
+PrestageMode = Literal["Off", "Image"]
+StagingFailureChoice = Literal["Hold", "Ignore"]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Retries = Annotated[int, Meta(ge=0, le=20)]
+ParallelPulls = Annotated[int, Meta(ge=1, le=1000)]
 
 _KNOWN_STATES: Final = cel(
     "self.all(state, state in [" + ", ".join(f"'{state}'" for state in DEADLINE_STATES) + "])",
@@ -54,6 +57,14 @@ class RolloutOpportunities(Spec, frozen=True, kw_only=True):
     until: Duration
 
 
+class RolloutPrestage(Spec, frozen=True, kw_only=True):
+    """Bring the images of the next driver onto nodes before these are taken out of service for it."""
+
+    mode: Annotated[PrestageMode, DEFAULTED] = "Off"
+    parallel: Annotated[ParallelPulls, DEFAULTED] = 10
+    on_failure: Annotated[StagingFailureChoice, DEFAULTED] = "Hold"
+
+
 class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     """Govern what happens when driver upgrades fail, take long, or meet pods that Kubernetes knows no GPUs of."""
 
@@ -74,6 +85,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     ] = ()
     waves: Annotated[tuple[RolloutWave, ...], DEFAULTED, schema(maxItems=MOST_WAVES), NAMES_DIFFER] = ()
     growth: RolloutGrowth | None = None
+    prestage: Annotated[RolloutPrestage, DEFAULTED] = RolloutPrestage()
 
 
 class RolloutPolicyStatus(Spec, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from gpuward.execute.world import CalledOff, World
 from gpuward.model.actions import (
     Action,
     ApplyObject,
+    CreatePod,
     DeleteObject,
     DeletePod,
     EvictPod,
@@ -91,6 +92,7 @@ class ApiExecutor:
         calls: dict[type, Callable[..., Awaitable[bool | None]]] = {
             PatchNode: nodes.patch_node,
             EvictPod: pods.evict_pod,
+            CreatePod: pods.create_pod,
             DeletePod: pods.delete_pod,
             ReleasePod: pods.release_pod,
             ApplyObject: objects.apply_object,

@@ -13,7 +13,7 @@ from gpuward.kube import resources
 from gpuward.kube.doubts import settle
 from gpuward.kube.http.client import Selection
 from gpuward.kube.memory import Going
-from gpuward.model.actions import DeletePod, EvictPod, LastLook, ReleasePod
+from gpuward.model.actions import CreatePod, DeletePod, EvictPod, LastLook, ReleasePod
 from gpuward.model.driver import concerns_driver, is_driver_pod, owner_uid
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.evictable_pods import users_of_driver
@@ -119,6 +119,27 @@ async def _unplaced(world: World, ref: Ref) -> str:
     if pod.uid == ref.uid and pod.node:
         raise CalledOff(f"pod {ref} is on node {pod.node} by now: what becomes of it is decided anew")
     return pod.version
+
+
+async def create_pod(world: World, action: CreatePod) -> None:
+    """Create a pod; a refusal is remembered, so that its node does not wait for it.
+
+    Raises:
+        CalledOff: there is one of its name. It is in the cache now, so the next decision knows.
+    """
+    cluster, ref = world.cluster, action.ref
+    try:
+        answer = await cluster.client.create(resources.PODS, action.body)
+    except errors.GpuwardError as error:
+        if isinstance(error, errors.AlreadyExists):
+            await settle(cluster.client, resources.PODS, cluster.pods, (ref.namespace, ref.name))
+            raise CalledOff(f"pod {ref} is there already") from error
+        await settle_after(error, world, resources.PODS, cluster.pods, (ref.namespace, ref.name))
+        if is_refusal(error):
+            cluster.staged(action.node, world.clock.now(), str(error))
+        raise
+    cluster.pods.apply_response(answer.body)
+    cluster.staged(action.node, world.clock.now())
 
 
 async def release_pod(world: World, action: ReleasePod) -> None:

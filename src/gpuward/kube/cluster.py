@@ -234,7 +234,7 @@ class Cluster:
             owned=owned_views(self.owned, self.daemonsets.values()),
             applied=dict(self._applied),
             refusals=dict(memory.refusals), evicted=memory.evicted, refused_writes=dict(memory.refused_writes),
-            withheld=dict(memory.withheld), untaken=dict(memory.untaken),
+            unstaged=dict(memory.unstaged), withheld=dict(memory.withheld), untaken=dict(memory.untaken),
             edits=edited(self.daemonsets.values(), self._applied, memory.edits),
             grants=self.grants, unanswered=self._late_nodes(), ledger_refused=memory.ledger_refused,
             inherited=self._inherited, watched_since=self.watched_since,
@@ -297,6 +297,11 @@ class Cluster:
         """Take it how an upgrade's write to a node ended: with what it was refused, if it was."""
         if self._memory.wrote(node.uid, at, refusal):
             self.touch()
+
+    def staged(self, node: Ref, at: float, refusal: str = "") -> None:
+        """Take it how making a pod for a node ended that has images pulled: with what it was refused, if it was."""
+        self._memory.staged(node.uid, at, refusal)
+        self.touch()
 
     def withheld(self, node: Ref, at: float) -> None:
         """Take it that a node has lost the label by which it gets a driver."""

@@ -35,6 +35,8 @@ class Memory:
         self.evicted: dict[str, dict[str, Evicted]] = {}
         """What is in it is replaced, never changed: snapshots hold it too."""
         self.refused_writes: dict[str, Refusal] = {}
+        self.unstaged: dict[str, Refusal] = {}
+        """By uid, nodes for which no pod may be made that has images pulled."""
         self.withheld: dict[str, float] = {}
         self.edits: dict[str, Edit] = {}
         self.untaken: dict[str, Untaken] = {}
@@ -49,6 +51,7 @@ class Memory:
         """
         self.refusals = _alive(self.refusals, pods.values())
         self.refused_writes = _alive(self.refused_writes, nodes.values())
+        self.unstaged = _alive(self.unstaged, nodes.values())
         if self.withheld:
             self.withheld = {view.uid: self.withheld[view.uid] for view in nodes.values() if view.uid in self.withheld}
         if any(_serves(nodes.get(node)) for node in self.evicted):
@@ -71,6 +74,12 @@ class Memory:
     def refuse(self, pod: str, at: float, message: str) -> None:
         """Take it that a pod may not go."""
         self.refusals[pod] = _once_more(self.refusals.get(pod), at, message)
+
+    def staged(self, node: str, at: float, refusal: str) -> None:
+        """Take it how making a pod for a node ended that has images pulled: with what it was refused, if it was."""
+        before = self.unstaged.pop(node, None)
+        if refusal:
+            self.unstaged[node] = _once_more(before, at, refusal)
 
     def wrote_daemonset(self, name: str, digest: str, refusal: str) -> Untaken | None:
         """Take it how writing a DaemonSet ended; return what is known of its refusals, if it was refused."""

@@ -131,6 +131,15 @@ class _OnObject(msgspec.Struct, frozen=True):
         return f"{self.kind}/{self.ref}"
 
 
+class CreatePod(_OnObject, frozen=True, tag=True):
+    """Create a pod of a name that it alone may have."""
+
+    node: Ref
+    """The node that it is for."""
+    body: Mapping[str, Any]
+    why: str = ""
+
+
 class ApplyObject(_OnObject, frozen=True, tag=True):
     """Create an object that is wholly ours, or replace it by the full rendered one."""
 
@@ -194,5 +203,5 @@ class PatchLabels(_OnObject, frozen=True, tag=True):
     why: str = ""
 
 
-Action = (PatchNode | EvictPod | DeletePod | ReleasePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations
+Action = (PatchNode | EvictPod | CreatePod | DeletePod | ReleasePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations
           | PatchLabels | GrantNodes)

@@ -134,6 +134,16 @@ ADVICE: Final[dict[Reason, Advice]] = {
     Reason.GROWTH_LIMIT: Advice(
         Act.NO, "As many nodes are under way as `growth` in the RolloutPolicy allows so far. It allows more as nodes are done.",
         "Nothing. If it goes too slowly, raise `start` or `factor` of `growth`."),
+    Reason.IMAGE_NOT_STAGED: Advice(
+        Act.NO, "The RolloutPolicy has the images of the next driver brought onto each node before its turn. On this one they "
+        "are not yet: a pod `gpuward-prestage-...` has them pulled there, or others come first.",
+        "Wait. If it lasts, `kubectl get pods -l app=gpuward-prestage -o wide` in the operator's namespace shows where images "
+        "are pulled, and `prestage.parallel` says on how many nodes at once."),
+    Reason.STAGING_FAILED: Advice(
+        Act.YES, "The images of the next driver could not be pulled onto this node, or its disk is nearly full. It keeps its "
+        "driver and stays in service; others go on, and it is tried again, after an hour at the latest.",
+        "The cause is the kubelet's, the scheduler's or the API server's. Mend the registry, its pull secret or the disk. With "
+        "`prestage.onFailure: Ignore` such nodes are upgraded all the same."),
     Reason.OPERANDS_STARTING: Advice(
         Act.NO, "Only the driver pod has to be restarted. That is safe under running pods while the device plugin or DCGM holds "
         "the driver open, and they are just starting.",

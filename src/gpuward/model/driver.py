@@ -19,6 +19,11 @@ def has_driver_labels(labels: Mapping[str, str]) -> bool:
     return labels.get("app") in POLICYS_POD_APPS or _is_nvidia_drivers(labels)
 
 
+def is_staging(labels: Mapping[str, str]) -> bool:
+    """Tell whether a pod's labels are those of one that only has the images of a driver pulled."""
+    return labels.get("app") == names.STAGING_APP
+
+
 def is_driver_pod(pod: PodView, namespace: str) -> bool:
     """Tell whether a pod holds a node's driver: one of a driver DaemonSet, or one that such a DaemonSet left behind."""
     return pod.namespace == namespace and has_driver_labels(pod.labels) and (pod.orphan or pod.of_daemonset)

@@ -45,6 +45,10 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     """Nodes at rest that are served by another driver than the target."""
     unserved: int = 0
     """Nodes at rest that have a driver, and that no driver is for."""
+    staging: int = 0
+    """Nodes that wait, and onto which the images of their next driver are brought before their turn."""
+    staged: int = 0
+    """Those of them that have them."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):

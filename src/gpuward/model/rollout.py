@@ -11,6 +11,7 @@ import msgspec
 
 from gpuward.model.domains import DomainSettings
 from gpuward.model.opportunities import OpportunisticSettings
+from gpuward.model.staging import Prestage
 from gpuward.model.states import State
 from gpuward.model.waves import Growth, Wave, Word
 from gpuward.model.windows import Window
@@ -78,6 +79,7 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     promoted: Word | None = None
     """Waves that were done by then soak no longer, and its nodes are not waited for."""
     aborted: Word | None = None
+    prestage: Prestage = Prestage()
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""
 

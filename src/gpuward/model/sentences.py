@@ -23,6 +23,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.TEMPLATE_EDITED: "{by} edits DaemonSet {daemonset}, which is gpuward's: no node is upgraded by what it says",
     Reason.VALIDATION_OFF: "no validator gets ready here: a label nvidia.com/gpu.deploy.* keeps it, or what it needs, away",
     Reason.IMAGE_MISSING: "keeps its driver, as the image of the one that it should have is missing: {image} ({said})",
+    Reason.IMAGE_NOT_STAGED: "the images of its next driver are being brought onto it, or wait for their turn: {image}",
+    Reason.STAGING_FAILED: "the images of its next driver are not on it, and cannot be brought there: {image} ({cause})",
     Reason.WINDOW_SHUT: "the windows of the RolloutPolicy let no node start now: {opens}",
     Reason.IDLE_AWAITED: "starts once no GPU pod has used it for {idle_for}{now}; from {evicts} on pods are evicted for that",
     Reason.ABORTED: "the rollout of this driver was aborted by {by} at {at}: `{command}` lets it go on, and another driver "

@@ -120,6 +120,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Owners of which pods were evicted lately: by node, and then by the owner's uid."""
     refused_writes: Mapping[str, Refusal] = {}
     """Nodes that the API server refuses to change, by uid, with how often it has refused an upgrade's write in a row."""
+    unstaged: Mapping[str, Refusal] = {}
+    """Nodes for which no pod may be made that has images pulled, by uid, as the API server refused it last."""
     withheld: Mapping[str, float] = {}
     """When the driver was withheld from nodes, by uid, where this process did so: only node labels follow from it."""
     edits: Mapping[str, Edit] = {}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gpuward import names
-from gpuward.model.containers import ContainerProgress
+from gpuward.model.containers import ContainerProgress, PodShape, PullProgress
 from gpuward.model.reading import read_count
 from gpuward.model.record import Record
 from gpuward.model.states import State, parse_state
@@ -51,6 +51,7 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     taints: tuple[Taint, ...] = ()  # but for those that Kubernetes itself sets for what a node's conditions say
     runtime: str = ""  # `containerd`, `docker`, `cri-o`, ... as the kubelet reports it
     kernel: str = ""
+    disk_pressure: bool = False
     record: Record | None = None
     record_error: str = ""  # why our annotation could not be read; empty when it could, or is absent
 
@@ -122,6 +123,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     driver_image: str = ""
     progress: ContainerProgress | None = None
     """Of a DaemonSet's pod that is not ready: how far it is, where its kubelet says."""
+    pulls: PullProgress | None = None  # of a pod that only has images pulled
     placed_by: Mapping[str, str] = {}
     """What its node selector says of where a driver comes from: the DaemonSet that it was made by selects nodes by the same."""
 
@@ -194,6 +196,7 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     config_digest: str = ""
     pod_digest: str = ""  # as of its revisions: of its template without labels and annotations; empty where that is not known
     image: str = ""
+    shape: PodShape = PodShape()
     pull_secrets: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = {}
     tolerations: tuple[Toleration, ...] | None = None  # None where an affinity, too, says which nodes it is for, or not known

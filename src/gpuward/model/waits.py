@@ -16,6 +16,7 @@ from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
 from gpuward.model.reasons import Reason
 from gpuward.model.removal import DriverKept
+from gpuward.model.staging import ImageNotStaged, StagingFailed
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
@@ -254,4 +255,4 @@ WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFai
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | WindowShut | DomainLimit | IdleAwaited
-            | WaveWait)
+            | WaveWait | ImageNotStaged | StagingFailed)

@@ -18,6 +18,8 @@ _ENDED = AT_REST | {State.FAILED}
 """States of nodes that are neither under way nor wait to be."""
 
 
+_BEGINNING = frozenset({Reason.TEMPLATE_SETTLING, Reason.IMAGE_NOT_STAGED})
+"""What nodes wait for at the beginning of a rollout that goes well."""
 _STOPS = {Reason.ABORTED: "Aborted", Reason.FAILURE_BUDGET: "FailureBudgetExceeded", Reason.WAVE_FAILED: "WaveFailed",
           Reason.NEW_DRIVER_FAILS: "NewDriverFails",
           Reason.TEMPLATE_EDITED: "TemplateEdited", Reason.NO_NODE_MAY_START: "NoNodeMayStart"}
@@ -62,7 +64,7 @@ def rollout_of(plan: Plan) -> Rollout:
         held = {status.hold.reason if status.hold is not None else Reason.TEMPLATE_SETTLING for status in waiting}
         patient = next((str(one) for one in _PATIENT if one in held), "")
         patient = patient if held <= {*_PATIENT, Reason.WAVE_NOT_DONE} else ""
-        reason = "Progressing" if Reason.TEMPLATE_SETTLING in held else patient or "Blocked"
+        reason = "Progressing" if held & _BEGINNING else patient or "Blocked"
     elif counts.failed:
         reason = "NodesFailed"
     elif counts.up_to_date == counts.total:
@@ -93,6 +95,13 @@ def progress(counts: Counts) -> str:
     return text + (f", {rest} not ready" if rest > 0 else "")
 
 
+def staged(counts: Counts) -> str:
+    """Say how many of the nodes that wait have the images of their next driver; nothing where none are brought there."""
+    if not counts.staging:
+        return ""
+    return f", {counts.staged} of {counts.staging} waiting nodes have the next driver's images"
+
+
 def _under_way(plan: Plan) -> bool:
     """Tell whether a node is under way, before or after this plan: between two nodes a rollout is not blocked."""
     return any(status.state in IN_PROGRESS or status.before in IN_PROGRESS for status in plan.nodes.values())
@@ -100,7 +109,8 @@ def _under_way(plan: Plan) -> bool:
 
 def _message(plan: Plan) -> str:
     counts = plan.counts
-    text = progress(counts) + (f"; {left}" if (left := str(plan.estimate or "")) else "") + _failing(plan)
+    left = str(plan.estimate or "")
+    text = progress(counts) + staged(counts) + (f"; {left}" if left else "") + _failing(plan)
     held: dict[Reason, list[str]] = defaultdict(list)
     for name, hold in sorted(plan.holds.items()):
         held[hold.reason].append(name)

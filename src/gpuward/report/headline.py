@@ -9,6 +9,7 @@ from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.decide import has_nfd_labels
+from gpuward.operands.rollout import staged
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.nodes import Group, group_of
@@ -29,7 +30,9 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     if not plan.nodes:
         return f"ClusterPolicy {active.view.name}: {why_no_nodes(snapshot, active.view)}"
     mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
-    told = f"ClusterPolicy {active.view.name}: {plan.counts.up_to_date} of {plan.counts.total} nodes up to date{_bad(plan)}{mode}"
+    counts = plan.counts
+    done = f"{counts.up_to_date} of {counts.total} nodes up to date"
+    told = f"ClusterPolicy {active.view.name}: {done}{_bad(plan)}{staged(counts)}{mode}"
     of_drivers = (*refusals(policies), *endings(policies, snapshot))
     if not of_drivers:
         return told

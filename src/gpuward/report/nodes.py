@@ -13,7 +13,7 @@ from gpuward import names
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
 from gpuward.model.placement import Placements, after
-from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
@@ -157,8 +157,8 @@ def group_of(status: NodeStatus) -> Group:
         return Group.SKIPPED
     if reason is not None and reason.needs_person:
         return Group.HELD
-    soaks = reason in (Reason.WINDOW_SHUT, Reason.WAVE_SOAKING)
-    if soaks and status.hold is not None and status.hold.until is not None:
+    soaks = reason in (Reason.WINDOW_SHUT, Reason.WAVE_SOAKING) and status.hold is not None and status.hold.until is not None
+    if reason is Reason.IMAGE_NOT_STAGED or soaks:
         return Group.WAITING
     if reason is not None and reason.concerns_fleet and not reason.is_turn and reason is not Reason.TEMPLATE_SETTLING:
         return Group.OLDER if reason is Reason.PAUSED and status.outdated else Group.STOPPED

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from gpuward.model.driver import driver_daemonsets
 from gpuward.model.driver_images import ImageMissing
-from gpuward.model.placement import Placement, after
+from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import Plain
-from gpuward.model.withheld import selecting
+from gpuward.upgrade.staged import next_daemonset
 
 
 def image_hold(snapshot: Snapshot, node: NodeView, driver: PodView | None, moving: Placement | None, daemonset: str,
@@ -21,9 +20,8 @@ def image_hold(snapshot: Snapshot, node: NodeView, driver: PodView | None, movin
     """
     if snapshot.images is None:
         return None
-    sets = driver_daemonsets(snapshot)
-    found = selecting(sets, after(node.labels, moving.labels)) if moving else [ds for ds in sets if ds.uid == daemonset]
-    image = next((ds.image for ds in found), "")
+    found = next_daemonset(snapshot, node, moving, daemonset)
+    image = found.image if found is not None else ""
     if not image or (driver is not None and driver.ready and driver.driver_image == image):
         return None
     if (said := snapshot.images.missing.get(image)) is not None:

@@ -96,16 +96,16 @@ def pods_to_drain(pods: Iterable[PodView], policy: UpgradePolicy, namespace: str
     """
     pods = tuple(pods)
     drained = _sorted_out(
-        (pod for pod in pods if not comes_with_driver(pod, namespace) and _drained(pod, policy.drain)), policy.drain)
+        (pod for pod in pods if not comes_with_driver(pod, namespace) and _drained(pod, policy.drain, namespace)), policy.drain)
     users = pods_to_evict(pods, policy, namespace, variable=variable)
     going = {pod.ref: pod for pod in (*drained.pods, *users.pods)}
     blocked = {held.pod.ref: held for held in (*users.blocked, *drained.blocked) if held.pod.ref not in going}
     return EvictablePods(tuple(going.values()), tuple(blocked.values()))
 
 
-def _drained(pod: PodView, rules: DrainSettings) -> bool:
+def _drained(pod: PodView, rules: DrainSettings, namespace: str) -> bool:
     selector = f"{rules.pod_selector},{names.DRAIN_SKIP}!=true" if rules.pod_selector else f"{names.DRAIN_SKIP}!=true"
-    return matches(selector, pod.labels)
+    return matches(selector, pod.labels) and not (pod.pulls is not None and pod.namespace == namespace)
 
 
 def _ignored(pod: PodView, rules: PodDeletionSettings | DrainSettings) -> bool:

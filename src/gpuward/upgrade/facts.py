@@ -18,6 +18,7 @@ from gpuward.model.unserved import Unserved
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.module_holders import NOBODY, ModuleHolders
+from gpuward.upgrade.staged import NextImages
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
@@ -36,6 +37,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     target_since: float = 0.0  # when that revision was made
     image: Hold | None = None
     """That the image of that driver is missing, or not asked for yet."""
+    next_images: NextImages | None = None  # what is to be brought onto it before its turn
     edited: Hold | None = None
     """That somebody else edits the DaemonSet, so that there is no target."""
     moving: Placement | None = None

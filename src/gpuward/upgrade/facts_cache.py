@@ -14,6 +14,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, only_remembers
 from gpuward.model.selectors import matches
 from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.staging import PrestageMode
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.unserved import DriverLabelUnknown
 from gpuward.model.views import NodeView, PodView
@@ -23,6 +24,7 @@ from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.module_holders import holder_daemonsets, module_holders_on
 from gpuward.upgrade.scope import concerns, drives, is_expected, is_to_have_policys, is_unlabelled
+from gpuward.upgrade.staged import next_images
 from gpuward.upgrade.targets import UNSETTLED, elsewhere, targets_of
 from gpuward.upgrade.unserved import unserved
 
@@ -39,6 +41,8 @@ class RolloutContext:
         self.daemonsets = {ds.uid: ds.name for ds in driving}
         self.selectors = tuple(ds.node_selector for ds in driving if not ds.deleting)
         self.driving = driving
+        self.shapes = {} if policy.rollout.prestage.mode is PrestageMode.OFF else {
+            ds.uid: (ds.shape, ds.pull_secrets, ds.account, ds.deleting) for ds in driver_daemonsets(snapshot)}
         self.digests = {ds.uid: ds.config_digest for ds in driving}
         self.living = living_daemonsets(snapshot)
         self.unplaced = _unplaced(snapshot, self.daemonsets)
@@ -53,7 +57,7 @@ class RolloutContext:
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
             and self.spared == other.spared and self.digests == other.digests and self.living == other.living
-            and self.snapshot.images == other.snapshot.images
+            and self.shapes == other.shapes and self.snapshot.images == other.snapshot.images
             and self.snapshot.watched_since == other.snapshot.watched_since
             and self.holder_daemonsets == other.holder_daemonsets and self.snapshot.namespace == other.snapshot.namespace
         )
@@ -166,6 +170,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         target_since=target.created,
         edited=target.edited,
         image=image_hold(common.snapshot, served, driver, moving, _daemonset_of(driver, served, common), record.since),
+        next_images=next_images(snapshot, policy, served, moving, _daemonset_of(driver, served, common)),
         same=target.same,
         moving=moving,
         removing=removing,

@@ -16,6 +16,7 @@ from gpuward.upgrade import domains
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_of
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
+from gpuward.upgrade.staged import staging_hold
 from gpuward.upgrade.wave_gates import growth_limit, rollout_aborted, wave_limit, wave_waits
 
 
@@ -56,6 +57,22 @@ def window_shut(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | 
     if node.record.failure is not None and not node.retargeted:
         return None
     return Hold(WindowShut(fleet.windows.changes, fleet.windows.zone), node.record.since, fleet.windows.changes)
+
+
+def image_not_staged(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node until the images of its next driver are on it, where these are to be brought there before its turn."""
+    if node.next_images is None or not has_to_pull(node):
+        return None
+    return staging_hold(node.next_images, policy, node.record.since)
+
+
+def has_to_pull(node: Candidate) -> bool:
+    """Tell whether a node would be out of service for as long as it pulls images: not one that is out of it already and has
+    nothing to lose, that has the very driver, or that only loses one.
+    """
+    if node.restart_only or node.in_step or node.removing:
+        return False
+    return node.serves or not node.to_evict.empty
 
 
 def eviction_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -141,6 +158,7 @@ FLEET_GATES: tuple[Gate, ...] = (
     new_driver_fails,
     wave_waits,
     window_shut,
+    image_not_staged,
     eviction_budget,
     domain_limit,
     max_unavailable,

@@ -68,6 +68,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         taints=tuple(taint for taint in node.spec.taints or () if not taint.key.startswith(_BY_CONDITION)),
         runtime=node.status.node_info.container_runtime_version.partition("://")[0],
         kernel=node.status.node_info.kernel_version,
+        disk_pressure=any(one.type == "DiskPressure" and one.status == "True" for one in node.status.conditions or ()),
         record=record,
         record_error=error,
     )

@@ -9,8 +9,8 @@ from sys import intern
 import msgspec
 
 from gpuward import names
-from gpuward.model.containers import ContainerProgress
-from gpuward.model.driver import has_driver_labels
+from gpuward.model.containers import ContainerProgress, PullProgress
+from gpuward.model.driver import has_driver_labels, is_staging
 from gpuward.model.views import PodView
 from gpuward.wire.meta import WireMeta, shared
 from gpuward.wire.podspec import WirePodSpec
@@ -60,6 +60,7 @@ class _ClaimStatus(msgspec.Struct, rename="camel"):
 class _Status(msgspec.Struct, rename="camel"):
     conditions: list[_Condition] | None = None
     phase: str = "Pending"
+    reason: str = ""
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
     resource_claim_statuses: list[_ClaimStatus] | None = None
@@ -73,6 +74,9 @@ class _Pod(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Pod)
+_PULLING = frozenset({"", "ContainerCreating", "PodInitializing"})
+_PULLED = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"})
+"""What a container waits for while its image is on its way, and once it is there."""
 
 
 def pod_view(raw: bytes | msgspec.Raw) -> PodView:
@@ -121,6 +125,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         config_digest=spec.env(names.DRIVER_CONFIG_DIGEST),
         driver_image=_driver_image(meta, spec),
         progress=None if started or not _of_daemonset(meta) else _progress(status),
+        pulls=_pulls(status) if is_staging(meta.labels or {}) else None,
         placed_by=_placed_by(spec),
     )
 
@@ -146,6 +151,19 @@ def _progress(status: _Status) -> ContainerProgress | None:
             return ContainerProgress(one.name, one.state.waiting.reason if one.state.waiting else "", one.restart_count,
                                      number if number <= len(inits) else 0, len(inits), _exit_code(one))
     return None
+
+
+def _pulls(status: _Status) -> PullProgress:
+    """Return how far a pod is that only has images pulled: a container that waits for something else has its image."""
+    if status.reason:  # its kubelet has refused or evicted it, whatever its containers look like
+        return PullProgress(trouble=status.reason)
+    waits = [(one.name, one.state.waiting.reason if one.state.waiting else "") for one in status.container_statuses or ()
+             if not (_has_begun(one) or (one.state.waiting and one.state.waiting.reason in _PULLED))]
+    if status.container_statuses and not waits:
+        return PullProgress(there=True)
+    why = next((f"container {name}: {reason}" for name, reason in waits if reason not in _PULLING), "")
+    unplaced = next((one.reason for one in status.conditions or () if one.type == "PodScheduled" and one.status == "False"), "")
+    return PullProgress(trouble=why or unplaced)
 
 
 def _exit_code(container: _ContainerStatus) -> int | None:
@@ -233,4 +251,4 @@ def keep_pods(
 
 
 def _ours(pod: PodView) -> bool:
-    return pod.of_daemonset or (pod.orphan and has_driver_labels(pod.labels))
+    return pod.of_daemonset or (pod.orphan and has_driver_labels(pod.labels)) or is_staging(pod.labels)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import msgspec
 
 from gpuward import names
+from gpuward.model.containers import PodShape, Pull
 from gpuward.model.reading import read_count
 from gpuward.model.taints import Taint, Toleration
 from gpuward.model.workloads import is_vm_gpu
@@ -43,6 +44,7 @@ class _Container(msgspec.Struct, rename="camel"):
     name: str = ""
     security_context: _SecurityContext | None = None
     image: str = ""
+    image_pull_policy: str = ""
     env: list[_Env] | None = None
     resources: _Resources = msgspec.field(default_factory=_Resources)
     restart_policy: str = ""
@@ -219,6 +221,13 @@ class WirePodSpec(msgspec.Struct, rename="camel"):
         """Return what it tolerates; None where an affinity says as well which nodes it is for."""
         bound = self.affinity is not None and self.affinity.node_affinity is not None and self.affinity.node_affinity.required
         return None if bound else tuple(self.tolerations or ())
+
+    @property
+    def shape(self) -> PodShape:
+        """Return what pulling the images of such pods depends on."""
+        pulls = {(one.image, one.image_pull_policy): Pull(one.name, one.image, one.image_pull_policy)
+                 for one in (*(self.init_containers or ()), *reversed(self.containers)) if one.image}
+        return PodShape(tuple(reversed(pulls.values())), tuple(self.tolerations or ()))
 
     @property
     def empty_dir(self) -> bool:

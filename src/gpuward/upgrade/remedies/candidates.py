@@ -13,6 +13,7 @@ from gpuward import names
 from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
 from gpuward.model.reasons import Reason
+from gpuward.model.staging import OnFailure
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.remedies import fixes, policy_fixes, waves
 from gpuward.upgrade.remedies.driver_pod import (
@@ -121,6 +122,15 @@ def _find_image(question: Question) -> Iterator[Candidate]:
     yield from take_back(question)
     if isinstance(question.hold.what, ImageMissing):
         yield fixes.push_image(question.hold.what.image)
+
+
+def _do_without_images(question: Question) -> Iterator[Candidate]:
+    rollout = question.case.policy.rollout
+    changed = replace(rollout, prestage=replace(rollout.prestage, on_failure=OnFailure.IGNORE))
+    yield policy_fixes.change_rollout(
+        question.case, "set prestage.onFailure: Ignore", {"prestage": {"onFailure": str(OnFailure.IGNORE)}}, changed
+    ).risking("nodes pull their images while they are out of service, and fail where these cannot be pulled at all")
+    yield from take_back(question)
 
 
 def _go_on(question: Question) -> Iterator[Candidate]:
@@ -237,6 +247,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.NEW_DRIVER_FAILS: _go_on,
     Reason.REFUSED_ELSEWHERE: _go_on,
     Reason.IMAGE_MISSING: _find_image,
+    Reason.STAGING_FAILED: _do_without_images,
     Reason.DRIVER_KEPT: _evict,
     Reason.WINDOW_SHUT: _unbar,
     Reason.IDLE_AWAITED: _wait_no_more,

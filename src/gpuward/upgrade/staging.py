@@ -1,0 +1,191 @@
+"""Bring the images of the next driver onto nodes that wait for their turn: which pods to make and to delete, what to remember.
+
+Nothing is kept but the pods themselves and what is remembered on the nodes. A pod that no waiting node wants is deleted, whoever
+made it, and for whatever reason it is not wanted any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.actions import Action, CreatePod, DeletePod, EventText, PatchNode
+from gpuward.model.driver import is_staging
+from gpuward.model.plan import Plan
+from gpuward.model.reasons import Reason
+from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.model.staging import OnFailure, Prestage, PrestageMode, StagingRecord, encode_staging
+from gpuward.model.states import AT_REST, State
+from gpuward.model.views import NodeView, PodView, PolicyView, Ref
+from gpuward.upgrade.decide import Survey
+from gpuward.upgrade.fleet_gates import has_to_pull
+from gpuward.upgrade.staged import NextImages
+from gpuward.upgrade.staging_pod import staging_pod, staging_pod_name
+
+PATIENCE: Final = 120.0
+"""Seconds for which a kubelet may try again what it says goes wrong."""
+DEADLINE: Final = 3600.0
+"""Seconds that pulling may take."""
+_IN_THE_QUEUE: Final = frozenset({
+    Reason.WINDOW_SHUT, Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.BUDGET_BLOCKS, Reason.BUDGET_USED_UP,
+    Reason.UNAVAILABLE_LIMIT, Reason.PARALLEL_LIMIT, Reason.NO_NODE_MAY_START, Reason.LEDGER_REFUSED})
+"""What holds a node that is going to be upgraded as things are."""
+
+
+class _Wanting(msgspec.Struct, frozen=True):
+    """Hold a node onto which images are to be brought."""
+
+    node: NodeView
+    images: NextImages
+    settings: Prestage
+
+
+def with_staging(plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: float) -> Plan:
+    """Return a plan of all policies that also brings images onto the nodes that wait, in the order of their turns."""
+    found = tuple(found)
+    pods = tuple(_staging_pods(snapshot))
+    off = all(each.policy.rollout.prestage.mode is PrestageMode.OFF for each in found)
+    forgotten = list(_forgotten(plan, snapshot, found))
+    if off and not pods and not forgotten:
+        return plan
+    wanting = {} if off else _wanting(plan, snapshot, found)
+    stager = _Stager(snapshot, now)
+    for pod in pods:
+        stager.look_at(pod, wanting.get(_node_of(pod)))
+    for each in wanting.values():
+        stager.go_on(each)
+    wakes = [at for at in (plan.wake_at, *stager.wakes) if at is not None]
+    counts = msgspec.structs.replace(
+        plan.counts, staging=len(wanting), staged=sum(each.images.there for each in wanting.values()))
+    actions = (*plan.actions, *forgotten, *stager.actions)
+    return msgspec.structs.replace(plan, actions=actions, counts=counts, wake_at=min(wakes, default=None))
+
+
+def _wanting(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> dict[str, _Wanting]:
+    """Return the nodes that wait for their turn and need images for it, the first ones first."""
+    waiting = [(judged, each.policy) for each in found if each.policy.auto_upgrade
+               for judged in each.nodes if judged.waits and judged.path.node.next_images is not None]
+    wanting = {}
+    for judged, policy in sorted(waiting, key=lambda one: one[0].turn):
+        node = judged.path.node
+        status, images = plan.nodes.get(node.node.name), node.next_images
+        hold = status.hold if status is not None else None
+        if hold is None or hold.reason not in _IN_THE_QUEUE or images is None or not has_to_pull(node):
+            continue
+        wanting[node.node.name] = _Wanting(snapshot.nodes[node.node.name], images, policy.rollout.prestage)
+    return wanting
+
+
+def _forgotten(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> Iterator[PatchNode]:
+    """Take away what is remembered of nodes that are done, or where nothing is to be brought any more: a kubelet may collect
+    images that nothing runs.
+    """
+    for each in found:
+        off = each.policy.rollout.prestage.mode is PrestageMode.OFF
+        for judged in each.nodes:
+            node, state = judged.before.node, judged.path.node.state
+            if names.STAGED not in node.annotations or node.name in snapshot.unsettled or judged.before.refused is not None:
+                continue
+            if off or (each.policy.auto_upgrade and state in AT_REST and state is not State.FAILED):
+                yield _remember(node, None, "the images that were brought onto it are not waited for any more")
+
+
+def _staging_pods(snapshot: Snapshot) -> Iterator[PodView]:
+    for on_node in snapshot.pods.values():
+        yield from (pod for pod in on_node if pod.namespace == snapshot.namespace and is_staging(pod.labels))
+
+
+def _node_of(pod: PodView) -> str:
+    return pod.node or pod.meant_for
+
+
+def _remember(node: NodeView, record: StagingRecord | None, why: str, *events: EventText) -> PatchNode:
+    return PatchNode(
+        node.ref,
+        annotations={names.STAGED: encode_staging(record) if record is not None else None},
+        expect_annotations={names.STAGED: node.annotations.get(names.STAGED)},
+        has_annotations=node.has_annotations,
+        events=events,
+        why=why,
+    )
+
+
+class _Stager:
+    """Collect what is done about one pod after the other, and then about the nodes that have none."""
+
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self.actions: list[Action] = []
+        self.wakes: list[float] = []
+        self._snapshot, self._now = snapshot, now
+        self._pulling: set[str] = set()
+        self._busy: set[str] = set()
+        """Nodes that have such a pod, or about which nothing is decided now."""
+        self._owner: PolicyView | None = next((each for each in snapshot.rollout_policies if not each.deleting), None)
+
+    def look_at(self, pod: PodView, wanted: _Wanting | None) -> None:
+        """Decide what becomes of a pod."""
+        name = _node_of(pod)
+        if name in self._snapshot.unsettled:
+            self._pulling.add(name)
+        elif not pod.deleting:
+            self._decide(pod, wanted if name not in self._busy else None)
+        self._busy.add(name)
+
+    def _decide(self, pod: PodView, wanted: _Wanting | None) -> None:
+        progress = pod.pulls
+        if wanted is None or progress is None or pod.labels.get(names.STAGING_IMAGES) != wanted.images.shape.digest:
+            self._delete(pod, "nobody waits for the images that it has pulled")
+        elif wanted.images.there or progress.there:
+            self._there(pod, wanted)
+        elif why := self._failed(pod, progress.trouble):
+            self._fail(wanted, why, self._now)
+            self._delete(pod, "it cannot have its images pulled")
+        else:
+            self._pulling.add(_node_of(pod))
+            self.wakes += [pod.created + DEADLINE, *([pod.created + PATIENCE] if progress.trouble else [])]
+
+    def _failed(self, pod: PodView, trouble: str) -> str:
+        if pod.finished or (trouble and self._now >= pod.created + PATIENCE):
+            return trouble or pod.phase
+        return f"not pulled within {DEADLINE / 60:.0f} minutes" if self._now >= pod.created + DEADLINE else ""
+
+    def _there(self, pod: PodView, wanted: _Wanting) -> None:
+        if not wanted.images.there:
+            record = StagingRecord(wanted.images.shape.digest, self._now)
+            self.actions.append(_remember(wanted.node, record, "the images of its next driver are on it"))
+        self._delete(pod, "its images are there")
+
+    def _delete(self, pod: PodView, why: str) -> None:
+        self.actions.append(DeletePod(pod.ref, _node_of(pod), why=why))
+
+    def _fail(self, wanted: _Wanting, why: str, at: float) -> None:
+        before = wanted.images.record
+        record = StagingRecord(wanted.images.shape.digest, at, why, before.attempts + 1 if before is not None else 1)
+        told = f"The images of its next driver cannot be brought onto it, so it is upgraded without: {why}"
+        ignored = wanted.settings.on_failure is OnFailure.IGNORE
+        events = (EventText(told, warning=True),) if ignored and record.attempts == 1 else ()
+        self.actions.append(_remember(wanted.node, record, f"the images of its next driver are not on it: {why}", *events))
+
+    def go_on(self, wanted: _Wanting) -> None:
+        """Have images pulled onto a node that needs them, unless it has to wait."""
+        node, images = wanted.node, wanted.images
+        if images.there or node.name in self._busy or node.name in self._snapshot.unsettled or node.disk_pressure:
+            return
+        if (refused := self._refused(node, images)) is not None:
+            self._fail(wanted, f"its pod may not be made: {refused.message}", refused.at)
+        elif images.due > self._now:
+            self.wakes.append(images.due)
+        elif self._owner is not None and len(self._pulling) < wanted.settings.parallel:
+            self._pulling.add(node.name)
+            namespace, digest = self._snapshot.namespace, images.shape.digest
+            body = staging_pod(node.name, images, namespace, self._owner)
+            ref = Ref(namespace, staging_pod_name(node.name, digest))
+            self.actions.append(CreatePod("Pod", ref, node.ref, body, why="it has the images of the next driver pulled"))
+
+    def _refused(self, node: NodeView, images: NextImages) -> Refusal | None:
+        refusal = self._snapshot.unstaged.get(node.uid)
+        known = images.record.at if images.record is not None and images.record.failed else 0.0
+        return refusal if refusal is not None and int(refusal.at * 1000) > int(known * 1000) else None
