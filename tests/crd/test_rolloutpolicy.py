@@ -83,6 +83,11 @@ def test_states_with_a_default_deadline_can_have_another_one() -> None:
     ({"opportunistic": {"idleFor": "15m", "until": "0"}}, "spec.opportunistic.until", "0",
      "write a duration between 1s and 8784h, from when a node begins to wait"),
     ({"opportunistic": {"idleFor": "2h", "until": "1h"}}, "spec.opportunistic.idleFor", "2h", "write one shorter than until, 1h"),
+    ({"prestage": {"mode": "image"}}, "spec.prestage.mode", "image", "write one of Off, Image"),
+    ({"prestage": {"mode": False}}, "spec.prestage.mode", False,
+     "write one of Off, Image, in quotes, as YAML reads Off as false"),
+    ({"prestage": {"parallel": 0}}, "spec.prestage.parallel", 0, "write a whole number from 1 to 1000"),
+    ({"prestage": {"onFailure": "Skip"}}, "spec.prestage.onFailure", "Skip", "write one of Hold, Ignore"),
     ({"killAtDeadline": "no"}, "spec.killAtDeadline", "no", "write true or false, without quotes"),
     ({"deadlines": {"upgrade-done": "1m"}}, "spec.deadlines", "upgrade-done",
      "name one of the states wait-for-jobs-required, pod-deletion-required, drain-required, pod-restart-required, "

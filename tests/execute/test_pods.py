@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpuward import errors, names
-from gpuward.model.actions import DeletePod, EvictPod, LastLook, PatchNode, ReleasePod
+from gpuward.model.actions import CreatePod, DeletePod, EvictPod, LastLook, PatchNode, ReleasePod
 from gpuward.model.views import Ref
 from kubesandbox import messages
 from kubesandbox.messages import Answer, Request, Stream
@@ -262,5 +262,44 @@ def test_a_deletion_without_an_answer_leaves_its_node_undecided_until_the_server
         bench.transport.interfere = lambda request, proceed: proceed()
         await asyncio.sleep(2)
         assert bench.cluster.observe().unsettled == frozenset()
+
+    on_a_bench(play)
+
+
+def created(bench: Bench, node: str) -> CreatePod:
+    """Return the action that makes a small pod."""
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "small", "namespace": names.DEFAULT_NAMESPACE,
+                                                            "labels": {"app": names.STAGING_APP}},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i:1", "command": ["true"]}]}}
+    return CreatePod("Pod", Ref(names.DEFAULT_NAMESPACE, "small"), bench.node(node).ref, body)
+
+
+def test_a_pod_is_made_once_and_known_at_once() -> None:
+    async def play(bench: Bench) -> None:
+        action = created(bench, "gpu-1")
+        (first,) = await bench.execute(action)
+        assert first.written
+        assert [pod.name for pod in bench.pods("small")] == ["small"]
+        (second,) = await bench.execute(action)
+        assert second.called_off
+        assert bench.cluster.observe().unstaged == {}
+
+    on_a_bench(play)
+
+
+def test_a_pod_that_may_not_be_made_is_remembered_until_one_may() -> None:
+    async def play(bench: Bench) -> None:
+        def refuse(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+            return messages.refusal(errors.Forbidden("no")) if request.method == "POST" else proceed()
+
+        action, proceeds = created(bench, "gpu-1"), bench.transport.interfere
+        bench.transport.interfere = refuse
+        (outcome,) = await bench.execute(action)
+        assert "no" in outcome.error
+        (refusal,) = bench.cluster.observe().unstaged.values()
+        assert "no" in refusal.message
+        bench.transport.interfere = proceeds
+        await bench.execute(action)
+        assert bench.cluster.observe().unstaged == {}
 
     on_a_bench(play)

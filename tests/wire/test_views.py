@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpuward import names
+from gpuward.model.containers import PullProgress
 from gpuward.model.record import Record, encode_record
 from gpuward.model.states import State
 from gpuward.model.taints import Taint, Toleration
@@ -367,3 +368,47 @@ def test_a_pod_has_begun_once_an_init_container_has_run(state: dict[str, object]
     statuses = [{"name": "driver-manager", "state": state, "restartCount": restarts}]
     raw = {"metadata": {"name": "driver"}, "status": {"phase": "Pending", "initContainerStatuses": statuses}}
     assert pod_view(msgspec.json.encode(raw)).begun is begun
+
+
+STAGING = {"name": "p", "namespace": "gpu-operator", "labels": {"app": names.STAGING_APP}}
+RUNS, ENDED = {"running": {}}, {"terminated": {"exitCode": 128}}
+
+
+def waits(reason: str) -> dict[str, Any]:
+    """Return the state of a container that does not run."""
+    return {"waiting": {"reason": reason}}
+
+
+@pytest.mark.parametrize(("status", "pulls"), [
+    ({}, PullProgress()),
+    ({"containerStatuses": [{"name": "a", "state": waits("ContainerCreating")}]}, PullProgress()),
+    ({"containerStatuses": [{"name": "a"}]}, PullProgress()),
+    ({"containerStatuses": [{"name": "a", "state": ENDED}, {"name": "b", "state": waits("ContainerCreating")}]}, PullProgress()),
+    ({"containerStatuses": [{"name": "a", "state": ENDED}, {"name": "b", "state": waits("ErrImagePull")}]},
+     PullProgress(trouble="container b: ErrImagePull")),
+    ({"containerStatuses": [{"name": "a", "state": ENDED}, {"name": "b", "state": RUNS}]}, PullProgress(there=True)),
+    ({"containerStatuses": [{"name": "a", "state": waits("CreateContainerConfigError")}]}, PullProgress(there=True)),
+    ({"phase": "Failed", "reason": "Evicted", "containerStatuses": [{"name": "a", "state": ENDED}]},
+     PullProgress(trouble="Evicted")),
+    ({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+     PullProgress(trouble="Unschedulable")),
+])
+def test_a_pod_that_has_images_pulled_says_how_far_it_is(status: dict[str, Any], pulls: PullProgress) -> None:
+    assert pod_view(raw(metadata=STAGING, spec={"nodeName": "gpu-1"}, status=status)).pulls == pulls
+
+
+def test_a_pod_of_another_app_pulls_for_itself() -> None:
+    assert pod_view(raw(metadata={**STAGING, "labels": {"app": "web"}})).pulls is None
+
+
+def test_a_template_says_which_images_its_pods_need_the_drivers_first() -> None:
+    spec = {"initContainers": [{"name": "k8s-driver-manager", "image": "manager:1"}],
+            "containers": [{"name": "nvidia-driver-ctr", "image": "driver:2", "imagePullPolicy": "Always"},
+                           {"name": "nvidia-peermem-ctr", "image": "driver:2", "imagePullPolicy": "Always"},
+                           {"name": "nvidia-gdrcopy-ctr", "image": "gdrdrv:3"}],
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
+    shape = daemonset_view(raw(metadata={"name": "d", "namespace": "n"}, spec={"template": {"spec": spec}})).shape
+    assert [(pull.container, pull.image, pull.policy) for pull in shape.pulls] == [
+        ("nvidia-driver-ctr", "driver:2", "Always"), ("nvidia-gdrcopy-ctr", "gdrdrv:3", ""),
+        ("k8s-driver-manager", "manager:1", "")]
+    assert shape.tolerations == (Toleration("nvidia.com/gpu", "Exists"),)

@@ -7,9 +7,10 @@ from typing import Final
 
 import structlog
 
+from gpuward import names
 from gpuward.controllers.lines import alike, headline, named
 from gpuward.controllers.planning import Planner
-from gpuward.model.actions import EvictPod, PatchNode
+from gpuward.model.actions import CreatePod, EvictPod, PatchNode
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.explain import sentence
 from gpuward.model.passes import Pass
@@ -31,6 +32,8 @@ STEPS: Final = {
 }
 """What is said of nodes that enter these states."""
 STARTS: Final = "{n:node starts its|nodes start their} upgrade to driver {driver}"
+PULLS: Final = "{n:node has|nodes have} the images of the next driver pulled before the upgrade"
+PULLED: Final = "{n:node|nodes}: {why}"
 GOES_ON: Final = "{n:node goes|nodes go} on to {state}"
 
 
@@ -73,6 +76,7 @@ class UpgradeLog:
             if isinstance(outcome.action, EvictPod) and not outcome.dropped:
                 self._log_eviction(outcome.action, outcome.error)
         self._log_states(seen)
+        self._log_staging(seen)
         held = {name: status.hold for name, status in plan.nodes.items()
                 if status.hold is not None and _is_passed_over(status, status.hold.reason)}
         skipped = {name: sentence(hold) for name, hold in held.items()}
@@ -93,6 +97,16 @@ class UpgradeLog:
             self._log.info("Eviction refused", node=action.node, pod=str(action.pod), error=error)
         else:
             self._log.info("Evicted pod", node=action.node, pod=str(action.pod))
+
+    def _log_staging(self, seen: Pass[PoliciesInForce, Plan]) -> None:
+        done = [outcome.action for outcome in seen.outcomes if outcome.written]
+        pulling = [action.node.name for action in done if isinstance(action, CreatePod)]
+        ended = ((action.why, action.node.name) for action in done
+                 if isinstance(action, PatchNode) and action.annotations.get(names.STAGED) is not None)
+        if pulling:
+            self._log.info(headline(PULLS, pulling), **named(pulling))
+        for why, nodes in alike(ended).items():
+            self._log.info(headline(PULLED, nodes, why=why), **named(nodes))
 
     def _log_states(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         patches = [outcome.action for outcome in seen.outcomes

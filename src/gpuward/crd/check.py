@@ -51,7 +51,8 @@ def violations(value: object, schema: Schema, path: str = "") -> Iterator[Policy
 def wish(schema: Schema, instead_of: object = None) -> str:
     """Say in a few words what a schema accepts."""
     if "enum" in schema:
-        return "one of " + ", ".join(choice or '""' for choice in schema["enum"])
+        choices = "one of " + ", ".join(choice or '""' for choice in schema["enum"])
+        return f"{choices}, in quotes, as YAML reads Off as false" if instead_of is False and "Off" in schema["enum"] else choices
     if words := _WELL_KNOWN_PATTERNS.get(schema.get("pattern", "")):
         return words
     words = "a whole number or a string" if schema.get(_INT_OR_STRING) else _WISHES[schema["type"]]

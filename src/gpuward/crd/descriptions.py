@@ -144,8 +144,8 @@ _SENTENCES: Final[dict[str, str]] = {
     "windows": "When nodes may start: while a window of kind Allow is open, if there is one, and none of kind Deny. Nodes under "
                "way finish. Without windows nodes may always start.",
     "prestage": "Whether the images of the next driver are brought onto a node before it is taken out of service for it.",
-    "RolloutPrestage.mode": "Off: each node pulls the images while it is out of service. Image: a pod of gpuward's, which does "
-                            "nothing, has them pulled before.",
+    "RolloutPrestage.mode": "\"Off\", which needs quotes in YAML: each node pulls the images while it is out of service. "
+                            "Image: a pod of gpuward's, which does nothing, has them pulled before.",
     "RolloutPrestage.parallel": "On how many nodes images are pulled at once, in the order in which nodes are upgraded.",
     "on_failure": "What becomes of a node onto which they cannot be brought. Hold: it keeps its driver, and others go on. "
                   "Ignore: it is upgraded without.",

@@ -13,7 +13,7 @@ from gpuward import names
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
 from gpuward.model.placement import Placements, after
-from gpuward.model.plan import Hold, NodeStatus, Plan
+from gpuward.model.plan import NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State

@@ -87,4 +87,4 @@ def staging_hold(found: NextImages, policy: UpgradePolicy, since: float) -> Hold
         return Hold(ImageNotStaged(found.image), since)
     if policy.rollout.prestage.on_failure is OnFailure.IGNORE:
         return None
-    return Hold(StagingFailed(found.image, found.cause), since, found.due or None)
+    return Hold(StagingFailed(found.image, found.cause), since)

@@ -13,7 +13,6 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, CreatePod, DeletePod, EventText, PatchNode
-from gpuward.model.driver import is_staging
 from gpuward.model.plan import Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Refusal, Snapshot
@@ -46,14 +45,14 @@ class _Wanting(msgspec.Struct, frozen=True):
 def with_staging(plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: float) -> Plan:
     """Return a plan of all policies that also brings images onto the nodes that wait, in the order of their turns."""
     found = tuple(found)
-    pods = tuple(_staging_pods(snapshot))
+    pods = [pod for on_node in snapshot.pods.values() for pod in on_node if pod.pulls is not None]
     off = all(each.policy.rollout.prestage.mode is PrestageMode.OFF for each in found)
     forgotten = list(_forgotten(plan, snapshot, found))
     if off and not pods and not forgotten:
         return plan
     wanting = {} if off else _wanting(plan, snapshot, found)
     stager = _Stager(snapshot, now)
-    for pod in pods:
+    for pod in (pod for pod in pods if pod.namespace == snapshot.namespace):
         stager.look_at(pod, wanting.get(_node_of(pod)))
     for each in wanting.values():
         stager.go_on(each)
@@ -91,11 +90,6 @@ def _forgotten(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> Itera
                 continue
             if off or (each.policy.auto_upgrade and state in AT_REST and state is not State.FAILED):
                 yield _remember(node, None, "the images that were brought onto it are not waited for any more")
-
-
-def _staging_pods(snapshot: Snapshot) -> Iterator[PodView]:
-    for on_node in snapshot.pods.values():
-        yield from (pod for pod in on_node if pod.namespace == snapshot.namespace and is_staging(pod.labels))
 
 
 def _node_of(pod: PodView) -> str:

@@ -134,6 +134,21 @@ def test_an_image_that_cannot_be_pulled_keeps_the_pod_pending() -> None:
     play(story)
 
 
+def test_an_image_that_is_not_on_a_machine_takes_its_time_once() -> None:
+    async def story() -> None:
+        cluster = Cluster(linux_node("cpu-1"))
+        cluster.sim.world.pull_seconds = lambda image: 300.0
+        cluster.add(pod("first", node="cpu-1"))
+        await cluster.rest(290)
+        state = current(cluster, "first")["status"]["containerStatuses"][0]["state"]
+        assert state == {"waiting": {"reason": "ContainerCreating"}}
+        await cluster.until(lambda: is_ready(current(cluster, "first")), within=20)
+        cluster.add(pod("second", node="cpu-1"))
+        await cluster.until(lambda: is_ready(current(cluster, "second")), within=10)
+
+    play(story)
+
+
 def test_an_image_that_does_not_exist_is_named_as_a_kubelet_does() -> None:
     async def story() -> None:
         cluster = Cluster(linux_node("cpu-1"))
