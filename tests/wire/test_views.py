@@ -371,7 +371,8 @@ def test_a_pod_has_begun_once_an_init_container_has_run(state: dict[str, object]
 
 
 STAGING = {"name": "p", "namespace": "gpu-operator", "labels": {"app": names.STAGING_APP}}
-RUNS, ENDED = {"running": {}}, {"terminated": {"exitCode": 128}}
+RUNS: dict[str, Any] = {"running": {}}
+ENDED: dict[str, Any] = {"terminated": {"exitCode": 128}}
 
 
 def waits(reason: str) -> dict[str, Any]:
