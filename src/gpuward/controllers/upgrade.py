@@ -17,6 +17,7 @@ from gpuward.model.passes import Pass
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.staging import staging_record
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import PodView
 from gpuward.model.waits import Starting
@@ -33,7 +34,8 @@ STEPS: Final = {
 """What is said of nodes that enter these states."""
 STARTS: Final = "{n:node starts its|nodes start their} upgrade to driver {driver}"
 PULLS: Final = "{n:node has|nodes have} the images of the next driver pulled before the upgrade"
-PULLED: Final = "{n:node|nodes}: {why}"
+PULLED: Final = "{n:node has|nodes have} the images of the next driver"
+NOT_PULLED: Final = "{n:node|nodes} cannot get the images of the next driver"
 GOES_ON: Final = "{n:node goes|nodes go} on to {state}"
 
 
@@ -101,12 +103,15 @@ class UpgradeLog:
     def _log_staging(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         done = [outcome.action for outcome in seen.outcomes if outcome.written]
         pulling = [action.node.name for action in done if isinstance(action, CreatePod)]
-        ended = ((action.why, action.node.name) for action in done
-                 if isinstance(action, PatchNode) and action.annotations.get(names.STAGED) is not None)
+        told = ((action.annotations.get(names.STAGED), action.node.name) for action in done if isinstance(action, PatchNode))
+        ended = ((record.failed, node) for text, node in told if text and (record := staging_record({names.STAGED: text})))
         if pulling:
             self._log.info(headline(PULLS, pulling), **named(pulling))
         for why, nodes in alike(ended).items():
-            self._log.info(headline(PULLED, nodes, why=why), **named(nodes))
+            if why:
+                self._log.warning(headline(NOT_PULLED, nodes), **named(nodes), reason=why)
+            else:
+                self._log.info(headline(PULLED, nodes), **named(nodes))
 
     def _log_states(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         patches = [outcome.action for outcome in seen.outcomes

@@ -226,7 +226,7 @@ class Cluster:
         return Snapshot(
             namespace=self.namespace,
             nodes=dict(self.nodes.items()), pods=dict(self._on_node),
-            daemonsets=tuple(self.daemonsets.values()), revisions=tuple(self.revisions.values()),
+            staging_on=memory.staging_on, daemonsets=tuple(self.daemonsets.values()), revisions=tuple(self.revisions.values()),
             # Those that were seen before the right was taken away may be gone.
             budgets=tuple(self.budgets.values()) if BUDGETS not in memory.forbidden else (),
             policies=oldest_first(self.policies.values()), drivers=oldest_first(self.drivers.values()),
@@ -281,7 +281,9 @@ class Cluster:
         """Group the pods of nodes that saw changes: once for all changes since the last look."""
         while self._regroup:
             node = self._regroup.pop()
-            if pods := self.pods.by("node", node):
+            pods = self.pods.by("node", node)
+            self._memory.found_staging(node, pods)
+            if pods:
                 self._on_node[node] = self._memory.followed_failed(tuple(map(self.with_claims, pods)), self.namespace)
             else:
                 self._on_node.pop(node, None)

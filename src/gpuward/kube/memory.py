@@ -37,6 +37,8 @@ class Memory:
         self.refused_writes: dict[str, Refusal] = {}
         self.unstaged: dict[str, Refusal] = {}
         """By uid, nodes for which no pod may be made that has images pulled."""
+        self.staging_on: frozenset[str] = frozenset()
+        """Nodes with pods that only have images pulled."""
         self.withheld: dict[str, float] = {}
         self.edits: dict[str, Edit] = {}
         self.untaken: dict[str, Untaken] = {}
@@ -56,6 +58,12 @@ class Memory:
             self.withheld = {view.uid: self.withheld[view.uid] for view in nodes.values() if view.uid in self.withheld}
         if any(_serves(nodes.get(node)) for node in self.evicted):
             self.evicted = {node: owners for node, owners in self.evicted.items() if not _serves(nodes.get(node))}
+
+    def found_staging(self, node: str, pods: Iterable[PodView]) -> None:
+        """Take it which pods a node has."""
+        there = any(pod.pulls is not None for pod in pods)
+        if there is not (node in self.staging_on):
+            self.staging_on = self.staging_on | {node} if there else self.staging_on - {node}
 
     def followed_failed(self, pods: tuple[PodView, ...], namespace: str) -> tuple[PodView, ...]:
         """Return a node's pods, with each driver pod marked that came for one that failed."""

@@ -149,3 +149,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Kinds whose objects are not known, and why if that is known: nothing is decided about objects of these kinds."""
     forbidden: frozenset[str] = frozenset()
     """Kinds that the operator may not list, and can do without (`gpuward.model.rights`)."""
+    staging_on: frozenset[str] | None = None
+    """Nodes with pods that only have images pulled, empty for those without a node; None where nobody has looked for them."""

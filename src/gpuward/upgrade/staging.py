@@ -45,7 +45,8 @@ class _Wanting(msgspec.Struct, frozen=True):
 def with_staging(plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: float) -> Plan:
     """Return a plan of all policies that also brings images onto the nodes that wait, in the order of their turns."""
     found = tuple(found)
-    pods = [pod for on_node in snapshot.pods.values() for pod in on_node if pod.pulls is not None]
+    nodes = snapshot.pods if snapshot.staging_on is None else snapshot.staging_on
+    pods = [pod for node in sorted(nodes) for pod in snapshot.pods.get(node, ()) if pod.pulls is not None]
     off = all(each.policy.rollout.prestage.mode is PrestageMode.OFF for each in found)
     forgotten = list(_forgotten(plan, snapshot, found))
     if off and not pods and not forgotten:
