@@ -17,7 +17,7 @@ from kubesandbox.sim.faults import Fault, FaultKind
 from kubesandbox.store import Event
 from tests.journeys.looking import explanation_of, headline_of, obey, status_of
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, on_stage
-from tests.journeys.test_nvidiadriver import driver_pods
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
 from tests.journeys.test_removed import MODES, installed
 from tests.journeys.test_rolloutpolicy import apply, edit
 from tests.journeys.test_windows import ask, started, window
@@ -309,6 +309,7 @@ def test_without_the_right_to_make_pods_it_says_so(choice: str) -> None:
         assert 'cannot create resource "pods"' in str(await explanation_of(stage, "gpu-1"))
         assert set(asked) == {f"/api/v1/namespaces/{names.DEFAULT_NAMESPACE}/pods"}
         assert 3 * 4 <= len(asked) <= 3 * 8
+        assert sum(json.loads(text)["attempts"] for text in remembered(stage)) == len(asked)
 
     scenario()
 
@@ -333,3 +334,65 @@ def test_garbage_on_a_node_is_nothing(text: str) -> None:
         assert remembered(stage) == []
 
     scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_pull_that_does_not_end_is_given_up_and_tried_again_later(stage: Stage) -> None:
+    await waiting(stage, {**IMAGE, "parallel": 1}, pull=10 * 3600)
+    await stage.rest(3500)
+    assert [pod["spec"]["nodeName"] for pod in staging_pods(stage)] == ["gpu-1"]
+    await stage.rest(130)
+    assert stage.hold("gpu-1") == "StagingFailed"
+    assert "not pulled within 60 minutes" in str(await explanation_of(stage, "gpu-1"))
+    assert [pod["spec"]["nodeName"] for pod in staging_pods(stage)] == ["gpu-2"]
+    stage.sandbox.pull_seconds = lambda image: 10.0
+    await stage.upgraded(NEW, within=2 * 3600)
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_node_that_is_out_of_service_already_does_not_wait_for_its_images(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, node="gpu-1", image=f"*driver:{OLD}*"))
+    await stage.user.delete(resources.PODS, stage.driver_pod("gpu-1")["metadata"]["name"], names.DEFAULT_NAMESPACE)
+    await stage.rest(60)
+    stage.sandbox.pull_seconds = lambda image: 600.0
+    await apply(stage, prestage=IMAGE)
+    await stage.rest(5)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: "gpu-1" in started(stage), within=60)
+    assert "gpu-2" not in started(stage)
+    await stage.upgraded(NEW)
+
+
+@on_stage(gpu_nodes=4)
+async def test_each_nvidiadriver_has_its_own_images_brought_and_all_share_the_limit(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    for node in stage.states():
+        await stage.label(node, "pool", "a" if node in ("gpu-1", "gpu-2") else "b")
+    await make(stage, *(nvidia_driver(pool, {"autoUpgrade": True, "maxUnavailable": 2}) for pool in "ab"))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD], within=1800)
+    slow(stage)
+    await apply(stage, prestage={**IMAGE, "parallel": 3})
+    await stage.rest(5)
+    for pool, version in (("a", NEW), ("b", "595.91.09")):
+        await set_driver(stage, pool, {"version": version})
+    await stage.rest(60)
+    brought = {pod["spec"]["nodeName"]: str(pod["spec"]["containers"]) for pod in staging_pods(stage)}
+    assert len(brought) == 3
+    assert all((NEW in text) == (node in ("gpu-1", "gpu-2")) for node, text in brought.items())
+    await stage.until(lambda: stage.drivers() == [NEW, "595.91.09"] and stage.all_are(State.DONE), within=3000)
+    assert max(out_of_service(stage).values()) < PULL / 3
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_failure_that_is_yet_to_come_keeps_nothing_waiting(stage: Stage) -> None:
+    await stage.installed()
+    slow(stage)
+    await apply(stage, prestage=IMAGE)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: bool(staging_pods(stage)))
+    digest = staging_pods(stage)[0]["metadata"]["labels"][names.STAGING_IMAGES]
+    text = json.dumps({"images": digest, "at": "2999-01-01T00:00:00Z", "failed": "by hand", "attempts": 1})
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"annotations": {names.STAGED: text}}})
+    await stage.user.delete(resources.PODS, staging_pods(stage)[0]["metadata"]["name"], names.DEFAULT_NAMESPACE)
+    await stage.upgraded(NEW, within=2 * PULL)

@@ -15,13 +15,14 @@ from gpuward import names
 from gpuward.model.actions import Action, CreatePod, DeletePod, EventText, PatchNode
 from gpuward.model.plan import Plan
 from gpuward.model.reasons import Reason
+from gpuward.model.record import AGREEMENT
 from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.staging import OnFailure, Prestage, PrestageMode, StagingRecord, encode_staging
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView, PolicyView, Ref
 from gpuward.upgrade.decide import Survey
 from gpuward.upgrade.fleet_gates import has_to_pull
-from gpuward.upgrade.staged import NextImages
+from gpuward.upgrade.staged import LONGEST_REST, NextImages
 from gpuward.upgrade.staging_pod import staging_pod, staging_pod_name
 
 PATIENCE: Final = 120.0
@@ -171,7 +172,7 @@ class _Stager:
             return
         if (refused := self._refused(node, images)) is not None:
             self._fail(wanted, f"its pod may not be made: {refused.message}", refused.at)
-        elif images.due > self._now:
+        elif self._now < images.due <= self._now + LONGEST_REST + AGREEMENT:
             self.wakes.append(images.due)
         elif self._owner is not None and len(self._pulling) < wanted.settings.parallel:
             self._pulling.add(node.name)
@@ -183,4 +184,4 @@ class _Stager:
     def _refused(self, node: NodeView, images: NextImages) -> Refusal | None:
         refusal = self._snapshot.unstaged.get(node.uid)
         known = images.record.at if images.record is not None and images.record.failed else 0.0
-        return refusal if refusal is not None and int(refusal.at * 1000) > int(known * 1000) else None
+        return refusal if refusal is not None and refusal.at > known + AGREEMENT else None
