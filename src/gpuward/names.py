@@ -111,6 +111,8 @@ STAGING_IMAGES: Final = "gpuward.io/staged-images"
 """On such a pod: a digest of the images."""
 VALID_UPGRADE_POLICY: Final = "gpuward.io/valid-upgrade-policy"
 """On a ClusterPolicy or NVIDIADriver: the last settings that could be followed, as JSON, see `gpuward.policy.kept`."""
+DRIVERS_GO: Final = "gpuward.io/drivers-go"
+"""On a DaemonSet whose NVIDIADriver was deleted with its drivers: `true`, see `gpuward.model.departed`."""
 VALID_SPEC: Final = "gpuward.io/valid-spec"
 """On a ClusterPolicy or NVIDIADriver: the last spec that could be followed, as JSON, see `gpuward.policy.lastvalid`."""
 

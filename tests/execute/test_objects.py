@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuward.kube.http.stats import RequestKey
-from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus
+from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchStatus, SetOwner
 from gpuward.model.views import Ref
 from kubesandbox.store import Object
 from tests.execute.bench import Bench, on_a_bench
@@ -221,6 +221,40 @@ def test_a_status_and_annotations_are_merged_into_a_custom_resource_and_known_at
         other = Ref("", "cluster-policy", "another-uid")
         (outcome,) = await bench.execute(PatchAnnotations("ClusterPolicy", other, {"gpuward.io/x": "2"}))
         assert outcome.error
+
+    on_a_bench(play)
+
+
+def test_a_second_owner_comes_and_goes_and_all_else_stays() -> None:
+    async def play(bench: Bench) -> None:
+        policy = bench.sandbox.apply({"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {
+            "name": "cluster-policy"}, "spec": _spec()})
+        owners = [{"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "name": "a", "uid": "u", "controller": True},
+                  {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other"}]
+        template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
+        before = bench.sandbox.apply({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": "x", "namespace": NAMESPACE, "annotations": {"theirs": "1"}, "ownerReferences": owners},
+            "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template}})
+        ref, owner = Ref(NAMESPACE, "x", before["metadata"]["uid"]), Ref("", "cluster-policy", policy["metadata"]["uid"])
+        change = SetOwner("DaemonSet", ref, "u", owner, {"gpuward.io/x": "1"})
+        (outcome,) = await bench.execute(change)
+        assert (outcome.error, outcome.idle) == ("", False)
+        after = stored(bench, "daemonsets.apps", "x")
+        assert [each["uid"] for each in after["metadata"]["ownerReferences"]] == ["u", "other", owner.uid]
+        assert after["metadata"]["annotations"].items() >= {"theirs": "1", "gpuward.io/x": "1"}.items()
+        assert (after["spec"], after["metadata"]["generation"]) == (before["spec"], before["metadata"]["generation"])
+        (seen,) = [ds for ds in bench.cluster.observe().daemonsets if ds.name == "x"]
+        assert seen.policies == (owner.uid,), "it is known at once"
+        (outcome,) = await bench.execute(change)
+        assert outcome.idle
+        for wrong in (SetOwner("DaemonSet", ref, "", None), SetOwner("DaemonSet", Ref(NAMESPACE, "x", "another"), "u", None)):
+            (outcome,) = await bench.execute(wrong)
+            assert outcome.called_off
+        await bench.execute(SetOwner("DaemonSet", ref, "u", None, {"gpuward.io/x": None}))
+        gone = stored(bench, "daemonsets.apps", "x")["metadata"]
+        assert [each["uid"] for each in gone["ownerReferences"]] == ["u", "other"]
+        assert "gpuward.io/x" not in gone["annotations"]
 
     on_a_bench(play)
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gpuward import names
-from gpuward.model.actions import DeleteObject, PatchAnnotations
-from gpuward.model.departed import Departure, departure, removed_drivers
+from gpuward.model.actions import DeleteObject
+from gpuward.model.departed import Departure, departure, removed_drivers, unseen_departures
 from gpuward.model.owned import OwnedView
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, Owner, PolicyView
-from gpuward.operands.nvidiadriver.departing import departing, left_behind
+from gpuward.operands.nvidiadriver.departing import departing
 
 NAMESPACE, ACCOUNT = "gpu-operator", "nvidia-gpu-driver-a-ubuntu22.04"
 LABELS = {names.COMPONENT_LABEL: names.DRIVER_COMPONENT}
@@ -36,6 +36,7 @@ def role(**rest: Any) -> OwnedView:
 
 ACCOUNT_LEFT = OwnedView("ServiceAccount", NAMESPACE, ACCOUNT, "s")
 GOING = PolicyView("a", "u", deleting=True)
+NO_ROLES = {"Role": "forbidden"}
 
 
 @pytest.mark.parametrize(("snapshot", "expected"), [
@@ -43,34 +44,38 @@ GOING = PolicyView("a", "u", deleting=True)
     (cluster(driver_set(), role(deleting=True)), Departure.REMOVED),
     (cluster(driver_set(), ACCOUNT_LEFT), Departure.REMOVED),
     (cluster(driver_set(), role(owner_uid="u")), Departure.UNKNOWN),
-    (cluster(driver_set(), unlisted=frozenset({"Role"})), Departure.UNKNOWN),
+    (cluster(driver_set(), unlisted=NO_ROLES), Departure.UNKNOWN),
+    (cluster(driver_set(drivers_go=True), role()), Departure.REMOVED),
+    (cluster(driver_set(drivers_go=True), unlisted=NO_ROLES), Departure.REMOVED),
+    (cluster(driver_set(drivers_go=True, upgrade_policy="")), Departure.LEFT),
     (cluster(driver_set(), drivers=(GOING,)), Departure.UNKNOWN),
+    (cluster(driver_set(), role(owner_uid="u"), drivers=(GOING,)), Departure.UNKNOWN),
+    (cluster(driver_set(), role(), drivers=(GOING,)), Departure.LEFT),
+    (cluster(driver_set(drivers_go=True), role(), drivers=(GOING,)), Departure.UNKNOWN),
+    (cluster(driver_set(owner=Owner("NVIDIADriver", "a", "u")), role(), drivers=(GOING,)), Departure.UNKNOWN),
     (cluster(driver_set(owner=Owner("NVIDIADriver", "a", "u"))), Departure.UNKNOWN),
     (cluster(driver_set(), role()), Departure.LEFT),
     (cluster(driver_set(upgrade_policy="")), Departure.LEFT),
     (cluster(driver_set(), drivers=(PolicyView("a", "other"),)), None),
     (cluster(driver_set(deleting=True)), None),
     (cluster(driver_set(node_selector={})), None),
-    (cluster(driver_set(), unlisted=frozenset({"NVIDIADriver"})), None),
+    (cluster(driver_set(), unlisted={"NVIDIADriver": "forbidden"}), None),
 ])
 def test_it_is_told_by_its_role(snapshot: Snapshot, expected: Departure | None) -> None:
     (ds,) = snapshot.daemonsets
     assert departure(ds, snapshot) is expected
-    assert removed_drivers(snapshot) == ({"a": ds} if expected is Departure.REMOVED else {})
+    assert removed_drivers(snapshot) == ({"a": ds} if expected is Departure.REMOVED and ds.drivers_go else {}), "noted first"
 
 
-def test_what_was_left_behind_is_noted_once() -> None:
-    (note,) = left_behind(cluster(driver_set(), role()))
-    assert isinstance(note, PatchAnnotations)
-    assert (note.kind, note.ref.uid, note.annotations) == ("DaemonSet", "ds-a", {names.VALID_UPGRADE_POLICY: None})
-    noted = driver_set(upgrade_policy="")
-    assert left_behind(cluster(noted, role())) == []
-    assert departure(noted, cluster(noted)) is Departure.LEFT, "nobody has to leave its role"
-
-
-@pytest.mark.parametrize("snapshot", [cluster(driver_set()), cluster(driver_set(), role(owner_uid="u"))])
-def test_what_goes_or_may_go_is_not_noted(snapshot: Snapshot) -> None:
-    assert left_behind(snapshot) == []
+@pytest.mark.parametrize(("snapshot", "unseen"), [
+    (cluster(driver_set(), unlisted=NO_ROLES), ["a"]),
+    (cluster(driver_set(drivers_go=True), unlisted=NO_ROLES), []),
+    (cluster(driver_set(), unlisted=NO_ROLES, drivers=(GOING,)), []),
+    (cluster(driver_set(owner=Owner("NVIDIADriver", "a", "u")), unlisted=NO_ROLES), []),
+    (cluster(driver_set(), role(owner_uid="u")), []),
+])
+def test_how_it_went_is_not_seen_where_roles_are_not(snapshot: Snapshot, unseen: list[str]) -> None:
+    assert list(unseen_departures(snapshot)) == unseen
 
 
 @pytest.mark.parametrize("at_once", [False, True])

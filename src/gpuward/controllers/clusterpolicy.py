@@ -8,7 +8,16 @@ from typing import Any, Final
 import structlog
 
 from gpuward.controllers.lines import alike, headline, named
-from gpuward.model.actions import ApplyObject, DeleteObject, DeletePod, PatchAnnotations, PatchLabels, PatchNode, ReleasePod
+from gpuward.model.actions import (
+    ApplyObject,
+    DeleteObject,
+    DeletePod,
+    PatchAnnotations,
+    PatchLabels,
+    PatchNode,
+    ReleasePod,
+    SetOwner,
+)
 from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
@@ -83,7 +92,7 @@ def log_writes(log: Any, outcomes: tuple[Outcome, ...]) -> None:
     """Log each write of an object, and in one line the same write to many nodes; statuses have lines of their own."""
     written = [outcome.action for outcome in outcomes if outcome.written]
     for action in written:
-        if isinstance(action, ApplyObject | DeleteObject | PatchAnnotations | PatchLabels):
+        if isinstance(action, ApplyObject | DeleteObject | PatchAnnotations | PatchLabels | SetOwner):
             log.info(f"{_verb(action)} {action.kind}", object=action.lane, why=action.why)
     on_many = ((type(each), each.why, each.lane if isinstance(each, PatchNode) else str(each.pod)) for each in written
                if isinstance(each, PatchNode | DeletePod | ReleasePod))
@@ -91,9 +100,11 @@ def log_writes(log: Any, outcomes: tuple[Outcome, ...]) -> None:
         log.info(headline(ON_MANY[kind], names), **named(names, "node" if kind is PatchNode else "pod"), why=why)
 
 
-def _verb(action: ApplyObject | DeleteObject | PatchAnnotations | PatchLabels) -> str:
+def _verb(action: ApplyObject | DeleteObject | PatchAnnotations | PatchLabels | SetOwner) -> str:
     if isinstance(action, ApplyObject):
         return "Replaced" if action.version else "Created"
     if isinstance(action, PatchLabels):
         return "Labelled"
+    if isinstance(action, SetOwner):
+        return "Set the owners of"
     return "Deleted" if isinstance(action, DeleteObject) else "Annotated"

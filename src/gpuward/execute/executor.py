@@ -24,6 +24,7 @@ from gpuward.model.actions import (
     PatchNode,
     PatchStatus,
     ReleasePod,
+    SetOwner,
 )
 from gpuward.model.passes import Outcome
 
@@ -100,6 +101,7 @@ class ApiExecutor:
             PatchStatus: objects.patch_status,
             PatchAnnotations: objects.patch_annotations,
             PatchLabels: objects.patch_labels,
+            SetOwner: objects.set_owner,
             GrantNodes: _grant,
         }
         return calls[type(action)](self.world, action)

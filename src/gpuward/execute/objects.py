@@ -18,13 +18,14 @@ from gpuward.kube import resources
 from gpuward.kube.cache.cache import Cache
 from gpuward.kube.http.client import Answer
 from gpuward.kube.resources import GVR
-from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchLabels, PatchStatus
+from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchLabels, PatchStatus, SetOwner
 from gpuward.model.edits import TemplateEdited, is_news
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold
 from gpuward.model.snapshot import Applied, Untaken
 from gpuward.model.views import Ref
 from gpuward.operands.driver.withholding import withholding
+from gpuward.operands.state import beside_controller
 from gpuward.wire.daemonsets import daemonset_view
 
 IMMUTABLE_IN_SERVICES = ("clusterIP", "clusterIPs")
@@ -229,6 +230,35 @@ async def patch_annotations(world: World, action: PatchAnnotations) -> None:
     patch = {"metadata": {"uid": action.ref.uid, "annotations": dict(action.annotations)}}
     answer = await world.cluster.client.patch_merge(gvr, action.ref.name, patch, action.ref.namespace)
     cache.apply_response(answer.body)
+
+
+async def set_owner(world: World, action: SetOwner) -> bool:
+    """Have a ClusterPolicy own an object beside its controller, or none, at the version that is read now; return False where that
+    is so already.
+
+    Raises:
+        CalledOff: the object is another one by now, goes, or has another controller. What was read is in the cache.
+    """
+    gvr, cache = _custom(world, action.kind)
+    found = await world.cluster.client.get(gvr, action.ref.name, action.ref.namespace)
+    cache.apply_response(found.body)
+    live = found.object()
+    meta = live["metadata"]
+    owners = meta.get("ownerReferences") or []
+    controller = next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+    if meta["uid"] != action.ref.uid or meta.get("deletionTimestamp") or controller != action.controller:
+        raise CalledOff(f"{action.kind} {action.ref.name} is not what it was, or has another owner by now")
+    wanted = [owner for owner in owners if owner["kind"] != "ClusterPolicy" or owner.get("controller")]
+    if action.policy is not None:
+        wanted.append(beside_controller(action.policy))
+    annotations = {**(meta.get("annotations") or {}), **action.annotations}
+    changed = {**meta, "ownerReferences": wanted,
+               "annotations": {key: value for key, value in annotations.items() if value is not None}}
+    if changed["annotations"] == (meta.get("annotations") or {}) and wanted == owners:
+        return False
+    answer = await world.cluster.client.replace(gvr, {**live, "metadata": changed})
+    cache.apply_response(answer.body)
+    return True
 
 
 async def patch_labels(world: World, action: PatchLabels) -> None:

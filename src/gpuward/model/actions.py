@@ -195,6 +195,18 @@ class PatchAnnotations(_OnObject, frozen=True, tag=True):
     why: str = ""
 
 
+class SetOwner(_OnObject, frozen=True, tag=True):
+    """Have a ClusterPolicy own an object of ours beside its controller, or none, and set annotations of ours; all else in the
+    object stays as it is.
+    """
+
+    controller: str
+    """The uid of the controller that was read, empty where there was none: another one calls it off."""
+    policy: Ref | None
+    annotations: Mapping[str, str | None] = {}
+    why: str = ""
+
+
 class PatchLabels(_OnObject, frozen=True, tag=True):
     """Set labels on an object that is not ours, at the version that was read."""
 
@@ -204,4 +216,4 @@ class PatchLabels(_OnObject, frozen=True, tag=True):
 
 
 Action = (PatchNode | EvictPod | CreatePod | DeletePod | ReleasePod | ApplyObject | DeleteObject | PatchStatus | PatchAnnotations
-          | PatchLabels | GrantNodes)
+          | PatchLabels | SetOwner | GrantNodes)

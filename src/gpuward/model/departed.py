@@ -3,19 +3,20 @@
 Their driver DaemonSets have the ClusterPolicy for a second owner, so that the garbage collector leaves them. What else an
 NVIDIADriver owned goes with it; but not where it was deleted with `--cascade=orphan`: by that the two are told apart. It is told
 by the role of the pods' account: an account keeps whatever owner it has, so it may never have been the NVIDIADriver's. What was
-left behind is noted, as anybody may tidy up the role.
+found is noted on the DaemonSet, as anybody may tidy up the role, or make it again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, auto
 
 from gpuward import names
-from gpuward.model.driver import is_driver_daemonset
+from gpuward.model.driver import is_driver_daemonset, is_ownerless
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView
 
-_ROLES = "Role"
+ROLES = "Role"
 
 
 class Departure(Enum):
@@ -26,7 +27,7 @@ class Departure(Enum):
     REMOVED = auto()
     """Its drivers are to go."""
     UNKNOWN = auto()
-    """The garbage collector has yet to come by."""
+    """The garbage collector has yet to come by, or what it did cannot be seen."""
 
 
 def departure(ds: DaemonSetView, snapshot: Snapshot) -> Departure | None:
@@ -37,17 +38,47 @@ def departure(ds: DaemonSetView, snapshot: Snapshot) -> Departure | None:
     there = [driver for driver in snapshot.drivers if driver.name == owner]
     if any(not driver.deleting for driver in there):
         return None
-    if there or ds.owner is not None or _ROLES in snapshot.unlisted:
+    if ds.owner is not None:
         return Departure.UNKNOWN
+    role = snapshot.owned.get((ROLES, ds.namespace, ds.account))
+    if there:  # a finalizer may keep it long after what it owned was orphaned
+        left = role is not None and not (role.owner_uid or role.deleting or ds.drivers_go)
+        return Departure.LEFT if left else Departure.UNKNOWN
     if not ds.upgrade_policy:
         return Departure.LEFT
-    role = snapshot.owned.get((_ROLES, ds.namespace, ds.account))
+    if ds.drivers_go:
+        return Departure.REMOVED
+    if ROLES in snapshot.unlisted:
+        return Departure.UNKNOWN
     if role is None or role.deleting:
         return Departure.REMOVED
     return Departure.UNKNOWN if role.owner_uid else Departure.LEFT
 
 
+def is_superseded(ds: DaemonSetView, snapshot: Snapshot) -> bool:
+    """Tell whether a DaemonSet was an NVIDIADriver's that is gone, and whose name another one has."""
+    name = ds.node_selector.get(names.DRIVER_OWNER, "")
+    return is_ownerless(ds, snapshot.namespace) and any(each.name == name and not each.deleting for each in snapshot.drivers)
+
+
 def removed_drivers(snapshot: Snapshot) -> dict[str, DaemonSetView]:
-    """Return a DaemonSet of each NVIDIADriver that is gone and whose drivers are to go, by the NVIDIADriver's name."""
-    found = (ds for ds in snapshot.daemonsets if departure(ds, snapshot) is Departure.REMOVED)
+    """Return a DaemonSet of each NVIDIADriver that is gone and whose drivers are to go, by the NVIDIADriver's name.
+
+    No driver goes before that is noted: a role that is made again would take back what has begun.
+    """
+    return _by_name(ds for ds in snapshot.daemonsets if ds.drivers_go and departure(ds, snapshot) is Departure.REMOVED)
+
+
+def unseen_departures(snapshot: Snapshot) -> dict[str, DaemonSetView]:
+    """Return a DaemonSet of each NVIDIADriver that is gone, and of which it cannot be seen how it went, by its name: roles may
+    not be listed.
+    """
+    if ROLES not in snapshot.unlisted:
+        return {}
+    gone = (ds for ds in snapshot.daemonsets if ds.owner is None and departure(ds, snapshot) is Departure.UNKNOWN)
+    there = {driver.name for driver in snapshot.drivers}
+    return {name: ds for name, ds in _by_name(gone).items() if name not in there}
+
+
+def _by_name(found: Iterable[DaemonSetView]) -> dict[str, DaemonSetView]:
     return {ds.node_selector[names.DRIVER_OWNER]: ds for ds in sorted(found, key=lambda ds: ds.name, reverse=True)}

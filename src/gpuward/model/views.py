@@ -205,6 +205,8 @@ class DaemonSetView(msgspec.Struct, frozen=True, gc=False):
     kept_by_finalizers: tuple[str, ...] = ()  # while it is being deleted, those of others than Kubernetes
     account: str = ""  # the service account of its pods
     upgrade_policy: str = ""  # of one with the drivers of an NVIDIADriver: what outlives that
+    drivers_go: bool = False  # of such a one: whether its NVIDIADriver was seen to be deleted with its drivers
+    policies: tuple[str, ...] = ()  # the ClusterPolicies, by uid, that own it beside its controller
     spares_default_runtime: bool = False
     """Of the container toolkit's: whether it leaves the nodes' default container runtime as it is."""
     opens_driver: bool = False  # whether its pods keep the driver open while they run, so that its modules cannot be unloaded

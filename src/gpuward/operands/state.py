@@ -9,6 +9,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.errors import PolicyError
+from gpuward.model.views import Ref
 from gpuward.operands.objects import Json
 
 OwnerKind = Literal["ClusterPolicy", "NVIDIADriver"]
@@ -59,6 +60,12 @@ def with_owner(obj: Json, name: str, uid: str, kind: OwnerKind = "ClusterPolicy"
         "blockOwnerDeletion": True,
     }
     return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner, *obj["metadata"].get("ownerReferences", ())]}}
+
+
+def beside_controller(policy: Ref) -> Json:
+    """Return the owner reference of a ClusterPolicy that owns what another one controls: the garbage collector leaves that."""
+    return {"apiVersion": f"{names.NVIDIA_GROUP}/{names.CLUSTER_POLICY_VERSION}", "kind": "ClusterPolicy", "name": policy.name,
+            "uid": policy.uid}
 
 
 def applied_hash(obj: Json) -> str:

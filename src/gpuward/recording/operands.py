@@ -8,14 +8,14 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gpuward.model.actions import Action, ApplyObject, DeleteObject, PatchAnnotations, PatchLabels, ReleasePod
+from gpuward.model.actions import Action, ApplyObject, DeleteObject, PatchAnnotations, PatchLabels, ReleasePod, SetOwner
 from gpuward.model.snapshot import Snapshot
 from gpuward.recording.changes import Changes
 from gpuward.recording.digest import text_digest
 from gpuward.recording.frame import Done
 from gpuward.recording.redacted import recorded_annotations
 
-Writing = ApplyObject | DeleteObject | PatchAnnotations | PatchLabels | ReleasePod
+Writing = ApplyObject | DeleteObject | PatchAnnotations | PatchLabels | ReleasePod | SetOwner
 """What is compared. Statuses are not: they follow from the verdict, how the upgrade stands, and when words were written last."""
 
 
@@ -128,6 +128,9 @@ def write_of(action: Writing) -> Write:
     about = f"{action.kind} {action.ref}"
     if isinstance(action, PatchAnnotations):
         return Write(name, about, text_digest(recorded_annotations(action.annotations, action.kind)), why=action.why)
+    if isinstance(action, SetOwner):
+        said = {**recorded_annotations(action.annotations, action.kind), "": action.policy.uid if action.policy else None}
+        return Write(name, about, text_digest(said), why=action.why)
     if isinstance(action, PatchLabels):
         return Write(name, about, text_digest(action.labels), why=action.why)
     return Write(name, about, action.hash if isinstance(action, ApplyObject) else "", options, action.why)

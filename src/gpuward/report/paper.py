@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuward import names
 from gpuward.errors import PolicyError
 from gpuward.labels.decide import decide_labels
 from gpuward.labels.policy import label_policy, remembered_policy
-from gpuward.model.actions import Action, ApplyObject, DeleteObject, DeletePod, PatchLabels, PatchNode, ReleasePod
+from gpuward.model.actions import Action, ApplyObject, DeleteObject, DeletePod, PatchLabels, PatchNode, ReleasePod, SetOwner
 from gpuward.model.owned import OwnedView
 from gpuward.model.snapshot import Applied, Snapshot
 from gpuward.model.views import DaemonSetView, NodeView
@@ -130,6 +131,8 @@ class _Paper:
                     self._delete(action)
                 case PatchNode():
                     self._patch(action)
+                case SetOwner():
+                    self._own(action)
                 case PatchLabels():
                     self._place |= action.labels
                 case DeletePod() | ReleasePod():
@@ -167,6 +170,13 @@ class _Paper:
             daemonsets=tuple(ds for ds in self.snapshot.daemonsets if ds.uid != action.ref.uid or action.kind != "DaemonSet"),
             owned={other: view for other, view in self.snapshot.owned.items() if other != key})
 
+    def _own(self, action: SetOwner) -> None:
+        policies = (action.policy.uid,) if action.policy is not None else ()
+        self.snapshot = msgspec.structs.replace(self.snapshot, daemonsets=tuple(
+            msgspec.structs.replace(ds, policies=policies,
+                                    upgrade_policy=action.annotations.get(names.VALID_UPGRADE_POLICY, ds.upgrade_policy) or "")
+            if ds.uid == action.ref.uid else ds for ds in self.snapshot.daemonsets))
+
     def _patch(self, action: PatchNode) -> None:
         name = action.node.name
         node, known = self.snapshot.nodes[name], self._nodes.get(name, Node(name))
@@ -184,6 +194,8 @@ def _key(action: Action) -> tuple[Any, ...] | None:
             return "delete", action.lane, action.ref.uid
         case PatchNode():
             return "node", action.lane, tuple(sorted(action.labels.items())), tuple(sorted(action.annotations.items()))
+        case SetOwner():
+            return "owner", action.lane, action.policy, tuple(sorted(action.annotations))
         case PatchLabels():
             return "labels", action.lane
         case DeletePod() | ReleasePod():

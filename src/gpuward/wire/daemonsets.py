@@ -121,6 +121,8 @@ def daemonset_view(raw: bytes | msgspec.Raw) -> DaemonSetView:
         kept_by_finalizers=_kept_by(meta),
         account=ds.spec.template.spec.service_account_name,
         upgrade_policy=(meta.annotations or {}).get(names.VALID_UPGRADE_POLICY, ""),
+        drivers_go=(meta.annotations or {}).get(names.DRIVERS_GO, "") == "true",
+        policies=tuple(each.uid for each in meta.owner_references or () if each.kind == "ClusterPolicy" and not each.controller),
     )
 
 

@@ -21,7 +21,8 @@ from gpuward.operands.decide import awaits_labels
 from gpuward.operands.driver.pod import STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver import status as verdicts
-from gpuward.operands.nvidiadriver.departing import departing, left_behind, outliving
+from gpuward.operands.nvidiadriver.departing import departing, outliving
+from gpuward.operands.nvidiadriver.owners import with_owners
 from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
 from gpuward.operands.state import OperandState
@@ -72,17 +73,21 @@ class DriverMemory:
 def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str, str], now: float,
                    memory: DriverMemory) -> Driving:
     """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
+    driving = _decided(snapshot, policies, images, now, memory)
+    return msgspec.structs.replace(driving, actions=with_owners(driving.actions, snapshot, policies))
+
+
+def _decided(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str, str], now: float,
+             memory: DriverMemory) -> Driving:
     policy = policies.policy
     if policy.view is not None and policy.valid is None:
-        missing = _missing(policies.active, policies, snapshot, images, memory) if policies.in_force else ()
-        return Driving((*missing, *left_behind(snapshot)))
+        return Driving(_missing(policies.active, policies, snapshot, images, memory) if policies.in_force else ())
     if not policies.active:
-        gone = departing(snapshot, at_once=policy.upgrades.rollout.remove_at_once) if policies.gone else left_behind(snapshot)
-        return Driving(gone)
+        return Driving(departing(snapshot, at_once=policy.upgrades.rollout.remove_at_once) if policies.gone else ())
     if not policies.in_force:
         off = policies.policy.switched_off
         found = {each.view.name: verdicts.disabled(_running(each, snapshot), off=off) for each in policies.active}
-        return _told(Driving(left_behind(snapshot), verdicts=found), policies, now, memory)
+        return _told(Driving(verdicts=found), policies, now, memory)
     if policy.valid is not None and awaits_labels(snapshot):
         return Driving()
     found = {each.view.name: verdict for each in policies.active if (verdict := _refusal(each, policies)) is not None}

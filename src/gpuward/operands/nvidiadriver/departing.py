@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from gpuward import names
-from gpuward.model.actions import Action, DeleteObject, PatchAnnotations
+from gpuward.model.actions import Action, DeleteObject
 from gpuward.model.departed import Departure, departure
 from gpuward.model.driver import is_ownerless
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, Ref
 from gpuward.operands.objects import Json
-from gpuward.operands.state import OperandState
-
-_API: Final = f"{names.NVIDIA_GROUP}/{names.CLUSTER_POLICY_VERSION}"
+from gpuward.operands.state import OperandState, beside_controller
 
 
 def outliving(state: OperandState, policy: Ref | None, upgrades: str) -> OperandState:
@@ -22,7 +18,7 @@ def outliving(state: OperandState, policy: Ref | None, upgrades: str) -> Operand
     """
     if policy is None:
         return state
-    owner = {"apiVersion": _API, "kind": "ClusterPolicy", "name": policy.name, "uid": policy.uid}
+    owner = beside_controller(policy)
     objects = tuple(_with(obj, owner, upgrades) if obj["kind"] == "DaemonSet" else obj for obj in state.objects)
     return OperandState(state.name, enabled=state.enabled, objects=objects, absent=state.absent, error=state.error)
 
@@ -31,13 +27,6 @@ def _with(obj: Json, owner: Json, upgrades: str) -> Json:
     meta = obj["metadata"]
     annotations = {**meta.get("annotations", {}), names.VALID_UPGRADE_POLICY: upgrades}
     return {**obj, "metadata": {**meta, "annotations": annotations, "ownerReferences": [owner]}}
-
-
-def left_behind(snapshot: Snapshot) -> list[Action]:
-    """Note on driver DaemonSets that their NVIDIADriver left them behind: they say no longer how their drivers would go."""
-    return [PatchAnnotations("DaemonSet", ds.ref, {names.VALID_UPGRADE_POLICY: None}, why="its NVIDIADriver left it behind")
-            for ds in snapshot.daemonsets if ds.upgrade_policy and is_ownerless(ds, snapshot.namespace)
-            and departure(ds, snapshot) is Departure.LEFT]
 
 
 def departing(snapshot: Snapshot, *, at_once: bool) -> list[Action]:
