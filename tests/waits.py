@@ -17,7 +17,7 @@ from gpuward.model.owners import OwnerConflict
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
-from gpuward.model.removal import DriverKept
+from gpuward.model.removal import DeletionUnseen, DriverKept
 from gpuward.model.staging import ImageNotStaged, StagingFailed
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
@@ -80,6 +80,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     DomainLimit(Reason.DOMAIN_LIMIT, "rack-1", 2, 1, ("n1", "n2")),
     DomainLimit(Reason.DOMAIN_BROKEN, "rack-1", 1, 1, ("n1",), ("rack-2",)),
     IdleAwaited(900.0, 1_767_312_000.0, POD, 2),
+    DeletionUnseen("a", "roles is forbidden"),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),
     WaveNotDone("canary", 1, 2, ("n1",)),
     WaveFailed("canary", 2, 3, 1, ("n1", "n2")),

@@ -4,13 +4,16 @@ no driver leaves one whose GPUs a pod uses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from gpuward import names
+from gpuward.errors import Forbidden
 from gpuward.kube import resources
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_moves import as_nvidias, uids, with_one_owner, with_workloads
 from tests.journeys.test_node_workload import torn
@@ -259,3 +262,38 @@ async def test_owners_are_written_once(stage: Stage) -> None:
     assert [ds["metadata"]["generation"] for ds in driver_sets(stage)] == versions
     assert condition(stage, DEFAULT)[1] == "ReconcileFailed"
     assert (stage.drivers(), names.VALID_UPGRADE_POLICY in driver_sets(stage)[0]["metadata"]["annotations"]) == ([OLD], True)
+
+
+@pytest.mark.parametrize("propagation", ["", "Orphan"])
+def test_drivers_stay_while_it_cannot_be_seen_whether_they_are_to_go(propagation: str) -> None:
+    refusing = [False]
+
+    def keep(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        if refusing[0] and request.method == "GET" and request.path.split("?")[0].endswith("/roles"):
+            return refusal(Forbidden("roles is forbidden"))
+        return proceed()
+
+    @on_stage(gpu_nodes=2, interfere=keep)
+    async def scenario(stage: Stage) -> None:
+        await with_one_owner(stage)
+        before = uids(stage)
+        refusing[0] = True
+        await stage.restart_operator()
+        await stage.rest(60)
+        await stage.user.delete(resources.NVIDIA_DRIVERS, DEFAULT, propagation=propagation)
+        await stage.until(lambda: stage.hold("gpu-1") == "DeletionUnseen")
+        await stage.rest(600)
+        assert (uids(stage), stage.cordons(), stage.hold("gpu-2")) == (before, [], "DeletionUnseen")
+        assert condition_of(stage)[0] == "False"
+        assert "DeletionUnseen" in condition_of(stage)[2]
+        if not propagation:
+            assert "2 held" in await headline_of(stage)
+            told = await explanation_of(stage, "gpu-1")
+            assert told.policy == "NVIDIADriver default, which is deleted: whether its drivers go is not seen yet"
+            assert reason_of(told).startswith("keeps its driver until the operator has seen whether NVIDIADriver default was")
+        refusing[0] = False
+        await stage.until(lambda: stage.hold("gpu-1") != "DeletionUnseen")
+        await stage.rest(900)
+        assert (len(driver_pods(stage)), torn(stage)) == (2 if propagation else 0, [])
+
+    scenario()

@@ -69,12 +69,15 @@ def test_it_is_told_by_its_role(snapshot: Snapshot, expected: Departure | None) 
 
 @pytest.mark.parametrize(("snapshot", "unseen"), [
     (cluster(driver_set(), unlisted=NO_ROLES), ["a"]),
+    (cluster(driver_set()), ["a"]),
+    (cluster(driver_set(drivers_go=True)), []),
+    (cluster(driver_set(), role()), []),
     (cluster(driver_set(drivers_go=True), unlisted=NO_ROLES), []),
     (cluster(driver_set(), unlisted=NO_ROLES, drivers=(GOING,)), []),
     (cluster(driver_set(owner=Owner("NVIDIADriver", "a", "u")), unlisted=NO_ROLES), []),
     (cluster(driver_set(), role(owner_uid="u")), []),
 ])
-def test_how_it_went_is_not_seen_where_roles_are_not(snapshot: Snapshot, unseen: list[str]) -> None:
+def test_how_it_went_is_not_seen_before_it_is_noted_nor_where_roles_are_not(snapshot: Snapshot, unseen: list[str]) -> None:
     assert list(unseen_departures(snapshot)) == unseen
 
 

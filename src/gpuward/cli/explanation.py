@@ -173,7 +173,8 @@ def _policy(picture: Picture, upgrades: UpgradePolicy) -> str:
     if upgrades.unowned:
         return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and none of them is for this node"
     if upgrades.gone:
-        return f"NVIDIADriver {upgrades.driver}, which is deleted: its drivers go"
+        then = "whether its drivers go is not seen yet" if upgrades.unseen else "its drivers go"
+        return f"NVIDIADriver {upgrades.driver}, which is deleted: {then}"
     going = next((f"{ending(each.view)}: its nodes go to others" for each in picture.drivers.going
                   if each.view.name == upgrades.driver), "")
     name = f"NVIDIADriver {going or upgrades.driver}" if upgrades.driver else f"ClusterPolicy {active.view.name}"

@@ -201,6 +201,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "upgrades are off (`autoUpgrade` is false, or `sandboxWorkloads.enabled` is true), so nobody is evicted for that. It "
         "goes by itself once nothing uses it.",
         "Nothing. To have it sooner, end the pods that use the node's GPUs, or turn automatic upgrades on."),
+    Reason.DELETION_UNSEEN: Advice(
+        Act.YES, "The NVIDIADriver of this node is deleted. Whether its drivers are to go, or were left behind "
+        "(`--cascade=orphan`), is told by the roles that it owned, and the operator cannot list roles. Its drivers run on.",
+        "Give the operator the right to list and watch `roles.rbac.authorization.k8s.io` in its namespace. To keep the drivers, "
+        "or to have others, create an NVIDIADriver of the name."),
     Reason.JOBS_RUNNING: Advice(
         Act.NO, "The policy lets certain pods finish (`waitForCompletion`). The node is cordoned and goes on once they are "
         "complete.",

@@ -69,15 +69,19 @@ def removed_drivers(snapshot: Snapshot) -> dict[str, DaemonSetView]:
     return _by_name(ds for ds in snapshot.daemonsets if ds.drivers_go and departure(ds, snapshot) is Departure.REMOVED)
 
 
-def unseen_departures(snapshot: Snapshot) -> dict[str, DaemonSetView]:
-    """Return a DaemonSet of each NVIDIADriver that is gone, and of which it cannot be seen how it went, by its name: roles may
-    not be listed.
+def unseen_departures(snapshot: Snapshot) -> dict[str, str]:
+    """Return the NVIDIADrivers that are gone, and of which the operator has yet to see how they went, with what that waits for:
+    it may not list roles, or has not noted it.
     """
-    if ROLES not in snapshot.unlisted:
-        return {}
-    gone = (ds for ds in snapshot.daemonsets if ds.owner is None and departure(ds, snapshot) is Departure.UNKNOWN)
-    there = {driver.name for driver in snapshot.drivers}
-    return {name: ds for name, ds in _by_name(gone).items() if name not in there}
+    there, unlisted = {driver.name for driver in snapshot.drivers}, snapshot.unlisted.get(ROLES)
+    found = {}
+    for ds in snapshot.daemonsets:
+        name, how = ds.node_selector.get(names.DRIVER_OWNER, ""), departure(ds, snapshot)
+        if how is Departure.REMOVED and not ds.drivers_go:
+            found[name] = f"DaemonSet {ds.name} has yet to be noted as one whose drivers go"
+        elif how is Departure.UNKNOWN and unlisted is not None and ds.owner is None and name not in there:
+            found[name] = f"the roles that it owned tell, and roles cannot be listed{unlisted and ': '}{unlisted}"
+    return found
 
 
 def _by_name(found: Iterable[DaemonSetView]) -> dict[str, DaemonSetView]:

@@ -75,6 +75,8 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     """Whether drivers are switched off: then each that is there is to go."""
     gone: bool = False
     """Whether the NVIDIADriver is gone: its drivers are to go, or to come from another one."""
+    unseen: str = ""
+    """Why it is not seen yet whether the drivers of the NVIDIADriver that is gone are to go: they stay until then."""
     free_only: bool = False
     """Whether only nodes are started that nothing has to leave: drivers are to go, and automatic upgrades are off."""
     driver: str = ""

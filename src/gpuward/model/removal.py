@@ -19,3 +19,12 @@ class DriverKept(msgspec.Struct, frozen=True):
     reason: ClassVar = Reason.DRIVER_KEPT
     pod: Ref
     pods: int
+
+
+class DeletionUnseen(msgspec.Struct, frozen=True):
+    """Wait until it can be seen how the NVIDIADriver went: with its drivers, or without them."""
+
+    reason: ClassVar = Reason.DELETION_UNSEEN
+    driver: str
+    why: str
+    """What that waits for."""

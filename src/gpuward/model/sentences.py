@@ -47,6 +47,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.LEDGER_REFUSED: "may start once it is noted on the operators' Lease, which may not be changed: {message}",
     Reason.DRIVER_KEPT: "keeps its driver, which is to go, while pod {pod} is there ({pods} in all): automatic upgrades "
     "are off, so nobody is evicted for that",
+    Reason.DELETION_UNSEEN: "keeps its driver until the operator has seen whether NVIDIADriver {driver} was deleted with its "
+    "drivers or without them: {why}",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
     Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants "

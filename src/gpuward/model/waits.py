@@ -15,7 +15,7 @@ from gpuward.model.obstacles import Obstacle
 from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
 from gpuward.model.reasons import Reason
-from gpuward.model.removal import DriverKept
+from gpuward.model.removal import DeletionUnseen, DriverKept
 from gpuward.model.staging import ImageNotStaged, StagingFailed
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
@@ -254,5 +254,5 @@ class Undecided(msgspec.Struct, frozen=True):
 WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFails | HeldDevices | ProtectedPods | BudgetBlocks
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
-            | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | WindowShut | DomainLimit | IdleAwaited
-            | WaveWait | ImageNotStaged | StagingFailed)
+            | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | DeletionUnseen | WindowShut | DomainLimit
+            | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuward import names
-from gpuward.model.departed import removed_drivers
+from gpuward.model.departed import removed_drivers, unseen_departures
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.policy.clusterpolicy import ActivePolicy
@@ -31,12 +31,17 @@ def paused_for_machines(upgrades: UpgradePolicy, policy: ActivePolicy) -> Upgrad
 
 
 def gone_policies(snapshot: Snapshot, rollout: ActiveRollout) -> tuple[UpgradePolicy, ...]:
-    """Return the policies of NVIDIADrivers that are gone, as their DaemonSets keep them, until their drivers have gone, too."""
+    """Return the policies of NVIDIADrivers that are gone, as their DaemonSets keep them, until their drivers have gone, too.
+    Under one of which it cannot be seen how it went nothing starts.
+    """
     found = []
     for name, ds in sorted(removed_drivers(snapshot).items()):
         last = kept({"metadata": {"annotations": {names.VALID_UPGRADE_POLICY: ds.upgrade_policy}}}).upgrades
         found.append(msgspec.structs.replace(governed(last, rollout, last.rollout, 0.0), driver=name, gone=True))
-    return tuple(found)
+    known = {each.driver for each in found}
+    unseen = (UpgradePolicy(driver=name, gone=True, unseen=why) for name, why in sorted(unseen_departures(snapshot).items())
+              if name not in known)
+    return (*found, *unseen)
 
 
 def under(upgrades: UpgradePolicy, policy: ActivePolicy) -> UpgradePolicy:
@@ -48,4 +53,4 @@ def under(upgrades: UpgradePolicy, policy: ActivePolicy) -> UpgradePolicy:
         upgrades = msgspec.structs.replace(upgrades, admit=False, invalid=f"ClusterPolicy {policy.view.name}")
     if absent := policy.upgrades.absent:
         return msgspec.structs.replace(upgrades, auto_upgrade=False, absent=absent)
-    return removing(upgrades)
+    return upgrades if upgrades.unseen else removing(upgrades)

@@ -13,6 +13,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
+from gpuward.model.removal import DeletionUnseen
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import NodeView
@@ -97,6 +98,8 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, paused: Hold, now: float) -
     hold = (paused if waits else unfinished(node)) if node.node.state in AT_REST else None
     if node.moving is not None:
         hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
+    if policy.unseen and node.driver is not None:
+        hold = Hold(DeletionUnseen(policy.driver, policy.unseen), node.record.since)
     return msgspec.structs.replace(path, hold=hold)
 
 
