@@ -47,6 +47,7 @@ class Server:
         return body
 
     def patch(self, path: str, body: Any, kind: str = "") -> dict[str, Any]:
+        self.node["metadata"]["labels"] |= body["metadata"].get("labels") or {}
         if "spec" in body:
             self.cordons.append(bool(body["spec"]["unschedulable"]))
             self.node["spec"]["unschedulable"] = self.cordons[-1]

@@ -32,7 +32,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class DeviceUser:
-    """Name a process that has one of NVIDIA's device files open, or its memory mapped."""
+    """Name a process that has a device file open, or its memory mapped: one of NVIDIA's, or one of vfio's."""
 
     pid: int
     command: str
@@ -100,6 +100,10 @@ class Host(Protocol):
 
     def device_users(self) -> Sequence[DeviceUser]:
         """Return the processes that use NVIDIA's devices; those of other containers are seen in the host's pid namespace only."""
+        ...
+
+    def vfio_users(self) -> Sequence[DeviceUser]:
+        """Return the processes, one entry for each device file, that have a device of vfio's open: those of virtual machines."""
         ...
 
     def run(self, command: Sequence[str], *, root: str = "", env: Mapping[str, str] | None = None, timeout: float = 30.0) -> Ran:

@@ -23,6 +23,8 @@ MNT_DETACH: Final = 2
 DELETE_MODULE: Final = {"x86_64": 176, "aarch64": 106}
 """The number of the system call, which the C library has no function for."""
 DEVICE: Final = re.compile(r"(/dev/nvidia(?:\d+|ctl|-uvm|-uvm-tools|-modeset|-nvswitch\w*|-caps/.*?)?)(?: \(deleted\))?")
+VFIO: Final = re.compile(r"(/dev/vfio/(?:\d+|noiommu-\d+|devices/vfio\d+))(?: \(deleted\))?")
+"""The file of a group, or of one device; `/dev/vfio/vfio` itself holds none."""
 POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
 """A pod's uid in the name of its control group; systemd's have underscores."""
 LONGEST_LINK: Final = 40
@@ -165,6 +167,11 @@ class Machine:
         """
         return self._users(self._open_devices) or self._users(self._mapped_devices)
 
+    def vfio_users(self) -> Sequence[DeviceUser]:
+        """Return the processes that have a group or a device of vfio's open."""
+        return [self._user(name, device) for name in _numbers(self.proc)
+                for device in dict.fromkeys(_open_files(self.proc / name, VFIO))]
+
     def run(self, command: Sequence[str], *, root: str = "", env: Mapping[str, str] | None = None, timeout: float = 30.0) -> Ran:
         """Run a program. What it leaves behind when its time is up is killed with it."""
         below = str(self._at(root)) if root else ""
@@ -212,20 +219,18 @@ class Machine:
     def _users(self, devices: Callable[[Path], Iterator[str]]) -> list[DeviceUser]:
         found = []
         for name in _numbers(self.proc):
-            folder = self.proc / name
-            if (device := next(devices(folder), None)) is not None:
-                group = POD.search(self._text(folder / "cgroup"))
-                uid = group[1].replace("_", "-") if group else ""
-                found.append(DeviceUser(int(name), self._text(folder / "comm").strip(), device, uid))
+            if (device := next(devices(self.proc / name), None)) is not None:
+                found.append(self._user(name, device))
         return found
+
+    def _user(self, pid: str, device: str) -> DeviceUser:
+        group = POD.search(self._text(self.proc / pid / "cgroup"))
+        uid = group[1].replace("_", "-") if group else ""
+        return DeviceUser(int(pid), self._text(self.proc / pid / "comm").strip(), device, uid)
 
     @staticmethod
     def _open_devices(folder: Path) -> Iterator[str]:
-        with contextlib.suppress(OSError):
-            for name in sorted(os.listdir(folder / "fd"), key=lambda each: (len(each), each)):
-                with contextlib.suppress(OSError):
-                    if (found := DEVICE.fullmatch(os.readlink(folder / "fd" / name))) is not None:
-                        yield found[1]
+        return _open_files(folder, DEVICE)
 
     def _mapped_devices(self, folder: Path) -> Iterator[str]:
         for line in self._text(folder / "maps").splitlines():
@@ -269,6 +274,14 @@ def _numbers(folder: Path) -> list[str]:
         return sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
     except OSError:
         return []
+
+
+def _open_files(folder: Path, wanted: re.Pattern[str]) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder / "fd"), key=lambda each: (len(each), each)):
+            with contextlib.suppress(OSError):
+                if (found := wanted.fullmatch(os.readlink(folder / "fd" / name))) is not None:
+                    yield found[1]
 
 
 def _said(output: bytes | None) -> str:

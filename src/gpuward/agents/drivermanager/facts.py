@@ -58,6 +58,12 @@ class Facts:
     """Pods that hold allocated claims of the DRA driver."""
     to_evict: EvictablePods = NOBODY
     to_drain: EvictablePods = NOBODY
+    gpu_pods: tuple[PodView, ...] = ()
+    """Pods that were given GPUs and run, whether they have a device open now or not; those aside that go with the labels."""
+    machines: tuple[PodView, ...] = ()
+    """Pods that were given what virtual machines are, and have not ended."""
+    machine_users: tuple[DeviceUser, ...] = ()
+    """Processes that have one of the devices in `vfio` open."""
     device_users: tuple[DeviceUser, ...] = ()
     """Processes that use a GPU, with the pods' names where they are known; those aside that go with the labels."""
     mounted: bool = False

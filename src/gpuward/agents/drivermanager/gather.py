@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -13,9 +13,10 @@ import msgspec
 from gpuward import errors, names
 from gpuward.agents.api import ApiServer
 from gpuward.agents.drivermanager.facts import Facts, Settings
-from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, MARKER
+from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, MARKER, is_paused_by
 from gpuward.agents.host import DeviceUser, Host, HostError
 from gpuward.model.claims import ClaimView
+from gpuward.model.driver import comes_with_driver
 from gpuward.model.policy import DrainSettings, PodDeletionSettings, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.views import PodView
@@ -68,7 +69,7 @@ class Gatherer:
         return self._of_pods(self._of_machine(_of_node(node)))
 
     def _of_machine(self, facts: Facts) -> Facts:
-        modules = self.host.modules()
+        modules, vfio = self.host.modules(), bound_to_vfio(self.host)
         return dataclasses.replace(
             facts,
             loaded="nvidia" in modules,
@@ -79,37 +80,49 @@ class Gatherer:
             digest=self.host.read(DIGEST_FILE) or "",
             mounted=bool(self.host.mounts_below(DRIVER_ROOT)),
             pid_file=self.host.exists(PID_FILE),
-            vfio=bound_to_vfio(self.host),
+            vfio=vfio,
+            machine_users=_users_of_vfio(self.host, vfio),
             mofed=self._missing_mofed(modules),
         )
 
     def _of_pods(self, facts: Facts) -> Facts:
-        if not facts.loaded:
+        if not (facts.loaded or facts.vfio):
             return dataclasses.replace(facts, dra_plugins=self._dra_plugins(facts.labels))
         found = self.api.list("/api/v1/pods", fields=f"spec.nodeName={self.settings.node}")
         selected = {each["metadata"]["uid"]: (each.get("spec") or {}).get("nodeSelector") or {} for each in found}
         seen = [with_claims(pod, self._claim) for pod in (pod_view(msgspec.json.encode(each)) for each in found)]
         pods = [pod for pod in seen if not pod.finished]
+        facts = dataclasses.replace(
+            facts,
+            machines=tuple(pod for pod in pods if pod.uses_vm_gpu),
+            machine_users=_with_pods(facts.machine_users, pods),
+            dra_plugins=tuple(pod for pod in pods if pod.labels.get("app") == DRA_APP and pod.of_daemonset),
+        )
+        if not facts.loaded:
+            plugin = facts.labels.get(names.DEPLOY_PREFIX + DRA, "") not in ("", "false")
+            return facts if plugin else dataclasses.replace(facts, dra_plugins=())
+        running = {each["metadata"]["uid"] for each in found if _runs(each)}
         rules = UpgradePolicy(
             pod_deletion=PodDeletionSettings(force=self.settings.force, delete_empty_dir=self.settings.delete_empty_dir),
             drain=DrainSettings(enable=True, force=self.settings.force, pod_selector=self.settings.selector,
                                 delete_empty_dir=self.settings.delete_empty_dir),
             rollout=RolloutSettings(device_holders=DeviceHolders.IGNORE))
-        going = {pod.uid for pod in pods if pod.of_daemonset and self._goes_with_labels(pod, selected[pod.uid])}
+        going = {pod.uid for pod in pods if pod.of_daemonset and self._goes_with_labels(pod, facts.labels, selected[pod.uid])}
         return dataclasses.replace(
             facts,
             operands=tuple(pod for pod in pods if self._goes(pod, facts.labels, client=CLIENT in selected[pod.uid])),
-            dra_plugins=tuple(pod for pod in pods if pod.labels.get("app") == DRA_APP and pod.of_daemonset),
+            gpu_pods=tuple(pod for pod in pods if pod.uses_gpu and not pod.idle_claim and pod.uid in running - going
+                           and not comes_with_driver(pod, self.settings.namespace)),
             claimants=tuple(pod for pod in pods if pod.claims and pod.uses_gpu),
             to_evict=pods_to_evict(pods, rules, self.settings.namespace),
             to_drain=pods_to_drain(pods, rules, self.settings.namespace),
-            device_users=self._device_users(pods, going),
+            device_users=_with_pods([user for user in self.host.device_users() if user.pod_uid not in going], pods),
         )
 
-    def _goes_with_labels(self, pod: PodView, selected: Mapping[str, str]) -> bool:
+    def _goes_with_labels(self, pod: PodView, labels: Mapping[str, str], selected: Mapping[str, str]) -> bool:
         """Tell whether a DaemonSet's pod goes once labels are paused: it is not in the way until then."""
         return pod.namespace == self.settings.namespace or pod.labels.get("app") == DRA_APP or any(
-            key.startswith(names.DEPLOY_PREFIX) or key == self.settings.custom_label for key in selected)
+            is_paused_by(key, labels, self.settings.custom_label) for key in selected)
 
     def _dra_plugins(self, labels: Mapping[str, str]) -> tuple[PodView, ...]:
         """Return the DRA driver's plugin where no driver is loaded: it would go on with the files of the one before."""
@@ -125,11 +138,6 @@ class Gatherer:
         app = pod.labels.get("app", "")
         return pod.namespace == self.settings.namespace and pod.of_daemonset and any(
             app == found and MARKER in labels.get(names.DEPLOY_PREFIX + name, "") for name, found in APPS.items())
-
-    def _device_users(self, pods: list[PodView], going: set[str]) -> tuple[DeviceUser, ...]:
-        named = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods}
-        return tuple(dataclasses.replace(user, pod=named.get(user.pod_uid, "")) for user in self.host.device_users()
-                     if user.pod_uid not in going)
 
     def _claim(self, key: tuple[str, str]) -> ClaimView | None:
         namespace, name = key
@@ -159,6 +167,30 @@ def _of_node(node: Object) -> Facts:
         unschedulable=bool((node.get("spec") or {}).get("unschedulable")),
         cordoned=annotations.get(names.DRIVER_MANAGER_CORDON) == "true",
     )
+
+
+def _runs(pod: Object) -> bool:
+    """Tell whether a container of a pod runs. One that waits for its start, or for the next one, has no driver to lose, and may
+    wait for the very driver that is to come.
+    """
+    status = pod.get("status") or {}
+    containers = status.get("containerStatuses") or ()
+    return status.get("phase") == "Running" and (not containers or any("running" in (each.get("state") or {}) for each in containers))
+
+
+def _with_pods(users: Iterable[DeviceUser], pods: Iterable[PodView]) -> tuple[DeviceUser, ...]:
+    named = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods}
+    return tuple(dataclasses.replace(user, pod=named.get(user.pod_uid, "")) for user in users)
+
+
+def _users_of_vfio(host: Host, devices: Iterable[str]) -> tuple[DeviceUser, ...]:
+    """Return who has one of these devices open, by its group or by itself."""
+    files: set[str] = set()
+    for device in devices:
+        group = (host.link(f"{PCI}/{device}/iommu_group") or "").rpartition("/")[2]
+        files |= {f"/dev/vfio/{group}", f"/dev/vfio/noiommu-{group}"} if group else set()
+        files |= {f"/dev/vfio/devices/{each}" for each in host.entries(f"{PCI}/{device}/vfio-dev")}
+    return tuple(user for user in host.vfio_users() if user.device in files) if files else ()
 
 
 def bound_to_vfio(host: Host) -> tuple[str, ...]:

@@ -30,8 +30,12 @@ DRA_APP: Final = "nvidia-dra-driver-kubelet-plugin"
 
 def pause_labels(labels: Mapping[str, str], custom: str = "") -> dict[str, str]:
     """Return what changes where the operands are to go. Labels that a node lacks stay away: nothing selects by them."""
-    keys = [names.DEPLOY_PREFIX + name for name in (*ALWAYS, *IF_SET)]
-    return _changed(labels, [*keys, *([custom] if custom else [])])
+    return _changed(labels, _pausable(custom))
+
+
+def is_paused_by(key: str, labels: Mapping[str, str], custom: str = "") -> bool:
+    """Tell whether a pod that selects its node by this label goes while the driver is replaced: not by one that nobody pauses."""
+    return key in (*_pausable(custom), names.DEPLOY_PREFIX + DRA) and MARKER in paused(labels.get(key, ""))
 
 
 def pause_dra(labels: Mapping[str, str]) -> dict[str, str]:
@@ -57,6 +61,10 @@ def restored(value: str) -> str:
     if MARKER not in value:
         return value
     return "true" if value == MARKER else value.replace(f"{MARKER}_", "").replace(MARKER, "").strip("_")
+
+
+def _pausable(custom: str) -> list[str]:
+    return [*(names.DEPLOY_PREFIX + name for name in (*ALWAYS, *IF_SET)), *([custom] if custom else [])]
 
 
 def _changed(labels: Mapping[str, str], keys: list[str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ class Wait(StrEnum):
     EVICTION = "eviction"
     DRAIN = "drain"
     DEVICES = "devices"
+    MACHINES = "machines"
     MODULES = "modules"
     ROOT = "root"
     VFIO = "vfio"
@@ -137,13 +138,20 @@ def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
             return step
     if facts.claimants and facts.labels.get(names.DEPLOY_PREFIX + DRA):
         return GiveUp(f"{_pods(facts.claimants)} hold claims of NVIDIA's DRA driver: they have to end first")
-    if facts.device_users:
+    if users := _users_of_gpus(facts):
         if Wait.DEVICES not in overdue:
-            return WaitFor(Wait.DEVICES, f"the GPUs are in use by {_users(facts.device_users)}")
+            return WaitFor(Wait.DEVICES, f"the GPUs are in use by {users}")
         if not drains or facts.to_drain.empty:
-            return GiveUp(f"the GPUs are in use by {_users(facts.device_users)}: stop them, or let the operator empty the node")
+            return GiveUp(f"the GPUs are in use by {users}: stop them, or let the operator empty the node")
         return _drain(facts, overdue)
     return None
+
+
+def _users_of_gpus(facts: Facts) -> str:
+    """Name who would lose the driver: processes, and pods that were given GPUs or are virtual machines, whatever they do now."""
+    seen = {user.pod_uid for user in facts.device_users}
+    idle = tuple(pod for pod in (*facts.gpu_pods, *facts.machines) if pod.uid not in seen)
+    return ", ".join([*([_users(facts.device_users)] if facts.device_users else []), *([_named(idle)] if idle else [])])
 
 
 def _evict(facts: Facts, overdue: Set[Wait], *, drains: bool) -> Step:
@@ -192,7 +200,10 @@ def _without_dra_plugin(facts: Facts, overdue: Set[Wait]) -> Step | None:
 
 
 def _leave(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step:
-    if facts.vfio and not stays(facts, settings):
+    if facts.vfio and not stays(facts, settings) and not _are_where_they_belong(facts):
+        if users := _users_of_machines(facts):
+            said = f"{', '.join(facts.vfio)} may be in use by virtual machines: {users}"
+            return GiveUp(said) if Wait.MACHINES in overdue else WaitFor(Wait.MACHINES, said)
         if Wait.VFIO in overdue:
             return GiveUp(f"{', '.join(facts.vfio)} cannot be taken from the driver for virtual machines")
         return UnbindVfio(facts.vfio)
@@ -206,6 +217,22 @@ def _leave(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step:
                           "loaded (modprobe.blacklist=nouveau) and restart the node")
         return Unload(("nouveau",), Wait.NOUVEAU)
     return give_back(facts, settings)
+
+
+def _users_of_machines(facts: Facts) -> str:
+    """Name who would lose devices that are bound to a driver for virtual machines. Which of them a pod has it does not say."""
+    seen = {user.pod_uid for user in facts.machine_users}
+    idle = tuple(pod for pod in facts.machines if pod.uid not in seen)
+    return ", ".join([*([_users(facts.machine_users)] if facts.machine_users else []), *([_named(idle)] if idle else [])])
+
+
+def _are_where_they_belong(facts: Facts) -> bool:
+    """Tell whether devices stay with virtual machines, on a node that is for them: the vfio-manager only comes anew there."""
+    return facts.labels.get(names.DEPLOY_VFIO_MANAGER) == "true" and bool(_users_of_machines(facts))
+
+
+def _named(pods: tuple[PodView, ...]) -> str:
+    return f"{'pod' if len(pods) == 1 else 'pods'} {_pods(pods)}"
 
 
 def _pods(pods: tuple[PodView, ...]) -> str:

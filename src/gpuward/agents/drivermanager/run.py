@@ -34,8 +34,8 @@ from gpuward.agents.waiting import ToldToEndError, no_more_signals
 from gpuward.model.views import Ref
 
 HOUR: Final = 3600.0
-DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 300.0, Wait.MODULES: 30.0, Wait.MOFED: 600.0,
-                    Wait.ROOT: 30.0, Wait.VFIO: 30.0, Wait.NOUVEAU: 30.0}
+DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 300.0, Wait.MACHINES: 300.0,
+                    Wait.MODULES: 30.0, Wait.MOFED: 600.0, Wait.ROOT: 30.0, Wait.VFIO: 30.0, Wait.NOUVEAU: 30.0}
 """Seconds. Evictions and drains have those of the settings."""
 EVERY: Final = 2.0
 """Seconds between looks."""

@@ -1,0 +1,157 @@
+"""The driver manager under pods that were given GPUs and have no device open at the moment, and under virtual machines."""
+
+from __future__ import annotations
+
+import io
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuward import names
+from gpuward.agents.drivermanager.facts import Settings
+from gpuward.agents.drivermanager.run import DriverManager, DriverManagerError
+from gpuward.agents.machine import Machine
+from gpuward.agents.telling import Teller
+from tests.agents.test_driver_manager_evict import TRAIN, Server
+
+AS_VFIO_MANAGER = Settings("gpu-1", eviction=False, auto_drain=False, digest="new")
+BY_OPERATOR = Settings("gpu-1", digest="new")
+DEVICE = "0000:3b:00.0"
+CRASHED = {"phase": "Running", "containerStatuses": [
+    {"name": "main", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
+VM = {**TRAIN, "metadata": {**TRAIN["metadata"], "name": "virt-launcher-vm"}, "spec": {"nodeName": "gpu-1", "containers": [
+    {"name": "compute", "resources": {"limits": {"nvidia.com/GH100_H100_SXM5_80GB": "1"}}}]}}
+
+
+class Place:
+    """Hold a machine in a folder, and the API server of its cluster; time passes by ten seconds with each look at the clock."""
+
+    def __init__(self, folder: Path, *modules: str) -> None:
+        self.folder = folder
+        for name in ("root/run/nvidia", "sys/module", "proc", *(f"sys/module/{each}" for each in modules)):
+            (folder / name).mkdir(parents=True)
+        for each in modules:
+            (folder / "sys/module" / each / "refcnt").write_text("0\n")
+        tool = folder / "rmmod"
+        tool.write_text(f"#!/bin/sh\nrm -r {folder}/sys/module/$2\n")
+        tool.chmod(0o755)
+        self.machine = Machine(folder / "root", folder / "sys", folder / "proc", module_tool=str(tool))
+        self.server, self.said = Server([]), io.StringIO()
+
+    def give_to_vfio(self) -> None:
+        """Bind a GPU, of a group of its own, to vfio-pci."""
+        device, driver = self.folder / f"sys/bus/pci/devices/{DEVICE}", self.folder / "sys/bus/pci/drivers/vfio-pci"
+        device.mkdir(parents=True)
+        driver.mkdir(parents=True)
+        (device / "vendor").write_text("0x10de\n")
+        (device / "driver_override").write_text("vfio-pci\n")
+        (driver / "unbind").write_text("")
+        (device / "driver").symlink_to("../../drivers/vfio-pci")
+        (device / "iommu_group").symlink_to("../../../../kernel/iommu_groups/12")
+
+    def opens(self, path: str) -> None:
+        """Let a process have a file of vfio's open."""
+        user = self.folder / "proc/4711"
+        (user / "fd").mkdir(parents=True)
+        (user / "comm").write_text("qemu-kvm\n")
+        (user / "fd/20").symlink_to(path)
+
+    @property
+    def unbound(self) -> str:
+        return (self.folder / "sys/bus/pci/drivers/vfio-pci/unbind").read_text()
+
+    def run(self, settings: Settings) -> str:
+        """Run the driver manager to its end; return why it gave up, or nothing."""
+        clock = count(0.0, 10.0)
+        try:
+            DriverManager(settings, self.machine, self.server, Teller(self.said),
+                          monotonic=lambda: next(clock), sleep=lambda seconds: None).uninstall()
+        except DriverManagerError as error:
+            return str(error)
+        return ""
+
+
+def by_operator(place: Place) -> None:
+    place.server.node["metadata"].setdefault("annotations", {})[names.UPGRADE_ENABLED] = "true"
+
+
+@pytest.mark.parametrize("operator", [False, True])
+def test_a_running_gpu_pod_keeps_its_driver_though_it_has_no_device_open(tmp_path: Path, operator: bool) -> None:
+    place = Place(tmp_path, "nvidia_uvm", "nvidia")
+    place.server.node["metadata"]["labels"][names.DEPLOY_PLUGIN] = "true"
+    if operator:
+        by_operator(place)
+    why = place.run(BY_OPERATOR if operator else AS_VFIO_MANAGER)
+    assert why == "the GPUs are in use by pod default/train: stop them, or let the operator empty the node"
+    assert set(place.machine.modules()) == {"nvidia", "nvidia_uvm"}
+    assert place.server.pods == [TRAIN]
+    assert place.server.cordons == []
+    assert place.server.node["metadata"]["labels"][names.DEPLOY_PLUGIN] == "true", "nobody was disturbed"
+
+
+@pytest.mark.parametrize("status", [CRASHED, {"phase": "Pending"}, {"phase": "Succeeded"}])
+def test_a_pod_in_which_nothing_runs_may_wait_for_the_very_driver_that_is_to_come(
+        tmp_path: Path, status: dict[str, Any]) -> None:
+    place = Place(tmp_path, "nvidia")
+    by_operator(place)
+    place.server.pods = [{**TRAIN, "status": status}]
+    assert place.run(BY_OPERATOR) == ""
+    assert not place.machine.modules()
+
+
+@pytest.mark.parametrize(("label", "goes"), [("client", True), ("driver", False), ("dcgm-exporter", False)])
+def test_a_daemonsets_pod_is_in_the_way_unless_a_label_that_is_paused_makes_it_go(
+        tmp_path: Path, label: str, goes: bool) -> None:
+    """`driver` is paused by nobody, and one that is `false` already changes nothing."""
+    place = Place(tmp_path, "nvidia_uvm", "nvidia")
+    by_operator(place)
+    deploy = names.DEPLOY_PREFIX
+    place.server.node["metadata"]["labels"] |= {f"{deploy}client": "true", f"{deploy}driver": "true",
+                                                f"{deploy}dcgm-exporter": "false"}
+    owner = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "monitor", "uid": "u0", "controller": True}]
+    place.server.pods = [{**TRAIN, "metadata": {**TRAIN["metadata"], "ownerReferences": owner},
+                          "spec": {**TRAIN["spec"], "nodeSelector": {deploy + label: "true"}}}]
+    why = place.run(BY_OPERATOR)
+    assert why.startswith("the operands default/train did not end" if goes else "the GPUs are in use by pod default/train")
+
+
+def test_a_machine_keeps_its_gpu(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.give_to_vfio()
+    place.server.pods = [VM]
+    assert place.run(AS_VFIO_MANAGER) == (
+        f"{DEVICE} may be in use by virtual machines: pod default/virt-launcher-vm")
+    assert place.unbound == ""
+    place.server.pods = []
+    place.run(AS_VFIO_MANAGER)
+    assert place.unbound == DEVICE
+
+
+@pytest.mark.parametrize("path", ["/dev/vfio/12", "/dev/vfio/13", "/dev/vfio/vfio"])
+def test_a_process_that_has_the_devices_group_open_keeps_it(tmp_path: Path, path: str) -> None:
+    place = Place(tmp_path)
+    place.give_to_vfio()
+    place.opens(path)
+    place.server.pods = []
+    why = place.run(AS_VFIO_MANAGER)
+    used = path == "/dev/vfio/12"
+    assert ("may be in use by virtual machines: process 4711 (qemu-kvm) of the host" in why) is used
+    assert (place.unbound == "") is used
+
+
+def test_a_vfio_manager_that_comes_anew_leaves_machines_their_gpus_and_goes_on(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.give_to_vfio()
+    place.server.pods = [VM]
+    place.server.node["metadata"]["labels"][names.DEPLOY_VFIO_MANAGER] = "true"
+    assert place.run(AS_VFIO_MANAGER) == ""
+    assert place.unbound == ""
+
+
+def test_a_machine_keeps_the_driver_of_its_host(tmp_path: Path) -> None:
+    place = Place(tmp_path, "nvidia_vgpu_vfio", "nvidia")
+    place.server.pods = [VM]
+    assert "the GPUs are in use by pod default/virt-launcher-vm" in place.run(AS_VFIO_MANAGER)
+    assert set(place.machine.modules()) == {"nvidia", "nvidia_vgpu_vfio"}
