@@ -187,6 +187,16 @@ class Cluster:
                 "name": name, "namespace": NAMESPACE, "labels": {"app.kubernetes.io/component": "nvidia-driver"},
                 "ownerReferences": [owner]}, "spec": {"selector": {"matchLabels": {"app": name}}, "template": template}})
 
+    def own_drivers(self, *, controller: bool) -> None:
+        """Make the owner of all DaemonSets their controller, or one that is none."""
+        def own() -> None:
+            store = self.server.sandbox.store
+            for each in store.list("daemonsets.apps", NAMESPACE):
+                store.modify("daemonsets.apps", NAMESPACE, each["metadata"]["name"],
+                             lambda obj: obj["metadata"]["ownerReferences"][0].update(controller=controller))
+
+        self.server.do(own)
+
     def pods(self) -> list[dict[str, Any]]:
         """Return the pods."""
         return list(self.server.do(lambda: self.server.sandbox.store.list("pods", None)))
@@ -200,7 +210,10 @@ def cluster() -> Iterator[Cluster]:
     made.server.stop()
 
 
-def test_a_driver_of_the_operator_is_well_when_its_container_says_so(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("controller", [True, False], ids=["its NVIDIADriver is there", "and is gone"])
+def test_a_driver_of_the_operator_is_well_when_its_container_says_so(
+        cluster: Cluster, tmp_path: Path, controller: bool) -> None:
+    cluster.own_drivers(controller=controller)
     machine = Machine(tmp_path, cluster.kubeconfig)
     machine.program("run/nvidia/driver/usr/bin/nvidia-smi")
     machine.file("root/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1")

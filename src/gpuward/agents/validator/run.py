@@ -114,7 +114,8 @@ class Validation:
     def _managed(self) -> bool:
         path = f"/apis/apps/v1/namespaces/{self.settings.namespace}/daemonsets"
         found = self.connect().list(path, labels=f"{names.COMPONENT_LABEL}={names.DRIVER_COMPONENT}")
-        owners = [owner for each in found for owner in each["metadata"].get("ownerReferences") or [] if owner.get("controller")]
+        # One of an NVIDIADriver that is gone has the ClusterPolicy for an owner that is no controller.
+        owners = [owner for each in found for owner in each["metadata"].get("ownerReferences") or []]
         return any(owner["kind"] in ("ClusterPolicy", "NVIDIADriver") and owner["apiVersion"].startswith("nvidia.com/")
                    for owner in owners)
 
