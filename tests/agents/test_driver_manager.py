@@ -4,6 +4,7 @@ however it ends.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -18,6 +19,8 @@ import pytest
 
 from gpuward import names
 from kubesandbox import builders
+from kubesandbox.messages import Request
+from kubesandbox.writing import APPLY_PATCH
 from tests.contract.servers import SandboxThread
 
 NODE, NAMESPACE = "node-1", "gpu-operator"
@@ -215,6 +218,43 @@ def test_somebody_elses_cordon_stays(node: Node) -> None:
     node.load()
     node.patch(lambda obj: obj["spec"].update(unschedulable=True))
     code, said = node.run()
+    assert (code, node.modules(), node.now()["spec"].get("unschedulable")) == (0, [], True), said
+
+
+def noted(obj: dict[str, Any]) -> None:
+    """Leave the note of a cordon, as a driver manager that is killed does."""
+    obj["metadata"].setdefault("annotations", {})[names.DRIVER_MANAGER_CORDON] = "true"
+
+
+def test_the_note_of_a_cordon_that_somebody_lifted_goes(node: Node) -> None:
+    node.patch(noted)
+    code, said = node.run()
+    assert code == 0, said
+    assert names.DRIVER_MANAGER_CORDON not in node.now()["metadata"]["annotations"]
+    node.patch(lambda obj: obj["spec"].update(unschedulable=True))
+    assert node.run()[0] == 0
+    assert node.now()["spec"]["unschedulable"], "the next cordon is somebody else's"
+
+
+@pytest.mark.parametrize(("manager", "stays"), [("kubectl-cordon", True), (names.FIELD_MANAGER, False)])
+def test_a_cordon_that_came_after_its_own_was_lifted_stays(node: Node, manager: str, stays: bool) -> None:
+    """Nobody looked at the node in between; managedFields say whose it is."""
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"unschedulable": True}}
+    request = Request("PATCH", f"/api/v1/nodes/{NODE}", {"fieldManager": manager}, json.dumps(body).encode(), APPLY_PATCH)
+    node.patch(noted)
+    node.server.do(lambda: node.server.sandbox.api.handle(request))
+    code, said = node.run()
+    assert code == 0, said
+    assert bool(node.now()["spec"].get("unschedulable")) is stays, said
+    assert names.DRIVER_MANAGER_CORDON not in node.now()["metadata"]["annotations"]
+
+
+def test_where_the_operator_upgrades_the_node_no_cordon_is_lifted(node: Node) -> None:
+    node.load()
+    node.patch(noted)
+    node.patch(upgraded_by_the_operator)
+    node.patch(lambda obj: obj["spec"].update(unschedulable=True))
+    code, said = node.run(DRIVER_CONFIG_DIGEST="new")
     assert (code, node.modules(), node.now()["spec"].get("unschedulable")) == (0, [], True), said
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuward.agents.drivermanager.facts import Facts, Settings
-from gpuward.agents.drivermanager.operands import pause_labels, paused, restore_labels, restored
+from gpuward.agents.drivermanager.operands import pause_labels
 from gpuward.agents.drivermanager.plan import (
     Clean,
     Cordon,
@@ -26,6 +26,7 @@ from gpuward.agents.drivermanager.settings import UnknownCommandError, read_sett
 from gpuward.agents.host import DeviceUser
 from gpuward.errors import InputError
 from gpuward.model.obstacles import LosesData, NotStartedAgain
+from gpuward.model.pauses import paused, restore_labels, restored
 from gpuward.model.views import Owner, PodView
 from gpuward.upgrade.evictable_pods import Blocked, EvictablePods
 

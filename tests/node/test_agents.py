@@ -18,7 +18,7 @@ import yaml
 from tools.node import standins
 
 from gpuward import names
-from gpuward.agents.drivermanager.operands import MARKER
+from gpuward.model.pauses import MARKER
 from tests.node import manager
 from tests.node.installed import DISCOVERED, NAMESPACE, RELEASE, helm, require
 from tests.node.outage import await_stack, parts, served, told

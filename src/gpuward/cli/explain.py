@@ -191,8 +191,24 @@ def _unmanaged(found: Explanation) -> list[tuple[str, str]]:
 def _cordoned(found: Explanation) -> list[tuple[str, str]]:
     if not found.node.unschedulable:
         return []
-    told = CORDONS[found.cordon] if found.cordon else "by somebody else, not by the upgrade: it stays until somebody lifts it"
+    if _is_driver_managers(found):
+        told = "by gpuward's driver manager: it lifts it once it has made room for the driver, or the operator where none comes"
+    else:
+        told = CORDONS[found.cordon] if found.cordon else "by somebody else, not by the upgrade: it stays until somebody lifts it"
     return [("CORDONED", told + (f" ({found.cordoned_by})" if found.cordoned_by else ""))]
+
+
+def _is_driver_managers(found: Explanation) -> bool:
+    """Tell whether the cordon is that of a driver manager, which an upgrade that comes makes its own."""
+    return names.DRIVER_MANAGER_CORDON in found.node.annotations and found.cordon is not CordonOwner.GPUWARD
+
+
+def _cordon_owner(found: Explanation) -> str | None:
+    if not found.node.unschedulable:
+        return None
+    if _is_driver_managers(found):
+        return "driver-manager"
+    return str(found.cordon or CordonOwner.OTHER)
 
 
 def _unlabelled(found: Explanation, status: NodeStatus, since: str) -> str:
@@ -249,7 +265,7 @@ def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:
         "attempts": failure.attempts if failure else 0,
         "lastFailure": {"state": str(failure.state), "cause": failure.cause, "at": format_time(failure.at)} if failure else None,
         "cordoned": found.node.unschedulable,
-        "cordonOwner": (str(found.cordon) if found.cordon else str(CordonOwner.OTHER)) if found.node.unschedulable else None,
+        "cordonOwner": _cordon_owner(found),
         "cordonedBy": found.cordoned_by or None,
         "ready": found.node.ready,
         "record": found.node.annotations.get(names.UPGRADE_RECORD),

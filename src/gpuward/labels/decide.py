@@ -10,6 +10,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.labels.discovery import KeptOperands, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
+from gpuward.labels.driver_managers import DriverManagers
 from gpuward.labels.drivers import DriverLabels, claim_of
 from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy
 from gpuward.labels.settled import Settled
@@ -48,7 +49,7 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
     nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
     outage = cache(lambda: is_outage(snapshot.nodes.values()))
     rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy, now), spares_default_runtime(snapshot),
-                   WorkloadKeeper(snapshot, policy.workloads))
+                   WorkloadKeeper(snapshot, policy.workloads), DriverManagers(snapshot))
     found: list[_Found] = []
     troubles: dict[str, str] = {}
     for node in nodes:
@@ -94,6 +95,7 @@ class _Rules(NamedTuple):
     drivers: DriverLabels
     spared: bool
     workloads: WorkloadKeeper
+    managers: DriverManagers
 
     def used(self, node: NodeView, pods: Sequence[PodView]) -> bool:
         """Tell whether pods of a node need its driver, whatever its GPUs are for."""
@@ -107,11 +109,13 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
     if is_lost(node):
         grace = policy.discovery_grace
         loss = judge_loss(node, used=rules.used(node, pods), outage=rules.outage(), grace=grace, now=rules.now)
-        return _Found(node.name, _keep(node, loss) if loss.kept else _patch(node, policy, workload, pods, drivers), loss)
+        return _Found(node.name, _keep(node, loss) if loss.kept else rules.managers.give_back(
+            _patch(node, policy, workload, pods, drivers), node, pods), loss)
     if has_gpu(node) or not busy(node, used=rules.used(node, pods)):
         operands = None if policy.remove_at_once else rules.workloads.operands(node, pods)
-        patch = _patch(node, policy, workload, pods, drivers, kept=operands is not None)
-        settled = patch is None and kept is None and operands is None and not drivers.is_open(node, pods)
+        patch = rules.managers.give_back(_patch(node, policy, workload, pods, drivers, kept=operands is not None), node, pods)
+        settled = patch is None and kept is None and operands is None and not (
+            drivers.is_open(node, pods) or rules.managers.left_anything(node))
         return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node), used=kept or operands)
     return _Found(node.name, _told(node, policy, pods, drivers))
 

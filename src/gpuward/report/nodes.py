@@ -60,6 +60,7 @@ _WORDS: Final = {
 
 
 CORDONED: Final = "cordoned by somebody else: no new pods are scheduled to it"
+BY_DRIVER_MANAGER: Final = "cordoned by gpuward's driver manager: no new pods are scheduled to it"
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -84,13 +85,16 @@ class NodeReport(msgspec.Struct, frozen=True):
     """Whether it has the driver that it should have, validated, whatever else is wrong with it."""
     cordoned: bool = False
     """Whether somebody else cordoned it, and no upgrade is under way there."""
+    by_driver_manager: bool = False
+    """Whether its driver manager cordoned it, and no upgrade is under way there."""
     pool: str = ""
     """What it is one of: the nodes of an NVIDIADriver, or those with GPUs of one product."""
 
     @property
     def waits(self) -> str:
-        """Return what it waits for, and that somebody else keeps new pods off it."""
-        return "; ".join(filter(None, (self.message, CORDONED if self.cordoned else "")))
+        """Return what it waits for, and who else keeps new pods off it."""
+        by_manager = BY_DRIVER_MANAGER if self.by_driver_manager else ""
+        return "; ".join(filter(None, (self.message, CORDONED if self.cordoned else by_manager)))
 
     @property
     def driver(self) -> str:
@@ -170,6 +174,7 @@ def group_of(status: NodeStatus) -> Group:
 def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: str) -> NodeReport:
     hold, group = status.hold, group_of(status)
     node = snapshot.nodes.get(name) if snapshot is not None else None
+    managers = node is not None and names.DRIVER_MANAGER_CORDON in node.annotations
     loaded, doubtful = loaded_version(node, snapshot) if snapshot is not None and node is not None else ("", False)
     return NodeReport(
         name, group, status.label, hold.since if hold is not None and group is Group.UNWELL else status.since,
@@ -180,7 +185,8 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
         loaded=loaded, doubtful=doubtful,
         wanted=wanted,
         up_to_date=status.up_to_date,
-        cordoned=status.cordoned,
+        cordoned=status.cordoned and not managers,
+        by_driver_manager=status.cordoned and managers,
         pool=pool_of(node) if node is not None else "",
     )
 

@@ -32,8 +32,10 @@ CAUSE_LENGTH = 1000
 
 
 def cordon_owner(node: NodeFacts) -> CordonOwner:
-    """Say whose cordon the node will carry: ours, unless somebody else's is there already."""
-    if not node.unschedulable:
+    """Say whose cordon the node will carry: ours, unless somebody else's is there already. That of our driver manager becomes
+    the upgrade's: the driver manager that comes now would lift it before the driver is validated.
+    """
+    if not node.unschedulable or names.DRIVER_MANAGER_CORDON in node.node.annotations:
         return CordonOwner.GPUWARD
     if names.INITIALLY_UNSCHEDULABLE in node.node.annotations:
         return CordonOwner.OTHER
@@ -41,10 +43,11 @@ def cordon_owner(node: NodeFacts) -> CordonOwner:
 
 
 def cordon_annotations(node: NodeFacts, owner: CordonOwner) -> dict[str, str | None]:
-    """Return NVIDIA's memory of a foreign cordon, so that NVIDIA's operator could take over, or forget an earlier one."""
+    """Return NVIDIA's memory of a foreign cordon, so that NVIDIA's operator could take over, or forget earlier ones."""
     if owner is CordonOwner.OTHER:
         return {names.INITIALLY_UNSCHEDULABLE: "true"}
-    return {names.INITIALLY_UNSCHEDULABLE: None} if names.INITIALLY_UNSCHEDULABLE in node.node.annotations else {}
+    earlier = (names.INITIALLY_UNSCHEDULABLE, names.DRIVER_MANAGER_CORDON)
+    return {key: None for key in earlier if key in node.node.annotations}
 
 
 @step(State.CORDON_REQUIRED)

@@ -41,8 +41,10 @@ class Facts:
     policy: bool = False
     """Whether the operator upgrades the node's driver: it empties the node itself."""
     unschedulable: bool = False
+    noted: bool = False
+    """Whether the node has the note of a cordon of the driver manager's."""
     cordoned: bool = False
-    """Whether the cordon is an earlier one of the driver manager's."""
+    """Whether the node's cordon is that one."""
     loaded: bool = False
     modules: tuple[str, ...] = ()
     """Those of the driver that are loaded, in the order in which they can be unloaded."""

@@ -13,10 +13,11 @@ import msgspec
 from gpuward import errors, names
 from gpuward.agents.api import ApiServer
 from gpuward.agents.drivermanager.facts import Facts, Settings
-from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, MARKER, is_paused_by
+from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, is_paused_by
 from gpuward.agents.host import DeviceUser, Host, HostError
 from gpuward.model.claims import ClaimView
 from gpuward.model.driver import comes_with_driver
+from gpuward.model.pauses import MARKER
 from gpuward.model.policy import DrainSettings, PodDeletionSettings, UpgradePolicy
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.views import PodView
@@ -161,12 +162,22 @@ class Gatherer:
 def _of_node(node: Object) -> Facts:
     meta = node["metadata"]
     annotations = meta.get("annotations") or {}
+    noted = annotations.get(names.DRIVER_MANAGER_CORDON) == "true"
+    unschedulable = bool((node.get("spec") or {}).get("unschedulable"))
     return Facts(
         labels=meta.get("labels") or {},
         policy=annotations.get(names.UPGRADE_ENABLED) == "true",
-        unschedulable=bool((node.get("spec") or {}).get("unschedulable")),
-        cordoned=annotations.get(names.DRIVER_MANAGER_CORDON) == "true",
+        unschedulable=unschedulable,
+        noted=noted,
+        cordoned=noted and unschedulable and not _is_of_others(meta),
     )
+
+
+def _is_of_others(meta: Object) -> bool:
+    """Tell whether managedFields say that somebody else has cordoned a node: after a first cordon of ours was lifted."""
+    managers = {entry.get("manager") for entry in meta.get("managedFields") or ()
+                if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})}
+    return bool(managers) and names.FIELD_MANAGER not in managers
 
 
 def _runs(pod: Object) -> bool:
@@ -175,7 +186,8 @@ def _runs(pod: Object) -> bool:
     """
     status = pod.get("status") or {}
     containers = status.get("containerStatuses") or ()
-    return status.get("phase") == "Running" and (not containers or any("running" in (each.get("state") or {}) for each in containers))
+    started = not containers or any("running" in (each.get("state") or {}) for each in containers)
+    return started and status.get("phase") == "Running"
 
 
 def _with_pods(users: Iterable[DeviceUser], pods: Iterable[PodView]) -> tuple[DeviceUser, ...]:

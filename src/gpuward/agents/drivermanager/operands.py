@@ -1,7 +1,4 @@
-"""The labels by which operands go while the driver is replaced, and come back: the contract of NVIDIA's driver manager.
-
-What a label was is read from what it is, so that another start of the agent puts back what an earlier one left.
-"""
+"""The labels by which operands go while the driver is replaced: the contract of NVIDIA's driver manager."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpuward import names
+from gpuward.model.pauses import MARKER, paused
 
-MARKER: Final = "paused-for-driver-upgrade"
 ALWAYS: Final = (
     "operator-validator", "container-toolkit", "device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm",
     "sandbox-validator", "sandbox-device-plugin", "vgpu-device-manager", "dra-validator", "dcgm-dra", "dcgm-exporter-dra")
@@ -41,26 +38,6 @@ def is_paused_by(key: str, labels: Mapping[str, str], custom: str = "") -> bool:
 def pause_dra(labels: Mapping[str, str]) -> dict[str, str]:
     """Return what changes where the DRA driver's kubelet plugin is to go: after those who hold its claims."""
     return _changed(labels, [names.DEPLOY_PREFIX + DRA])
-
-
-def restore_labels(labels: Mapping[str, str], custom: str = "") -> dict[str, str]:
-    """Return what changes where all that is paused is to come back, whoever paused it for an upgrade."""
-    keys = [key for key in labels if key.startswith(names.DEPLOY_PREFIX) or key == custom]
-    return {key: restored(labels[key]) for key in keys if restored(labels[key]) != labels[key]}
-
-
-def paused(value: str) -> str:
-    """Return the value that a label has in a pause: one that is empty or `false` turns nothing on, and stays."""
-    if value in ("", "false") or MARKER in value:
-        return value
-    return MARKER if value == "true" else f"{value}_{MARKER}"
-
-
-def restored(value: str) -> str:
-    """Return the value that a label had before its pause."""
-    if MARKER not in value:
-        return value
-    return "true" if value == MARKER else value.replace(f"{MARKER}_", "").replace(MARKER, "").strip("_")
 
 
 def _pausable(custom: str) -> list[str]:

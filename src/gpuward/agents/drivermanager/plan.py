@@ -10,9 +10,10 @@ from enum import StrEnum
 
 from gpuward import names
 from gpuward.agents.drivermanager.facts import Facts, Settings
-from gpuward.agents.drivermanager.operands import DRA, pause_dra, pause_labels, restore_labels
+from gpuward.agents.drivermanager.operands import DRA, pause_dra, pause_labels
 from gpuward.agents.host import DeviceUser
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet
+from gpuward.model.pauses import restore_labels
 from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.evictable_pods import EvictablePods
 
@@ -87,6 +88,8 @@ class Finish:
 
     labels: Mapping[str, str]
     uncordon: bool
+    forget: bool = False
+    """Whether the note of a cordon goes that is lifted already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +126,9 @@ def stays(facts: Facts, settings: Settings) -> bool:
 
 
 def give_back(facts: Facts, settings: Settings) -> Finish:
-    """Return what gives the node back, whatever came of it."""
-    return Finish(restore_labels(facts.labels, settings.custom_label), uncordon=facts.cordoned)
+    """Return what gives the node back, whatever came of it. Where the operator upgrades the node, the cordon is its own."""
+    return Finish(restore_labels(facts.labels, settings.custom_label), uncordon=facts.cordoned and not facts.policy,
+                  forget=facts.noted and not facts.cordoned)
 
 
 def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:

@@ -115,12 +115,14 @@ class DriverManager:
                 raise DriverManagerError(why)
 
     def _finish(self, step: Finish, gatherer: Gatherer) -> None:
-        if not step.labels and not step.uncordon:
+        if not (step.labels or step.uncordon or step.forget):
             return
-        given = [*([_said(step.labels)] if step.labels else []), *(["uncordoned"] if step.uncordon else [])]
+        given = [*([_said(step.labels)] if step.labels else []), *(["uncordoned"] if step.uncordon else []),
+                 *(["the cordon of before was lifted already"] if step.forget else [])]
         self.teller.say(f"giving {self.settings.node} back: {', '.join(given)}")
-        annotations, spec = ({names.DRIVER_MANAGER_CORDON: None}, {"unschedulable": None}) if step.uncordon else ({}, {})
-        self._patch_node(gatherer, labels=step.labels, annotations=annotations, spec=spec)
+        annotations = {names.DRIVER_MANAGER_CORDON: None} if step.uncordon or step.forget else {}
+        self._patch_node(gatherer, labels=step.labels, annotations=annotations,
+                         spec={"unschedulable": None} if step.uncordon else {})
 
     def _overdue(self) -> frozenset[Wait]:
         limit = self.settings.timeout or HOUR

@@ -12,7 +12,9 @@ from gpuward.operands.own_agents import is_own, rules_of_driver_manager, use_own
 
 
 def manager() -> Json:
-    """Return the init container without its image. It evicts nobody: gpuward's own fails under a running GPU pod, and is tried again."""
+    """Return the init container without its image. It evicts nobody: under a running GPU pod gpuward's own fails, and is tried
+    again.
+    """
     return {
         "name": MANAGER,
         "command": ["driver-manager"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward import names
 from gpuward.operands import images, rbac
 from gpuward.operands.common import set_container, set_envs, set_host_network
 from gpuward.operands.common_daemonset import DaemonSetFrame, daemon_set, ref
@@ -11,7 +12,7 @@ from gpuward.operands.sandboxes.driver_manager import fill_manager, manager, rul
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-vfio-manager"
-APP = "nvidia-vfio-manager"
+APP = names.VFIO_MANAGER_APP
 _MANAGER = "spec.vfioManager.driverManager"
 
 
