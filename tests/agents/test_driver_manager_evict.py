@@ -16,7 +16,7 @@ from gpuward.agents.machine import Machine
 from gpuward.agents.telling import Teller
 from kubesandbox import builders
 
-TRAIN = {
+TRAIN: dict[str, Any] = {
     "apiVersion": "v1", "kind": "Pod", "metadata": {
         "name": "train", "namespace": "default", "uid": "u1",
         "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u0", "controller": True}]},

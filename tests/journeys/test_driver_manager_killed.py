@@ -34,7 +34,7 @@ def stands(stage: Stage) -> tuple[list[str], str | None, str | None, bool]:
     return stage.cordons(), labels.get(PLUGIN), labels.get(CLIENT), noted(stage)
 
 
-GIVEN_BACK = ([], "true", "vm", False)
+GIVEN_BACK: tuple[list[str], str, str, bool] = ([], "true", "vm", False)
 
 
 @pytest.mark.parametrize("mode", ["ClusterPolicy", "precompiled", "NVIDIADriver"])
