@@ -4,6 +4,7 @@
     ├── GpuwardError
     │   ├── InputError                         something a person wrote: names the field, the value and the fix
     │   │   ├── PolicyError                    a ClusterPolicy, NVIDIADriver or setting that cannot be followed
+    │   │   │   └── NotDiscovered              labels of nodes are missing without which a policy cannot be followed
     │   │   └── agents.drivermanager.settings.UnknownCommandError  a subcommand that there is not
     │   ├── KubeconfigError                    no usable way to reach an API server was configured
     │   ├── ApiError                           the API server answered, and the answer was no
@@ -67,6 +68,13 @@ class InputError(GpuwardError):
 
 class PolicyError(InputError):
     """Refuse a value of a ClusterPolicy, an NVIDIADriver or one of our own settings."""
+
+
+class NotDiscovered(PolicyError):
+    """Say which labels of nodes a policy needs: nothing is wrong with the policy, and no value of it is to be changed."""
+
+    def __str__(self) -> str:
+        return self.fix
 
 
 class KubeconfigError(GpuwardError):

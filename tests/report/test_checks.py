@@ -15,7 +15,7 @@ from gpuward.report.checks import CHECKS, Inspected, Level, findings
 from gpuward.report.checks.facts import Named, OtherOperator, Policy, Right, Rights, Unseen
 from gpuward.report.checks.install import difference
 
-NFD = {names.NFD_GPU_LABELS[0]: "true", names.NFD_OS_ID: "ubuntu", names.NFD_KERNEL: "5.15"}
+NFD = {names.NFD_GPU_LABELS[0]: "true", names.NFD_OS_ID: "ubuntu", names.NFD_OS_VERSION: "22.04", names.NFD_KERNEL: "5.15"}
 ENFORCE = "pod-security.kubernetes.io/enforce"
 RUNS = OtherOperator("gpu-operator", "operator a renewed its Lease 2s ago", True)
 HIDDEN = Unseen("secrets are forbidden")
@@ -119,7 +119,10 @@ def test_a_cluster_that_is_well() -> None:
     ({"nodes": (node("a", labels={names.NFD_OS_ID: "x"}),)}, "discovery", "warn",
      "no NVIDIA GPU on any of 1 nodes with labels of node feature discovery", ""),
     ({"nodes": (node("a", labels={names.NFD_GPU_LABELS[0]: "true"}),)}, "discovery", "warn",
-     "a has no labels of its operating system and kernel: no driver image can be chosen", "install node feature discovery"),
+     "a has no labels of its operating system and kernel: no driver image can be chosen",
+     "kubectl label node a feature.node.kubernetes.io/system-os_release.ID=ID "),
+    ({"nodes": (node("a", labels={**NFD, names.NFD_OS_VERSION: ""}),)}, "discovery", "warn",
+     "a has no labels of its operating system and kernel", "feature.node.kubernetes.io/system-os_release.VERSION_ID=VERSION_ID"),
     ({"nodes": (node("a"), node("b", "frakti"))}, "runtime", "fail",
      "containerd on 1, frakti on 1: the container toolkit cannot set up frakti", "use one of docker, containerd, cri-o"),
     ({"nodes": (node("a"), node("b", "cri-o"))}, "runtime", "warn", "containerd on 1, cri-o on 1: one container toolkit",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,13 @@ from gpuward.model.views import NodeView
 
 OUTAGE_PERCENT = 10
 """Percent of the GPU nodes, and more than one node: where more lose their labels together it is discovery that fails."""
+
+
+_NEEDED: Final = {names.NFD_GPU_LABELS[0]: "true", names.NFD_OS_ID: "ID", names.NFD_OS_VERSION: "VERSION_ID",
+                  names.NFD_KERNEL: "KERNEL"}
+"""What a driver needs to know of a node: without its operating system and its kernel nobody knows which image it is for."""
+NOT_DISCOVERED: Final = "no GPU node has labels of"
+"""How it begins what is said where a driver cannot be made for want of labels."""
 
 
 class KeptOperands(StrEnum):
@@ -37,6 +45,13 @@ class Loss(msgspec.Struct, frozen=True):
     """Since when discovery says that the GPUs are gone, to be remembered on the node; None for nothing to remember."""
     until: float | None = None
     """When time alone ends `kept`."""
+
+
+def how_to_label(node: str = "NODE", *, with_gpu: bool = True) -> str:
+    """Say how nodes get the labels that a driver needs; `with_gpu` is for those that nobody knows to have a GPU."""
+    given = " ".join(f"{label}={value}" for label, value in _NEEDED.items() if with_gpu or label not in names.NFD_GPU_LABELS)
+    return (f"install node feature discovery, or label nodes with GPUs (ID and VERSION_ID as in /etc/os-release, KERNEL as "
+            f"`uname -r` says): kubectl label node {node} {given}")
 
 
 def has_gpu(node: NodeView) -> bool:

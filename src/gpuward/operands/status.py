@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from gpuward.errors import PolicyError
+from gpuward.labels.discovery import how_to_label
 from gpuward.operands.readiness import about_pods
 from gpuward.operands.rollout import CONDITION as ROLLOUT
 from gpuward.operands.rollout import Rollout
@@ -17,10 +18,7 @@ from gpuward.policy.unmade import FAILED_MESSAGE, NOT_FOLLOWED
 
 READY_MESSAGE = "ClusterPolicy is ready as all resources have been successfully reconciled"
 NO_GPU_MESSAGE = "No GPU node found, watching for new nodes to join the cluster."
-NO_NFD_MESSAGE = (
-    "No NFD labels found: install node feature discovery, or label nodes that have GPUs: "
-    "feature.node.kubernetes.io/pci-10de.present=true"
-)
+NO_NFD_MESSAGE = f"No NFD labels found: {how_to_label()}"
 UPGRADING_MESSAGE = (
     "NVIDIADriver upgrade has not completed; one or more NVIDIADriver-owned Nodes are marked pending, in-progress, or failed"
 )

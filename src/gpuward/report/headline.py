@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gpuward.labels.discovery import has_gpu
+from gpuward.labels.discovery import has_gpu, how_to_label
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
@@ -52,8 +52,7 @@ def _bad(plan: Plan) -> str:
 def why_no_nodes(snapshot: Snapshot, policy: PolicyView) -> str:
     """Say what is missing where no node is managed under a ClusterPolicy."""
     if not has_nfd_labels(snapshot):
-        return ("no node is managed: no node has labels of node feature discovery. Install it, "
-                "or label nodes with GPUs: kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true")
+        return f"no node is managed: no node has labels of node feature discovery; {how_to_label()}"
     if not any(map(has_gpu, snapshot.nodes.values())):
         return "no node is managed: node feature discovery has found no NVIDIA GPU on any node"
     told = f"no node has a driver that is managed in namespace {snapshot.namespace} yet"

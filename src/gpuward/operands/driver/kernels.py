@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gpuward import names
-from gpuward.errors import PolicyError
+from gpuward.errors import NotDiscovered, PolicyError
+from gpuward.labels.discovery import NOT_DISCOVERED, how_to_label
 from gpuward.model.actions import Action, DeleteObject, DeletePod, ReleasePod
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.snapshot import Snapshot
@@ -67,17 +68,18 @@ def variants(ctx: Context) -> tuple[Variant, ...]:
     under: releases of Ubuntu share kernels.
 
     Raises:
-        PolicyError: there is no image, or no GPU node says what it runs.
+        NotDiscovered: no GPU node says what it runs.
+        PolicyError: there is no image.
     """
     if not ctx.facts.os_tag:
-        raise PolicyError("spec.driver", "", "no GPU node has the labels of its operating system: run node feature discovery")
+        raise NotDiscovered("spec.driver", "", f"{NOT_DISCOVERED} its operating system: {how_to_label(with_gpu=False)}")
     if not ctx.spec.driver.is_precompiled:
         reference = images.resolve("spec.driver", ctx.spec.driver, "DRIVER_IMAGE", ctx.images)
         return (Variant(images.with_os_tag(reference, ctx.facts.os_tag)),)
     _refuse_sidecars(ctx)
     if not ctx.facts.kernels:
-        raise PolicyError("spec.driver.usePrecompiled", True,
-                          f"no GPU node has the label {names.NFD_KERNEL}: run node feature discovery")
+        raise NotDiscovered("spec.driver.usePrecompiled", True,
+                            f"{NOT_DISCOVERED} its kernel: {how_to_label(with_gpu=False)}")
     return _named_apart(Variant(_precompiled_image(ctx, kernel), kernel) for kernel in sorted(ctx.facts.kernels))
 
 

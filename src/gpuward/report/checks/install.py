@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuward import names
+from gpuward.labels.discovery import NOT_DISCOVERED
 from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Unseen, unseen
 
 APPLY_CRDS: Final = "gpuward crds | kubectl apply --server-side --force-conflicts -f -"
@@ -139,13 +140,22 @@ def policy(facts: Inspected) -> Iterator[Finding]:
         yield Finding("policy", Level.WARN, "there is no ClusterPolicy: nothing is managed",
                       "kubectl apply -f examples/clusterpolicy.yaml")
     for problem in facts.policy.problems:
-        yield Finding("policy", Level.FAIL, problem, f"kubectl edit clusterpolicy {facts.policy.name}"
-                      if problem.startswith("ClusterPolicy") else "")
+        yield _judged(problem, facts.policy.name)
     if facts.policy.name and not facts.policy.problems:
         yield Finding("policy", Level.OK, f"ClusterPolicy {facts.policy.name} can be followed")
     for name in facts.policy.ignored:
         yield Finding("policy", Level.WARN, f"ClusterPolicy {name} is ignored: {facts.policy.name} is older",
                       f"kubectl delete clusterpolicy {name}")
+
+
+def _judged(problem: str, policy: str) -> Finding:
+    """Say what is wrong with a policy, and what to do about it."""
+    what, lacks_labels, rest = problem.partition(NOT_DISCOVERED)
+    if lacks_labels:  # no edit of the policy would help
+        found, _, fix = rest.partition(": ")
+        return Finding("policy", Level.FAIL, what + lacks_labels + found, fix)
+    fix = f"kubectl edit clusterpolicy {policy}" if problem.startswith("ClusterPolicy") else ""
+    return Finding("policy", Level.FAIL, problem, fix)
 
 
 def references(facts: Inspected) -> Iterator[Finding]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
 
 from gpuward import names
-from gpuward.labels.discovery import has_gpu
+from gpuward.labels.discovery import has_gpu, how_to_label
+from gpuward.model.systems import kernel_of, system_of
+from gpuward.model.views import NodeView
 from gpuward.operands.cluster import RUNTIMES
 from gpuward.report.checks.facts import Finding, Inspected, Level, Unseen, unseen
-
-INSTALL: Final = ("install node feature discovery, or label nodes with GPUs: "
-                  "kubectl label node NODE feature.node.kubernetes.io/pci-10de.present=true")
 
 
 def discovery(facts: Inspected) -> Iterator[Finding]:
@@ -23,16 +21,23 @@ def discovery(facts: Inspected) -> Iterator[Finding]:
     labelled = [node for node in facts.nodes if any(label.startswith(names.NFD_PREFIX) for label in node.labels)]
     gpus = [node for node in facts.nodes if has_gpu(node)]
     if not labelled:
-        yield Finding("discovery", Level.FAIL, "no node has labels of node feature discovery", INSTALL)
+        yield Finding("discovery", Level.FAIL, "no node has labels of node feature discovery", how_to_label())
     elif not gpus:
         yield Finding("discovery", Level.WARN, f"no NVIDIA GPU on any of {len(labelled)} nodes with labels of node feature "
                       "discovery", "see that its workers run on the nodes with GPUs")
     else:
         yield Finding("discovery", Level.OK, f"{len(gpus)} of {len(facts.nodes)} nodes have GPUs")
-        if bare := [node.name for node in gpus if not (node.labels.get(names.NFD_OS_ID) and node.labels.get(names.NFD_KERNEL))]:
-            yield Finding("discovery", Level.WARN, f"{bare[0]} and {len(bare) - 1} more have no labels of their operating system "
-                          "and kernel: no driver image can be chosen" if bare[1:] else
-                          f"{bare[0]} has no labels of its operating system and kernel: no driver image can be chosen", INSTALL)
+        yield from _bare(gpus)
+
+
+def _bare(gpus: list[NodeView]) -> Iterator[Finding]:
+    """Name nodes with GPUs that do not say what they run."""
+    bare = [node.name for node in gpus if not (system_of(node.labels) and kernel_of(node.labels))]
+    if not bare:
+        return
+    who = f"{bare[0]} and {len(bare) - 1} more have no labels of their" if bare[1:] else f"{bare[0]} has no labels of its"
+    yield Finding("discovery", Level.WARN, f"{who} operating system and kernel: no driver image can be chosen",
+                  how_to_label("NODE" if bare[1:] else bare[0], with_gpu=False))
 
 
 def runtimes(facts: Inspected) -> Iterator[Finding]:
