@@ -86,7 +86,8 @@ async def test_nvidia_drivers_in_each_others_way_are_said_so_first(stage: Stage)
     await label_pools(stage, b="gpu-1", c="gpu-2")
     await make(stage, nvidia_driver("b", nodeSelector={"kubernetes.io/os": "linux"}), nvidia_driver("c"))
     await stage.rest(120)
-    assert "multiple NVIDIADrivers match the same node gpu-2: [b c] (and 1 more); apart from that" in await headline_of(stage)
+    told = "multiple NVIDIADrivers match the same node gpu-2: [b c] (and 1 more problem); apart from that"
+    assert told in await headline_of(stage)
 
 
 @on_stage(gpu_nodes=2)

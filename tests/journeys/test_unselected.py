@@ -13,6 +13,7 @@ from gpuward.cli.leader import Leader
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
+from tests.cli.test_check import checked, lines
 from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
@@ -22,8 +23,8 @@ NODES = ("gpu-3", "gpu-4")
 
 def total(stage: Stage) -> str:
     """Return the metric that counts the nodes of the rollout."""
-    lines = stage.operator.metrics.text().decode().splitlines()
-    return next(line.split()[-1] for line in lines if line.startswith("gpu_operator_nodes_upgrades_total "))
+    text = stage.operator.metrics.text().decode().splitlines()
+    return next(line.split()[-1] for line in text if line.startswith("gpu_operator_nodes_upgrades_total "))
 
 
 async def delete_driver_pods(stage: Stage, *nodes: str) -> None:
@@ -210,3 +211,30 @@ async def test_a_remedy_after_which_the_node_is_upgraded_by_itself_does_not_spea
     assert "held by something else" not in remedy.then
     await stage.label("gpu-1", "pool", "a")
     await stage.until(lambda: stage.state("gpu-1") == "upgrade-done" and not stage.hold("gpu-1"), 3600)
+
+
+@on_stage(gpu_nodes=2)
+async def test_two_nvidia_drivers_on_one_node_are_told_of_where_people_look(stage: Stage) -> None:
+    await make(stage, nvidia_driver("one", nodeSelector={names.GPU_PRESENT: "true"}),
+               nvidia_driver("two", nodeSelector={"kubernetes.io/hostname": "gpu-2"}))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(120)
+    conflict = "multiple NVIDIADrivers match the same node gpu-2: [one two]"
+    both = await explanation_of(stage, "gpu-2")
+    assert both.policy.endswith("drivers are left to NVIDIADrivers, and more than one of them is for this node: one, two")
+    for node in ("gpu-1", "gpu-2"):
+        told = await explanation_of(stage, node)
+        assert [(each.do, each.commands) for each in told.remedies] == [
+            (f"let spec.nodeSelector of NVIDIADriver {name} select no node that {other} selects",
+             (f"kubectl edit nvidiadriver {name}",))
+            for name, other in (("one", "two"), ("two", "one"))]
+    assert "2 that get no driver pod" in condition_of(stage)[2]
+    assert f"{conflict} (and 1 more problem)" in await headline_of(stage)
+    found = [line for line in lines(await checked(stage.sandbox), "fail") if line.startswith("fail policy")]
+    assert found == [f"fail policy NVIDIADriver {name} cannot be followed: {conflict} -> kubectl edit nvidiadriver {name}"
+                     for name in ("one", "two")]
+    events = [(event["involvedObject"]["name"], event["type"], event["reason"], event["message"])
+              for event in stage.sandbox.store.list("events", "default") if event["involvedObject"]["kind"] == "NVIDIADriver"]
+    assert sorted(events) == [(name, "Warning", "ConflictingNodeSelector", conflict) for name in ("one", "two")]
+    await set_driver(stage, "one", {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"}})
+    await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"), within=3600)

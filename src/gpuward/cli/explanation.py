@@ -15,6 +15,7 @@ from gpuward.model.actions import PatchNode
 from gpuward.model.driver import driver_daemonsets, going
 from gpuward.model.explain import obstacle
 from gpuward.model.operand_pods import failing, unready_operands
+from gpuward.model.owners import NodeOwner, OwnedBy, OwnerConflict
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -84,7 +85,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     """Return the explanation of one node of the cluster."""
     snapshot, upgrades, plan = picture.snapshot, picture.upgrades(name), picture.plan
     node = snapshot.nodes[name]
-    bare = Explanation(node, picture.now, _policy(picture, upgrades))
+    bare = Explanation(node, picture.now, _policy(picture, upgrades, name))
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
         return _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
@@ -162,7 +163,18 @@ def _unmanaged(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> str
     return why_unmanaged(node, picture.snapshot, upgrades, off=f"ClusterPolicy {active.view.name}" if active.switched_off else "")
 
 
-def _policy(picture: Picture, upgrades: UpgradePolicy) -> str:
+def _whose(owner: NodeOwner | None) -> str:
+    """Say which NVIDIADrivers are for a node that has none."""
+    match owner:
+        case OwnerConflict():
+            return f"more than one of them is for this node: {', '.join(owner.names)}"
+        case OwnedBy():
+            return f"{owner.name} is for this node, which is not labelled so yet"
+        case _:
+            return "none of them is for this node"
+
+
+def _policy(picture: Picture, upgrades: UpgradePolicy, node: str) -> str:
     active = picture.active
     if active.view is None:
         return active.upgrades.absent
@@ -171,7 +183,8 @@ def _policy(picture: Picture, upgrades: UpgradePolicy) -> str:
     if refused := refusal(picture.drivers) or refusal(picture.drivers, upgrades.driver):
         return refused
     if upgrades.unowned:
-        return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and none of them is for this node"
+        told = _whose(picture.drivers.owners.get(node))
+        return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and {told}"
     if upgrades.gone:
         then = "whether its drivers go is not seen yet" if upgrades.unseen else "its drivers go"
         return f"NVIDIADriver {upgrades.driver}, which is deleted: {then}"

@@ -16,6 +16,7 @@ from gpuward.model.views import NodeView, PolicyView
 from gpuward.operands.decide import Reconciliation
 from gpuward.operands.facts import mounted_config_maps
 from gpuward.operands.nvidiadriver.decide import Driving
+from gpuward.operands.nvidiadriver.status import NOT_FOLLOWED as REFUSED
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.unmade import NOT_FOLLOWED
 
@@ -70,7 +71,7 @@ class AbsenceEvents:
         for view in seen.snapshot.drivers:
             if (verdict := verdicts.get(view.name)) is not None:
                 about = About(f"{names.NVIDIA_GROUP}/{names.NVIDIA_DRIVER_VERSION}", "NVIDIADriver", view.name, view.uid)
-                self._follow(about, verdict.reason == NOT_FOLLOWED, verdict.message)
+                self._follow(about, verdict.reason in REFUSED, verdict.message, verdict.reason)
 
     def _mounts(self, policies: PoliciesInForce, snapshot: Snapshot) -> None:
         """Say which ConfigMap pods wait for that only they need."""
@@ -85,13 +86,13 @@ class AbsenceEvents:
                                                                                          namespace=snapshot.namespace))
         self._unmounted = missing
 
-    def _follow(self, about: About, refused: bool, message: str) -> None:
+    def _follow(self, about: About, refused: bool, message: str, reason: str = NOT_FOLLOWED) -> None:
         """Say why a policy cannot be followed, again only where that changes."""
         if not refused:
             self._refused.pop(about.uid, None)
         elif "cannot be written: " not in message and self._refused.get(about.uid) != message:  # that has an event of its own
             self._refused[about.uid] = message
-            self._recorder.record(about, WARNING, NOT_FOLLOWED, message)
+            self._recorder.record(about, WARNING, reason, message)
 
     def _deleted(self, view: PolicyView) -> None:
         before = self._nodes or {}  # since then nodes that had not begun have lost their labels

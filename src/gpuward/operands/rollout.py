@@ -91,7 +91,7 @@ def progress(counts: Counts) -> str:
     text = f"{counts.up_to_date} of {counts.total} nodes up to date, {counts.in_progress} in progress"
     text += f", {counts.pending} pending, {counts.failed} failed"
     text += f", {counts.outdated} on another driver" if counts.outdated else ""
-    text += f", {counts.unserved} that no driver is for" if counts.unserved else ""
+    text += f", {counts.unserved} that get no driver pod" if counts.unserved else ""
     return text + (f", {rest} not ready" if rest > 0 else "")
 
 

@@ -36,7 +36,8 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     of_drivers = (*refusals(policies), *endings(policies, snapshot))
     if not of_drivers:
         return told
-    more = f" (and {len(of_drivers) - 1} more)" if of_drivers[1:] else ""
+    left = len(of_drivers) - 1
+    more = f" (and {left} more problem{'s' if left > 1 else ''})" if left else ""
     return f"{of_drivers[0]}{more}; apart from that {told}"
 
 

@@ -155,6 +155,10 @@ def _judged(problem: str, policy: str) -> Finding:
         found, _, fix = rest.partition(": ")
         return Finding("policy", Level.FAIL, what + lacks_labels + found, fix)
     fix = f"kubectl edit clusterpolicy {policy}" if problem.startswith("ClusterPolicy") else ""
+    if problem.startswith("NVIDIADriver "):
+        fix = f"kubectl edit nvidiadriver {problem.split()[1]}"
+    elif problem.startswith("RolloutPolicy "):
+        fix = f"kubectl edit rolloutpolicy {problem.split()[1]}"
     return Finding("policy", Level.FAIL, problem, fix)
 
 

@@ -27,6 +27,7 @@ from gpuward.upgrade.remedies.driver_pod import (
 )
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.operand_pod import mend_operand
+from gpuward.upgrade.remedies.owners import follow_driver
 from gpuward.upgrade.remedies.pods import (
     end_or_keep_away,
     finish_jobs,
@@ -268,6 +269,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.NO_NODE_MAY_START: _more_unavailable,
     Reason.PARALLEL_LIMIT: _more_parallel,
     Reason.NOT_SELECTED: _be_selected,
+    Reason.DRIVER_REFUSED: follow_driver,
     Reason.DRIVER_LABEL_UNKNOWN: _mend_label,
     Reason.VALIDATION_OFF: _let_validate,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
