@@ -7,12 +7,13 @@ import string
 import pytest
 
 from gpuward.model.counting import template
+from gpuward.model.domains import DomainLimit
 from gpuward.model.explain import arguments, sentence
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.sentences import SENTENCES
 from gpuward.model.views import Ref
-from gpuward.model.waits import BudgetUsedUp, EvictionRefused, Limit, WaitsFor
+from gpuward.model.waits import BudgetUsedUp, EvictionRefused, FailureBudgetSpent, Limit, WaitsFor
 from tests.waits import held_by
 
 
@@ -45,6 +46,13 @@ def test_a_sentence_says_all_its_arguments(reason: Reason) -> None:
     (BudgetUsedUp(Ref("ml", "a"), Ref("ml", "b"), 0, 2),
      "disruption budget ml/b lets 0 pods go now and nodes under way need 2; pod ml/a is under it"),
     (Limit(Reason.UNAVAILABLE_LIMIT, 1, 1, ("a",)), "maxUnavailable allows 1, and 1 is out of service already (a)"),
+    (DomainLimit(Reason.DOMAIN_LIMIT, "x", 4, 4, ("a", "b", "c")),
+     "the RolloutPolicy lets 4 nodes of a domain be out of service, and of x 4 are already (a, b, c and 1 more)"),
+    (DomainLimit(Reason.DOMAIN_LIMIT, "x", 4, 4, ("n",), ("a", "b", "c")),
+     "the RolloutPolicy lets 4 domains be disturbed, and this node's (x) has to wait: "
+     "4 are disturbed or half done (a, b, c and 1 more); out of service: n"),
+    (FailureBudgetSpent(4, 3, 9, ("a", "b", "c")),
+     "the rollout is paused: 4 of 9 nodes failed (a, b, c and 1 more) and 3 may; see `gpuward explain`, then `gpuward resume`"),
     (EvictionRefused(Ref("ml", "a"), "no", 1), "pod ml/a may not be evicted now (1 attempt): no"),
     (EvictionRefused(Ref("ml", "a"), "no", None), "pod ml/a may not be evicted now: no"),
 ])

@@ -162,11 +162,19 @@ def test_a_node_that_another_driver_pod_serves_is_held_while_its_own_has_no_node
     assert (held is not None) is ready
 
 
-def test_limits_name_the_first_three_nodes_that_use_them_up() -> None:
+def test_limits_name_the_first_three_nodes_that_use_them_up_and_count_the_others() -> None:
     busy = frozenset({"d", "b", "a", "c"})
     rules = policy(parallel=4, unavailable=4)
     holds = [hold for gate in GATES if (hold := gate(facts(QUEUED, driver_pod()), Fleet(20, busy, busy), rules))]
     assert [sentence(hold) for hold in holds] == [
-        "maxUnavailable allows 4, and 4 are out of service already (a, b, c)",
-        "waits for its turn: 4 of 4 parallel upgrades under way (a, b, c)",
+        "maxUnavailable allows 4, and 4 are out of service already (a, b, c and 1 more)",
+        "waits for its turn: 4 of 4 parallel upgrades under way (a, b, c and 1 more)",
     ]
+
+
+def test_a_node_that_counts_as_out_itself_is_not_among_those_that_it_waits_for() -> None:
+    node = facts(QUEUED, driver_pod())
+    node = msgspec.structs.replace(node, driver_beside=True)
+    held = max_unavailable(node, Fleet(10, frozenset(), frozenset(["n0", "a", "b", "c"])), policy(parallel=0, unavailable=3))
+    assert held is not None
+    assert sentence(held) == "maxUnavailable allows 3, and 3 are out of service already (a, b, c)"

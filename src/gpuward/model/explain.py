@@ -24,6 +24,7 @@ from gpuward.model.waits import (
     ComesBack,
     EvictionRefused,
     Failed,
+    FailureBudgetSpent,
     HeldDevices,
     InvalidPolicy,
     Killing,
@@ -48,7 +49,21 @@ MOST_USERS = 3
 
 def sentence(hold: Hold) -> str:
     """Return what the node waits for, in one sentence."""
-    return counted(_template(hold), arguments(hold.what)) + large_domain(hold.what)
+    return counted(_template(hold), arguments(hold.what) | _some_nodes(hold.what)) + large_domain(hold.what)
+
+
+def _some_nodes(what: WaitsFor) -> dict[str, object]:
+    """Return the nodes that a limit names as people read them: some of those that count, and how many more there are."""
+    match what:
+        case Limit(nodes=found, used=count) | FailureBudgetSpent(nodes=found, failed=count):
+            field = "nodes"
+        case DomainLimit(nodes=found, domains=(), used=count):
+            field = "nodes"
+        case DomainLimit(domains=found, used=count):
+            field = "domains"
+        case _:
+            return {}
+    return {field: f"{', '.join(found)} and {count - len(found)} more"} if found and count > len(found) else {}
 
 
 def _template(hold: Hold) -> str:

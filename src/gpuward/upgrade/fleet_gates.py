@@ -128,10 +128,10 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     is_out = node.node.name in fleet.unavailable
     if len(fleet.unavailable) - is_out < limit or (is_out and not _may_serve(node)):
         return None
-    used = fleet.unavailable
+    used = fleet.unavailable - {node.node.name} if is_out else fleet.unavailable
     large = _large(node, fleet, policy, limit)
     told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_of(used), fleet.elsewhere, large)
-    if limit <= 0 or used - {node.node.name} <= fleet.stuck:
+    if limit <= 0 or used <= fleet.stuck:
         told = msgspec.structs.replace(told, reason=Reason.NO_NODE_MAY_START)
     return Hold(told, node.record.since)
 
