@@ -17,12 +17,13 @@ from gpuward import names
 from gpuward.cli.connect import connected
 from gpuward.cli.cordons import cordoned_by
 from gpuward.cli.events import said_in
-from gpuward.cli.explanation import Explanation, explained
+from gpuward.cli.explanation import Explanation, LeavingPod, explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.podwords import PodWords, words_of
-from gpuward.cli.terminal import console, say_json, styled
+from gpuward.cli.terminal import console, printable, say_json, styled
 from gpuward.cli.view import age
+from gpuward.cli.wrapping import wrapped, wrapped_command
 from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
@@ -35,10 +36,14 @@ from gpuward.model.states import State
 from gpuward.model.waits import Starting
 from gpuward.model.withheld import selecting
 from gpuward.report.nodes import group_of
-from gpuward.upgrade.remedies import ordinal
+from gpuward.upgrade.remedies import Remedy, ordinal
 
 MOST_PODS = 20
 """Pods that are listed; the rest is counted."""
+PADDING = 4
+"""Blanks around each column of a table."""
+WORDS = 24
+"""Columns in which a sentence of a table is not yet unreadable."""
 MOST_NAMED = 3
 """Nodes that are named to whoever named one that is not there."""
 CORDONS = {
@@ -116,22 +121,40 @@ def show(found: Explanation, leader: Leader, out: Console | None = None) -> None
     """Print an explanation for people."""
     out = out or console()
     for title, text in _facts(found, leader):
-        out.print(styled(f"{title:<9} {text}"), soft_wrap=True)
+        _say(out, f"{title:<9} {text}", 10)
     if found.pods:
-        out.print("\nPODS THAT HAVE TO LEAVE", _pods(found), sep="\n")
-    _section(out, "NOTES", found.notes)
+        out.print("\nPODS THAT HAVE TO LEAVE")
+        _say_pods(out, found.pods)
+    if found.notes:
+        out.print("\nNOTES")
+    for note in found.notes:
+        _say(out, f"  {note}", 4)
     if found.said:
         out.print("\nWHAT ITS PODS SAY")
     for words in found.said:
         _say_words(out, words)
-    _section(out, "WHAT WOULD HELP", _remedies(found))
+    if found.remedies:
+        out.print("\nWHAT WOULD HELP")
+    for number, remedy in enumerate(found.remedies, 1):
+        _say_remedy(out, number, remedy)
 
 
-def _section(out: Console, title: str, lines: Sequence[str]) -> None:
-    if lines:
-        out.print(f"\n{title}")
-    for line in lines:
-        out.print(styled(f"  {line}"), soft_wrap=True)
+def _say(out: Console, text: str, hang: int) -> None:
+    """Print a sentence, on a terminal in lines that end at words; whoever reads it elsewhere may look for it as a whole."""
+    shown = printable(text)
+    for line in wrapped(shown, out.width, hang) if out.is_terminal else [shown]:
+        out.print(styled(line), soft_wrap=True)
+
+
+def _say_remedy(out: Console, number: int, remedy: Remedy) -> None:
+    _say(out, f"  {number}. {remedy.do}", 5)
+    _say(out, f"     -> {remedy.then}", 8)
+    if remedy.risk:
+        _say(out, f"     warning: {remedy.risk}", 7)
+    for command in map(printable, remedy.commands):
+        indent = "     $ "
+        for line in wrapped_command(command, out.width, indent) if out.is_terminal else [indent + command]:
+            out.print(styled(line), soft_wrap=True)
 
 
 def _say_words(out: Console, words: PodWords) -> None:
@@ -223,24 +246,28 @@ def _distance(seconds: float) -> str:
     return f"in {age(seconds)}" if seconds > 0 else f"{age(-seconds)} ago"
 
 
-def _pods(found: Explanation) -> Table:
+def _say_pods(out: Console, pods: Sequence[LeavingPod]) -> None:
+    """Print which pods have to leave, and whether they can: as a table where that fits, else in two lines each."""
+    rows = [(pod.name, pod.owner or "none", str(pod.priority), pod.why or "may be evicted") for pod in pods[:MOST_PODS]]
+    more = f"and {len(pods) - MOST_PODS} more" if len(pods) > MOST_PODS else ""
+    columns = ("POD", "OWNER", "PRIORITY", "")
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    if sum(widths[:3]) + min(widths[3], WORDS) + 4 * PADDING > out.width:
+        for name, owner, priority, why in rows:
+            _say(out, f"  {name} (owner {owner}, priority {priority})", 4)
+            _say(out, f"    {why}", 6)
+        if more:
+            _say(out, f"  {more}", 4)
+        return
     table = Table(box=None, padding=(0, 2, 0, 2))
-    for column in ("POD", "OWNER", "PRIORITY"):
+    for column in columns[:3]:
         table.add_column(column, no_wrap=True)
-    table.add_column("", overflow="fold")
-    for pod in found.pods[:MOST_PODS]:
-        table.add_row(*map(styled, (pod.name, pod.owner or "none", pod.priority, pod.why or "may be evicted")))
-    if len(found.pods) > MOST_PODS:
-        table.add_row(f"and {len(found.pods) - MOST_PODS} more")
-    return table
-
-
-def _remedies(found: Explanation) -> list[str]:
-    lines = []
-    for number, remedy in enumerate(found.remedies, 1):
-        lines += [f"{number}. {remedy.do}", f"   -> {remedy.then}"]
-        lines += [*([f"   warning: {remedy.risk}"] if remedy.risk else []), *(f"   $ {command}" for command in remedy.commands)]
-    return lines
+    table.add_column(columns[3], overflow="fold")
+    for row in rows:
+        table.add_row(*map(styled, row))
+    if more:
+        table.add_row(more)
+    out.print(table)
 
 
 def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:

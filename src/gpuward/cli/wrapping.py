@@ -1,0 +1,37 @@
+"""Lines that fit a terminal: sentences end at words, and commands where a shell goes on reading."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+_WORDS = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""")
+_NARROW = 40
+"""Columns below which nothing is wrapped."""
+
+
+def wrapped(text: str, width: int, hang: int) -> list[str]:
+    """Return a sentence in lines that are not wider than `width` columns, those after the first one indented by `hang`.
+
+    A word that is wider stays whole.
+    """
+    if len(text) <= width or width < _NARROW:
+        return [text]
+    return textwrap.wrap(text, width, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False)
+
+
+def wrapped_command(command: str, width: int, indent: str) -> list[str]:
+    """Return a command in lines that are not wider than `width` columns, and that are the same command once they are copied: all
+    but the last one end in a backslash, and none within quotes.
+    """
+    words = _WORDS.findall(command)
+    if len(indent) + len(command) <= width or width < _NARROW or " ".join(words) != command:
+        return [indent + command]
+    lines = [indent + words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) + 3 <= width:  # with a blank before it, and blank and backslash after it
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += " \\"
+            lines.append(" " * (len(indent) + 2) + word)
+    return lines
