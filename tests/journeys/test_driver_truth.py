@@ -11,7 +11,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from kubesandbox.store import Event
-from tests.journeys.looking import explanation_of
+from tests.journeys.looking import explanation_of, headline_of
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
 from tests.journeys.test_moves import with_one_owner
 from tests.journeys.test_nvidiadriver import set_driver
@@ -108,6 +108,8 @@ async def test_a_missing_image_costs_one_node_and_not_the_failure_budget(stage: 
     lost = [node for node in stage.states() if stage.driver(node) != OLD]
     assert len(lost) == 1, stage.states()
     assert rollout(stage)[1] == "NewDriverFails"
+    assert await headline_of(stage) == ("ClusterPolicy cluster-policy: 0 of 4 nodes up to date, 1 failed; the rollout has "
+                                        f"stopped: the new driver does not come up on {lost[0]}")
     stage.sandbox.faults.clear()
     await stage.upgrade_to("595.91.09")
     await stage.upgraded("595.91.09")

@@ -257,3 +257,15 @@ async def test_nodes_that_no_driver_is_for_are_not_said_to_be_on_another_one(sta
     assert "2 that get no driver pod" in told
     assert "another driver" not in told
     assert "not ready" not in told
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxParallelUpgrades": 1})
+async def test_80_columns_show_all_of_the_first_line(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: "NewDriverFails" in {stage.hold(node) for node in stage.states()}, within=900)
+    first, second, *_ = await shown(stage, SMALL)
+    assert first.startswith("ClusterPolicy cluster-policy: 0 of 2 nodes up to date, 1 under way in trouble;")
+    assert f"{first} {second.strip()}".endswith("; the rollout has stopped: the new driver does not come up on "
+                                                + next(node for node in stage.states() if stage.driver(node) != OLD))

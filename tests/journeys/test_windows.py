@@ -168,6 +168,7 @@ async def test_windows_that_never_open_are_told_as_a_stop_and_others_as_a_wait(s
     await stage.rest(60)
     async with looking(stage) as picture:
         assert stopped(picture) == ""
+    assert await headline_of(stage) == "ClusterPolicy cluster-policy: 0 of 2 nodes up to date"
     assert (await status_of(stage))["groups"] == [{"group": "waiting", "nodes": 2, "reasons": {"WindowShut": 2}}]
     (event,) = [each for each in stage.sandbox.store.list("events") if each["reason"] == "GPUDriverUpgradeWindowShut"]
     assert event["type"] == "Normal"
@@ -176,3 +177,5 @@ async def test_windows_that_never_open_are_told_as_a_stop_and_others_as_a_wait(s
     async with looking(stage) as picture:
         assert stopped(picture).startswith("WindowShut: 0 of 2 nodes up to date")
         assert "they never open" in stopped(picture)
+        assert await headline_of(stage) == ("ClusterPolicy cluster-policy: 0 of 2 nodes up to date; the rollout has stopped: its "
+                                            "windows never open")

@@ -12,8 +12,9 @@ from rich.text import Text
 from gpuward import names
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Picture
-from gpuward.cli.terminal import styled
+from gpuward.cli.terminal import printable, styled
 from gpuward.cli.view import COLOURS, cut
+from gpuward.cli.wrapping import wrapped
 from gpuward.model.reasons import Reason
 from gpuward.model.rights import REMEDY
 from gpuward.operands.rollout import CONDITION, rollout_of
@@ -34,7 +35,9 @@ REMEMBERED = (Reason.EVICTION_REFUSED, Reason.WRITE_REFUSED, Reason.WRITE_UNANSW
 def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], operands: Sequence[OperandReport],
              width: int | None) -> list[Text]:
     """Return the lines, none wider than `width`."""
-    lines = [(headline(picture), ""), (leader.message, "")]
+    first = printable(headline(picture))
+    lines = [(line, "") for line in (wrapped(first, width, len(INDENT)) if width is not None else [first])]
+    lines.append((leader.message, ""))
     lines += [(told, "yellow") for told in picture.unsupported]
     lines += [(f"the operator says: {told}", "red") for told in said_by_operator(picture)]
     for missing in missing_rights_of(picture):

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections import Counter
 
 from gpuward.labels.discovery import has_gpu, how_to_label
+from gpuward.model.denials import RefusedElsewhere
+from gpuward.model.edits import TemplateEdited
 from gpuward.model.plan import Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
+from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, WaitsFor
+from gpuward.model.waves import Aborted, WaveFailed
+from gpuward.model.windows import WindowShut
 from gpuward.operands.decide import has_nfd_labels
 from gpuward.operands.rollout import staged
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.nodes import Group, group_of
 
+_STOPS = (Reason.ABORTED, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE, Reason.TEMPLATE_EDITED,
+          Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT)
+"""Reasons that stop a rollout, the most important first."""
 _BAD = (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL)
 
 
@@ -31,8 +40,8 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
         return f"ClusterPolicy {active.view.name}: {why_no_nodes(snapshot, active.view)}"
     mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
     counts = plan.counts
-    done = f"{counts.up_to_date} of {counts.total} nodes up to date"
-    told = f"ClusterPolicy {active.view.name}: {done}{_bad(plan)}{staged(counts)}{mode}"
+    done = f"{counts.up_to_date} of {counts.total} nodes up to date{_bad(plan)}{_stopped(plan, policies)}"
+    told = f"ClusterPolicy {active.view.name}: {done}{staged(counts)}{mode}"
     of_drivers = (*refusals(policies), *endings(policies, snapshot))
     if not of_drivers:
         return told
@@ -48,6 +57,35 @@ def _bad(plan: Plan) -> str:
                 for status in plan.nodes.values())
     under_way = f", {stuck} under way in trouble" if stuck else ""
     return "".join(f", {groups[group]} {group}" for group in _BAD if groups[group]) + under_way
+
+
+def _stopped(plan: Plan, policies: PoliciesInForce) -> str:
+    """Say that no more nodes start by themselves, and why, in few words: `gpuward explain` has more of them."""
+    held = [(_STOPS.index(hold.reason), name, why) for name, hold in plan.holds.items() if (why := _why_stopped(hold.what))]
+    one = "a" if policies.in_force and policies.active[1:] else "the"  # the nodes of other NVIDIADrivers may go on
+    return f"; {one} rollout has stopped: {min(held)[2]}" if held else ""
+
+
+def _why_stopped(what: WaitsFor) -> str:
+    match what:
+        case Aborted():
+            return f"{what.by} aborted it"
+        case WaveFailed():
+            return f"{what.failed} of {what.total} nodes of wave {what.wave} failed"
+        case FailureBudgetSpent():
+            return f"{what.failed} of {what.total} nodes failed"
+        case NewDriverFails():
+            return f"the new driver does not come up on {what.node}"
+        case RefusedElsewhere():
+            return f"the driver pod of {what.node} may not be replaced"
+        case TemplateEdited():
+            return f"{what.by} edits DaemonSet {what.daemonset}"
+        case Limit(reason=Reason.NO_NODE_MAY_START):
+            return "nodes that are out of service use maxUnavailable up" if what.limit else "maxUnavailable lets no node go"
+        case WindowShut(opens=None):
+            return "its windows never open"
+        case _:
+            return ""
 
 
 def why_no_nodes(snapshot: Snapshot, policy: PolicyView) -> str:
