@@ -14,7 +14,8 @@ from gpuward.cli.commands import commands
 from gpuward.cli.demo import how_long
 from gpuward.cli.policyfile import read_policy
 from gpuward.cli.screen import gpu_nodes
-from gpuward.cli.story import Options, adjusted, named_driver, next_version
+from gpuward.cli.story import Options, adjusted, next_version
+from gpuward.cli.targets import named_driver
 from gpuward.cli.view import age
 from gpuward.controllers.serving import parse_address
 from gpuward.errors import InputError

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from gpuward.agents.main import AGENTS
+from gpuward.cli.checked import Checked
 from gpuward.cli.extra import sandbox_for
 from gpuward.cli.options import (
     connection_options,
@@ -26,21 +27,7 @@ from gpuward.cli.options import (
 from gpuward.cli.previewcommands import PREVIEWS
 from gpuward.cli.values import Duration, NameOf, Namespace
 from gpuward.cli.viewcommands import VIEWS
-from gpuward.errors import InputError
 from gpuward.model.reasons import Reason
-
-
-class Checked(click.Command):
-    """Tell of an option that cannot be used as click does, with exit code 2, also where only the command can see it."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except InputError as error:
-            if not error.field.startswith("--"):
-                raise
-            raise click.BadParameter(f"{error.value!r}: {error.fix}", ctx, param_hint=f"'{error.field}'") from error
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})

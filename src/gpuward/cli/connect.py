@@ -15,6 +15,7 @@ from gpuward.kube.config.access import Access
 from gpuward.kube.config.loading import find_access
 from gpuward.kube.http.aiohttp_transport import AiohttpTransport
 from gpuward.kube.http.client import Client, Selection
+from gpuward.kube.http.listing import ListingTransport
 
 
 class WallClock:
@@ -30,8 +31,9 @@ class WallClock:
 
 
 @asynccontextmanager
-async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterator[tuple[Client, Access]]:
-    """Yield a client for the cluster that the user means.
+async def connected(kubeconfig: str | None, context: str | None, *, lists_only: bool = False
+                    ) -> AsyncIterator[tuple[Client, Access]]:
+    """Yield a client for the cluster that the user means, or one that can only get and list.
 
     Raises:
         KubeconfigError: nothing usable is configured.
@@ -39,7 +41,8 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
         ApiError: the server answers, but does not let us in.
     """
     access = find_access(kubeconfig, context)
-    client = Client(AiohttpTransport(access))
+    transport = AiohttpTransport(access)
+    client = Client(ListingTransport(transport) if lists_only else transport)
     try:
         await client.server_version()
         yield client, access

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import signal
 import sys
 import tempfile
@@ -15,15 +14,12 @@ from gpuward import names
 from gpuward.cli.sandbox import at_speed
 from gpuward.cli.screen import Screen, gpu_nodes
 from gpuward.cli.story import Options, Story, as_int_or_text
+from gpuward.cli.targets import check_version
 from gpuward.cli.terminal import console, say
 from gpuward.controllers.page import PATH, board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, serve
 from gpuward.crd.conversion import max_unavailable
 from gpuward.errors import DemoFailed, InputError, PolicyError
-
-TAG = re.compile(r"\w[\w.-]{0,80}", re.ASCII)
-"""What a driver's version can be as a part of an image's tag."""
-
 
 FAULTS_TAKE = 3 * 3600.0
 """Seconds of the sandbox's time that deadlines of nodes with faults may take; they are to pass at the demo's speed."""
@@ -42,8 +38,7 @@ def check(options: Options) -> None:
             max_unavailable(as_int_or_text(options.max_unavailable), "--max-unavailable")
         except PolicyError as error:
             raise InputError(error.field, error.value, "write a number of nodes (2) or a percentage (25%)") from error
-    if options.to_version and not TAG.fullmatch(options.to_version):
-        raise InputError("--to", options.to_version, "write a driver version, such as 595.91.08")
+    check_version(options.to_version)
 
 
 def play(options: Options, speed: float, *, keep: bool) -> None:

@@ -76,9 +76,12 @@ async def compared(client: Client, policies: Sequence[str], namespace: str) -> t
     return await differences(client, snapshot, await images_of(client, namespace), leader.now)
 
 
-def under(snapshot: Snapshot, policies: Sequence[PolicyView], drivers: Sequence[PolicyView]) -> Snapshot:
+def under(snapshot: Snapshot, policies: Sequence[PolicyView], drivers: Sequence[PolicyView],
+          rollouts: Sequence[PolicyView] = ()) -> Snapshot:
     """Return the facts as if these policies were in the cluster, in place of those of the same names."""
-    return msgspec.structs.replace(snapshot, policies=_put(snapshot.policies, policies), drivers=_put(snapshot.drivers, drivers))
+    return msgspec.structs.replace(
+        snapshot, policies=_put(snapshot.policies, policies), drivers=_put(snapshot.drivers, drivers),
+        rollout_policies=_put(snapshot.rollout_policies, rollouts))
 
 
 def _put(there: Sequence[PolicyView], given: Sequence[PolicyView]) -> tuple[PolicyView, ...]:

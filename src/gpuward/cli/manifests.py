@@ -68,19 +68,20 @@ def _objects(option: str, file: str) -> Iterator[Object]:
         yield dict(found)
 
 
-def policy_views(option: str, objects: Iterable[Object], files: Sequence[str]) -> dict[str, tuple[PolicyView, ...]]:
+def policy_views(option: str, objects: Iterable[Object], files: Sequence[str], *also: str) -> dict[str, tuple[PolicyView, ...]]:
     """Return the custom resources among the objects of files by kind, as they would be stored.
 
     Raises:
-        InputError: there is no ClusterPolicy and no NVIDIADriver.
+        InputError: there is no ClusterPolicy and no NVIDIADriver, and nothing of the kinds that will do also.
     """
     views: dict[str, list[PolicyView]] = {kind: [] for kind in POLICIES}
     for number, obj in enumerate(obj for obj in objects if obj["kind"] in POLICIES):
         uid = obj["metadata"].get("uid") or f"{NO_UID[:-4]}{number:04d}"
         meta = {"generation": 1, **obj["metadata"], "uid": uid}
         views[obj["kind"]].append(policy_view(msgspec.json.encode({**obj, "metadata": meta})))
-    if not (views["ClusterPolicy"] or views["NVIDIADriver"]):
-        raise InputError(option, ", ".join(files), "name a file with a ClusterPolicy, or with an NVIDIADriver, in it")
+    if not any(views[kind] for kind in ("ClusterPolicy", "NVIDIADriver", *also)):
+        meant = ", ".join(f"a {kind}" for kind in ("ClusterPolicy", *also))
+        raise InputError(option, ", ".join(files), f"name a file with {meant}, or with an NVIDIADriver, in it")
     return {kind: oldest_first(found) for kind, found in views.items()}
 
 

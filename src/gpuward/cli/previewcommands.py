@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
+from gpuward.cli.checked import Checked
 from gpuward.cli.options import connection_options, namespace_option, output_option
+
+F = TypeVar("F", bound=Callable[..., object])
 
 
 @click.command()
@@ -70,4 +75,39 @@ def shadow(kubeconfig: str | None, context: str | None, namespace: str, once: bo
         shadow_cluster(kubeconfig, context, namespace, output, once=once)
 
 
-PREVIEWS = (render, diff, shadow)
+def wanted_options(command: F) -> F:
+    """Add the options that say what is to be foreseen."""
+    version = ("Give the drivers this version, as if somebody had set it in the ClusterPolicy, or in each NVIDIADriver where "
+               "drivers are theirs.")
+    files = ("Put the ClusterPolicies, NVIDIADrivers and RolloutPolicies of this file in place of those of the same names. The "
+             "option can be repeated. Without it the policies in the cluster count.")
+    command = click.option("--to", "version", default="", metavar="VERSION", help=version)(command)
+    return click.option("--policy", "policies", multiple=True, metavar="FILE", help=files)(command)
+
+
+def exit_code_option(command: F) -> F:
+    """Add the option that tells by the exit code whether something would change."""
+    text = "Exit with 0 where nothing would change, with 1 where it failed, and with 2 where something would."
+    return click.option("--detailed-exitcode", "detailed", is_flag=True, help=text)(command)
+
+
+@click.command(cls=Checked)
+@wanted_options
+@connection_options
+@namespace_option
+@exit_code_option
+@output_option("table")
+def plan(policies: tuple[str, ...], version: str, detailed: bool, output: str, **connection: Any) -> None:
+    """Show what a rollout would do next, and in which order.
+
+    It makes the plan of the operator's next pass, by the operator's own functions: which nodes start at once, which have their
+    turn after them, and which are held, by which pod, disruption budget or node, and why. Nothing is played: pods that move may
+    change a node's place. It changes nothing, and the rights to get and to list are enough.
+    """
+    from gpuward.cli.foresight import Wanted
+    from gpuward.cli.plan import Connection, show_plan
+
+    show_plan(Connection(**connection), Wanted(policies, version), output, detailed=detailed)
+
+
+PREVIEWS = (render, diff, shadow, plan)

@@ -13,6 +13,7 @@ import msgspec
 from gpuward import names
 from gpuward.cli import logs
 from gpuward.cli.tally import Tally
+from gpuward.cli.targets import named_driver
 from gpuward.cli.view import node_rows, some
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.crd.generate import all_crds
@@ -186,7 +187,8 @@ class Story:
         begun = self._moved = self.clock.now()
         self._seen.clear()
         self.tally.begin()
-        driver = named_driver(self.options.policy) | {"version": self.new_version}
+        named = named_driver((self.options.policy.get("spec") or {}).get("driver") or {}, IMAGES["DRIVER_IMAGE"])
+        driver = named | {"version": self.new_version}
         await self.client.patch_merge(resources.CLUSTER_POLICIES, self.policy_name, {"spec": {"driver": driver}})
         while not (done := await self._all_upgraded()) and not self._ends():
             await self._turn(DEADLINE_LIMIT)
@@ -308,14 +310,6 @@ def adjusted(options: Options) -> dict[str, Any]:
 def as_int_or_text(text: str) -> int | str:
     """Return what an option says as JSON has it: a number without quotes."""
     return int(text) if text.isascii() and text.isdigit() else text
-
-
-def named_driver(policy: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a policy needs besides a version to name its driver's image: nothing, if it names it already."""
-    if ((policy.get("spec") or {}).get("driver") or {}).get("repository"):
-        return {}
-    repository, _, image = IMAGES["DRIVER_IMAGE"].rpartition(":")[0].rpartition("/")
-    return {"repository": repository, "image": image}
 
 
 def next_version(version: str) -> str:

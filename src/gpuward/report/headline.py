@@ -20,8 +20,8 @@ from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.nodes import Group, group_of
 
-_STOPS = (Reason.ABORTED, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE, Reason.TEMPLATE_EDITED,
-          Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT)
+_STOPS = (Reason.ABORTED, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE,
+          Reason.TEMPLATE_EDITED, Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT)
 """Reasons that stop a rollout, the most important first."""
 _BAD = (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL)
 

@@ -1,0 +1,122 @@
+"""`gpuward plan`: what the next pass of the operator would do, and in which order all nodes have their turn."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import structlog
+from rich.table import Table
+
+from gpuward.cli.connect import connected
+from gpuward.cli.foresight import Foresight, Wanted, foresee
+from gpuward.cli.targets import check_version
+from gpuward.cli.terminal import console, listed, say, say_json, styled
+from gpuward.model.record import format_time
+from gpuward.report.foresight import PlannedNode, When, counted
+
+CHANGES: Final = 2
+"""What the command ends with, if asked to, where something would change; as terraform's."""
+_COLOURS: Final = {When.UNDER_WAY: "cyan", When.NOW: "green", When.NEXT: "yellow", When.HELD: "red"}
+_WORDS: Final = {
+    When.UNDER_WAY: ("is under way", "are under way"), When.NOW: ("starts now", "start now"),
+    When.NEXT: ("has its turn later", "have their turn later"), When.HELD: ("is held", "are held"),
+    When.NEVER: ("has nothing to do", "have nothing to do"),
+}
+
+
+class Connection:
+    """Say which cluster is meant."""
+
+    def __init__(self, kubeconfig: str | None, context: str | None, namespace: str) -> None:
+        self.kubeconfig, self.context, self.namespace = kubeconfig, context, namespace
+
+
+def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: bool) -> None:
+    """Print the plan; exit with 2 where something would change, if that is asked for.
+
+    Raises:
+        InputError: an option cannot be used.
+    """
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    check_version(wanted.version)
+    found = asyncio.run(_foreseen(connection, wanted))
+    if output == "json":
+        say_json(as_json(found))
+    else:
+        _show(found)
+    if detailed and changes(found):
+        sys.exit(CHANGES)
+
+
+async def _foreseen(connection: Connection, wanted: Wanted) -> Foresight:
+    async with connected(connection.kubeconfig, connection.context, lists_only=True) as (client, _):
+        return await foresee(client, wanted, connection.namespace)
+
+
+def changes(found: Foresight) -> bool:
+    """Tell whether anything would be written or any node would get another driver."""
+    return bool(found.differences) or any(one.when is not When.NEVER for one in found.nodes)
+
+
+def as_json(found: Foresight) -> dict[str, Any]:
+    """Return the plan for programs."""
+    count = counted(found.nodes)
+    return {
+        "operator": found.operator, "at": format_time(found.picture.now), "changes": changes(found),
+        "counts": {key: count[when] for when, key in _KEYS.items()},
+        "writes": [{"verb": one.verb, "kind": one.kind, "namespace": one.ref.namespace or None, "name": one.ref.name}
+                   for one in found.differences],
+        "problems": [*found.written.problems, *found.picture.plan.troubles.values()],
+        "nodes": [_node(one) for one in found.nodes],
+    }
+
+
+_KEYS: Final = {When.UNDER_WAY: "underWay", When.NOW: "startsNow", When.NEXT: "later", When.HELD: "held",
+                When.NEVER: "nothing"}
+
+
+def _node(one: PlannedNode) -> dict[str, Any]:
+    return {
+        "name": one.node, "when": _KEYS[one.when], "place": one.place or None, "driver": one.driver or None,
+        "pool": one.pool or None, "reason": one.reason or None, "message": one.message or None,
+        "until": format_time(one.until) if one.until is not None else None, "behind": list(one.behind),
+        "pod": one.pod or None, "budget": one.budget or None, "leavingPods": one.pods,
+    }
+
+
+def _show(found: Foresight) -> None:
+    for line in lines(found):
+        say(line)
+    planned = [one for one in found.nodes if one.when is not When.NEVER]
+    if planned:
+        console().print(_table(planned))
+
+
+def lines(found: Foresight) -> Iterator[str]:
+    """Yield what there is to say of all nodes together."""
+    count = {when: number for when, number in counted(found.nodes).items() if number}
+    told = ", ".join(f"{number} {_WORDS[when][number != 1]}" for when, number in count.items())
+    nodes = f"{len(found.nodes)} node{'' if len(found.nodes) == 1 else 's'}"
+    yield f"{nodes}: {told}." if told else "No node has a driver to upgrade."
+    yield found.operator
+    yield from (f"problem: {problem}" for problem in (*found.written.problems, *found.picture.plan.troubles.values()))
+    if found.differences:
+        named = listed([f"{one.verb} {one.name}" for one in found.differences if one.kind != "Node"])
+        nodes = sum(one.kind == "Node" for one in found.differences)
+        more = f"{nodes} node{'' if nodes == 1 else 's'} would get other labels" if nodes else ""
+        yield f"written first: {'; '.join(filter(None, (named, more)))}. `gpuward diff` shows what"
+
+
+def _table(nodes: list[PlannedNode]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("", justify="right", no_wrap=True)
+    for title in ("NODE", "DRIVER", "WHEN", "PODS"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("WAITS FOR", overflow="fold")
+    for one in nodes:
+        row = (one.place or "", one.node, one.driver, one.when, one.pods, one.message)
+        table.add_row(*(styled(cell, _COLOURS.get(one.when, "") if cell is one.when else "") for cell in row))
+    return table

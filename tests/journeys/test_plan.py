@@ -1,0 +1,212 @@
+"""What `gpuward plan` says of a rollout, and what then happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuward import names
+from gpuward.cli.foresight import Foresight, Wanted, foresee
+from gpuward.cli.plan import as_json, lines
+from gpuward.errors import Forbidden, InputError, MethodNotAllowed
+from gpuward.kube import resources
+from gpuward.kube.http.client import Client
+from gpuward.kube.http.listing import ListingTransport
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.report.foresight import When
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.builders import deployment
+from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.sim.objects import is_ready
+from kubesandbox.timeloop import run_virtual
+from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage, playing, policy
+from tests.journeys.test_nvidiadriver import nvidia_driver, with_pools
+from tests.journeys.test_withheld import set_driver
+
+SPACE = names.DEFAULT_NAMESPACE
+
+
+def lists_only(stage: Stage) -> Client:
+    """Return a client that may get and list, and nothing else; Secrets it may not even get."""
+    transport = stage.sandbox.transport()
+
+    def refuse(request: Request, proceed: Proceed) -> Answer | Stream:
+        watches = request.query.get("watch", "false") not in ("false", "0")
+        if request.method != "GET" or watches or "/secrets" in request.path:
+            return refusal(Forbidden(f"{request.method} {request.path} is forbidden"))
+        return proceed()
+
+    transport.interfere = refuse
+    return Client(ListingTransport(transport))
+
+
+async def plan_of(stage: Stage, version: str = "", *files: Path) -> Foresight:
+    return await foresee(lists_only(stage), Wanted(tuple(map(str, files)), version), SPACE)
+
+
+def order(found: Foresight) -> list[str]:
+    """Return the nodes that have a turn, in its order."""
+    return [one.node for one in found.nodes if one.place]
+
+
+def started(stage: Stage) -> list[str]:
+    """Return the nodes in the order in which they began, those of one moment by name."""
+    seen = dict.fromkeys(moment.node for moment in stage.history if moment.state in IN_PROGRESS)
+    return list(seen)
+
+
+@on_stage(3)
+async def test_nothing_is_foreseen_where_nothing_changes(stage: Stage) -> None:
+    await stage.installed()
+    found = await plan_of(stage)
+    assert [one.when for one in found.nodes] == [When.NEVER] * 3
+    told = as_json(found)
+    assert (told["changes"], told["writes"], told["counts"]["nothing"]) == (False, [], 3)
+
+
+@on_stage(4, upgrade={"maxParallelUpgrades": 1})
+async def test_the_order_is_told_before_the_version_is_set_and_nothing_is_written(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("busy", 2, node="gpu-1")
+    await stage.deploy("lone", 1, node="gpu-3")
+    await stage.deploy("stuck", 1, node="gpu-4", max_unavailable=0)
+    before = {node["metadata"]["name"]: node["metadata"]["resourceVersion"] for node in stage.gpu_node_objects()}
+    found = await plan_of(stage, NEW)
+    assert [(one.node, one.when, one.pods) for one in found.nodes] == [
+        ("gpu-2", When.NOW, 0), ("gpu-3", When.NEXT, 1), ("gpu-1", When.NEXT, 2), ("gpu-4", When.HELD, 1)]
+    held = found.nodes[-1]
+    assert (held.reason, held.place, held.budget) == ("BudgetBlocks", 0, "ml/stuck")
+    assert held.pod.startswith("ml/stuck-")
+    assert found.nodes[1].behind == ("gpu-2",)
+    assert {one.driver for one in found.nodes} == {f"{OLD} -> {NEW}"}
+    assert [one.name for one in found.differences] == [f"DaemonSet {SPACE}/nvidia-driver-daemonset"]
+    assert next(lines(found)) == "4 nodes: 1 starts now, 2 have their turn later, 1 is held."
+    assert before == {node["metadata"]["name"]: node["metadata"]["resourceVersion"] for node in stage.gpu_node_objects()}
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: [stage.state(f"gpu-{n}") for n in (1, 2, 3)] == [State.DONE] * 3 and len(stage.drivers()) == 2)
+    await stage.rest(60)
+    assert started(stage) == order(found)
+    assert stage.hold("gpu-4") == held.reason
+
+
+def body(**upgrade: Any) -> dict[str, Any]:
+    found = policy(upgrade=upgrade)
+    found["spec"]["driver"]["version"] = NEW
+    return found
+
+
+@on_stage(3)
+async def test_files_with_policies_are_taken_for_those_in_the_cluster(stage: Stage) -> None:
+    await stage.installed()
+    with_file = Path("/nowhere")
+    with pytest.raises(InputError, match="name a file that can be read"):
+        await plan_of(stage, "", with_file)
+    with pytest.raises(MethodNotAllowed, match="was not sent"):
+        await lists_only(stage).patch_merge(resources.NODES, "gpu-1", {"metadata": {"labels": {"a": "b"}}})
+
+
+def test_limits_and_windows_of_files_count(tmp_path: Path) -> None:
+    shut = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
+            "spec": {"windows": [{"schedule": "0 3 * * *", "duration": "1h"}]}}
+    wide, night = tmp_path / "wide.yaml", tmp_path / "night.yaml"
+    wide.write_text(yaml.safe_dump(body(maxParallelUpgrades=3, maxUnavailable="100%")))
+    night.write_text(yaml.safe_dump(shut))
+
+    @on_stage(3)
+    async def play(stage: Stage) -> None:
+        await stage.installed()
+        assert [one.when for one in (await plan_of(stage, "", wide)).nodes] == [When.NOW] * 3
+        held = (await plan_of(stage, "", wide, night)).nodes
+        assert {(one.when, one.reason) for one in held} == {(When.NEXT, "WindowShut")}
+        assert [one.place for one in held] == [1, 2, 3]
+        assert {one.until for one in held} == {1767236400.0}
+        # A file with nothing but settings of the rollout will do, beside a version.
+        assert {one.reason for one in (await plan_of(stage, NEW, night)).nodes} == {"WindowShut"}
+
+    play()
+
+
+@on_stage(6)
+async def test_pools_of_nvidiadrivers_have_limits_of_their_own(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("a"), nvidia_driver("b", {"maxParallelUpgrades": 2, "maxUnavailable": "100%"}))
+    found = await plan_of(stage, NEW)
+    assert {one.node for one in found.nodes if one.when is When.NOW} == {"gpu-1", "gpu-4", "gpu-5"}
+    assert {one.node: one.behind for one in found.nodes if one.when is When.NEXT} == {
+        "gpu-2": ("gpu-1",), "gpu-3": ("gpu-1",), "gpu-6": ("gpu-4", "gpu-5")}
+
+
+# Undisturbed rollouts, in every order that drawn workloads make.
+
+
+PRIORITIES = {"low": 100, "high": 1000}
+VERSIONS = {"clusterpolicy": (OLD, NEW), "precompiled": ("580", "590"), "nvidiadrivers": (OLD, NEW)}
+
+
+async def run_workloads(stage: Stage, random: Random) -> None:
+    """Run drawn GPU pods, each of which stays with its node, so that nothing that goes from one changes another's place."""
+    for name, value in PRIORITIES.items():
+        stage.sandbox.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
+                             "value": value})
+    for node in [node["metadata"]["name"] for node in stage.gpu_node_objects()]:
+        if random.random() < 0.4:
+            continue
+        template = gpu_template(f"work-{node}")
+        template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+        template["spec"] |= random.choice([{}, {"priorityClassName": "low"}, {"priorityClassName": "high"}])
+        stage.sandbox.apply(deployment(f"work-{node}", WORKLOAD_NAMESPACE, random.randint(1, 3), template))
+        await stage.rest(random.choice([0, 1, 30]))
+    await stage.until(lambda: all(map(is_ready, stage.workload_pods())))
+    await stage.rest(30)
+
+
+async def prepare(stage: Stage, mode: str, upgrade: Mapping[str, Any]) -> None:
+    """Wait until the old driver runs on all nodes."""
+    old, _ = VERSIONS[mode]
+    if mode == "nvidiadrivers":
+        await with_pools(stage, nvidia_driver("a", upgrade), nvidia_driver("b"))
+    elif mode == "precompiled":
+        await stage.until(lambda: stage.all_are(State.DONE), 3600)
+        await set_driver(stage, {"usePrecompiled": True, "version": old})
+        await stage.rest(60)
+    await stage.until(lambda: stage.all_are(State.DONE) and stage.policy_status().get("state") == "ready", 7200)
+    await run_workloads(stage, random=Random(str(upgrade)))
+
+
+async def change(stage: Stage, mode: str) -> None:
+    _, new = VERSIONS[mode]
+    if mode != "nvidiadrivers":
+        await set_driver(stage, {"version": new})
+    for name in "ab" if mode == "nvidiadrivers" else "":
+        await stage.user.patch_merge(resources.NVIDIA_DRIVERS, name, {"spec": {"version": new}})
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("mode", VERSIONS)
+def test_the_order_of_an_undisturbed_rollout_is_the_one_that_was_planned(mode: str, seed: int) -> None:
+    random = Random(f"{mode}/{seed}")
+    upgrade = {"maxParallelUpgrades": random.choice([1, 1, 2, 3]), "maxUnavailable": random.choice([1, 2, "50%", "100%"])}
+    nodes = 6 if mode == "nvidiadrivers" else random.randint(2, 6)
+
+    async def main() -> tuple[Foresight, list[str], dict[str, str]]:
+        async with playing(Stage(nodes, upgrade=upgrade, seed=seed)) as stage:
+            await prepare(stage, mode, upgrade)
+            found = await plan_of(stage, VERSIONS[mode][1])
+            stage.history.clear()
+            await change(stage, mode)
+            await stage.until(lambda: len(started(stage)) == nodes, 7200)
+            return found, started(stage), {node: stage.labels(node).get(names.DRIVER_OWNER, "") for node in stage.states()}
+
+    found, happened, pools = run_virtual(main)
+    for pool in set(pools.values()):
+        planned = [one for one in found.nodes if pools[one.node] == pool]
+        first = sum(one.when is When.NOW for one in planned)
+        mine = [node for node in happened if pools[node] == pool]
+        assert first
+        assert all(one.place for one in planned)
+        assert sorted(one.node for one in planned[:first]) == sorted(mine[:first]), "these start at once"
+        assert [one.node for one in planned[first:]] == mine[first:]
