@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import click
 
 from gpuward.cli.checked import Checked
+from gpuward.cli.extra import sandbox_for
 from gpuward.cli.options import connection_options, namespace_option, output_option
+from gpuward.cli.values import Duration
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -110,4 +112,65 @@ def plan(policies: tuple[str, ...], version: str, detailed: bool, output: str, *
     show_plan(Connection(**connection), Wanted(policies, version), output, detailed=detailed)
 
 
-PREVIEWS = (render, diff, shadow, plan)
+@click.command(cls=Checked)
+@connection_options
+@namespace_option
+@click.option("--output", "-o", "path", type=click.Path(path_type=Path, dir_okay=False), required=True, metavar="FILE",
+              help="Write the capture to this file, a .tar.gz.")
+@click.option("--force", is_flag=True, help="Replace the file if it is there already.")
+def capture(kubeconfig: str | None, context: str | None, namespace: str, path: Path, force: bool) -> None:
+    """Write what a rollout depends on into one file, to rehearse it elsewhere.
+
+    It has the nodes, the policies, the GPU stack, the pods on nodes with GPUs with their owners, and disruption budgets. Secrets
+    and ConfigMaps are not in it, nor values of variables, commands and images of your pods. Names and labels are. It changes
+    nothing, and the rights to get and to list are enough.
+    """
+    from gpuward.cli.capture import write_capture
+
+    write_capture(kubeconfig, context, namespace, path, force=force)
+
+
+@click.command(cls=Checked)
+@wanted_options
+@click.option("--from", "source", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Begin with what `gpuward capture` wrote to this file, and not with the cluster as it is now.")
+@connection_options
+@namespace_option
+@click.option("--driver-start", "driver", type=Duration(), default="4m", show_default=True,
+              help="Assume that a driver takes so long from its container's start.")
+@click.option("--validation", type=Duration(), default="1m", show_default=True, help="Assume that its validation takes so long.")
+@click.option("--eviction", type=Duration(), default="30s", show_default=True,
+              help="Assume that an evicted pod takes so long to end. Its grace period bounds it.")
+@click.option("--pod-start", "start", type=Duration(), default="30s", show_default=True,
+              help="Assume that a pod takes so long until its first container runs.")
+@click.option("--job", type=Duration(), default="1h", show_default=True,
+              help="Assume that pods of a Job run so long, if it has no activeDeadlineSeconds.")
+@click.option("--spread", type=click.FloatRange(1, 10), default=1.5, show_default=True,
+              help="Assume that one in ten of these takes so many times as long.")
+@click.option("--runs", type=click.IntRange(1, 1000), default=5, show_default=True, help="Draw durations for so many runs.")
+@click.option("--time", "seconds", type=Duration(), default="5m", show_default=True,
+              help="Begin no further run that would not end in this time. One is always played.")
+@click.option("--horizon", type=Duration(), default="720h", show_default=True,
+              help="Break a run off after so long by its own time.")
+@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Draw what each node does when, as an SVG that a browser opens.")
+@exit_code_option
+@output_option("text")
+def rehearse(policies: tuple[str, ...], version: str, kubeconfig: str | None, context: str | None, namespace: str,  # noqa: PLR0913
+             driver: float, validation: float, eviction: float, start: float, job: float, spread: float, seconds: float,
+             **others: Any) -> None:
+    """Play a rollout on a copy of the cluster, and say what it comes to.
+
+    The cluster, or a capture of it, is put into the sandbox, and the operator's own loops run there in virtual time. It says in
+    which order nodes go, how long that takes, how many GPU-hours it costs, what holds nodes up, which would never be done, and
+    what would change that. How long things take is assumed. Nothing is ever written to the cluster: the rights to get and to
+    list are enough. It needs the extra gpuward[sandbox].
+    """
+    with sandbox_for("gpuward rehearse"):
+        from gpuward.cli.rehearse import Options, rehearse_rollout
+        from gpuward.rehearse.assumptions import Assumptions
+    assumed = Assumptions(driver, validation, eviction, start, job, spread)
+    rehearse_rollout(kubeconfig, context, namespace, Options(policies, version, assumed=assumed, time=seconds, **others))
+
+
+PREVIEWS = (render, diff, shadow, plan, capture, rehearse)

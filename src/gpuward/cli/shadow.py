@@ -160,12 +160,12 @@ def restarts(snapshot: Snapshot, written: Written, found: Sequence[Difference]) 
         change, deleted = by_name.get(ds.name), gone.get(ds.name)
         if deleted is not None and not deleted.orphan:
             told |= {pod.name: f"DaemonSet {ds.name} would be deleted" for pod in pods}
-        elif deleted is None and change is not None and change.after is not None and (why := _replaces(change)):
+        elif deleted is None and change is not None and change.after is not None and (why := replaces(change)):
             told |= {pod.name: f"DaemonSet {ds.name} would get another template: {why}" for pod in pods}
     return dict(sorted(told.items()))
 
 
-def _replaces(change: Difference) -> str:
+def replaces(change: Difference) -> str:
     """Say why pods would be replaced, node by node through the gates; nothing where their driver stays."""
     before, after = change.before or {}, change.after or {}
     templates = [one.get("spec", {}).get("template", {}) for one in (before, after)]

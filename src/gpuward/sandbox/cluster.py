@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuward.sandbox.machine import Passage
+    from kubesandbox.store import Store
 
 
 class Sandbox(cluster.Sandbox):
     """Be a Kubernetes cluster in this process that a GPU stack can be installed on."""
 
     def __init__(self, *, seed: int = 0, delays: GpuDelays | None = None,
-                 watch_delay: Callable[[str], float] | None = None) -> None:
+                 watch_delay: Callable[[str], float] | None = None, fill: Callable[[Store], None] | None = None) -> None:
         self._gpus, self._delays = GpuHardware(), delays or GpuDelays()
-        super().__init__(seed=seed, delays=self._delays, watch_delay=watch_delay, hardware=self._gpus)
+        super().__init__(seed=seed, delays=self._delays, watch_delay=watch_delay, hardware=self._gpus, fill=fill)
         self._troubles = Troubles(self)
         self._transports: list[InProcessTransport] = []
 

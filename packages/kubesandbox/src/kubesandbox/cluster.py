@@ -34,13 +34,16 @@ class Sandbox:
 
     Make it on a loop of `kubesandbox.timeloop`. `seed` decides everything that is left to chance; `delays` says how
     long things take; `watch_delay` gives the seconds by which each resource's watch lags, by the resource's key; `hardware`
-    is what the machines are, plain ones if it is left out.
+    is what the machines are, plain ones if it is left out. What `fill` puts into the store was there before the cluster lives:
+    pods that say that they run are believed.
     """
 
     def __init__(self, *, seed: int = 0, delays: Delays | None = None, watch_delay: Callable[[str], float] | None = None,
-                 hardware: Hardware | None = None) -> None:
+                 hardware: Hardware | None = None, fill: Callable[[Store], None] | None = None) -> None:
         self.store = Store(asyncio.get_running_loop().time, seed)
         self.api = ApiServer(self.store, watch_delay or _own_lag(seed))
+        if fill is not None:
+            fill(self.store)
         self.simulation = Simulation(self.store, Random(seed), delays, hardware)
         self.simulation.world.evictor = self._evict
         self.api.logs.otherwise = self._log

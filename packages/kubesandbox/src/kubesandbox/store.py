@@ -225,6 +225,23 @@ class Store:
             self._commit(table, "ADDED", new, None)
         return new
 
+    def restore(self, resource_key: str, obj: Object) -> Object:
+        """Store an object as it was in another cluster, its identity, times, generation and status too; return it as stored.
+
+        Nothing is checked or admitted: that cluster has done so. Raises `errors.AlreadyExists`.
+        """
+        table = self._table(resource_key)
+        new = self._decode(table, obj)
+        meta = new["metadata"]
+        new["apiVersion"], new["kind"] = table.resource.api_version, table.resource.kind
+        if not table.resource.namespaced:
+            meta.pop("namespace", None)
+        meta["uid"] = meta.get("uid") or self._uid()
+        meta["creationTimestamp"] = meta.get("creationTimestamp") or timestamp(self.now())
+        if _key(new) in table.objects:
+            raise preconditions.already_exists(table.resource, meta["name"])
+        return self._commit(table, "ADDED", new, None)
+
     def update(self, resource_key: str, obj: Object, *, subresource: str | None = None,
                dry_run: bool = False, decoded: bool = False) -> Object:
         """Replace an object, or only its status with `subresource="status"`; return it as stored.
