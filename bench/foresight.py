@@ -1,10 +1,11 @@
-"""Measure `gpuward plan` on large clusters, and `gpuward rehearse` with all that the sandbox plays.
+"""Measure `gpuward plan` on large clusters, and `gpuward rehearse`.
 
-    uv run python -m bench.foresight [--nodes 10000] [--pods 10]
+    uv run python -m bench.foresight [--nodes 10000] [--pods 10] [--rehearse 1000] [--parallel 20]
 
-The fleet is that of bench.scale: copies of one node with its installed stack, served over HTTP from a process of its own. A process
-of its own lists it, makes the plan for another driver and prints it as JSON. Seconds are real ones, with the server on the same
-machine; the peak is of the process that plans.
+The fleet is that of bench.scale: copies of one node with its installed stack. For the plan it is served over HTTP by a process;
+another one lists it, makes the plan for another driver and prints it as JSON. Seconds are real ones, with the server on the same
+machine; the peak is of the process that plans. A rehearsal is of a capture of such a fleet, with 30 pods on each node, two of
+them with a GPU, which go to other nodes when they are evicted.
 """
 
 from __future__ import annotations
@@ -13,20 +14,32 @@ import asyncio
 import multiprocessing
 import resource
 import time
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 import msgspec
 from tests.journeys.stage import NEW
 
-from bench.scale import serve
+from bench.scale import WORK, copy_node, installed, serve
 from gpuward import names
+from gpuward.cli.capture import captured
 from gpuward.cli.connect import connected
 from gpuward.cli.foresight import Wanted, foresee
 from gpuward.cli.plan import as_json
 from gpuward.cli.terminal import as_json as as_text
+from gpuward.kube import resources
+from gpuward.kube.http.client import Client
+from gpuward.kube.http.listing import ListingTransport
+from gpuward.rehearse.assumptions import Assumptions
+from gpuward.rehearse.captured import Captured
+from gpuward.rehearse.loading import Loaded, loaded
+from gpuward.rehearse.playing import Play
+from gpuward.sandbox.cluster import Sandbox
+from kubesandbox.timeloop import run_virtual
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -75,11 +88,69 @@ def plan(nodes: int, pods: int) -> Planned:
         return found
 
 
+class Rehearsed(msgspec.Struct, frozen=True):
+    """Hold what one rehearsal took: seconds to load the capture, to play it once, and megabytes of its process at its largest."""
+
+    nodes: int
+    pods: int
+    loading: float
+    played: float
+    cpu: float
+    peak_mb: float
+    virtual_hours: float
+    done: int
+
+
+def rehearse(nodes: int, pods: int, parallel: int) -> Rehearsed:
+    """Measure one rehearsal, in this process."""
+    found = run_virtual(lambda: _captured_fleet(nodes, pods, parallel))
+    begun, used, assumed = time.perf_counter(), time.process_time(), Assumptions()
+
+    async def load() -> Loaded:
+        return await loaded(found, assumed)
+
+    play = Play(found.manifest, run_virtual(load, start=found.manifest.at), _ask, assumed)
+    loading = time.perf_counter() - begun
+    run = play.run(0)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    return Rehearsed(nodes, nodes * pods, loading, run.took, time.process_time() - used, peak, run.lasted / 3600,
+                     sum(node.done is not None for node in run.nodes))
+
+
+def _ask(sandbox: Sandbox) -> None:
+    for policy in sandbox.store.list(str(resources.CLUSTER_POLICIES)):
+        sandbox.store.modify(str(resources.CLUSTER_POLICIES), None, policy["metadata"]["name"],
+                             lambda obj: obj["spec"]["driver"].update(version=NEW))
+
+
+async def _captured_fleet(nodes: int, pods: int, parallel: int) -> Captured:
+    stage = await installed(1, maxParallelUpgrades=parallel, maxUnavailable="100%")
+    await stage.stop()
+    copy_node(stage, nodes, pods)
+    for number, pod in enumerate(stage.sandbox.store.list("pods", WORK)):
+        owner = {"apiVersion": "example.com/v1", "kind": "Training", "name": f"training-{number // 20}", "controller": True,
+                 "uid": f"training-{number // 20}"}
+        stage.sandbox.store.modify("pods", WORK, pod["metadata"]["name"], partial(_own, owner))
+    return await captured(Client(ListingTransport(stage.sandbox.transport())), names.DEFAULT_NAMESPACE)
+
+
+def _own(owner: dict[str, Any], pod: dict[str, Any]) -> None:
+    pod["metadata"]["ownerReferences"] = [owner]
+
+
 @click.command()
 @click.option("--nodes", multiple=True, type=int, default=(1000, 10000), show_default=True, help="Sizes of fleets.")
 @click.option("--pods", default=10, show_default=True, help="Pods on each node.")
-def main(nodes: tuple[int, ...], pods: int) -> None:
-    """Measure plans of large clusters."""
+@click.option("--rehearse", "rehearsed", default=0, show_default=True, help="Nodes of the rehearsal; 0 for none.")
+@click.option("--parallel", default=20, show_default=True, help="Nodes that the rehearsal upgrades at once.")
+def main(nodes: tuple[int, ...], pods: int, rehearsed: int, parallel: int) -> None:
+    """Measure plans and rehearsals of large clusters."""
+    if rehearsed:
+        told = rehearse(rehearsed, 30, parallel)
+        click.echo(f"rehearsal of {told.nodes} nodes with {told.pods} pods, {parallel} at once: loaded in {told.loading:.0f} s, "
+                   f"played in {told.played:.0f} s, {told.cpu:.0f} CPU s, {told.peak_mb:.0f} MB; {told.done} nodes done in "
+                   f"{told.virtual_hours:.1f} h")
+        return
     click.echo(f"{'nodes':>6} {'pods':>7} {'seconds':>8} {'CPU s':>6} {'peak MB':>8} {'JSON MB':>8}")
     for count in nodes:
         one = plan(count, pods)

@@ -81,16 +81,16 @@ def serve(nodes: int, pods: int, kubeconfig: Path, ready: Connection) -> None:
 
 
 async def _serve(nodes: int, pods: int, kubeconfig: Path, ready: Connection) -> None:
-    stage = await _installed(1)
+    stage = await installed(1)
     await stage.stop()
-    _copy_node(stage, nodes, pods)
+    copy_node(stage, nodes, pods)
     _ask_for_new_driver(stage)
     kubeconfig.write_text(await stage.sandbox.serve(), encoding="utf-8")
     ready.send("ready")
     await asyncio.to_thread(ready.recv)
 
 
-async def _installed(nodes: int, **upgrade: int | str) -> Stage:
+async def installed(nodes: int, **upgrade: int | str) -> Stage:
     """Return a fleet with the whole stack, and workloads that run."""
     stage = Stage(nodes, upgrade=upgrade)
     await stage.start()
@@ -108,7 +108,7 @@ async def _until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(1.0)
 
 
-def _copy_node(stage: Stage, nodes: int, pods: int) -> None:
+def copy_node(stage: Stage, nodes: int, pods: int) -> None:
     store = stage.sandbox.store
     node = store.update("nodes", _waiting(store.get("nodes", None, "gpu-1")))
     operands = [copy.deepcopy(pod) for pod in store.list("pods") if pod["spec"].get("nodeName") == "gpu-1"]
@@ -226,7 +226,7 @@ async def _pass(client: Client, operator: Operator, node: str) -> float:
 def play(nodes: int) -> RolloutFigures:
     """Play a rollout without limits in virtual time."""
     async def main() -> tuple[float, dict[str, float]]:
-        stage = await _installed(nodes, maxParallelUpgrades=0, maxUnavailable="100%")
+        stage = await installed(nodes, maxParallelUpgrades=0, maxUnavailable="100%")
         before, begun = Counter(stage.client.stats.requests), stage.clock.now()
         await stage.upgrade_to(NEW)
         await _until(lambda: stage.finished(NEW))

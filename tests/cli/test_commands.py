@@ -209,8 +209,8 @@ def test_a_namespace_that_cannot_be_one_is_refused_at_once(command: str, namespa
 
 def test_all_commands_that_ask_for_a_namespace_are_tried() -> None:
     assert WITH_NAMESPACE == [
-        "abort", "approve", "bug-report", "check", "cleanup", "diff", "drivers", "explain", "plan", "promote", "render",
-        "shadow", "status"]
+        "abort", "approve", "bug-report", "capture", "check", "cleanup", "diff", "drivers", "explain", "plan", "promote",
+        "rehearse", "render", "shadow", "status"]
 
 
 def test_the_operator_refuses_a_namespace_that_cannot_be_one() -> None:

@@ -19,7 +19,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", WITHOUT, *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", ["demo", "sandbox"])
+@pytest.mark.parametrize("command", ["demo", "sandbox", "rehearse"])
 def test_commands_that_need_the_sandbox_say_what_to_install(command: str) -> None:
     done = run(command)
     assert (done.returncode, done.stdout) == (1, "")

@@ -37,9 +37,9 @@ def lists_only(stage: Stage) -> Client:
 
     def refuse(request: Request, proceed: Proceed) -> Answer | Stream:
         watches = request.query.get("watch", "false") not in ("false", "0")
-        if request.method != "GET" or watches or "/secrets" in request.path:
-            return refusal(Forbidden(f"{request.method} {request.path} is forbidden"))
-        return proceed()
+        assert request.method == "GET", f"{request.method} {request.path}"
+        assert not watches, f"{request.path} is watched"
+        return refusal(Forbidden("secrets is forbidden")) if "/secrets" in request.path else proceed()
 
     transport.interfere = refuse
     return Client(ListingTransport(transport))

@@ -100,7 +100,8 @@ async def captured(client: Client, namespace: str) -> Captured:
     snapshot = await with_references(client, snapshot)
     images = await images_of(client, namespace)
     _, changes = await differences(client, snapshot, images, leader.now)
-    replaced = {one.ref.name for one in changes if one.kind == "DaemonSet" and (one.after is None or replaces(one))}
+    replaced = {one.ref.name for one in changes if one.kind == "DaemonSet" and (
+        one.before is None or one.after is None or replaces(one))}
     made = {ds.name for ds in snapshot.daemonsets if ds.namespace == namespace and (
         (ds.owner is not None and ds.owner.kind in names.OWNER_KINDS) or ds in driver_daemonsets(snapshot))}
     gathering = _Gathering(client, namespace)

@@ -101,7 +101,7 @@ def rehearsed(found: Captured, options: Options) -> Rehearsal:
     end = time.monotonic() + options.time
     seen: list[Watching] = []
     runs = [play.run(0, watched=seen.append)]
-    for seed in range(1, options.runs):
+    for seed in range(1, options.runs if runs[0].changes else 1):
         if time.monotonic() + _slowest(runs) > end:
             break
         runs.append(play.run(seed))

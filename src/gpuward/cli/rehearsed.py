@@ -60,13 +60,17 @@ def summary(found: Rehearsal, manifest: Manifest) -> Iterator[str]:
     yield (f"at most {_count(first.most_out, 'node')} out of service at once by it, for {_spread(found, 'hours_out')} GPU-hours "
            "together")
     if first.evicted:
-        back = f"; nothing runs in the place of {first.not_back} of them in the end" if first.not_back else ""
-        yield f"{_count(first.evicted, 'GPU pod')} evicted: {_spread(found, 'hours_waiting')} GPU-hours until others run there{back}"
+        back = f"; nothing runs in place of {first.not_back} in the end" if first.not_back else ""
+        yield f"{_count(first.evicted, 'GPU pod')} evicted: {_spread(found, 'hours_waiting')} GPU-hours until others run{back}"
         yield f"evicted pods had run for {first.hours_undone:.1f} GPU-hours, lost where they keep no checkpoints"
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'} {'is' if number == 1 else 'are'}"
+
+
+def _nodes(number: int) -> str:
+    return f"{number} node{'' if number == 1 else 's'}"
 
 
 def _spread(found: Rehearsal, field: str) -> str:
@@ -96,7 +100,7 @@ def _moment(at: float | None) -> str:
 def _held(run: Run) -> Iterator[str]:
     found = [one for one in blockers(run) if one.whom]
     for one in found[:MOST_BLOCKERS]:
-        yield f"{one.whom}: {one.nodes} node{'' if one.nodes == 1 else 's'} for {age(one.seconds)} together ({one.reason})"
+        yield f"{one.whom}: {_nodes(one.nodes)} for {age(one.seconds)} together ({one.reason})"
 
 
 def _left(run: Run) -> Iterator[str]:
@@ -108,7 +112,8 @@ def _left(run: Run) -> Iterator[str]:
 def _trials(trials: tuple[Trial, ...]) -> Iterator[str]:
     for one in trials:
         freed = f", and {listed(one.freed, 3)} get their driver" if one.freed else ""
-        yield f"{one.do} -> it takes {age(one.lasted)}, at most {_count(one.most_out, 'node')} out of service at once{freed}"
+        yield (f"{one.do} -> {age(one.lasted)} instead of {age(one.before)}, with at most {_nodes(one.most_out)} out of service "
+               f"at once{freed}")
 
 
 def _assumed(assumed: Assumptions) -> Iterator[str]:

@@ -29,8 +29,9 @@ from gpuward.rehearse.assumptions import Assumptions
 from gpuward.rehearse.captured import Captured, Object
 from gpuward.report.paper import play
 from gpuward.sandbox.cluster import Sandbox
+from kubesandbox.sim.containers import FORGIVEN_AFTER_SECONDS
 from kubesandbox.sim.kubelet import TERMINATION_SECONDS
-from kubesandbox.sim.objects import controller_of, is_finished
+from kubesandbox.sim.objects import controller_of, is_finished, seconds
 from kubesandbox.sim.programs import RUN_SECONDS
 from kubesandbox.store import Store
 
@@ -66,7 +67,7 @@ async def loaded(captured: Captured, assumed: Assumptions) -> Loaded:
     objects["configmaps"] = [_named("ConfigMap", manifest.namespace, name, data=dict.fromkeys(keys, ""))
                              for name, keys in manifest.config_maps.items()]
     objects["secrets"] = [_named("Secret", manifest.namespace, name) for name in manifest.secrets]
-    _let_jobs_end(objects, assumed.job)
+    _let_jobs_end(objects, assumed.job, manifest.at)
     stood_in = _stand_in(objects)
     _simplify(objects, manifest.namespace, assumed)
     found = Loaded(objects, stood_in)
@@ -78,21 +79,27 @@ def _named(kind: str, namespace: str, name: str, **fields: Any) -> Object:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}, **fields}
 
 
-def _let_jobs_end(objects: Mapping[str, list[Object]], seconds: float) -> None:
-    """Let each Job have what is left of it to do, and its pods run as long as is assumed."""
-    jobs = {}
+def _let_jobs_end(objects: Mapping[str, list[Object]], assumed: float, at: float) -> None:
+    """Let each Job have what is left of it to do, and its pods run until its deadline, or as long as is assumed."""
+    left: dict[str, float] = {}
     for job in objects.get("jobs.batch", ()):
-        spec, done = job["spec"], (job.get("status") or {}).get("succeeded") or 0
+        spec, status = job["spec"], job.get("status") or {}
+        done, deadline = status.get("succeeded") or 0, job["spec"].pop("activeDeadlineSeconds", None)
         if spec.get("completions") is not None:
             spec["completions"] = max(1, spec["completions"] - done)
         spec["backoffLimit"] = 1_000_000
-        lasts = spec.pop("activeDeadlineSeconds", None) or seconds
-        notes = spec["template"].setdefault("metadata", {}).setdefault("annotations", {})
-        jobs[job["metadata"]["uid"]] = notes.setdefault(RUN_SECONDS, str(lasts))
+        _note(spec["template"], deadline or assumed)
+        ran = at - seconds(status["startTime"]) if deadline and status.get("startTime") else 0.0
+        left[job["metadata"]["uid"]] = max(1.0, (deadline or assumed) - ran)
     for pod in objects[PODS]:
         owner = controller_of(pod)
-        if owner is not None and owner["uid"] in jobs:
-            pod["metadata"].setdefault("annotations", {}).setdefault(RUN_SECONDS, jobs[owner["uid"]])
+        if owner is not None and owner["uid"] in left:
+            # A pod that runs already is taken for one that has run for so long.
+            _note(pod, left[owner["uid"]] + FORGIVEN_AFTER_SECONDS)
+
+
+def _note(obj: Object, lasts: float) -> None:
+    obj.setdefault("metadata", {}).setdefault("annotations", {}).setdefault(RUN_SECONDS, str(lasts))
 
 
 def _stand_in(objects: dict[str, list[Object]]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gpuward.controllers.loop import Pace
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube.http.client import Client
 from gpuward.model.reasons import Reason
@@ -32,6 +33,11 @@ STILL: Final = 900.0
 """Seconds without any change after which a rollout does not go on, unless something has a time at which it does."""
 HORIZON: Final = 30 * 86400.0
 """Seconds of virtual time after which a rehearsal is broken off."""
+SEEDS: Final = 1 << 32
+"""Beyond the seeds of other sandboxes: one that was captured must not have uids and names that are drawn here once more."""
+_OPERANDS: Final = Pace(15.0, 0.0, 0.0)
+_UPGRADES: Final = Pace(1.0, 0.0, 0.0)
+"""How often the loops pass at most: what is assumed takes minutes, and each pass takes real time."""
 
 Change = Callable[[Sandbox], None]
 
@@ -59,7 +65,7 @@ class _Played:
         self._play, self._seed, self._also = play, seed, also
         self._begun = time.perf_counter()
         self._clock = LoopClock()
-        self._sandbox = Sandbox(seed=seed, delays=DrawnDelays(play.assumed, seed), fill=self._fill)
+        self._sandbox = Sandbox(seed=SEEDS + seed, delays=DrawnDelays(play.assumed, seed), fill=self._fill)
         settings = Settings(play.manifest.namespace, play.manifest.images, seed=seed)
         self._operator = Operator(Client(self._sandbox.transport()), settings, self._clock)
         nodes = {node["metadata"]["name"]: self._sandbox.machine(node["metadata"]["name"]).gpus
@@ -87,6 +93,8 @@ class _Played:
         try:
             while not self._is_over():
                 await asyncio.sleep(STEP)
+                self._operator.operands.pace = self._operator.drivers.pace = _OPERANDS  # once it has seen what was changed
+                self._operator.upgrades.pace = _UPGRADES
                 if work.done():
                     work.result()
         finally:

@@ -144,8 +144,8 @@ class Trial(msgspec.Struct, frozen=True):
 
     do: str
     lasted: float
-    saved: float
-    """Seconds."""
+    before: float
+    """How many seconds the first run lasted without it."""
     most_out: int
     left: int
     freed: tuple[str, ...] = ()
@@ -177,7 +177,7 @@ def trial(do: str, before: Run, after: Run) -> Trial | None:
     saved = before.lasted - after.lasted
     if not freed and (saved < max(60.0, 0.02 * before.lasted) or len(left) > len(before.left)):
         return None
-    return Trial(do, after.lasted, saved, after.most_out, len(left), freed)
+    return Trial(do, after.lasted, before.lasted, after.most_out, len(left), freed)
 
 
 def sorted_nodes(nodes: Sequence[NodeRun]) -> tuple[NodeRun, ...]:

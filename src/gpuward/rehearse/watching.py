@@ -45,7 +45,7 @@ class _Node:
         self.held: tuple[str, str] | None = None
         self.held_since = 0.0
         self.waited: dict[tuple[str, str], float] = {}
-        self.said: dict[tuple[str, str], str] = {}
+        self.said: dict[tuple[str, str], Hold] = {}
 
     def enter(self, phase: Phase | None, at: float) -> None:
         """Go into another phase."""
@@ -59,7 +59,7 @@ class _Node:
         """Take what the node waits for from now on."""
         key = (str(hold.reason), _whom(hold)) if hold is not None else None
         if key is not None and hold is not None:
-            self.said[key] = sentence(hold)
+            self.said[key] = hold
         if key == self.held:
             return
         if self.held is not None:
@@ -186,8 +186,7 @@ class Watching:
         node.enter(None, end)
         node.be_out(False, end)
         is_done = status.up_to_date and status.hold is None
-        waited = tuple(Waited(reason, whom, seconds, node.said[reason, whom]) for (reason, whom), seconds in node.waited.items()
-                       if seconds > _SHORT)
+        waited = tuple(Waited(*key, lasted, sentence(node.said[key])) for key, lasted in node.waited.items() if lasted > _SHORT)
         return NodeRun(
             node.name, node.gpus, node.started, (node.done if node.started is not None else 0.0) if is_done else None, node.out,
             node.evicted, tuple(node.spans), waited, str(status.hold.reason) if status.hold is not None else "",

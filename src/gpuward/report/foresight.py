@@ -123,8 +123,8 @@ def _planned(name: str, status: NodeStatus, facts: NodeFacts | None, report: Nod
     when, hold = _when(status), status.hold
     leaving = len(facts.to_evict.pods) if facts is not None and when is not When.NEVER and not facts.restart_only else 0
     found = PlannedNode(name, when, pods=leaving, driver=report.driver if report else "", pool=report.pool if report else "")
-    if hold is None:
-        return found
+    if hold is None or when is When.NOW:
+        return found  # what it waits for once it has started is no matter of its turn
     return msgspec.structs.replace(
         found, reason=str(hold.reason), message=sentence(hold), until=hold.until, behind=_behind(hold),
         pod=str(hold.what.pod) if isinstance(hold.what, OnPod) else "",

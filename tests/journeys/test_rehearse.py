@@ -1,0 +1,276 @@
+"""What `gpuward rehearse` says of a rollout, and what then happens in the cluster that was captured."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuward import names
+from gpuward.cli.capture import captured, store
+from gpuward.cli.rehearse import Options, rehearsed
+from gpuward.cli.rehearsed import as_json, summary
+from gpuward.cli.timeline import timeline
+from gpuward.errors import InputError
+from gpuward.kube import resources
+from gpuward.model.states import State
+from gpuward.rehearse.assumptions import Assumptions, DrawnDelays
+from gpuward.rehearse.captured import Captured, read_capture
+from gpuward.rehearse.results import Rehearsal, Run
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.builders import deployment
+from kubesandbox.sim.objects import is_ready
+from kubesandbox.timeloop import run_virtual
+from tests.journeys.stage import NEW, OLD, Stage, gpu_template, on_stage, playing, policy
+from tests.journeys.test_nvidiadriver import nvidia_driver, with_pools
+from tests.journeys.test_plan import lists_only, started
+from tests.journeys.test_withheld import set_driver
+
+SPACE = names.DEFAULT_NAMESPACE
+EXACT = Assumptions(driver=120.0, validation=20.0, eviction=10.0, start=5.0, job=600.0, spread=1.0)
+"""Durations that nothing is left to chance in."""
+MARK = "hush-hush"
+
+
+async def capture(stage: Stage) -> Captured:
+    return await captured(lists_only(stage), SPACE)
+
+
+def at_pace(nodes: int = 3, **options: Any) -> Stage:
+    """Return a stage on which things take as long as is assumed."""
+    return Stage(nodes, delays=DrawnDelays(EXACT, 0), **options)
+
+
+def of(play: Callable[[], Coroutine[Any, Any, Captured]], version: str = NEW, **options: Any) -> Rehearsal:
+    """Return the rehearsal of what was captured on a stage; a loop cannot run within another one."""
+    found = run_virtual(play)
+    return rehearsed(found, Options(version=version, **{"assumed": EXACT, "runs": 1, "time": 0.0, **options}))
+
+
+def held(run: Run) -> dict[str, str]:
+    return {node.name: node.reason for node in run.left}
+
+
+async def busy(stage: Stage) -> None:
+    """Run pods of a Deployment that may go anywhere, some that stay with their node, and one that may not go."""
+    await stage.deploy("lone", 3)
+    await stage.deploy("tied", 2, node="gpu-1")
+    await stage.deploy("stuck", 1, node="gpu-4", max_unavailable=0)
+    await stage.rest(60)
+
+
+def test_a_rehearsal_agrees_with_what_then_happens() -> None:
+    happened: dict[str, Any] = {}
+
+    async def play() -> Captured:
+        async with playing(at_pace(4, upgrade={"maxParallelUpgrades": 1})) as stage:
+            await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.all_are(State.DONE), 3600)
+            await busy(stage)
+            found = await capture(stage)
+            stage.history.clear()
+            begun = stage.clock.now()
+            await stage.upgrade_to(NEW)
+            await stage.until(lambda: list(stage.states().values()).count(str(State.DONE)) == 3 and len(started(stage)) == 3
+                              and stage.cordons() == [], 7200)
+            done = max(moment.at for moment in stage.history if moment.state is State.DONE)
+            happened.update(order=started(stage), lasted=done - begun, hold=stage.hold("gpu-4"),
+                            evicted=sum(key.resource == "pods/eviction" and key.status == 201
+                                        for key in stage.client.stats.requests for _ in range(stage.client.stats.requests[key])))
+            return found
+
+    run = of(play).first
+    assert list(run.order) == happened["order"]
+    assert held(run) == {"gpu-4": happened["hold"]} == {"gpu-4": "BudgetBlocks"}
+    done = max(node.done for node in run.nodes if node.done)
+    assert done == pytest.approx(happened["lasted"], rel=0.1)
+    assert run.evicted == happened["evicted"]
+    assert run.most_out == 1
+    out = sum(node.out * node.gpus for node in run.nodes) / 3600
+    assert run.hours_out == pytest.approx(out)
+    assert 0 < run.hours_waiting < run.hours_out
+    assert [one.whom for node in run.nodes if node.name == "gpu-4" for one in node.waited] == ["budget ml/stuck"]
+    assert any("BudgetBlocks" in str(node.reason) and node.remedies for node in run.left), "what explain knows"
+
+
+async def installed(stage: Stage) -> None:
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.all_are(State.DONE), 7200)
+
+
+async def plain(stage: Stage) -> None:
+    await installed(stage)
+
+
+async def precompiled(stage: Stage) -> None:
+    await installed(stage)
+    await set_driver(stage, {"usePrecompiled": True, "version": "580"})
+    await stage.rest(60)
+    await installed(stage)
+
+
+async def pools(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("a"), nvidia_driver("b", {"maxParallelUpgrades": 2, "maxUnavailable": "100%"}))
+    await installed(stage)
+
+
+async def secretive(stage: Stage) -> None:
+    """Hide marks wherever people put secrets."""
+    await installed(stage)
+    variable = [{"name": "PROXY_SETTINGS", "value": MARK}]
+    await set_driver(stage, {"env": variable})
+    await stage.patch_policy("dcgmExporter/args", ["--flag", MARK])
+    await stage.rest(120)
+    await installed(stage)
+    template = gpu_template("private")
+    template["metadata"]["annotations"] = {"example.com/note": MARK}
+    template["spec"]["containers"][0] |= {"env": variable, "args": [MARK], "command": ["sh", "-c", MARK], "image": f"{MARK}:1"}
+    stage.sandbox.apply(deployment("private", WORKLOAD_NAMESPACE, 2, template))
+    await stage.until(lambda: sum(map(is_ready, stage.workload_pods("private"))) == 2)
+
+
+MODES = {"clusterpolicy": (plain, NEW), "precompiled": (precompiled, "590"), "nvidiadrivers": (pools, NEW),
+         "secrets": (secretive, NEW)}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_in_every_mode_nothing_happens_unless_asked_and_then_every_node_is_done(mode: str) -> None:
+    prepare, version = MODES[mode]
+    nodes = 6 if mode == "nvidiadrivers" else 3
+
+    async def play() -> Captured:
+        async with playing(at_pace(nodes)) as stage:
+            await prepare(stage)
+            return await capture(stage)
+
+    found = run_virtual(play)
+    assert MARK not in json.dumps(found.objects)
+    still = rehearsed(found, Options(assumed=EXACT, runs=3, time=0.0))
+    assert not still.first.changes
+    assert (len(still.runs), still.first.evicted, still.first.hours_out) == (1, 0, 0.0)
+    assert "nothing would change" in list(summary(still, found.manifest))[1]
+    run = rehearsed(found, Options(version=version, assumed=EXACT, runs=1, time=0.0)).first
+    assert held(run) == {}
+    assert len(run.order) == nodes
+    assert run.most_out == (3 if mode == "nvidiadrivers" else 1)
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Captured:
+    """Return three nodes, on one of which a budget lets nobody go."""
+    async def play() -> Captured:
+        async with playing(at_pace(3)) as stage:
+            await installed(stage)
+            await stage.deploy("stuck", 1, node="gpu-3", max_unavailable=0)
+            return await capture(stage)
+
+    return run_virtual(play)
+
+
+def test_what_would_shorten_it_is_rehearsed_too(crowd: Captured) -> None:
+    found = rehearsed(crowd, Options(version=NEW, assumed=EXACT, runs=2, time=120.0))
+    assert held(found.first) == {"gpu-3": "BudgetBlocks"}
+    assert {one.do.partition(":")[0]: one.freed for one in found.trials} == {
+        "twice as many nodes at once": (), "one more pod may be away under disruption budget ml/stuck": ("gpu-3",)}
+    told = as_json(found, crowd.manifest, EXACT)
+    assert told["heldUpBy"] == [{"reason": "BudgetBlocks", "whom": "budget ml/stuck", "nodes": 1,
+                                 "seconds": pytest.approx(found.first.lasted, abs=5)}]
+    assert (told["runs"], told["sameOrder"], told["changes"]) == (2, 2, True)
+
+
+def test_drawn_durations_differ_by_seed_and_are_the_same_again(crowd: Captured) -> None:
+    options = Options(version=NEW, assumed=Assumptions(), runs=3, time=600.0)
+    once, again = rehearsed(crowd, options), rehearsed(crowd, options)
+    assert [run.lasted for run in once.runs] == [run.lasted for run in again.runs]
+    assert len({run.lasted for run in once.runs}) == 3
+
+
+def test_windows_and_policies_of_files_count(crowd: Captured, tmp_path: Path) -> None:
+    file = tmp_path / "policies.yaml"
+    body = policy(upgrade={"maxParallelUpgrades": 2, "maxUnavailable": "100%"})
+    body["spec"]["driver"]["version"] = NEW
+    night = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
+             "spec": {"windows": [{"schedule": "0 3 * * *", "duration": "1h"}]}}
+    file.write_text(yaml.safe_dump_all([body, night]))
+    run = rehearsed(crowd, Options(policies=(str(file),), assumed=EXACT, runs=1, time=0.0)).first
+    begins = [crowd.manifest.at + node.started for node in run.nodes if node.started is not None]
+    assert [10800.0 <= at % 86400 < 14400.0 for at in begins] == [True, True]
+    assert run.most_out == 2
+    body["spec"]["driver"]["version"] = 7
+    file.write_text(yaml.safe_dump(body))
+    with pytest.raises(InputError, match="--policy"):
+        rehearsed(crowd, Options(policies=(str(file),), assumed=EXACT, runs=1, time=0.0))
+
+
+def owned(owner: dict[str, Any], pod: dict[str, Any]) -> None:
+    pod["metadata"]["ownerReferences"] = [owner]
+
+
+def test_pods_of_controllers_that_are_not_played_are_put_back_and_jobs_are_waited_for() -> None:
+    async def play() -> Captured:
+        async with playing(at_pace(2, upgrade={"waitForCompletion": {"podSelector": "app=job"}})) as stage:
+            await installed(stage)
+            for kind in ("StatefulSet", "PyTorchJob"):
+                name = f"{kind.lower()}-0"
+                stage.run_pod(name, "gpu-1")
+                owner = {"apiVersion": "example.com/v1", "kind": kind, "name": kind.lower(), "uid": kind, "controller": True}
+                stage.sandbox.store.modify("pods", WORKLOAD_NAMESPACE, name, partial(owned, owner))
+            template = gpu_template("job")
+            template["spec"] |= {"restartPolicy": "Never", "nodeSelector": {"kubernetes.io/hostname": "gpu-2"}}
+            job = {"template": template, "activeDeadlineSeconds": 900}
+            stage.sandbox.apply({"apiVersion": "batch/v1", "kind": "Job", "spec": job,
+                                 "metadata": {"name": "job", "namespace": WORKLOAD_NAMESPACE}})
+            await stage.until(lambda: len(stage.workload_pods()) == 3 and all(map(is_ready, stage.workload_pods())))
+            return await capture(stage)
+
+    run = of(play).first
+    assert held(run) == {}
+    assert (run.evicted, run.not_back) == (2, 0)
+    job = next(node for node in run.nodes if node.name == "gpu-2")
+    assert [one.seconds for one in job.waited if one.reason == "JobsRunning"] == [pytest.approx(900 - (job.started or 0), abs=60)]
+
+
+@on_stage(2)
+async def test_a_capture_is_what_was_written(stage: Stage) -> None:
+    await installed(stage)
+    found = await capture(stage)
+    assert found.manifest.in_step
+    assert {node["metadata"]["name"] for node in found.of("nodes")} == {"cpu-1", "gpu-1", "gpu-2"}
+    assert stage.drivers() == [OLD]
+
+
+def test_an_archive_is_read_as_it_was_written_and_garbage_is_refused(crowd: Captured, tmp_path: Path) -> None:
+    file, garbage = tmp_path / "capture.tgz", tmp_path / "garbage.tgz"
+    store(crowd, file)
+    assert read_capture(file) == crowd
+    assert file.stat().st_mode & 0o077 == 0
+    garbage.write_bytes(b"\x1f\x8bnothing")
+    for wrong in (garbage, tmp_path / "absent"):
+        with pytest.raises(InputError, match="--from"):
+            read_capture(wrong)
+    with pytest.raises(InputError, match="it is there already"):
+        store(crowd, file)
+
+
+def test_the_timeline_is_one_file_that_loads_nothing(crowd: Captured) -> None:
+    run = rehearsed(crowd, Options(version=NEW, assumed=EXACT, runs=1, time=0.0)).first
+    text = "\n".join(timeline(run, crowd.manifest.at))
+    root = ElementTree.fromstring(text)
+    titles = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert {title.partition(":")[0] for title in titles} == {"gpu-1", "gpu-2", "gpu-3"}
+    assert any("driver 2m" in title for title in titles)
+    assert text.count("http") == 1, "the name space alone"
+    assert not [element for element in root.iter() if "href" in "".join(element.attrib)]
+
+
+@on_stage(1)
+async def test_who_may_only_get_and_list_is_enough_and_nothing_else_is_sent(stage: Stage) -> None:
+    await installed(stage)
+    before = stage.sandbox.store.version
+    found = await capture(stage)
+    assert found.of(str(resources.NODES))
+    assert stage.sandbox.store.version == before
