@@ -19,7 +19,7 @@ from gpuward.cli.targets import named_driver
 from gpuward.cli.view import age
 from gpuward.controllers.serving import parse_address
 from gpuward.errors import InputError
-from gpuward.sandbox.samples import sample_policy
+from gpuward.sandbox.samples import IMAGES, sample_policy
 
 
 @pytest.mark.parametrize(("text", "place"), [
@@ -99,9 +99,8 @@ def test_unknown_log_settings_are_named(level: str, times: str) -> None:
 
 
 def test_a_policy_that_names_no_driver_gets_one_with_its_new_version() -> None:
-    assert named_driver(sample_policy()) == {}
-    bare = {"kind": "ClusterPolicy", "metadata": {"name": "x"}, "spec": {"driver": {}}}
-    assert named_driver(bare) == {"repository": "nvcr.io/nvidia", "image": "driver"}
+    assert named_driver(sample_policy()["spec"]["driver"], IMAGES["DRIVER_IMAGE"]) == {}
+    assert named_driver({}, IMAGES["DRIVER_IMAGE"]) == {"repository": "nvcr.io/nvidia", "image": "driver"}
 
 
 def test_one_node_is_one_node() -> None:

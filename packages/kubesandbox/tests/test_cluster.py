@@ -11,6 +11,7 @@ from kubesandbox.builders import deployment, linux_node, namespace, template
 from kubesandbox.cluster import Sandbox
 from kubesandbox.errors import InputError, NotFound
 from kubesandbox.sim.objects import is_ready, is_true
+from kubesandbox.store import Store
 from kubesandbox.timeloop import run_at_speed, run_virtual
 from sandbox_helpers.virtual import started, virtual_with
 
@@ -25,6 +26,39 @@ with_sandbox = virtual_with(lambda: started(Sandbox()))
 
 def ready_pods(sandbox: Sandbox) -> int:
     return sum(map(is_ready, sandbox.store.list("pods", "web")))
+
+
+def test_what_fills_a_cluster_was_there_before_it_lives() -> None:
+    """Its pods run on, with the uids and the status that they had, and are put back where their owner wants more."""
+    async def main() -> None:
+        old = Sandbox(seed=1)
+        await old.start()
+        old.add_node(linux_node("node-1"))
+        for obj in web(2):
+            old.apply(obj)
+        await old.until(lambda: ready_pods(old) == 2)
+        await old.stop()
+        kept = {key: old.store.list(key) for key in ("nodes", "namespaces", "replicasets.apps", "pods")}
+        for owner in kept["replicasets.apps"]:
+            del owner["metadata"]["ownerReferences"]
+
+        def fill(store: Store) -> None:
+            for key, objects in kept.items():
+                for obj in objects:
+                    if store.find(key, obj["metadata"].get("namespace"), obj["metadata"]["name"]) is None:
+                        store.restore(key, obj)
+
+        new = Sandbox(seed=2, fill=fill)
+        await new.start()
+        await asyncio.sleep(30)
+        assert {pod["metadata"]["uid"] for pod in new.store.list("pods")} == {pod["metadata"]["uid"] for pod in kept["pods"]}
+        assert ready_pods(new) == 2
+        new.store.delete("pods", "web", kept["pods"][0]["metadata"]["name"])
+        await asyncio.sleep(30)
+        assert ready_pods(new) == 2
+        await new.stop()
+
+    run_virtual(main)
 
 
 def test_the_same_seed_plays_the_same_story() -> None:

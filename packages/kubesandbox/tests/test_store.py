@@ -40,6 +40,18 @@ def test_create_fills_what_the_server_owns(store: Store) -> None:
     assert "generation" not in store.create("configmaps", {"metadata": {"name": "a"}})["metadata"]
 
 
+def test_what_was_in_another_cluster_is_restored_as_it_was_there(store: Store) -> None:
+    kept: dict[str, Any] = {"uid": "of-old", "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 7,
+            "deletionTimestamp": "2020-01-02T00:00:00Z"}
+    made = store.restore("pods", pod(**kept) | {"status": {"phase": "Running"}})
+    assert {key: made["metadata"][key] for key in kept} == kept
+    assert made["status"]["phase"] == "Running"
+    assert made["metadata"]["resourceVersion"] == str(store.version)
+    assert store.restore("pods", pod("b"))["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    with pytest.raises(errors.AlreadyExists):
+        store.restore("pods", pod())
+
+
 def test_same_seed_gives_same_names() -> None:
     names = []
     for _ in range(2):

@@ -105,8 +105,8 @@ def lines(found: Foresight) -> Iterator[str]:
     yield from (f"problem: {problem}" for problem in (*found.written.problems, *found.picture.plan.troubles.values()))
     if found.differences:
         named = listed([f"{one.verb} {one.name}" for one in found.differences if one.kind != "Node"])
-        nodes = sum(one.kind == "Node" for one in found.differences)
-        more = f"{nodes} node{'' if nodes == 1 else 's'} would get other labels" if nodes else ""
+        labelled = sum(one.kind == "Node" for one in found.differences)
+        more = f"{labelled} node{'' if labelled == 1 else 's'} would get other labels" if labelled else ""
         yield f"written first: {'; '.join(filter(None, (named, more)))}. `gpuward diff` shows what"
 
 

@@ -46,14 +46,17 @@ def changes_to(snapshot: Snapshot, version: str, image: str) -> dict[tuple[str, 
     else:
         view = read.policy.view
         spec = (view.body.get("spec") or {}) if view is not None else {}
-        found = {("ClusterPolicy", view.name): {"spec": {"driver": _driver(spec.get("driver") or {}, version, image)}}} \
-            if view is not None else {}
+        found = {}
+        if view is not None:
+            found["ClusterPolicy", view.name] = {"spec": {"driver": _driver(spec.get("driver") or {}, version, image)}}
     if not found:
         raise InputError("--to", version, "there is no policy in the cluster to set it in: name a file with --policy")
     return found
 
 
 def _driver(settings: Mapping[str, Any], version: str, image: str) -> dict[str, Any]:
+    if not settings.get("repository") and not image:
+        raise InputError("--to", version, "the policy names no repository for the driver: name a file with --policy that does")
     return {"version": version, **named_driver(settings, image)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from gpuward.model.reasons import Reason
@@ -44,13 +45,13 @@ def levers(run: Run) -> Iterator[Lever]:
 def _each_policy(sandbox: Sandbox, change: Callable[[dict[str, Any]], None]) -> None:
     for resource, path in _POLICIES:
         for policy in sandbox.store.list(resource):
-            sandbox.store.modify(resource, None, policy["metadata"]["name"], lambda obj, path=path: change(_at(obj, path)))
+            sandbox.store.modify(resource, None, policy["metadata"]["name"], partial(_change_at, path, change))
 
 
-def _at(obj: Object, path: tuple[str, ...]) -> dict[str, Any]:
+def _change_at(path: tuple[str, ...], change: Callable[[dict[str, Any]], None], obj: Object) -> None:
     for key in path:
         obj = obj.setdefault(key, {})
-    return obj
+    change(obj)
 
 
 def _twice(sandbox: Sandbox) -> None:
