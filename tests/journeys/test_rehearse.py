@@ -274,3 +274,32 @@ async def test_who_may_only_get_and_list_is_enough_and_nothing_else_is_sent(stag
     found = await capture(stage)
     assert found.of(str(resources.NODES))
     assert stage.sandbox.store.version == before
+
+
+def test_a_rollout_that_is_under_way_goes_on_from_where_it_is() -> None:
+    async def play() -> Captured:
+        async with playing(at_pace(3)) as stage:
+            await installed(stage)
+            await stage.deploy("tied", 1, node="gpu-3")
+            await stage.upgrade_to(NEW)
+            await stage.until(lambda: stage.state("gpu-1") == State.DONE and stage.driver("gpu-1") == NEW, 3600)
+            await stage.until(lambda: stage.state("gpu-2") == State.POD_RESTART_REQUIRED)
+            return await capture(stage)
+
+    run = of(play, version="").first
+    assert held(run) == {}
+    assert [node.name for node in run.nodes if node.started is not None and node.out] == ["gpu-2", "gpu-3"]
+    assert (run.evicted, run.most_out) == (1, 1)
+
+
+def test_a_node_that_is_not_ready_stays_so_and_holds_no_other() -> None:
+    async def play() -> Captured:
+        async with playing(at_pace(3, upgrade={"maxUnavailable": 2})) as stage:
+            await installed(stage)
+            stage.sandbox.disconnect("gpu-2")
+            await stage.rest(120)
+            return await capture(stage)
+
+    run = of(play).first
+    assert held(run) == {"gpu-2": "NodeNotReady"}
+    assert run.order == ("gpu-1", "gpu-3")

@@ -16,6 +16,7 @@ MOST_BUDGETS: Final = 3
 BUDGETS: Final = "poddisruptionbudgets.policy"
 _POLICIES: Final = (("clusterpolicies.nvidia.com", ("spec", "driver", "upgradePolicy")),
                     ("nvidiadrivers.nvidia.com", ("spec", "upgradePolicy")))
+_OF_LIMITS: Final = frozenset(map(str, (Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.NO_NODE_MAY_START)))
 _OF_BUDGET: Final = frozenset({str(Reason.BUDGET_BLOCKS), str(Reason.BUDGET_USED_UP), str(Reason.EVICTION_REFUSED)})
 
 
@@ -29,8 +30,7 @@ class Lever:
 def levers(run: Run) -> Iterator[Lever]:
     """Yield the changes that answer to what nodes waited for in a run."""
     reasons = {one.reason for node in run.nodes for one in node.waited}
-    parallel, unavailable = str(Reason.PARALLEL_LIMIT) in reasons, str(Reason.UNAVAILABLE_LIMIT) in reasons
-    if parallel or unavailable:
+    if reasons & _OF_LIMITS:
         yield Lever("twice as many nodes at once: maxParallelUpgrades and maxUnavailable doubled", _twice)
     found = [one.whom.removeprefix("budget ") for one in blockers(run) if one.reason in _OF_BUDGET and one.whom]
     for budget in list(dict.fromkeys(found))[:MOST_BUDGETS]:

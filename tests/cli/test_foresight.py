@@ -1,0 +1,39 @@
+"""How `gpuward plan`, `capture` and `rehearse` end as processes, and what they write."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from tests.cli.test_diff import ran
+from tests.recorder.test_process import install, process, until
+
+
+def test_they_end_as_is_asked_for_and_say_what_is_wrong(tmp_path: Path) -> None:
+    kubeconfig, kept, drawn = tmp_path / "kubeconfig", tmp_path / "capture.tgz", tmp_path / "timeline.svg"
+    with process(tmp_path / "sandbox", "sandbox", "--nodes", "1", "--kubeconfig", str(kubeconfig)):
+        until(kubeconfig.exists, tmp_path / "sandbox")
+        options = ["--kubeconfig", str(kubeconfig)]
+        early = ran("plan", *options)
+        asyncio.run(install(kubeconfig))
+        plain, detailed = ran("plan", *options, "-o", "json"), ran("plan", *options, "--detailed-exitcode")
+        wrong = ran("plan", *options, "--to", "a b")
+        written, again = ran("capture", *options, "-o", str(kept)), ran("capture", *options, "-o", str(kept))
+    played = ran("rehearse", "--from", str(kept), "--runs", "1", "--time", "0s", "--svg", str(drawn), "-o", "json")
+    absent = ran("rehearse", "--from", str(tmp_path / "absent"))
+    assert early.returncode == 1
+    assert "clusterpolicies.nvidia.com is not installed" in early.stderr
+    assert (plain.returncode, json.loads(plain.stdout)["changes"]) == (0, True)
+    assert detailed.returncode == 2, detailed.stderr
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "write a driver version" in wrong.stderr
+    assert written.returncode == 0, written.stderr
+    assert "2 nodes" in written.stdout
+    assert again.returncode == 2
+    assert "it is there already" in again.stderr
+    assert played.returncode == 0, played.stderr
+    assert [node["name"] for node in json.loads(played.stdout)["nodes"]] == ["gpu-1"]
+    assert drawn.read_text().startswith("<svg")
+    assert absent.returncode == 2
+    assert "name a file that can be read" in absent.stderr
