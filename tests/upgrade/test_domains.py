@@ -63,7 +63,7 @@ def with_half_done(found: DomainUse, *domains: str) -> DomainUse:
     (WHOLE, 1, with_half_done(use(a="x!"), "b"), "a", None),
     (WHOLE, 1, with_half_done(use(a="x!"), "b"), "b", Reason.DOMAIN_BROKEN),
     (WHOLE, 1, use(a="x*", b="y*"), "a", Reason.DOMAIN_LIMIT),
-], ids=str)
+], ids=map(str, range(19)))
 def test_a_domain_has_room_or_holds(
     mode: DomainMode, limit: int, found: DomainUse, domain: str, reason: Reason | None
 ) -> None:
