@@ -316,3 +316,31 @@ async def test_a_driver_manager_that_fails_again_and_again_and_the_operator_do_n
     assert len(shown) <= 3, shown
     await stage.label("gpu-1", names.UPGRADE_SKIP, None)
     await stage.until(lambda: stage.finished() and operands not in stage.labels("gpu-1"))
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_node_whose_new_driver_does_not_come_up_is_told_how_to_take_it_back(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: "DriverFailing" in {stage.hold(node) for node in stage.states()}, within=900)
+    (node,) = [node for node in stage.states() if stage.hold(node) == "DriverFailing"]
+    told = await explanation_of(stage, node)
+    (found,) = [each for each in told.remedies if each.do.startswith("take the new driver back")]
+    assert found.commands == ("kubectl edit clusterpolicy cluster-policy",)
+    await stage.upgrade_to(OLD)
+    await stage.upgraded(OLD)
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_driver_that_runs_elsewhere_is_not_to_be_taken_back(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_CRASH, node="gpu-1", image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverFailing", within=900)
+    if stage.driver("gpu-2") == OLD:
+        await resume_rollout(stage.user, stage.clock.now())
+    await stage.until(lambda: stage.driver("gpu-2") == NEW and stage.state("gpu-2") == State.DONE, within=7200)
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverFailing", within=7200)
+    told = await explanation_of(stage, "gpu-1")
+    assert not any("take the new driver back" in each.do for each in told.remedies)

@@ -17,6 +17,7 @@ from gpuward.model.views import DaemonSetView, Owner, PodView
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix, described, end_pods, evicts, request_upgrade, with_ready
 from gpuward.upgrade.remedies.operand_pod import mended
 from gpuward.upgrade.remedies.question import SOON, Candidate, Question
+from gpuward.upgrade.remedies.rollback import take_back_untried
 from gpuward.upgrade.scope import drives
 
 replace = msgspec.structs.replace
@@ -49,6 +50,7 @@ def mend_driver_pod(question: Question) -> Iterator[Candidate]:
     if driver is None:
         return
     yield _mended(driver, f"mend what keeps driver pod {driver.name} from starting")
+    yield from take_back_untried(question)
     yield from empty_for_driver(question)
 
 

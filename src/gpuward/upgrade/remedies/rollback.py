@@ -32,6 +32,22 @@ def take_back(question: Question) -> Iterator[Fix]:
     yield Fix(do, partial(_reverted, before=before, number=newest.revision + 1), f"kubectl edit {source}", risk)
 
 
+def take_back_untried(question: Question) -> Iterator[Fix]:
+    """Take the new driver back, where it does not come up on this node and runs on none yet."""
+    driver, revisions = question.node.driver, question.case.snapshot.revisions
+    if driver is None or driver.orphan or any(status.up_to_date for status in question.plan.nodes.values()):
+        return
+    uid = owner_uid(driver)
+    found = revisions_of(uid, revisions)
+    earlier = [each for each in revisions if each.owner_uid == uid and each.hash not in found.same]
+    if found.newest is None or driver.revision not in found.same or not earlier:
+        return
+    before = max(earlier, key=lambda each: each.revision)
+    source = driver_source(question.case)
+    yield Fix(f"take the new driver back: give {source} the driver version that it had before", partial(
+        _reverted, before=before, number=found.newest.revision + 1), f"kubectl edit {source}")
+
+
 def _reverted(case: DecisionFacts, before: RevisionView, number: int) -> DecisionFacts:
     """Return the facts once the DaemonSet has the template of a revision again: that one gets the next number."""
     snapshot = case.snapshot
