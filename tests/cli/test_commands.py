@@ -122,8 +122,33 @@ def test_the_operator_needs_its_namespace() -> None:
 
 @pytest.mark.parametrize("deadline", ["abc", "1s", "-5s"])
 def test_a_renew_deadline_that_cannot_be_used_is_refused_without_an_election_too(deadline: str) -> None:
-    line = one_line(gpuward("run", f"--leader-lease-renew-deadline={deadline}", OPERATOR_NAMESPACE="ns"))
-    assert line.startswith(f"gpuward: --leader-lease-renew-deadline: '{deadline}' cannot be used: ")
+    done = gpuward("run", f"--leader-lease-renew-deadline={deadline}", OPERATOR_NAMESPACE="ns")
+    assert done.returncode == 2
+    assert f"Error: Invalid value for '--leader-lease-renew-deadline': '{deadline}': " in done.stderr
+
+
+@pytest.mark.parametrize(("option", "value", "told"), [
+    ("--zap-log-level", "foo", "'foo': use one of debug, info, warning, error, panic, or a number above 0"),
+    ("--zap-time-encoding", "foo", "'foo': use one of epoch, "),
+    ("--metrics-bind-address", "foo", "'foo': write an address such as :8080"),
+    ("--health-probe-bind-address", "foo", "'foo': write an address such as :8080"),
+    ("--ui", "perhaps", "'perhaps': write true or false"),
+])
+def test_a_flag_of_the_operator_that_cannot_be_used_ends_with_2_before_anything_else(option: str, value: str, told: str) -> None:
+    done = gpuward("run", f"{option}={value}")
+    assert done.returncode == 2
+    assert f"Error: Invalid value for '{option}': {told}" in done.stderr
+
+
+def test_a_duration_that_cannot_be_used_is_told_with_its_option_once() -> None:
+    done = gpuward("status", "--wait", "--timeout", "5")
+    assert done.returncode == 2
+    assert done.stderr.count("--timeout") == 1
+    assert "Error: Invalid value for '--timeout': '5': " in done.stderr
+
+
+def test_the_levels_of_the_log_are_all_in_the_help() -> None:
+    assert "debug, info, warning, error, panic, or a number" in " ".join(gpuward("run", "--help").stdout.split())
 
 
 def test_the_crds_are_printed_as_yaml() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 import time
 from pathlib import Path
 
@@ -20,6 +22,16 @@ def test_it_is_whole_as_soon_as_it_is_there_and_replaces_the_one_before(tmp_path
         until(file.exists, log)
         assert yaml.safe_load(file.read_text())["kind"] == "Config"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kubeconfig", "log"]
+
+
+def test_what_it_prints_is_of_use_in_every_folder(tmp_path: Path) -> None:
+    file, log = tmp_path / "a folder" / "kubeconfig", tmp_path / "log"
+    file.parent.mkdir()
+    with process(log, "sandbox", "--nodes", "1", "--kubeconfig", os.path.relpath(file)):
+        until(lambda: "export KUBECONFIG=" in log.read_text(), log)
+        (said,) = [word for word in shlex.split(log.read_text()) if word.startswith("KUBECONFIG=")]
+    assert Path(said.partition("=")[2]).is_absolute()
+    assert Path(said.partition("=")[2]).resolve() == file.resolve()
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:

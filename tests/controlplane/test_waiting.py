@@ -104,7 +104,7 @@ def test_nodes_held_before_their_cordon(installed: Plane, watch: NodeWatch, tena
     assert reasons(installed) == held
     space = tenant.name
     explained(installed, "gpu-1", f"disruption budget {space}/strict would never let pod", "allow 1 disruption, not 0")
-    explained(installed, "gpu-2", f"disruption budget {space}/pair lets 0 pods go now")
+    explained(installed, "gpu-2", f"disruption budget {space}/pair lets none go now")
     explained(installed, "gpu-4", f"pod {space}/notebook has to leave", f"kubectl delete pod notebook -n {space}")
     explained(installed, "gpu-5", "of ReplicaSet monitor-", "runtimeClass nvidia", '"deviceHolders":"Evict"')
     explained(installed, "gpu-6", "/dev/nvidia0")

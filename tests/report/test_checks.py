@@ -206,3 +206,11 @@ def test_descriptions_make_no_other_schema_but_a_field_of_that_name_does() -> No
 
 def test_every_check_says_something_of_every_cluster() -> None:
     assert len({finding.check for finding in findings(WELL)}) == len(CHECKS)
+
+
+@pytest.mark.parametrize(("found", "command"), [
+    ({name: crd for name, crd in crds().items() if name[0] != "c"}, "gpuward crds | kubectl apply --server-side -f -"),
+    (changed(("spec", "versions", 0, "served"), False), "gpuward crds | kubectl apply --server-side --force-conflicts -f -"),
+])
+def test_only_crds_that_others_have_applied_are_taken_from_them(found: dict[str, Any], command: str) -> None:
+    assert [one[3] for one in said(crds=found)] == [command]

@@ -44,7 +44,7 @@ def test_a_sentence_says_all_its_arguments(reason: Reason) -> None:
     (BudgetUsedUp(Ref("ml", "a"), Ref("ml", "b"), 1, 1),
      "disruption budget ml/b lets 1 pod go now and nodes under way need 1; pod ml/a is under it"),
     (BudgetUsedUp(Ref("ml", "a"), Ref("ml", "b"), 0, 2),
-     "disruption budget ml/b lets 0 pods go now and nodes under way need 2; pod ml/a is under it"),
+     "disruption budget ml/b lets none go now; pod ml/a is under it"),
     (Limit(Reason.UNAVAILABLE_LIMIT, 1, 1, ("a",)), "maxUnavailable allows 1, and 1 is out of service already (a)"),
     (DomainLimit(Reason.DOMAIN_LIMIT, "x", 4, 4, ("a", "b", "c")),
      "the RolloutPolicy lets 4 nodes of a domain be out of service, and of x 4 are already (a, b, c and 1 more)"),

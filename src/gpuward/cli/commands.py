@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from gpuward.agents.main import AGENTS
-from gpuward.cli.checked import Checked
+from gpuward.cli.checked import Checked, usage_errors
 from gpuward.cli.extra import sandbox_for
 from gpuward.cli.options import (
     connection_options,
@@ -80,7 +80,7 @@ def demo(file: str | None, speed: float, keep: bool, faults: tuple[str, ...], im
 @click.option("--leader-lease-renew-deadline", default="0s", metavar="DURATION",
               help="Let the leader try for so long to renew its Lease. With 0s it is 8s.")
 @click.option("--zap-log-level", default="info", show_default=True, metavar="LEVEL",
-              help="Log from this level on: debug, info, warning, error, or a number above 0.")
+              help="Log from this level on: debug, info, warning, error, panic, or a number above 0.")
 @click.option("--zap-time-encoding", default="rfc3339", show_default=True, metavar="ENCODING",
               help="Write times as epoch, millis, nano, iso8601, rfc3339 or rfc3339nano.")
 @click.option("--zap-encoder", type=click.Choice(["json", "console"]), default="json", show_default=True,
@@ -96,9 +96,12 @@ def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
 
     Its namespace is that of $OPERATOR_NAMESPACE, which must be set.
     """
-    from gpuward.cli.run import Flags, run_operator
+    from gpuward.cli.run import Flags, check_flags, run_operator
 
-    run_operator(kubeconfig, context, Flags(**values))
+    flags = Flags(**values)
+    with usage_errors(click.get_current_context()):
+        check_flags(flags)
+    run_operator(kubeconfig, context, flags)
 
 
 @commands.command()

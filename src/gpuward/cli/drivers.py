@@ -39,7 +39,7 @@ async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, 
         return
     shown = console()
     shown.print(styled(headline(picture)), soft_wrap=True)
-    shown.print(pool_table(pools) if pools else styled("no node is like that" if chosen else "no node has a driver"))
+    shown.print(pool_table(pools) if pools else styled("no node matches" if chosen else "no node has a driver"))
 
 
 def pool_table(pools: Sequence[PoolReport]) -> Table:

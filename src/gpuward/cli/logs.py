@@ -34,22 +34,36 @@ def configure(write: Callable[[str], object], now: Callable[[], float], *, level
     Raises:
         InputError: the level or the time encoding is not known.
     """
-    if times not in TIMES:
-        raise InputError("--zap-time-encoding", times, f"use one of {', '.join(TIMES)}")
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
-            _stamp(now, TIMES[times]),
+            _stamp(now, known_times(times)),
             _as_text if readable else _as_json,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(_threshold(level)),
+        wrapper_class=structlog.make_filtering_bound_logger(threshold(level)),
         logger_factory=lambda *_: _Writer(write),
         cache_logger_on_first_use=False,
     )
 
 
-def _threshold(level: str) -> int:
+def known_times(encoding: str) -> Callable[[float], Any]:
+    """Return how an encoding writes a time.
+
+    Raises:
+        InputError: there is no such encoding.
+    """
+    if encoding not in TIMES:
+        raise InputError("--zap-time-encoding", encoding, f"use one of {', '.join(TIMES)}")
+    return TIMES[encoding]
+
+
+def threshold(level: str) -> int:
+    """Return the number of a level from which on lines are logged.
+
+    Raises:
+        InputError: there is no such level.
+    """
     if level in LEVELS:
         return LEVELS[level]
     if level.isdigit() and int(level) > 0:

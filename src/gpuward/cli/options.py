@@ -8,7 +8,7 @@ from typing import TypeVar
 import click
 
 from gpuward import names
-from gpuward.cli.values import Namespace
+from gpuward.cli.values import GoBool, Namespace
 from gpuward.sandbox.known_faults import EVERYWHERE, FAULT_ANNOTATION, KNOWN_FAULTS
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -48,7 +48,7 @@ def dry_run_option(command: F) -> F:
 
 def go_bool(name: str, text: str, default: str = "false") -> Callable[[F], F]:
     """Add a boolean option that is written as in Go: `--name`, `--name=true` or `--name=false`."""
-    return click.option(name, is_flag=False, flag_value="true", default=default, type=click.BOOL, help=text)
+    return click.option(name, is_flag=False, flag_value="true", default=default, type=GoBool(), help=text)
 
 
 def faults_option(when: str) -> Callable[[F], F]:

@@ -26,7 +26,7 @@ from gpuward.cli.recordings import own_folder
 from gpuward.cli.values import NAMESPACE_FORM, is_namespace
 from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.page import board_of, page_routes
-from gpuward.controllers.serving import health_routes, metrics_routes, serve
+from gpuward.controllers.serving import health_routes, metrics_routes, parse_address, serve
 from gpuward.crd.durations import parse_duration
 from gpuward.errors import GpuwardError, InputError
 from gpuward.kube.config.access import Access
@@ -57,6 +57,19 @@ class Flags(msgspec.Struct, frozen=True):
     check_images: bool
 
 
+def check_flags(flags: Flags) -> None:
+    """Refuse flags that cannot be used, whether they are needed now or not.
+
+    Raises:
+        InputError: one cannot be used.
+    """
+    logs.threshold(flags.zap_log_level)
+    logs.known_times(flags.zap_time_encoding)
+    parse_address("--metrics-bind-address", flags.metrics_bind_address)
+    parse_address("--health-probe-bind-address", flags.health_probe_bind_address)
+    _timing(flags)
+
+
 def run_operator(kubeconfig: str | None, context: str | None, flags: Flags) -> None:
     """Run the operator until a signal comes.
 
@@ -72,7 +85,6 @@ def run_operator(kubeconfig: str | None, context: str | None, flags: Flags) -> N
         raise InputError("OPERATOR_NAMESPACE", namespace, "set it to the namespace in which the operator and its operands live")
     if not is_namespace(namespace):
         raise InputError("OPERATOR_NAMESPACE", namespace, NAMESPACE_FORM)
-    _timing(flags)  # a value that cannot be used is refused whether it is needed now or not
     settings = Settings(namespace, {key: value for key, value in os.environ.items() if key.endswith("_IMAGE")})
     asyncio.run(_run(kubeconfig, context, settings, flags))
 

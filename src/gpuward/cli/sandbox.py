@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from gpuward.cli.terminal import say
@@ -81,7 +82,7 @@ async def _serve(wanted: ServedSandbox) -> None:
         with tempfile.TemporaryDirectory(prefix="gpuward-") as folder:
             file = Path(wanted.kubeconfig) if wanted.kubeconfig else Path(folder) / "kubeconfig"
             _write(file, text)
-            say(f"export KUBECONFIG={file}")
+            say(f"export KUBECONFIG={quote(str(file.absolute()))}")
             sys.stdout.flush()
             await ended.wait()
     finally:

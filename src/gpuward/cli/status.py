@@ -166,7 +166,7 @@ def screen(picture: Picture, leader: Leader, choice: Choice, now: float, size: C
         lines += ["", operand_table(operands)]
     chosen = choice.of(picture)
     if not chosen:
-        return [*lines, *([styled("no node is like that")] if every else [])]
+        return [*lines, *([styled("no node matches")] if every else [])]
     most = max(LEAST_ROWS, size.height - len(lines) - TABLE_LINES - 1) if size is not None else None
     return [*lines, "", node_table(node_rows(chosen, now), most, width, _caption(chosen, most))]
 

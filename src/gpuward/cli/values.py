@@ -40,6 +40,22 @@ class OutputForm(click.ParamType[str]):
         return text
 
 
+class GoBool(click.types.BoolParamType):
+    """Take a boolean in the words that Go's flags know, and some more."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool | None:
+        """Return the boolean. Fails with a usage error."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r}: write true or false", param, ctx)
+
+
+def refused(error: InputError) -> str:
+    """Return why a value cannot be used, without the option: click names that before."""
+    return f"{error.value!r}: {error.fix}"
+
+
 class Duration(click.ParamType[float]):
     """Take a duration as Go writes it, such as `1h30m`; return seconds."""
 
@@ -54,7 +70,7 @@ class Duration(click.ParamType[float]):
         try:
             return parse_duration(param.opts[-1] if param is not None else "duration", str(value))
         except InputError as error:
-            self.fail(str(error), param, ctx)
+            self.fail(refused(error), param, ctx)
 
 
 class NameOf(click.ParamType[str]):

@@ -16,11 +16,12 @@ from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
-from gpuward.model.sentences import NO_LIMIT, OF_DOMAINS, SENTENCES, UNCOUNTED
+from gpuward.model.sentences import NO_LIMIT, NONE_NOW, OF_DOMAINS, SENTENCES, UNCOUNTED
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved
 from gpuward.model.views import Ref
 from gpuward.model.waits import (
+    BudgetUsedUp,
     ComesBack,
     EvictionRefused,
     Failed,
@@ -70,6 +71,8 @@ def _template(hold: Hold) -> str:
     match hold.what:
         case Limit(limit=0):
             return NO_LIMIT
+        case BudgetUsedUp(allowed=0):
+            return NONE_NOW
         case DomainLimit(domains=domains) if domains:
             return OF_DOMAINS[hold.reason]
         case EvictionRefused(attempts=None) | ComesBack(times=None) | Failed(step=None):

@@ -102,6 +102,8 @@ OF_DOMAINS = {
     "{used:has|have} nodes out of service that no upgrade brings back ({domains}){out}",
 }
 """Said where domains are counted, and not the nodes of one."""
+NONE_NOW = "disruption budget {budget} lets none go now; pod {pod} is under it"
+"""Said where a budget has no room, whatever nodes under way need of it."""
 NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"
 """Said where it is not others that are in the way."""
 UNCOUNTED = {

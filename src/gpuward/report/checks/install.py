@@ -9,7 +9,9 @@ from gpuward import names
 from gpuward.labels.discovery import NOT_DISCOVERED
 from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Unseen, unseen
 
-APPLY_CRDS: Final = "gpuward crds | kubectl apply --server-side --force-conflicts -f -"
+APPLY_CRDS: Final = "gpuward crds | kubectl apply --server-side -f -"
+REPLACE_CRDS: Final = "gpuward crds | kubectl apply --server-side --force-conflicts -f -"
+"""For CRDs that somebody else has applied."""
 NEEDED: Final = "clusterpolicies.nvidia.com"
 MEANING: Final = {"nvidiadrivers.nvidia.com": "drivers are the ClusterPolicy's",
                   "rolloutpolicies.gpuward.io": "gpuward's own settings have their defaults"}
@@ -45,9 +47,9 @@ def _crd(name: str, wanted: Object, found: Object) -> Finding:
                        "store them anew, and take the version out of status.storedVersions")
     for version in ours:
         if version not in theirs or not theirs[version].get("served"):
-            return Finding("crds", Level.FAIL, f"{name} does not serve version {version}", APPLY_CRDS)
+            return Finding("crds", Level.FAIL, f"{name} does not serve version {version}", REPLACE_CRDS)
         if field := difference(_schema(ours[version]), _schema(theirs[version])):
-            return Finding("crds", Level.WARN, f"{name} is of another version: {field} differs", APPLY_CRDS)
+            return Finding("crds", Level.WARN, f"{name} is of another version: {field} differs", REPLACE_CRDS)
     return Finding("crds", Level.OK, f"{name} {', '.join(ours)}")
 
 
