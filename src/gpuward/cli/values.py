@@ -43,7 +43,7 @@ class OutputForm(click.ParamType[str]):
 class GoBool(click.types.BoolParamType):
     """Take a boolean in the words that Go's flags know, and some more."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool | None:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
         """Return the boolean. Fails with a usage error."""
         try:
             return super().convert(value, param, ctx)
