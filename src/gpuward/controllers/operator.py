@@ -111,10 +111,11 @@ class Operator:
         drivers = NVIDIADriverController(settings.images)
         self.drivers = Loop(drivers, self.cluster.watcher(), shared, NVIDIADriverLog(), absences.driven, pace=SLOW)
         labels = LabelLog(partial(_warn, self.events), world.contested.rival)
+        self.labels = Loop(LabelController(), self.cluster.watcher(), shared, labels, pace=SLOW)
         self._loops: list[Loop[Any]] = [
             self.operands,
             self.drivers,
-            Loop(LabelController(), self.cluster.watcher(), shared, labels, pace=SLOW),
+            self.labels,
             Loop(RolloutPolicyController(), self.cluster.watcher(), shared, RolloutPolicyLog(), pace=SLOW),
             self.upgrades,
         ]

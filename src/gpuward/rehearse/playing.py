@@ -35,9 +35,10 @@ HORIZON: Final = 30 * 86400.0
 """Seconds of virtual time after which a rehearsal is broken off."""
 SEEDS: Final = 1 << 32
 """Beyond the seeds of other sandboxes: one that was captured must not have uids and names that are drawn here once more."""
-_OPERANDS: Final = Pace(15.0, 0.0, 0.0)
-_UPGRADES: Final = Pace(1.0, 0.0, 0.0)
-"""How often the loops pass at most: what is assumed takes minutes, and each pass takes real time."""
+GAP: Final = 15.0
+"""Seconds of virtual time between two passes about operands at least: what is assumed takes minutes, a pass real time."""
+NODES_PER_SECOND: Final = 500
+"""Of so many nodes the passes of the upgrade, and of labels, are a second of virtual time apart; of twice as many, two."""
 
 Change = Callable[[Sandbox], None]
 
@@ -93,8 +94,7 @@ class _Played:
         try:
             while not self._is_over():
                 await asyncio.sleep(STEP)
-                self._operator.operands.pace = self._operator.drivers.pace = _OPERANDS  # once it has seen what was changed
-                self._operator.upgrades.pace = _UPGRADES
+                self._slow_down()
                 if work.done():
                     work.result()
         finally:
@@ -105,6 +105,12 @@ class _Played:
             watched(watching)
         return watching.run(self._seed, self._clock.now(), at_horizon=self._is_late(),
                             took=time.perf_counter() - self._begun)
+
+    def _slow_down(self) -> None:
+        """Let the loops pass less often once they have seen what was changed."""
+        operator, gap = self._operator, max(1.0, len(self._watching.plan.nodes) / NODES_PER_SECOND)
+        operator.operands.pace = operator.drivers.pace = Pace(GAP, 0.0, 0.0)
+        operator.upgrades.pace = operator.labels.pace = Pace(gap, 0.0, 0.0)
 
     def _keep_away(self) -> None:
         """Let the kubelets be silent that are so in the captured cluster."""
