@@ -99,7 +99,7 @@ def test_zsh_completes_commands_options_and_values(tmp_path: Path, sourced: bool
 
 
 def test_bash_completes_commands_options_and_values() -> None:
-    assert completed("gpuward", "re") == ["reasons", "render", "replay", "resume", "retry"]
+    assert completed("gpuward", "re") == ["reasons", "rehearse", "render", "replay", "resume", "retry"]
     assert completed("gpuward", "skip", "--un") == ["--undo"]
     assert completed("gpuward", "completion", "") == ["bash", "fish", "zsh"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpuward.cli.commands import commands
 
-OWN = {"gpuward", "gpuward.agents", "gpuward.agents.main", "gpuward.cli", "gpuward.cli.commands", "gpuward.cli.extra",
+OWN = {"gpuward", "gpuward.agents", "gpuward.agents.main", "gpuward.cli", "gpuward.cli.checked", "gpuward.cli.commands", "gpuward.cli.extra",
        "gpuward.cli.main", "gpuward.cli.options", "gpuward.cli.previewcommands", "gpuward.cli.terminal",
        "gpuward.cli.values", "gpuward.cli.viewcommands", "gpuward.errors", "gpuward.model", "gpuward.model.reasons",
        "gpuward.names", "gpuward.sandbox", "gpuward.sandbox.known_faults"}

@@ -119,7 +119,7 @@ def plan(policies: tuple[str, ...], version: str, detailed: bool, output: str, *
               help="Write the capture to this file, a .tar.gz.")
 @click.option("--force", is_flag=True, help="Replace the file if it is there already.")
 def capture(kubeconfig: str | None, context: str | None, namespace: str, path: Path, force: bool) -> None:
-    """Write what a rollout depends on into one file, to rehearse it elsewhere.
+    """Write what a rollout depends on into one file.
 
     It has the nodes, the policies, the GPU stack, the pods on nodes with GPUs with their owners, and disruption budgets. Secrets
     and ConfigMaps are not in it, nor values of variables, commands and images of your pods. Names and labels are. It changes
@@ -159,7 +159,7 @@ def capture(kubeconfig: str | None, context: str | None, namespace: str, path: P
 def rehearse(policies: tuple[str, ...], version: str, kubeconfig: str | None, context: str | None, namespace: str,  # noqa: PLR0913
              driver: float, validation: float, eviction: float, start: float, job: float, spread: float, seconds: float,
              **others: Any) -> None:
-    """Play a rollout on a copy of the cluster, and say what it comes to.
+    """Play a rollout on a copy of the cluster.
 
     The cluster, or a capture of it, is put into the sandbox, and the operator's own loops run there in virtual time. It says in
     which order nodes go, how long that takes, how many GPU-hours it costs, what holds nodes up, which would never be done, and
