@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 
 from gpuward.model.driver import owner_uid, revisions_of
+from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import RevisionView
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.policy_fixes import driver_source
@@ -35,7 +36,8 @@ def take_back(question: Question) -> Iterator[Fix]:
 def take_back_untried(question: Question) -> Iterator[Fix]:
     """Take the new driver back, where it does not come up on this node and runs on none yet."""
     driver, revisions = question.node.driver, question.case.snapshot.revisions
-    if driver is None or driver.orphan or any(status.up_to_date for status in question.plan.nodes.values()):
+    if driver is None or driver.orphan or question.node.state not in IN_PROGRESS or any(
+            status.up_to_date for status in question.plan.nodes.values()):  # it came up somewhere, or did here before
         return
     uid = owner_uid(driver)
     found = revisions_of(uid, revisions)
