@@ -11,7 +11,7 @@ from tests.node.stack import IN_ORDER, NAMES, VALIDATOR, loads
 
 def await_stack(nodes: Nodes, record: Record, version: str) -> None:
     """Wait until all nodes are validated; each layer was ready before the next."""
-    eventually("all nodes are validated", lambda: served(record) == set(NAMES), 240)
+    eventually("all nodes are validated", lambda: served(record) == set(NAMES), 600)
     for name in NAMES:
         ready = [min(pod.at for pod in record.of("Pod") if pod.label("app") == app and pod.node == name and pod.ready)
                  for app in IN_ORDER]
