@@ -171,4 +171,5 @@ async def test_the_first_line_counts_nodes_in_trouble_under_way(stage: Stage) ->
     await stage.upgrade_to(NEW)
     await stage.until(lambda: stage.hold("gpu-1") == "DriverFailing")
     await stage.rest(5)
-    assert (await shown(stage))[0].endswith(", 1 under way in trouble")
+    assert (await shown(stage))[0].endswith(
+        ", 1 under way in trouble; the rollout has stopped: the new driver does not come up on gpu-1")

@@ -48,12 +48,18 @@ def _node(node: dict[str, Any]) -> Picture:
     annotations = dict(node["metadata"].get("annotations") or {})
     text = annotations.pop(names.UPGRADE_RECORD, "")
     record: Picture = msgspec.to_builtins(decode_record(text)) if text else {}
-    record = {field: bool(value) if isinstance(value, float) else value for field, value in record.items()}
+    record = _without_times(record)
     record["pods"] = len(record.get("pods") or ())
     if failure := record.get("failure"):
         record["failure"] = [failure["state"], plain(failure["cause"]), failure["attempts"]]
     return {"labels": node["metadata"]["labels"], "cordoned": bool(node["spec"].get("unschedulable")), "record": record,
             "annotations": sorted(annotations)}
+
+
+def _without_times(record: Picture) -> Picture:
+    """Return a record, and what it has of the upgrade under way, with whether there is a time in the place of each."""
+    return {field: _without_times(value) if isinstance(value, dict) and field == "course" else bool(value)
+            if isinstance(value, float) else value for field, value in record.items()}
 
 
 def _pod(pod: dict[str, Any]) -> str:

@@ -47,6 +47,8 @@ def _without_default(wanted: Wanted) -> bool:
 DEPENDENCES: Final = (
     Dependence((("Node", ("metadata", "annotations", names.UPGRADE_RECORD)),),
                "A node's record says which driver was loaded there before, and when what happened."),
+    Dependence((("Node", ("metadata", "annotations", names.UPGRADE_HISTORY)),),
+               "A node remembers its upgrades."),
     Dependence(_labels(*(f"{names.DEPLOY_PREFIX}{operand}"
                          for operand in ("dcgm-dra", "dcgm-exporter-dra", "dra-validator", "nvsm"))),
                "The driver manager leaves empty labels of operands that the policy does not have where it replaced a driver."),

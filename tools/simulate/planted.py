@@ -102,7 +102,7 @@ PLANTS: Final[Mapping[str, tuple[tuple[Place, Make], ...]]] = {
     "absurd-times-stop-all": (
         (("gpuward.model.reading", "seconds"), _unbounded),
         (("gpuward.model.record", "seconds"), _unbounded),
-        (("gpuward.model.record", "_LAST"), _of(float("inf"))),
+        (("gpuward.model.reading", "_LAST"), _of(float("inf"))),
         (("gpuward.upgrade.progress", "not_ahead"), lambda original: lambda record, now: record),
         (("gpuward.upgrade.node_decision", "held_on_error"), _unguarded),
         (("gpuward.upgrade.decide", "held_on_error"), _unguarded),),
