@@ -155,3 +155,27 @@ def test_a_machine_keeps_the_driver_of_its_host(tmp_path: Path) -> None:
     place.server.pods = [VM]
     assert "the GPUs are in use by pod default/virt-launcher-vm" in place.run(AS_VFIO_MANAGER)
     assert set(place.machine.modules()) == {"nvidia", "nvidia_vgpu_vfio"}
+
+
+NETWORK = ("nvidia.com/hostdev", "nvidia.com/rdma_shared_device_a")
+
+
+@pytest.mark.parametrize("resource", NETWORK)
+@pytest.mark.parametrize("phase", ["Running", "Pending"])
+def test_a_pod_with_a_network_device_and_no_gpu_holds_no_driver_for_containers(tmp_path: Path, resource: str, phase: str) -> None:
+    place = Place(tmp_path, "nvidia_uvm", "nvidia")
+    by_operator(place)
+    place.server.node["metadata"]["labels"] |= {names.DEPLOY_DRIVER: "true", names.DEPLOY_PLUGIN: "true"}
+    place.server.pods = [{**VM, "status": {"phase": phase}, "spec": {"nodeName": "gpu-1", "containers": [
+        {"name": "main", "resources": {"limits": {resource: "1"}}}]}}]
+    assert place.run(BY_OPERATOR) == ""
+    assert not place.machine.modules()
+
+
+@pytest.mark.parametrize("label", [names.DEPLOY_VFIO_MANAGER, names.DEPLOY_VGPU_MANAGER])
+def test_on_a_node_that_is_for_machines_they_keep_the_driver(tmp_path: Path, label: str) -> None:
+    place = Place(tmp_path, "nvidia")
+    place.server.node["metadata"]["labels"][label] = "true"
+    place.server.pods = [VM]
+    assert "the GPUs are in use by pod default/virt-launcher-vm" in place.run(AS_VFIO_MANAGER)
+    assert set(place.machine.modules()) == {"nvidia"}

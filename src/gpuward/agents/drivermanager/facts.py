@@ -63,7 +63,7 @@ class Facts:
     gpu_pods: tuple[PodView, ...] = ()
     """Pods that were given GPUs and run, whether they have a device open now or not; those aside that go with the labels."""
     machines: tuple[PodView, ...] = ()
-    """Pods that were given what virtual machines are, and have not ended."""
+    """Pods that were given what virtual machines are, and have not ended. A network device may have such a name, too."""
     machine_users: tuple[DeviceUser, ...] = ()
     """Processes that have one of the devices in `vfio` open."""
     device_users: tuple[DeviceUser, ...] = ()

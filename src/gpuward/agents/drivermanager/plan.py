@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from gpuward import names
 from gpuward.agents.drivermanager.facts import Facts, Settings
@@ -15,7 +16,11 @@ from gpuward.agents.host import DeviceUser
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet
 from gpuward.model.pauses import restore_labels
 from gpuward.model.views import PodView, Ref
+from gpuward.model.workloads import Workload, workload_of
 from gpuward.upgrade.evictable_pods import EvictablePods
+
+VGPU_HOST: Final = "nvidia_vgpu_vfio"
+"""The module that only the host driver of vGPUs has."""
 
 
 class Wait(StrEnum):
@@ -154,8 +159,16 @@ def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:
 def _users_of_gpus(facts: Facts) -> str:
     """Name who would lose the driver: processes, and pods that were given GPUs or are virtual machines, whatever they do now."""
     seen = {user.pod_uid for user in facts.device_users}
-    idle = tuple(pod for pod in (*facts.gpu_pods, *facts.machines) if pod.uid not in seen)
+    machines = facts.machines if _serves_machines(facts) else ()
+    idle = tuple(pod for pod in (*facts.gpu_pods, *machines) if pod.uid not in seen)
     return ", ".join([*([_users(facts.device_users)] if facts.device_users else []), *([_named(idle)] if idle else [])])
+
+
+def _serves_machines(facts: Facts) -> bool:
+    """Tell whether virtual machines may use the driver that is loaded. Under one for containers a device of NVIDIA's that is no
+    GPU is a network device, or whatever else people have named so.
+    """
+    return workload_of(facts.labels) in (Workload.VM_PASSTHROUGH, Workload.VM_VGPU) or VGPU_HOST in facts.modules
 
 
 def _evict(facts: Facts, overdue: Set[Wait], *, drains: bool) -> Step:
