@@ -92,6 +92,8 @@ DISCOVERY_LOST: Final = "gpuward.io/discovery-lost-since"
 DRIVER_MANAGER_CORDON: Final = "gpuward.io/driver-manager-cordon"
 """Annotation of a node that gpuward's driver manager has cordoned: only that cordon does it take off again. Whoever sees it on
 a node that is schedulable takes it away."""
+DRIVER_MANAGER_PAUSE: Final = "gpuward.io/driver-manager-pause"
+"""Annotation of a node whose labels of operands gpuward's driver manager has paused: what others pause is theirs to give back."""
 ADMISSIONS: Final = "gpuward.io/admissions"
 """On the election's Lease: the nodes that its holder is about to start, as JSON, see `gpuward.upgrade.ledger`."""
 RESUMED_AT: Final = "gpuward.io/resumed-at"

@@ -283,12 +283,14 @@ def test_killed_and_started_again_it_ends_what_it_began(node: Node) -> None:
     process.kill()
     process.communicate()
     assert node.now()["metadata"]["labels"][PLUGIN] == PAUSED
+    assert node.now()["metadata"]["annotations"][names.DRIVER_MANAGER_PAUSE] == "true", "the operator knows whose pause it is"
     assert node.now()["spec"]["unschedulable"] is True
     (node.folder / "sys/busy").unlink()
     code, said = node.run()
     assert (code, node.modules()) == (0, []), said
     assert node.now()["metadata"]["labels"][PLUGIN] == "true"
     assert node.now()["spec"].get("unschedulable") is None, "it knows its own cordon again"
+    assert names.DRIVER_MANAGER_PAUSE not in node.now()["metadata"]["annotations"]
 
 
 def test_who_uses_the_gpus_is_waited_for_before_operands_are_disturbed(node: Node) -> None:

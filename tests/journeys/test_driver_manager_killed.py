@@ -8,6 +8,7 @@ from gpuward import names
 from gpuward.cli.explain import as_json
 from gpuward.cli.leader import Leader
 from gpuward.kube import resources
+from kubesandbox.builders import namespace
 from tests.journeys.looking import explanation_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_operand_fails import explained, installed
@@ -15,23 +16,28 @@ from tests.journeys.test_status_screen import shown
 
 PLUGIN, CLIENT = names.DEPLOY_PREFIX + "device-plugin", names.DEPLOY_PREFIX + "client"
 PAUSED = "paused-for-driver-upgrade"
+NOTES = {names.DRIVER_MANAGER_CORDON: "true", names.DRIVER_MANAGER_PAUSE: "true"}
 
 
 async def left(stage: Stage, *, cordoned: bool = True) -> None:
     """Leave what a driver manager leaves that is killed while it waits for the operands."""
     await stage.user.patch_merge(resources.NODES, "gpu-1", {
-        "metadata": {"annotations": {names.DRIVER_MANAGER_CORDON: "true"}, "labels": {PLUGIN: PAUSED, CLIENT: f"vm_{PAUSED}"}},
+        "metadata": {"annotations": NOTES, "labels": {PLUGIN: PAUSED, CLIENT: f"vm_{PAUSED}"}},
         "spec": {"unschedulable": cordoned or None}})
 
 
-def noted(stage: Stage) -> bool:
+def notes(stage: Stage) -> set[str]:
     found = stage.sandbox.store.get("nodes", None, "gpu-1")
-    return names.DRIVER_MANAGER_CORDON in (found["metadata"].get("annotations") or {})
+    return NOTES.keys() & (found["metadata"].get("annotations") or {})
+
+
+def noted(stage: Stage) -> bool:
+    return names.DRIVER_MANAGER_CORDON in notes(stage)
 
 
 def stands(stage: Stage) -> tuple[list[str], str | None, str | None, bool]:
     labels = stage.labels("gpu-1")
-    return stage.cordons(), labels.get(PLUGIN), labels.get(CLIENT), noted(stage)
+    return stage.cordons(), labels.get(PLUGIN), labels.get(CLIENT), bool(notes(stage))
 
 
 GIVEN_BACK: tuple[list[str], str, str, bool] = ([], "true", "vm", False)
@@ -61,6 +67,61 @@ def test_a_node_whose_drivers_were_switched_off_is_given_back() -> None:
         await left(stage)
         await stage.rest(60)
         assert stands(stage) == GIVEN_BACK
+
+    story()
+
+
+@pytest.mark.parametrize("mode", ["ClusterPolicy", "precompiled", "NVIDIADriver"])
+def test_labels_that_somebody_else_pauses_on_a_host_with_its_own_driver_stay_paused(mode: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await installed(stage, mode)
+        await stage.label("gpu-1", names.DEPLOY_DRIVER, "pre-installed")
+        await stage.rest(60)
+        await stage.label("gpu-1", PLUGIN, PAUSED)
+        await stage.rest(60)
+        assert stage.labels("gpu-1")[PLUGIN] == PAUSED
+        assert stage.pods("nvidia-device-plugin-daemonset", "gpu-1") == []
+
+    story()
+
+
+def test_labels_that_the_driver_manager_of_another_daemonset_pauses_stay_paused() -> None:
+    """Drivers are people's own there; their pods begin with NVIDIA's driver manager, which waits until the operands have gone."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await stage.switch_off_at_once()
+        await stage.rest(300)
+        stage.sandbox.apply(namespace("our-drivers"))
+        labels = {"app": "our-driver"}
+        pod = {"nodeSelector": {names.GPU_PRESENT: "true"},
+               "initContainers": [{"name": "k8s-driver-manager", "image": "manager:1"}],
+               "containers": [{"name": "driver", "image": "our-driver:1"}]}
+        stage.sandbox.apply({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "our-driver", "namespace": "our-drivers"},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}})
+        await stage.rest(60)
+        await stage.label("gpu-1", PLUGIN, PAUSED)
+        await stage.rest(60)
+        assert stage.labels("gpu-1")[PLUGIN] == PAUSED
+        assert stage.pods("nvidia-device-plugin-daemonset", "gpu-1") == []
+
+    story()
+
+
+def test_the_note_of_a_pause_that_somebody_ended_goes() -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await stage.label("gpu-1", names.DEPLOY_DRIVER, "pre-installed")
+        left_note = {"metadata": {"annotations": {names.DRIVER_MANAGER_PAUSE: "true"}}}
+        await stage.user.patch_merge(resources.NODES, "gpu-1", left_note)
+        await stage.rest(5)
+        assert not notes(stage)
+        await stage.label("gpu-1", PLUGIN, PAUSED)
+        await stage.rest(60)
+        assert stage.labels("gpu-1")[PLUGIN] == PAUSED, "the next pause is somebody else's"
 
     story()
 

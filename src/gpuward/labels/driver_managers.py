@@ -32,11 +32,11 @@ class DriverManagers:
     @staticmethod
     def left_anything(node: NodeView) -> bool:
         """Tell whether something on a node is a driver manager's, which goes by more than the node and its pods."""
-        return names.DRIVER_MANAGER_CORDON in node.annotations or bool(_paused(node))
+        return names.DRIVER_MANAGER_CORDON in node.annotations or names.DRIVER_MANAGER_PAUSE in node.annotations
 
     def give_back(self, patch: PatchNode | None, node: NodeView, pods: Sequence[PodView]) -> PatchNode | None:
-        """Return a node's patch with what is given back: labels that are paused, and the driver manager's cordon, where none is
-        on the node or comes. The cordon alone goes where the one that came has ended, and the note of it where it is lifted.
+        """Return a node's patch with what is given back: labels that the driver manager has paused, and its cordon, where none is
+        on the node or comes. The cordon alone goes where the one that came has ended, and a note where what it tells of is over.
         """
         if not self.left_anything(node):
             return patch
@@ -46,10 +46,10 @@ class DriverManagers:
         noted = names.DRIVER_MANAGER_CORDON in node.annotations
         ended = bool(there) and all(pod.ready and not pod.deleting for pod in there) and node.state in AT_REST
         lift = noted and node.unschedulable and (gone or ended) and not _is_upgrades(node)
-        forget = noted and not node.unschedulable
-        if not (labels or lift or forget):
-            return patch
-        return _with(patch, node, pods, labels, lift=lift, forget=forget)
+        over = {names.DRIVER_MANAGER_CORDON: lift or not node.unschedulable,
+                names.DRIVER_MANAGER_PAUSE: gone or not _paused(node)}
+        notes = [note for note, is_over in over.items() if is_over and note in node.annotations]
+        return _with(patch, node, pods, labels, lift=lift, notes=notes) if labels or notes else patch
 
     def _has_manager(self, ds: DaemonSetView) -> bool:
         hosts = ds.name in _HOSTS or ds.labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT
@@ -62,7 +62,11 @@ class DriverManagers:
 
 
 def _paused(node: NodeView) -> dict[str, str]:
-    """Return what the labels were that are paused. Those by which drivers come are paused by nobody: a person wrote them so."""
+    """Return what the labels were that our driver manager has paused. It pauses none of those by which drivers come: a person
+    wrote them so.
+    """
+    if names.DRIVER_MANAGER_PAUSE not in node.annotations:
+        return {}
     return {key: value for key, value in restore_labels(node.labels).items() if key not in HOST_DRIVERS}
 
 
@@ -71,16 +75,17 @@ def _is_upgrades(node: NodeView) -> bool:
 
 
 def _with(patch: PatchNode | None, node: NodeView, pods: Sequence[PodView], labels: Mapping[str, str], *, lift: bool,
-          forget: bool) -> PatchNode:
+          notes: Sequence[str]) -> PatchNode:
     base = patch or PatchNode(node.ref, has_annotations=node.has_annotations, why="no driver manager is at work there")
-    note = {names.DRIVER_MANAGER_CORDON: None} if lift or forget else {}
+    # A driver manager that pauses labels at this moment has not left its note for nothing.
+    read = [key for key in node.labels if key.startswith(names.DEPLOY_PREFIX)] if names.DRIVER_MANAGER_PAUSE in notes else []
     return msgspec.structs.replace(
         base,
         labels={**labels, **base.labels},
-        annotations={**base.annotations, **note},
+        annotations={**base.annotations, **dict.fromkeys(notes)},
         unschedulable=False if lift else None,
-        expect_labels={**{key: node.labels[key] for key in labels}, **base.expect_labels},
-        expect_annotations={**base.expect_annotations, **{key: node.annotations[key] for key in note}},
-        expect_unschedulable=node.unschedulable if note else None,
+        expect_labels={**{key: node.labels[key] for key in read}, **base.expect_labels},
+        expect_annotations={**base.expect_annotations, **{key: node.annotations[key] for key in notes}},
+        expect_unschedulable=node.unschedulable if names.DRIVER_MANAGER_CORDON in notes else None,
         known_pods={pod.uid: owner_uid(pod) for pod in pods} if labels or lift else base.known_pods,
     )

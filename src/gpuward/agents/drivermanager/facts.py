@@ -45,6 +45,8 @@ class Facts:
     """Whether the node has the note of a cordon of the driver manager's."""
     cordoned: bool = False
     """Whether the node's cordon is that one."""
+    pause_noted: bool = False
+    """Whether the node has the note of a pause of the driver manager's."""
     loaded: bool = False
     modules: tuple[str, ...] = ()
     """Those of the driver that are loaded, in the order in which they can be unloaded."""

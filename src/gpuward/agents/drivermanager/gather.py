@@ -169,6 +169,7 @@ def _of_node(node: Object) -> Facts:
         policy=annotations.get(names.UPGRADE_ENABLED) == "true",
         unschedulable=unschedulable,
         noted=noted,
+        pause_noted=names.DRIVER_MANAGER_PAUSE in annotations,
         cordoned=noted and unschedulable and not _is_of_others(meta),
     )
 

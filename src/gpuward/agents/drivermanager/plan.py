@@ -95,6 +95,8 @@ class Finish:
     uncordon: bool
     forget: bool = False
     """Whether the note of a cordon goes that is lifted already."""
+    forget_pause: bool = False
+    """Whether the note of a pause goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def stays(facts: Facts, settings: Settings) -> bool:
 def give_back(facts: Facts, settings: Settings) -> Finish:
     """Return what gives the node back, whatever came of it. Where the operator upgrades the node, the cordon is its own."""
     return Finish(restore_labels(facts.labels, settings.custom_label), uncordon=facts.cordoned and not facts.policy,
-                  forget=facts.noted and not facts.cordoned)
+                  forget=facts.noted and not facts.cordoned, forget_pause=facts.pause_noted)
 
 
 def _empty(facts: Facts, settings: Settings, overdue: Set[Wait]) -> Step | None:

@@ -100,7 +100,7 @@ class DriverManager:
                 self._patch_node(gatherer, annotations={names.DRIVER_MANAGER_CORDON: "true"}, spec={"unschedulable": True})
             case SetLabels(labels):
                 self.teller.say(f"pausing operands: {_said(labels)}")
-                self._patch_node(gatherer, labels=labels)
+                self._patch_node(gatherer, labels=labels, annotations={names.DRIVER_MANAGER_PAUSE: "true"})
             case Evict(pods, wait):
                 self._evict(pods, wait)
             case WaitFor(wait, missing):
@@ -115,12 +115,14 @@ class DriverManager:
                 raise DriverManagerError(why)
 
     def _finish(self, step: Finish, gatherer: Gatherer) -> None:
-        if not (step.labels or step.uncordon or step.forget):
+        if not (step.labels or step.uncordon or step.forget or step.forget_pause):
             return
         given = [*([_said(step.labels)] if step.labels else []), *(["uncordoned"] if step.uncordon else []),
-                 *(["the cordon of before was lifted already"] if step.forget else [])]
+                 *(["the cordon of before was lifted already"] if step.forget else []),
+                 *(["the labels were given back already"] if step.forget_pause and not step.labels else [])]
         self.teller.say(f"giving {self.settings.node} back: {', '.join(given)}")
-        annotations = {names.DRIVER_MANAGER_CORDON: None} if step.uncordon or step.forget else {}
+        notes = {names.DRIVER_MANAGER_CORDON: step.uncordon or step.forget, names.DRIVER_MANAGER_PAUSE: step.forget_pause}
+        annotations = {note: None for note, goes in notes.items() if goes}
         self._patch_node(gatherer, labels=step.labels, annotations=annotations,
                          spec={"unschedulable": None} if step.uncordon else {})
 
