@@ -88,6 +88,16 @@ def test_a_cordon_that_a_driver_manager_left_goes_with_what_tells_whose_it_is(va
     assert found.patch.unschedulable is lifted
 
 
+def test_a_cordon_that_is_somebody_elses_stays_under_a_driver_managers_note() -> None:
+    read = msgspec.json.decode(node(unschedulable=True))
+    read["metadata"]["annotations"] = {names.DRIVER_MANAGER_CORDON: "true"}
+    read["metadata"]["managedFields"] = [{"manager": "kubectl-cordon", "operation": "Update", "fieldsType": "FieldsV1",
+                                          "fieldsV1": {"f:spec": {"f:unschedulable": {}}}}]
+    found = cleaning_of(msgspec.json.encode(read), [], names.DEFAULT_NAMESPACE)
+    assert found.patch is not None
+    assert found.patch.unschedulable is None
+
+
 @pytest.mark.parametrize(("cordon", "offered", "stays"), [
     (CordonOwner.GPUWARD, {"nvidia.com/gpu": "8"}, True),
     (CordonOwner.GPUWARD, {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7"}, True),

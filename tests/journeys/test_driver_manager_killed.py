@@ -11,6 +11,7 @@ from gpuward.kube import resources
 from kubesandbox.builders import namespace
 from tests.journeys.looking import explanation_of
 from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.test_cordoned_by_others import cordon_as
 from tests.journeys.test_operand_fails import explained, installed
 from tests.journeys.test_status_screen import shown
 
@@ -19,8 +20,10 @@ PAUSED = "paused-for-driver-upgrade"
 NOTES = {names.DRIVER_MANAGER_CORDON: "true", names.DRIVER_MANAGER_PAUSE: "true"}
 
 
-async def left(stage: Stage, *, cordoned: bool = True) -> None:
-    """Leave what a driver manager leaves that is killed while it waits for the operands."""
+async def left(stage: Stage, *, cordoned: bool = True, told: bool = False) -> None:
+    """Leave what a driver manager leaves that is killed while it waits for the operands. `told`: managedFields say so."""
+    if told:
+        cordon_as(stage, "gpu-1", names.FIELD_MANAGER)
     await stage.user.patch_merge(resources.NODES, "gpu-1", {
         "metadata": {"annotations": NOTES, "labels": {PLUGIN: PAUSED, CLIENT: f"vm_{PAUSED}"}},
         "spec": {"unschedulable": cordoned or None}})
@@ -135,7 +138,7 @@ def test_while_a_driver_pod_is_to_come_all_of_it_is_the_driver_managers() -> Non
         pod = stage.driver_pod("gpu-1")["metadata"]["name"]
         await stage.user.delete(resources.PODS, pod, names.DEFAULT_NAMESPACE)
         await stage.rest(0.5)
-        await left(stage)
+        await left(stage, told=True)
         await stage.rest(2)
         assert stands(stage) == (["gpu-1"], PAUSED, f"vm_{PAUSED}", True)
         await stage.rest(300)
@@ -184,5 +187,67 @@ def test_an_upgrade_makes_the_cordon_its_own_and_lifts_it_at_its_end() -> None:
         await stage.until(lambda: stage.state("gpu-1") == "upgrade-done")
         await stage.rest(30)
         assert "gpu-1" not in stage.cordons()
+
+    story()
+
+
+async def cordoned_anew(stage: Stage, by: str = "") -> None:
+    """Leave a killed driver manager's note under a cordon that a person made after lifting the first, while no operator runs."""
+    await stage.kill_operator()
+    await left(stage)
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {
+        "metadata": {"annotations": {names.DRIVER_MANAGER_PAUSE: None}, "labels": {PLUGIN: "true", CLIENT: "vm"}}})
+    await stage.cordon("gpu-1", False)
+    await stage.rest(600)
+    if by:
+        cordon_as(stage, "gpu-1", by)
+    await stage.cordon("gpu-1")
+    await stage.restart_operator()
+    await stage.rest(60)
+
+
+@pytest.mark.parametrize("label", ["pre-installed", "true"])
+@pytest.mark.parametrize("by", ["", "kubectl-cordon"])
+def test_a_cordon_that_came_after_the_driver_managers_was_lifted_stays(label: str, by: str) -> None:
+    """With a driver pod on the node, and without; with managedFields that say whose it is, and without."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await stage.label("gpu-1", names.DEPLOY_DRIVER, label)
+        await stage.rest(60)
+        await cordoned_anew(stage, by)
+        assert stage.cordons() == ["gpu-1"]
+        assert noted(stage) is not bool(by), "the note goes where it is known not to be true"
+        told = (await explained(stage))["CORDONED"]
+        assert ("by somebody else, not by the upgrade" if by else "or by somebody else since: it stays until") in told
+
+    story()
+
+
+@pytest.mark.parametrize("by", ["", "kubectl-cordon"])
+def test_an_upgrade_does_not_make_such_a_cordon_its_own(by: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await cordoned_anew(stage, by)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.state("gpu-1") == "upgrade-done" and stage.state("gpu-2") == "upgrade-done")
+        await stage.rest(60)
+        assert stage.cordons() == ["gpu-1"]
+
+    story()
+
+
+def test_a_cordon_that_managed_fields_tell_to_be_the_driver_managers_is_lifted() -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await stage.label("gpu-1", names.DEPLOY_DRIVER, "pre-installed")
+        await stage.rest(60)
+        cordon_as(stage, "gpu-1", names.FIELD_MANAGER)
+        noted_alone = {"metadata": {"annotations": {names.DRIVER_MANAGER_CORDON: "true"}}}
+        await stage.user.patch_merge(resources.NODES, "gpu-1", noted_alone)
+        await stage.rest(60)
+        assert (stage.cordons(), notes(stage)) == ([], set())
 
     story()

@@ -27,6 +27,7 @@ from gpuward.cli.wrapping import wrapped, wrapped_command
 from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
+from gpuward.model.cordons import is_driver_managers, is_somebody_elses
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold, NodeStatus
@@ -216,6 +217,8 @@ def _cordoned(found: Explanation) -> list[tuple[str, str]]:
         return []
     if _is_driver_managers(found):
         told = "by gpuward's driver manager: it lifts it once it has made room for the driver, or the operator where none comes"
+    elif _is_doubtful(found):
+        told = "by gpuward's driver manager, which left a note, or by somebody else since: it stays until somebody lifts it"
     else:
         told = CORDONS[found.cordon] if found.cordon else "by somebody else, not by the upgrade: it stays until somebody lifts it"
     return [("CORDONED", told + (f" ({found.cordoned_by})" if found.cordoned_by else ""))]
@@ -223,7 +226,13 @@ def _cordoned(found: Explanation) -> list[tuple[str, str]]:
 
 def _is_driver_managers(found: Explanation) -> bool:
     """Tell whether the cordon is that of a driver manager, which an upgrade that comes makes its own."""
-    return names.DRIVER_MANAGER_CORDON in found.node.annotations and found.cordon is not CordonOwner.GPUWARD
+    return is_driver_managers(found.node) and found.cordon is not CordonOwner.GPUWARD
+
+
+def _is_doubtful(found: Explanation) -> bool:
+    """Tell whether a driver manager's note is all that tells whose the cordon is."""
+    noted = names.DRIVER_MANAGER_CORDON in found.node.annotations and found.cordon is not CordonOwner.GPUWARD
+    return noted and not is_somebody_elses(found.node)
 
 
 def _cordon_owner(found: Explanation) -> str | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import PatchNode
+from gpuward.model.cordons import is_somebody_elses
 from gpuward.model.driver import comes_with_driver, has_driver_labels, uses_driver
 from gpuward.model.record import UNTOLD_DRIVER, CordonOwner, Record, encode_record, left_unvalidated
 from gpuward.model.states import State
@@ -161,7 +162,8 @@ def _is_ours(key: str, value: str, known: Iterable[str]) -> bool:
 def _is_our_cordon(view: NodeView) -> bool:
     """Tell whether an upgrade that nobody would bring to its end any more has cordoned the node, ours or our driver manager's."""
     ours = view.record is not None and view.record.cordon is CordonOwner.GPUWARD
-    return view.unschedulable and (ours or view.annotations.get(names.DRIVER_MANAGER_CORDON) == "true")
+    noted = view.annotations.get(names.DRIVER_MANAGER_CORDON) == "true" and not is_somebody_elses(view)
+    return view.unschedulable and (ours or noted)
 
 
 def _remembered(view: NodeView) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import PatchNode
+from gpuward.model.cordons import is_driver_managers, is_somebody_elses
 from gpuward.model.driver import is_driver_daemonset, is_driver_pod, is_hosts_driver_pod, owner_uid
 from gpuward.model.pauses import restore_labels
 from gpuward.model.record import CordonOwner
@@ -43,10 +44,9 @@ class DriverManagers:
         there = [pod for pod in pods if not pod.finished and self._has_one(pod)]
         gone = not there and not selecting(self._daemonsets, node.labels)
         labels = _paused(node) if gone else {}
-        noted = names.DRIVER_MANAGER_CORDON in node.annotations
         ended = bool(there) and all(pod.ready and not pod.deleting for pod in there) and node.state in AT_REST
-        lift = noted and node.unschedulable and (gone or ended) and not _is_upgrades(node)
-        over = {names.DRIVER_MANAGER_CORDON: lift or not node.unschedulable,
+        lift = (gone or ended) and is_driver_managers(node) and not _is_upgrades(node)
+        over = {names.DRIVER_MANAGER_CORDON: lift or not node.unschedulable or is_somebody_elses(node),
                 names.DRIVER_MANAGER_PAUSE: gone or not _paused(node)}
         notes = [note for note, is_over in over.items() if is_over and note in node.annotations]
         return _with(patch, node, pods, labels, lift=lift, notes=notes) if labels or notes else patch

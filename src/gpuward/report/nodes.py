@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from gpuward import names
+from gpuward.model.cordons import is_driver_managers
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
 from gpuward.model.placement import Placements, after
@@ -174,7 +175,7 @@ def group_of(status: NodeStatus) -> Group:
 def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: str) -> NodeReport:
     hold, group = status.hold, group_of(status)
     node = snapshot.nodes.get(name) if snapshot is not None else None
-    managers = node is not None and names.DRIVER_MANAGER_CORDON in node.annotations
+    managers = node is not None and is_driver_managers(node)
     loaded, doubtful = loaded_version(node, snapshot) if snapshot is not None and node is not None else ("", False)
     return NodeReport(
         name, group, status.label, hold.since if hold is not None and group is Group.UNWELL else status.since,

@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import EventText
+from gpuward.model.cordons import is_driver_managers
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
@@ -35,7 +36,7 @@ def cordon_owner(node: NodeFacts) -> CordonOwner:
     """Say whose cordon the node will carry: ours, unless somebody else's is there already. That of our driver manager becomes
     the upgrade's: the driver manager that comes now would lift it before the driver is validated.
     """
-    if not node.unschedulable or names.DRIVER_MANAGER_CORDON in node.node.annotations:
+    if not node.unschedulable or is_driver_managers(node.node):
         return CordonOwner.GPUWARD
     if names.INITIALLY_UNSCHEDULABLE in node.node.annotations:
         return CordonOwner.OTHER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sys import intern
+from typing import Any
 
 import msgspec
 
@@ -46,7 +47,21 @@ class _Node(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+class _FieldsEntry(msgspec.Struct):
+    manager: str = ""
+    fields: dict[str, Any] | None = msgspec.field(default=None, name="fieldsV1")
+
+
+class _FieldsMeta(msgspec.Struct, rename="camel"):
+    managed_fields: list[_FieldsEntry] | None = None
+
+
+class _WithFields(msgspec.Struct):
+    metadata: _FieldsMeta
+
+
 _decoder = msgspec.json.Decoder(_Node)
+_fields_decoder = msgspec.json.Decoder(_WithFields)
 
 
 def node_view(raw: bytes | msgspec.Raw) -> NodeView:
@@ -62,6 +77,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         annotations=with_prefix(meta.annotations, KEPT),
         has_annotations=meta.annotations is not None,
         unschedulable=node.spec.unschedulable,
+        cordoners=_cordoners(raw) if node.spec.unschedulable and names.DRIVER_MANAGER_CORDON in (meta.annotations or {}) else (),
         ready=_ready(node.status),
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
@@ -72,6 +88,12 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         record=record,
         record_error=error,
     )
+
+
+def _cordoners(raw: bytes | msgspec.Raw) -> tuple[str, ...]:
+    """Return who owns the cordon. managedFields are long, and read for the few nodes alone of which it matters."""
+    entries = _fields_decoder.decode(raw).metadata.managed_fields or ()
+    return tuple(sorted({one.manager for one in entries if "f:unschedulable" in ((one.fields or {}).get("f:spec") or {})}))
 
 
 def _ready(status: _Status) -> bool | None:

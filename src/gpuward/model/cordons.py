@@ -1,0 +1,25 @@
+"""Whose a cordon is that carries the driver manager's note. The note stays where a driver manager is killed, and people may lift
+that cordon and make one of their own while nobody looks.
+"""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.model.pauses import restore_labels
+from gpuward.model.views import NodeView
+
+
+def is_driver_managers(node: NodeView) -> bool:
+    """Tell whether a node's cordon is for sure that of gpuward's driver manager: its note is there, and managedFields name us
+    for the cordon or, where they are silent, the labels are still in the pause that goes with it.
+    """
+    if not node.unschedulable or names.DRIVER_MANAGER_CORDON not in node.annotations:
+        return False
+    if node.cordoners:
+        return names.FIELD_MANAGER in node.cordoners
+    return names.DRIVER_MANAGER_PAUSE in node.annotations and bool(restore_labels(node.labels))
+
+
+def is_somebody_elses(node: NodeView) -> bool:
+    """Tell whether managedFields say that the cordon under the driver manager's note is another one."""
+    return bool(node.cordoners) and names.FIELD_MANAGER not in node.cordoners
