@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
@@ -15,9 +15,10 @@ from kubesandbox.sim.objects import is_ready
 from kubesandbox.store import Event
 from tests.journeys.looking import condition_of, explanation_of, obey, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
-from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver, with_pools
 from tests.journeys.test_removed import DEFAULT, MODES, NVIDIADRIVER, installed, remove
 from tests.journeys.test_rolloutpolicy import apply, edit, status
+from tests.journeys.test_waves import abort
 from tests.journeys.test_windows import ask
 
 RACK = "example.com/rack"
@@ -194,6 +195,55 @@ async def test_a_half_done_domain_that_cannot_go_on_keeps_no_other_waiting(stage
     others = [node for node in RACKS if node != "gpu-3"]
     await stage.until(lambda: all(stage.driver(node) == NEW and stage.state(node) == State.DONE for node in others), within=7200)
     assert (stage.hold("gpu-3"), seen.domains) == (Reason.PROTECTED_PODS, 1)
+
+
+@pytest.mark.parametrize("canary", [1, 2, 3])
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_canary_out_of_several_domains_is_done_and_the_others_follow(canary: int, most: int) -> None:
+    @on_stage(gpu_nodes=6, upgrade=WIDE)
+    async def scenario(stage: Stage) -> None:
+        racks = {"gpu-1": "a", "gpu-2": "b", "gpu-3": "c", "gpu-4": "a", "gpu-5": "b", "gpu-6": "c"}
+        await racked(stage, racks)
+        await stage.installed()
+        await apply(stage, domains={"key": RACK, "mode": "Whole", "max": most}, waves=[{"name": "canary", "nodes": canary}])
+        await stage.rest(5)
+        seen = Disturbed(stage, racks)
+        await stage.upgrade_to(NEW)
+        await stage.upgraded(NEW, within=7200)
+        assert seen.domains <= most
+
+    scenario()
+
+
+async def _until_its_canary_waits_for_approval(stage: Stage) -> None:
+    await edit(stage, waves=[{"name": "canary", "nodes": 1, "approval": "Required"}])
+    await set_driver(stage, "a", {"version": NEW})
+    await stage.until(lambda: stage.hold("gpu-3") == Reason.APPROVAL_REQUIRED)
+
+
+async def _until_it_is_aborted(stage: Stage) -> None:
+    await set_driver(stage, "a", {"version": NEW})
+    await stage.until(lambda: stage.driver("gpu-1") == NEW and stage.state("gpu-1") == State.DONE)
+    await abort(stage, "a")
+    await stage.until(lambda: stage.hold("gpu-3") == Reason.ABORTED)
+
+
+@pytest.mark.parametrize("held", [_until_its_canary_waits_for_approval, _until_it_is_aborted])
+def test_a_half_done_domain_whose_rollout_is_held_keeps_no_other_driver_waiting(held: Callable[[Stage], Awaitable[None]]) -> None:
+    @on_stage(gpu_nodes=6)
+    async def scenario(stage: Stage) -> None:
+        await racked(stage, {node: "x" if node < "gpu-4" else "y" for node in RACKS})
+        policy = {**WIDE, "autoUpgrade": True}
+        first = nvidia_driver("a", {**policy, "maxParallelUpgrades": 1}, pool="a")
+        await with_pools(stage, first, nvidia_driver("b", policy, pool="b"))
+        await apply(stage, domains={"key": RACK, "mode": "Whole"})
+        await stage.rest(10)
+        await held(stage)
+        await set_driver(stage, "b", {"version": NEW})
+        await stage.until(lambda: stage.driver("gpu-4") == NEW and stage.state("gpu-4") == State.DONE, within=7200)
+        assert stage.driver("gpu-3") == OLD
+
+    scenario()
 
 
 @on_stage(gpu_nodes=6)

@@ -16,9 +16,12 @@ from gpuward.upgrade.domains import NO_DOMAINS, DomainUse
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import eviction_budget, failure_budget, new_driver_fails
 from gpuward.upgrade.node_decision import NodeDecision
+from gpuward.upgrade.wave_gates import rollout_aborted, wave_waits
 
-_GATES = (failure_budget, new_driver_fails, eviction_budget)
-"""By which a node may be held for as long as nobody does something, whatever its domain does."""
+_GATES = (rollout_aborted, failure_budget, new_driver_fails, wave_waits, eviction_budget)
+"""By which a node may be held for as long as nobody does something, whatever its domain does. A wave that soaks is one of these:
+it may take days, for which nothing of the domain is out of service.
+"""
 
 
 def domain_use(snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, policy: UpgradePolicy) -> DomainUse:
@@ -72,8 +75,8 @@ def _half_done(
 
 def _goes_on(judged: NodeDecision, fleet: Fleet, policy: UpgradePolicy) -> bool:
     """Tell whether a node that waits will start without anybody's help: others must not wait for one that never does."""
-    if judged.hold is not None:
-        return judged.hold.reason.ends_by_itself
+    if judged.hold is not None and not judged.hold.reason.ends_by_itself:
+        return False
     holds = (gate(judged.path.node, fleet, policy) for gate in _GATES)
     return all(hold is None or hold.reason is Reason.BUDGET_USED_UP for hold in holds)
 
