@@ -11,6 +11,7 @@ from gpuward import names
 from gpuward.model.explain import sentence
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
+from kubesandbox.sim.faults import Fault, FaultKind
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.store import Event
 from tests.journeys.looking import condition_of, explanation_of, obey, status_of
@@ -213,6 +214,19 @@ def test_a_canary_out_of_several_domains_is_done_and_the_others_follow(canary: i
         assert seen.domains <= most
 
     scenario()
+
+
+@on_stage(gpu_nodes=6, upgrade=WIDE)
+async def test_a_node_without_its_images_in_a_half_done_domain_keeps_no_other_waiting(stage: Stage) -> None:
+    await racked(stage)
+    await stage.installed()
+    await apply(stage, domains={"key": RACK, "mode": "Whole"}, prestage={"mode": "Image"})
+    await stage.rest(5)
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, node="gpu-3", image=f"*driver:{NEW}*"))
+    await stage.upgrade_to(NEW)
+    others = [node for node in RACKS if node != "gpu-3"]
+    await stage.until(lambda: all(stage.driver(node) == NEW and stage.state(node) == State.DONE for node in others), within=7200)
+    assert (stage.hold("gpu-3"), stage.driver("gpu-3")) == (Reason.STAGING_FAILED, OLD)
 
 
 async def _until_its_canary_waits_for_approval(stage: Stage) -> None:

@@ -14,14 +14,16 @@ from gpuward.model.states import IN_PROGRESS
 from gpuward.model.views import NodeView
 from gpuward.upgrade.domains import NO_DOMAINS, DomainUse
 from gpuward.upgrade.fleet import Fleet
-from gpuward.upgrade.fleet_gates import eviction_budget, failure_budget, new_driver_fails
+from gpuward.upgrade.fleet_gates import eviction_budget, failure_budget, image_not_staged, new_driver_fails
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.wave_gates import rollout_aborted, wave_waits
 
-_GATES = (rollout_aborted, failure_budget, new_driver_fails, wave_waits, eviction_budget)
+_GATES = (rollout_aborted, failure_budget, new_driver_fails, wave_waits, image_not_staged, eviction_budget)
 """By which a node may be held for as long as nobody does something, whatever its domain does. A wave that soaks is one of these:
 it may take days, for which nothing of the domain is out of service.
 """
+_SOON = frozenset({Reason.BUDGET_USED_UP, Reason.IMAGE_NOT_STAGED})
+"""What of that is over by itself."""
 
 
 def domain_use(snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, policy: UpgradePolicy) -> DomainUse:
@@ -78,7 +80,7 @@ def _goes_on(judged: NodeDecision, fleet: Fleet, policy: UpgradePolicy) -> bool:
     if judged.hold is not None and not judged.hold.reason.ends_by_itself:
         return False
     holds = (gate(judged.path.node, fleet, policy) for gate in _GATES)
-    return all(hold is None or hold.reason is Reason.BUDGET_USED_UP for hold in holds)
+    return all(hold is None or hold.reason in _SOON for hold in holds)
 
 
 def domains_of_node(node: NodeDecision, settings: DomainSettings) -> tuple[str, ...]:
