@@ -6,6 +6,7 @@ from gpuward import names
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.timeloop import LoopClock
 from tests.journeys.looking import condition_of, explanation_of, obey, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
@@ -153,3 +154,17 @@ async def test_settings_that_cannot_be_followed_start_nothing_and_are_told(stage
     assert stage.drivers() == [OLD]
     await edit(stage, opportunistic=None)
     await stage.upgraded(NEW)
+
+
+@on_stage(gpu_nodes=1)
+async def test_images_are_brought_while_a_node_waits_until_it_is_idle(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.pull_seconds = lambda image: 300.0
+    await apply(stage, prestage={"mode": "Image"}, opportunistic={"idleFor": "1m", "until": "6h"})
+    await stage.rest(5)
+    stage.run_pod("first", "gpu-1", owned=True)
+    await stage.upgrade_to(NEW)
+    await stage.rest(1200)
+    assert (stage.hold("gpu-1"), stage.pods(names.STAGING_APP)) == ("IdleAwaited", [])
+    await stage.user.delete(resources.PODS, "first", WORKLOAD_NAMESPACE)
+    await stage.until(lambda: stage.state("gpu-1") in IN_PROGRESS, within=120)

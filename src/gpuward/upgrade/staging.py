@@ -22,6 +22,7 @@ from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView, PolicyView, Ref
 from gpuward.upgrade.decide import Survey
 from gpuward.upgrade.fleet_gates import has_to_pull
+from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.staged import LONGEST_REST, NextImages
 from gpuward.upgrade.staging_pod import staging_pod, staging_pod_name
 
@@ -31,7 +32,9 @@ DEADLINE: Final = 3600.0
 """Seconds that pulling may take."""
 _IN_THE_QUEUE: Final = frozenset({
     Reason.WINDOW_SHUT, Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.BUDGET_BLOCKS, Reason.BUDGET_USED_UP,
-    Reason.UNAVAILABLE_LIMIT, Reason.PARALLEL_LIMIT, Reason.NO_NODE_MAY_START, Reason.LEDGER_REFUSED})
+    Reason.UNAVAILABLE_LIMIT, Reason.PARALLEL_LIMIT, Reason.NO_NODE_MAY_START, Reason.LEDGER_REFUSED, Reason.IDLE_AWAITED,
+    Reason.WAVE_NOT_DONE, Reason.WAVE_SOAKING, Reason.APPROVAL_REQUIRED, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT,
+    Reason.DOMAIN_LIMIT})
 """What holds a node that is going to be upgraded as things are."""
 
 
@@ -66,18 +69,24 @@ def with_staging(plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: f
 
 
 def _wanting(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> dict[str, _Wanting]:
-    """Return the nodes that wait for their turn and need images for it, the first ones first."""
+    """Return the nodes that wait for their turn and need images for it: those that wait for nothing else first."""
     waiting = [(judged, each.policy) for each in found if each.policy.auto_upgrade
-               for judged in each.nodes if judged.waits and judged.path.node.next_images is not None]
-    wanting = {}
+               for judged in each.nodes if _waits(judged) and judged.path.node.next_images is not None]
+    first: dict[str, _Wanting] = {}
+    later: dict[str, _Wanting] = {}
     for judged, policy in sorted(waiting, key=lambda one: one[0].turn):
         node = judged.path.node
         status, images = plan.nodes.get(node.node.name), node.next_images
         hold = status.hold if status is not None else None
         if hold is None or hold.reason not in _IN_THE_QUEUE or images is None or not has_to_pull(node):
             continue
-        wanting[node.node.name] = _Wanting(snapshot.nodes[node.node.name], images, policy.rollout.prestage)
-    return wanting
+        wanted = _Wanting(snapshot.nodes[node.node.name], images, policy.rollout.prestage)
+        (first if hold.reason is Reason.IMAGE_NOT_STAGED else later)[node.node.name] = wanted
+    return first | later
+
+
+def _waits(judged: NodeDecision) -> bool:
+    return judged.waits or (judged.path.hold is not None and judged.path.hold.reason is Reason.IDLE_AWAITED)
 
 
 def _forgotten(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> Iterator[PatchNode]:
