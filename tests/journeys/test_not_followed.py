@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuward.cli.capture import captured
 from gpuward.cli.diff import compared
 from gpuward.cli.differences import looked_at
 from gpuward.cli.explanation import explained
@@ -105,6 +106,8 @@ async def test_whoever_looks_in_another_namespace_than_the_operators_is_told_the
     async with looked_at(stage.user, "default") as look:
         with pytest.raises(GpuwardError, match="add -n gpu-operator"):
             await shadowed(stage.user, look)
+    with pytest.raises(GpuwardError, match="add -n gpu-operator"):
+        await captured(stage.user, "default")
     with pytest.RaisesGroup(pytest.RaisesExc(GpuwardError, match="add -n gpu-operator"), flatten_subgroups=True):
         await compared(stage.user, (), "default")
     assert (await headline_of(stage)).startswith("ClusterPolicy cluster-policy: 2 of 2")

@@ -6,6 +6,7 @@ import pytest
 
 from gpuward import names
 from gpuward.cli import words
+from gpuward.cli.overview import headline
 from gpuward.cli.resume import resume_paused
 from gpuward.cli.waiting import stopped
 from gpuward.errors import InputError
@@ -141,6 +142,15 @@ async def test_an_approval_counts_for_no_other_driver(stage: Stage) -> None:
     assert (await explanation_of(stage, "gpu-2")).remedies[0].commands == ("gpuward approve",)
     async with looking(stage) as picture:
         assert stopped(picture).startswith("ApprovalRequired: ")
+        assert headline(picture).endswith("1 of 4 nodes up to date; the rollout has stopped: wave canary waits for approval")
+    await abort(stage)
+    before = words_on(stage)
+    for told in (await approve(stage), await promote(stage)):
+        assert "the rollout was aborted by " in told[0]
+        assert told[0].endswith(", and `gpuward resume` lets it go on: nothing is written")
+    assert words_on(stage) == before
+    await resume(stage)
+    await stage.rest(5)
     with pytest.raises(InputError, match="WAVE: 'rest' cannot be used: name one of canary"):
         await approve(stage, "rest")
     assert "would be approved of wave canary; a dry run writes nothing" in (await approve(stage, "canary", dry_run=True))[0]

@@ -93,10 +93,15 @@ def store(found: Captured, path: Path, *, force: bool = False) -> None:
 
 
 async def captured(client: Client, namespace: str) -> Captured:
-    """Return a cluster as it is now, from nothing but requests to get and to list."""
+    """Return a cluster as it is now, from nothing but requests to get and to list.
+
+    Raises:
+        GpuwardError: the operator works in another namespace.
+    """
     async with looked_at(client, namespace) as look:
         leader = await look.leader()
-        snapshot = look.cluster.observe()
+        snapshot, picture = look.cluster.observe(), look.picture(leader)
+    picture.refuse_elsewhere()
     snapshot = await with_references(client, snapshot)
     images = await images_of(client, namespace)
     _, changes = await differences(client, snapshot, images, leader.now)

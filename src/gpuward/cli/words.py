@@ -96,7 +96,7 @@ async def approve(client: Client, namespace: str, wave: str, driver: str, *, dry
     by = await who(client)
     for case in found:
         awaited = case.awaited
-        refused = _not_to_approve(case, awaited, wave)
+        refused = _ended(case) or _not_to_approve(case, awaited, wave)
         if awaited is None or case.waves is None or refused:
             yield f"{case.rollout.title}: {refused}: nothing is written"
             continue
@@ -110,9 +110,9 @@ async def promote(client: Client, namespace: str, driver: str, *, dry_run: bool)
     """Let the next wave go: end the soak, or wait no longer for nodes that are not done. Raises as `cases`."""
     by = await who(client)
     for case in await cases(client, namespace, driver, "promote"):
-        awaited = case.awaited
-        if awaited is None or case.waves is None or awaited.phase is WavePhase.APPROVAL:
-            yield f"{case.rollout.title}: {_not_to_promote(case, awaited)}: nothing is written"
+        awaited, ended = case.awaited, _ended(case)
+        if ended or awaited is None or case.waves is None or awaited.phase is WavePhase.APPROVAL:
+            yield f"{case.rollout.title}: {ended or _not_to_promote(case, awaited)}: nothing is written"
             continue
         left = awaited.waiting if awaited.phase is not WavePhase.SOAKS else ()
         if len(left) > MOST_NODES:
@@ -131,18 +131,37 @@ async def abort(client: Client, namespace: str, driver: str, *, dry_run: bool) -
     """End the rollouts of the drivers that nodes are to get now. Raises as `cases`."""
     by = await who(client)
     for case in await cases(client, namespace, driver, "abort"):
-        targets = targets_of_rollout(gather(case.picture.snapshot, case.policy))
-        before = _read(case.rollout, names.ABORTED)
+        targets = _targets(case)
         if not targets:
             yield f"{case.rollout.title}: there is nothing to abort, as no node is to get another driver: nothing is written"
             continue
-        if before is not None and set(targets) <= set(before.targets) and before.at > case.policy.rollout.resumed_at:
+        if (before := _abort_of(case, targets)) is not None:
             yield f"{case.rollout.title}: aborted already, by {before.by} at {format_time(before.at)}: nothing is written"
             continue
         word = Word(max(time_of(client), _resumed(case.rollout) + 0.001), by, targets)
         async for line in _say(client, case, names.ABORTED, word, "aborted", dry_run=dry_run):
             yield line
         yield f"Next: {await _way_back(client, case)}"
+
+
+def _targets(case: Case) -> tuple[str, ...]:
+    return targets_of_rollout(gather(case.picture.snapshot, case.policy))
+
+
+def _abort_of(case: Case, targets: tuple[str, ...]) -> Word | None:
+    """Return who has ended the rollout of the drivers that nodes are to get now, None where nobody has."""
+    before = _read(case.rollout, names.ABORTED)
+    counts = before is not None and set(targets) <= set(before.targets) and before.at > case.policy.rollout.resumed_at
+    return before if counts else None
+
+
+def _ended(case: Case) -> str:
+    """Say that the rollout was aborted, so that no word lets a node start; else nothing."""
+    targets = _targets(case)
+    before = _abort_of(case, targets) if targets else None
+    if before is None:
+        return ""
+    return f"the rollout was aborted by {before.by} at {format_time(before.at)}, and `gpuward resume` lets it go on"
 
 
 def without_abort(rollout: PolicyRollout) -> Patch | None:

@@ -12,7 +12,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, WaitsFor
-from gpuward.model.waves import Aborted, WaveFailed
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed
 from gpuward.model.windows import WindowShut
 from gpuward.operands.decide import has_nfd_labels
 from gpuward.operands.rollout import staged
@@ -21,7 +21,7 @@ from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.nodes import Group, group_of
 
 _STOPS = (Reason.ABORTED, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE,
-          Reason.TEMPLATE_EDITED, Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT)
+          Reason.TEMPLATE_EDITED, Reason.APPROVAL_REQUIRED, Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT)
 """Reasons that stop a rollout, the most important first."""
 _BAD = (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL)
 
@@ -72,6 +72,8 @@ def _why_stopped(what: WaitsFor) -> str:
             return f"{what.by} aborted it"
         case WaveFailed():
             return f"{what.failed} of {what.total} nodes of wave {what.wave} failed"
+        case ApprovalRequired():
+            return f"wave {what.wave} waits for approval"
         case FailureBudgetSpent():
             return f"{what.failed} of {what.total} nodes failed"
         case NewDriverFails():
