@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -133,6 +134,8 @@ def status_command(state: Path) -> None:
 
 def main() -> None:
     """Run the command line; every expected failure is told in words and exit code 1."""
+    # A toolkit restarts containerd by this signal, which all that comes from nohup ignores.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         commands()
     except (ProcessFailed, OSError) as failure:
