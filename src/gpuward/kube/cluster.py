@@ -25,7 +25,6 @@ from gpuward.kube.installation import installation_wait
 from gpuward.kube.memory import Going, Memory
 from gpuward.kube.resources import GVR
 from gpuward.kube.watcher import Subscribers, Watcher, only_counts
-from gpuward.model.budgets import BudgetView
 from gpuward.model.claims import ClaimView
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.driver_images import DriverImages
@@ -91,7 +90,7 @@ class Cluster:
         """Why a resource cannot be followed now."""
         self._group: asyncio.TaskGroup | None = None
         self.pods.subscribe(self._note_nodes)
-        self.budgets.subscribe(self._try_refused_soon)
+        self.budgets.subscribe(lambda changes: self._memory.found_room(changes, self.pods))
         self.claims.subscribe(self._note_claims)
         for each, cache in self._kept.values():
             if each.wakes:
@@ -281,8 +280,7 @@ class Cluster:
         """Group the pods of nodes that saw changes: once for all changes since the last look."""
         while self._regroup:
             node = self._regroup.pop()
-            pods = self.pods.by("node", node)
-            self._memory.found_staging(node, pods)
+            self._memory.found_staging(node, pods := self.pods.by("node", node))
             if pods:
                 self._on_node[node] = self._memory.followed_failed(tuple(map(self.with_claims, pods)), self.namespace)
             else:
@@ -315,12 +313,6 @@ class Cluster:
         found = self._memory.put_right(ref.uid, at, by)
         self.touch()
         return found
-
-    def _try_refused_soon(self, changes: list[Change[Place, BudgetView]]) -> None:
-        """Begin the back-off of refused pods anew where their budget has more room than before."""
-        roomier = [new for _, old, new in changes if new is not None and new.allowed > (old.allowed if old else 0)]
-        if roomier and self._memory.refusals:
-            self._memory.begin_anew(pod.uid for pod in self.pods.values() if any(budget.covers(pod) for budget in roomier))
 
     def granted(self, grants: Mapping[str, str], *, read: bool = False) -> None:
         """Take it that the ledger holds these nodes, and wake everybody. One that was read anew may have others' grants."""

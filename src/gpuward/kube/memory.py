@@ -7,7 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpuward.kube.cache.cache import Cache
+from gpuward.kube.cache.cache import Cache, Change
+from gpuward.kube.followed import Place
+from gpuward.model.budgets import BudgetView
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.edits import CALM
 from gpuward.model.rights import WITHOUT
@@ -108,10 +110,14 @@ class Memory:
         self.edits[uid] = Edit(at, count, by)
         return self.edits[uid]
 
-    def begin_anew(self, pods: Iterable[str]) -> None:
-        """Begin the back-off of refused pods anew."""
-        for pod in self.refusals.keys() & set(pods):
-            self.refusals[pod] = msgspec.structs.replace(self.refusals[pod], count=1)
+    def found_room(self, changes: Iterable[Change[Place, BudgetView]], pods: Cache[Place, PodView]) -> None:
+        """Begin the back-off of refused pods anew where their budget has more room than before."""
+        roomier = [new for _, old, new in changes if new is not None and new.allowed > (old.allowed if old else 0)]
+        if not roomier or not self.refusals:
+            return
+        covered = {pod.uid for pod in pods.values() if any(budget.covers(pod) for budget in roomier)}
+        for uid in self.refusals.keys() & covered:
+            self.refusals[uid] = msgspec.structs.replace(self.refusals[uid], count=1)
 
     def evict(self, going: Going, at: float) -> None:
         """Take it that a pod goes. One that was not there when others of its owner were asked to go has come back."""
