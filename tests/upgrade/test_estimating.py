@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from gpuward import names
 from gpuward.model.budgets import BudgetView
+from gpuward.model.domains import DomainSettings
 from gpuward.model.estimate import Estimate, joined, roughly
 from gpuward.model.history import Ending, PastUpgrade, encode_history
+from gpuward.model.opportunities import OpportunisticSettings
+from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
 from gpuward.model.views import NodeView
 from gpuward.upgrade.decide import decide
@@ -137,7 +140,7 @@ def test_jobs_that_may_run_for_ever_make_it_unknown() -> None:
     job = gpu_pod("b0", "job", labels={"app": "job"})
     pods = [driver_pod("a0", "560"), validator("a0"), driver_pod("b0"), validator("b0"), job]
     told = decide(build.cluster([remembering("a0", 300.0), busy], pods), rules, NOW).estimate
-    assert str(told) == "time left unknown: 1 node is held (JobsRunning)"
+    assert str(told) == "time left unknown: 1 node is waiting (JobsRunning)"
 
 
 @pytest.mark.parametrize(("seconds", "told"), [
@@ -171,3 +174,26 @@ def test_what_a_budget_keeps_from_going_on_beside_others_goes_on_after_them() ->
     assert plan.estimate.left == pytest.approx(800.0)
     alone = msgspec.structs.replace(snapshot, nodes={name: each for name, each in snapshot.nodes.items() if name != "b0"})
     assert str(decide(alone, policy(parallel=4), NOW).estimate) == "time left unknown: 2 nodes are held (BudgetUsedUp)"
+
+
+def test_a_node_that_waits_for_idleness_makes_it_unknown_and_is_not_called_held() -> None:
+    nodes = [remembering("a0", 300.0), remembering("b0", 300.0, to="550")]
+    pods = [driver_pod("a0", "560"), validator("a0"), driver_pod("b0"), validator("b0"),
+            gpu_pod("b0", "job", ready=True, phase="Running")]
+    rules = policy(rollout=RolloutSettings(opportunistic=OpportunisticSettings(600.0, 86_400.0)))
+    told = decide(build.cluster(nodes, pods), rules, NOW).estimate
+    assert str(told) == "time left unknown: 1 node is waiting (IdleAwaited)"
+
+
+def test_what_a_domain_keeps_from_going_on_beside_others_goes_on_after_them() -> None:
+    racked = {"rack": "a"}
+    busy = under_way(State.POD_RESTART_REQUIRED, name="b0", since=NOW - 100)
+    waiting = [msgspec.structs.replace(one, labels={**one.labels, **racked}) for one in (
+        busy, remembering("c0", 300.0, to="550"), remembering("d0", 300.0, to="550"))]
+    pods = [driver_pod("a0", "560"), validator("a0"), *(pod for name in ("b0", "c0", "d0") for pod in (
+        driver_pod(name), validator(name)))]
+    rules = policy(parallel=4, rollout=RolloutSettings(domains=DomainSettings("rack")))
+    plan = decide(build.cluster([remembering("a0", 300.0), *waiting], pods), rules, NOW)
+    assert {str(plan.nodes[name].hold.reason) for name in ("c0", "d0")} == {"DomainLimit"}  # type: ignore[union-attr]
+    assert plan.estimate is not None
+    assert plan.estimate.left == pytest.approx(800.0)

@@ -13,7 +13,6 @@ from functools import partial
 import msgspec
 
 from gpuward.model.actions import Action
-from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -22,12 +21,11 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import Plain, UnknownState
 from gpuward.upgrade import admission, done_or_failed, drain, driver_restart, uncordon  # noqa: F401  importing the steps registers them
-from gpuward.upgrade.admission import Turn, admit
+from gpuward.upgrade.admission import admit
 from gpuward.upgrade.beside_the_driver import with_operands
 from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
-from gpuward.upgrade.domain_survey import domain_use, domains_of_node
-from gpuward.upgrade.domains import NO_RANK, DomainUse, Rank
+from gpuward.upgrade.domain_survey import domain_use
 from gpuward.upgrade.estimating import estimate
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
@@ -37,6 +35,7 @@ from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_e
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
+from gpuward.upgrade.queue_order import queue_order
 from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, rests
 from gpuward.upgrade.waves import waves_of
 from gpuward.upgrade.windows import window_state
@@ -93,7 +92,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
         fleet = replace(fleet, aborted=any(aborted(node.before, policy) is not None for node in nodes))
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
-        fleet = msgspec.structs.replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy))
+        fleet = replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy))
     return Survey(policy, nodes, fleet, granted, memory.holding)
 
 
@@ -106,8 +105,8 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
         waiting = (facts for facts in (node.path.node for node in nodes)
                    if has_pending_driver(facts) and facts.node.name in admitted.held)
         more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(waiting, policy))
-        left = estimate(nodes, admitted.held, admitted.started, found.fleet, policy, now)
-        return msgspec.structs.replace(_plan(nodes, admitted, policy, more), estimate=left)
+        left = estimate(nodes, admitted.held, found.fleet, policy, now)
+        return replace(_plan(nodes, admitted, policy, more), estimate=left)
     admitted = _Admission(found.fleet, _withdrawn(nodes, snapshot, granted, now))
     still = (node.before for node in nodes if node.before.node.name not in snapshot.unsettled)
     return _plan(nodes, admitted, policy, (*labels_to_drop(snapshot, policy, nodes), *delete_outdated(still, policy)))
@@ -189,9 +188,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     place, room = 0, Room(snapshot, now)
     found.holding.begin(policy)
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
-    settings, use = policy.rollout.domains, fleets.of(policy).domains
-    whole = settings if settings is not None and settings.mode is DomainMode.WHOLE else None
-    for judged in sorted(waiting, key=lambda judged: _order(judged, granted, whole, use)):
+    for judged in sorted(waiting, key=queue_order(granted, policy.rollout.domains, fleets.of(policy).domains)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)
         if hold is not None:
@@ -209,16 +206,6 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
                 held[name] = (hold, place)
         fleets.admit(node, policy)
     return _Admission(fleets.of(policy), started, held, wanted)
-
-
-def _order(
-    judged: NodeDecision, granted: frozenset[str], whole: DomainSettings | None, use: DomainUse
-) -> tuple[bool, bool, Rank, Turn]:
-    """Return the sort key of the nodes that wait; those that may not be changed come last, as others have to go on. Where domains
-    are upgraded whole, the nodes of one follow each other.
-    """
-    rank = use.rank(domains_of_node(judged, whole)) if whole is not None else NO_RANK
-    return judged.before.node.name not in granted, judged.before.refused is not None, rank, judged.turn
 
 
 def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:

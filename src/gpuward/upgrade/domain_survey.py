@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from gpuward.model.domains import DomainMode, DomainSettings, domains_of
+from gpuward.model.domains import DomainMode, domains_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import only_remembers
@@ -81,8 +81,3 @@ def _goes_on(judged: NodeDecision, fleet: Fleet, policy: UpgradePolicy) -> bool:
         return False
     holds = (gate(judged.path.node, fleet, policy) for gate in _GATES)
     return all(hold is None or hold.reason in _SOON for hold in holds)
-
-
-def domains_of_node(node: NodeDecision, settings: DomainSettings) -> tuple[str, ...]:
-    """Return the domains of a node that waits, by what is remembered of it now."""
-    return domains_of(node.path.node.node, node.path.node.record, settings.key)

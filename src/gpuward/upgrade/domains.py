@@ -14,7 +14,6 @@ from gpuward.model.reasons import Reason
 MOST_NAMED = 3
 """Nodes and domains that a hold names."""
 Rank = tuple[bool, int, str]
-NO_RANK: Rank = False, 0, ""
 
 
 class DomainUse(msgspec.Struct, frozen=True):

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
 from gpuward.model.estimate import Estimate
-from gpuward.model.history import Ending, PastUpgrade
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.node_decision import NodeDecision
-from gpuward.upgrade.noting import DIGEST, STEP_OF
+from gpuward.upgrade.noting import STEP_OF
 
 ENOUGH: Final = 5
 """Nodes of a rollout that are done, from which on it is judged by them alone."""
 _IN_TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Reason.TEMPLATE_SETTLING})
 """What a node waits for that goes on as others get done."""
+_AFTER_OTHERS: Final = frozenset({
+    Reason.BUDGET_USED_UP, Reason.DOMAIN_LIMIT, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT})
+"""What a node waits for that goes on when those under way are done, and not beside them."""
 _LEFT_OUT: Final = frozenset({Reason.SKIPPED, Reason.FAILED})
 """What nodes wait for that are not going to be upgraded by themselves."""
+_ALONE: Final = frozenset({State.FAILED, State.UPGRADE_REQUIRED})
+"""States of nodes that wait, in the queue or, where something else keeps them from it, outside."""
 _OPEN_ENDED: Final = frozenset({Reason.JOBS_RUNNING, Reason.EVICTION_REFUSED, Reason.MAINTENANCE, Reason.WRITE_UNANSWERED})
 """What nodes under way may wait for without an end that anybody knows."""
 
@@ -93,58 +98,65 @@ def _filled(free: Sequence[float], waiting: int, mean: float) -> float:
 
 
 def estimate(
-    nodes: Iterable[NodeDecision], held: Mapping[str, tuple[Hold, int]], started: Iterable[str], fleet: Fleet,
-    policy: UpgradePolicy, now: float,
+    nodes: Sequence[NodeDecision], held: Mapping[str, tuple[Hold, int]], fleet: Fleet, policy: UpgradePolicy, now: float
 ) -> Estimate | None:
-    """Return how long a policy's rollout still takes; None where none goes on."""
-    nodes, begin = tuple(nodes), frozenset(started)
-    stuck: list[Reason] = []
-    elapsed: list[float] = []
-    waiting = budgeted = 0
-    later = 0.0
-    for node in nodes:
-        name, hold = node.before.node.name, node.hold or node.path.hold
-        hold = held[name][0] if name in held else hold
-        if node.path.node.state in IN_PROGRESS:
-            elapsed.append(_elapsed(node, now))
-            stuck += [hold.reason] if hold is not None and _is_open_ended(hold) else []
-        elif node.waits or node.path.node.state is State.FAILED:
-            kind = _kind(node, None if name in begin else hold, fleet)
-            waiting += kind in (_Kind.IN_TURN, _Kind.BUDGETED, _Kind.LATER)
-            budgeted += kind is _Kind.BUDGETED
-            if hold is not None and kind is _Kind.LATER:
-                later = max(later, (hold.until or now) - now)
-            stuck += [hold.reason] if hold is not None and kind is _Kind.HELD else []
-    if not (elapsed or waiting or stuck):
+    """Return how long a policy's rollout still takes; None where none goes on. `held` are those that wait in the queue."""
+    under_way = [node for node in nodes if node.standing.in_progress and node.path.node.state in IN_PROGRESS]
+    alone = [node.path.hold for node in nodes if not node.waits and node.path.node.state in _ALONE]
+    reasons = Counter(hold.reason for hold, _ in held.values())
+    kinds = Counter[_Kind]()
+    stuck = Counter[Reason]()
+    for reason, count in reasons.items():
+        kind = _kind(reason, fleet)
+        kinds[kind] += count
+        stuck[reason] += count if kind is _Kind.HELD else 0
+    kinds[_Kind.IN_TURN] += sum(node.waits for node in nodes) - len(held)
+    for hold in alone:
+        kind = _kind_alone(hold, fleet)
+        kinds[kind] += 1
+        stuck[hold.reason if hold is not None else Reason.FAILED] += kind is _Kind.HELD
+    for node in under_way:
+        if (hold := node.path.hold) is not None and _is_open_ended(hold):
+            stuck[hold.reason] += 1
+    waiting = kinds[_Kind.IN_TURN] + kinds[_Kind.AFTER_OTHERS] + kinds[_Kind.LATER]
+    if not (under_way or waiting or stuck.total()):
         return None
-    samples = samples_of(nodes)
-    if samples is None:
+    if (samples := samples_of(nodes)) is None:
         return Estimate(at=now)
-    if stuck:
-        return Estimate(unknown=f"{_count(len(stuck))} held ({min(stuck)})", at=now)
-    # What a budget keeps from going on beside the others goes on after them.
-    slots = max(1, len(elapsed)) if budgeted else _slots(fleet, policy)
-    return _within_windows(samples, Remaining(waiting, tuple(elapsed), slots, later), fleet, now)
+    if stuck.total():
+        return Estimate(unknown=_told(+stuck), at=now)
+    slots = max(1, len(under_way)) if kinds[_Kind.AFTER_OTHERS] else _slots(fleet, policy)
+    retries = [hold for hold in alone if hold is not None] + (
+        [hold for hold, _ in held.values()] if Reason.RETRY_LATER in reasons else [])
+    later = max(((hold.until or now) - now for hold in retries if hold.reason is Reason.RETRY_LATER), default=0.0)
+    elapsed = tuple(_elapsed(node, now) for node in under_way)
+    return _within_windows(samples, Remaining(waiting, elapsed, slots, max(0.0, later)), fleet, now)
 
 
 class _Kind(Enum):
     """Say how a node waits that is not under way."""
 
     IN_TURN = auto()
-    BUDGETED = auto()
+    AFTER_OTHERS = auto()
     LATER = auto()
     HELD = auto()
     LEFT_OUT = auto()
 
 
-def _kind(node: NodeDecision, hold: Hold | None, fleet: Fleet) -> _Kind:
-    if hold is None or hold.reason in _IN_TURN:
-        return _Kind.IN_TURN if node.waits else _Kind.LEFT_OUT
-    if hold.reason is Reason.BUDGET_USED_UP and fleet.in_progress:
-        return _Kind.BUDGETED
-    if hold.reason is Reason.RETRY_LATER:
+def _kind(reason: Reason, fleet: Fleet) -> _Kind:
+    if reason in _IN_TURN:
+        return _Kind.IN_TURN
+    if reason in _AFTER_OTHERS and fleet.in_progress:
+        return _Kind.AFTER_OTHERS
+    if reason is Reason.RETRY_LATER:
         return _Kind.LATER
-    return _Kind.LEFT_OUT if hold.reason in _LEFT_OUT else _Kind.HELD
+    return _Kind.LEFT_OUT if reason in _LEFT_OUT else _Kind.HELD
+
+
+def _kind_alone(hold: Hold | None, fleet: Fleet) -> _Kind:
+    """Say how a node waits outside the queue: one that does so for nothing, or for its turn, is not tried again by itself."""
+    kind = _kind(hold.reason, fleet) if hold is not None else _Kind.IN_TURN
+    return _Kind.LEFT_OUT if kind is _Kind.IN_TURN else kind
 
 
 def _within_windows(samples: Samples, remaining: Remaining, fleet: Fleet, now: float) -> Estimate:
@@ -162,8 +174,12 @@ def _is_open_ended(hold: Hold) -> bool:
     return hold.reason.needs_person or (hold.reason in _OPEN_ENDED and hold.until is None)
 
 
-def _count(nodes: int) -> str:
-    return "1 node is" if nodes == 1 else f"{nodes} nodes are"
+def _told(stuck: Counter[Reason]) -> str:
+    """Say for how many nodes nobody knows when they go on: those that somebody has to help first."""
+    held = {reason: count for reason, count in stuck.items() if not reason.ends_by_itself}
+    nodes = sum((held or stuck).values())
+    what = f"{'held' if held else 'waiting'} ({min(held or stuck)})"
+    return f"1 node is {what}" if nodes == 1 else f"{nodes} nodes are {what}"
 
 
 def _elapsed(node: NodeDecision, now: float) -> float:
@@ -183,20 +199,8 @@ def _slots(fleet: Fleet, policy: UpgradePolicy) -> int:
 
 def samples_of(nodes: Sequence[NodeDecision]) -> Samples | None:
     """Return how long nodes took: those of this rollout that are done or, where they are few, all that are remembered."""
-    own = [node.history[0].seconds for node in nodes
-           if node.history and _is_sample(node.history[0]) and _is_of_now(node, node.history[0])]
+    own = [node.samples.own for node in nodes if node.samples.own]
     if len(own) >= ENOUGH:
         return Samples(tuple(sorted(own)))
-    every = [past.seconds for node in nodes for past in node.history if _is_sample(past)]
+    every = [seconds for node in nodes for seconds in node.samples.every]
     return Samples(tuple(sorted(every)), earlier=len(every) > len(own)) if every else None
-
-
-def _is_sample(past: PastUpgrade) -> bool:
-    return past.ending is Ending.DONE and not past.failures and past.seconds > 0
-
-
-def _is_of_now(node: NodeDecision, past: PastUpgrade) -> bool:
-    """Tell whether the last upgrade of a node brought it the driver that it should have, and no other rollout has begun there."""
-    facts = node.path.node
-    same = past.digest == facts.target_digest[:DIGEST] and past.to == facts.target_version
-    return same and facts.in_step and facts.state is State.DONE

@@ -13,7 +13,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action
-from gpuward.model.history import PastUpgrade, history_of
+from gpuward.model.history import history_of
 from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -31,6 +31,7 @@ from gpuward.upgrade.holding import Holding, undecided_for
 from gpuward.upgrade.node_gates import held_by_itself
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.refused import refused
+from gpuward.upgrade.samples import NO_SAMPLES, NodeSamples, samples_on
 from gpuward.upgrade.wave_nodes import WaveNode, wave_node
 from gpuward.upgrade.writing import actions_of
 
@@ -57,8 +58,9 @@ class NodeDecision(msgspec.Struct, frozen=True):
     """What to do about it, if the path is followed."""
     wave: WaveNode | None = None
     """What waves have to know of it, where the rollout has some."""
-    history: tuple[PastUpgrade, ...] = ()
-    """Its earlier upgrades, the newest first."""
+    samples: NodeSamples = NO_SAMPLES
+    staged: bool = False
+    """Whether it is remembered that images were brought onto it."""
 
     def held(self, hold: Hold, turn: int) -> NodeStatus:
         """Return the node as people see it, held in its place of the queue."""
@@ -107,7 +109,8 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
         quiet=quiet,
         actions=() if quiet else actions_of(path, before),
         wave=wave_node(before, node, policy, failed=stands.failed) if _in_waves(stands, policy) else None,
-        history=history_of(before.node.annotations.get(names.UPGRADE_HISTORY)),
+        samples=samples_on(node, history_of(before.node.annotations.get(names.UPGRADE_HISTORY))),
+        staged=names.STAGED in before.node.annotations,
     )
 
 

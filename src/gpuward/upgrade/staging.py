@@ -96,8 +96,10 @@ def _forgotten(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> Itera
     for each in found:
         off = each.policy.rollout.prestage.mode is PrestageMode.OFF
         for judged in each.nodes:
+            if not judged.staged:
+                continue
             node, state = judged.before.node, judged.path.node.state
-            if names.STAGED not in node.annotations or node.name in snapshot.unsettled or judged.before.refused is not None:
+            if node.name in snapshot.unsettled or judged.before.refused is not None:
                 continue
             if off or (each.policy.auto_upgrade and state in AT_REST and state is not State.FAILED):
                 yield _remember(node, None, "the images that were brought onto it are not waited for any more")
