@@ -20,8 +20,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
 HEAD = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"}}
 
 
-WITHOUT_DEFAULT = {"domains", "opportunistic"}
-"""Fields without which nothing of theirs is done: null in the example."""
+WITHOUT_DEFAULT = {"domains", "growth", "opportunistic"}
+"""Fields without which nothing of theirs is done: the example has them in comments."""
 
 
 def policy(**spec: Any) -> dict[str, Any]:
@@ -113,12 +113,20 @@ def test_the_example_has_every_field_and_its_default() -> None:
     written = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     schema = schema_for_reading(RolloutPolicy)
     assert typed_rollout(written)[1] == []
-    without_default = {"growth"}
-    assert set(written["spec"]) == set(schema["properties"]["spec"]["properties"]) - without_default
+    assert set(written["spec"]) == set(schema["properties"]["spec"]["properties"]) - WITHOUT_DEFAULT
     assert set(written["spec"].pop("deadlines")) == set(DEADLINE_STATES)
-    assert written["spec"].keys() >= WITHOUT_DEFAULT
-    assert all(written["spec"][field] is None for field in WITHOUT_DEFAULT)
     assert rollout_settings(rollout_policy(written)) == RolloutSettings()
+
+
+@pytest.mark.parametrize("field", sorted(WITHOUT_DEFAULT))
+def test_what_the_example_has_in_comments_can_be_followed(field: str) -> None:
+    lines = [line for line in EXAMPLE.read_text(encoding="utf-8").splitlines() if line.startswith(f"  #   {field}: ")]
+    assert lines
+    for line in lines:
+        followed, problems = typed_rollout(policy(**yaml.safe_load(line.replace("#", "", 1))))
+        assert problems == []
+        assert followed is not None
+        assert rollout_settings(followed) != RolloutSettings()
 
 
 def test_a_policy_goes_through_the_types_and_back() -> None:
