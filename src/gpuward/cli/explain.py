@@ -30,6 +30,7 @@ from gpuward.kube.http.client import Client, Selection
 from gpuward.model.cordons import is_driver_managers, is_somebody_elses
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
+from gpuward.model.listing import MOST_NAMED
 from gpuward.model.plan import Hold, NodeStatus
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, format_time
@@ -45,8 +46,6 @@ PADDING = 4
 """Blanks around each column of a table."""
 WORDS = 24
 """Columns in which a sentence of a table is not yet unreadable."""
-MOST_NAMED = 3
-"""Nodes that are named to whoever named one that is not there."""
 CORDONS = {
     CordonOwner.GPUWARD: "by the upgrade, which lifts it at its end",
     CordonOwner.OTHER: "by somebody else, before the upgrade: it stays",

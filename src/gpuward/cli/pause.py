@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
-from gpuward.cli.terminal import listed
 from gpuward.errors import GpuwardError
 from gpuward.kube.http.client import Client
+from gpuward.model.listing import listed
 from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS
 

@@ -13,7 +13,8 @@ from rich.table import Table
 from gpuward.cli.connect import connected
 from gpuward.cli.foresight import Foresight, Wanted, foresee
 from gpuward.cli.targets import check_version
-from gpuward.cli.terminal import console, listed, say, say_json, styled
+from gpuward.cli.terminal import console, say, say_json, styled
+from gpuward.model.listing import listed
 from gpuward.model.record import format_time
 from gpuward.report.foresight import PlannedNode, When, counted
 

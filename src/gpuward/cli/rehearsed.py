@@ -8,8 +8,9 @@ from typing import Any, Final
 import msgspec
 from rich.table import Table
 
-from gpuward.cli.terminal import console, listed, say, styled
+from gpuward.cli.terminal import console, say, styled
 from gpuward.cli.view import age
+from gpuward.model.listing import listed
 from gpuward.model.reasons import Reason
 from gpuward.model.record import format_time
 from gpuward.rehearse.assumptions import Assumptions

@@ -10,10 +10,10 @@ from gpuward import names
 from gpuward.cli.connect import WallClock
 from gpuward.cli.leader import find_leader
 from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
-from gpuward.cli.terminal import listed
 from gpuward.cli.words import without_abort
 from gpuward.errors import PolicyError
 from gpuward.kube.http.client import Client
+from gpuward.model.listing import listed
 from gpuward.model.record import format_time
 from gpuward.model.rollout import CLOCKS_DIFFER
 from gpuward.model.states import IN_PROGRESS, State

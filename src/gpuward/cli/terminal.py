@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,12 +37,6 @@ def printable(text: object) -> str:
 
 def _visible(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-
-
-def listed(found: Sequence[str], most: int = 10) -> str:
-    """Return names for a sentence; a large fleet may have more of them than anybody reads."""
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return f"{', '.join(found[:most])}{more}"
 
 
 def say(text: object, *, err: bool = False) -> None:

@@ -13,11 +13,11 @@ import msgspec
 from gpuward import names
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
-from gpuward.cli.terminal import listed
 from gpuward.errors import ApiError, GpuwardError, InputError, PolicyError
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.explain import moment_in
+from gpuward.model.listing import listed
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED

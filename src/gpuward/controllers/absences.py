@@ -8,6 +8,7 @@ from typing import Final
 from gpuward import names
 from gpuward.kube.events import WARNING, About, EventRecorder
 from gpuward.labels.discovery import is_outage, lost_nodes
+from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.passes import Pass
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
@@ -24,7 +25,6 @@ DELETED: Final = f"{names.ROLLOUT_EVENT_PREFIX}PolicyDeleted"
 LOST: Final = "DiscoveryLost"
 MISSING: Final = "ConfigMapMissing"
 LIFTED: Final = f"{names.ROLLOUT_EVENT_PREFIX}Uncordoned"
-MOST_NODES: Final = 3
 GONE: Final = ("the ClusterPolicy is gone before the driver upgrade of {nodes} was done: no further node starts, and nodes "
                "without a driver stay cordoned until a ClusterPolicy is in force again")
 OUTAGE: Final = ("node feature discovery no longer sees GPUs on {nodes}: as so many lost their labels together, they keep their "
@@ -125,6 +125,5 @@ def _policy(view: PolicyView) -> About:
 
 
 def _named(nodes: Iterable[str]) -> str:
-    listed = list(nodes)
-    more = f" and {len(listed) - MOST_NODES} more" if len(listed) > MOST_NODES else ""
-    return f"{len(listed)} node{'s' if len(listed) > 1 else ''} ({', '.join(listed[:MOST_NODES])}{more})"
+    found = list(nodes)
+    return f"{len(found)} node{'s' if len(found) > 1 else ''} ({listed(found, MOST_NAMED)})"

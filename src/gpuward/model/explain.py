@@ -11,6 +11,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.counting import counted
 from gpuward.model.domains import DomainLimit
+from gpuward.model.listing import listed
 from gpuward.model.obstacles import HoldsDriver, LosesData, NotStartedAgain, Obstacle, OfDaemonSet, SeveralBudgets, StaticPod
 from gpuward.model.opportunities import IdleAwaited
 from gpuward.model.placement import Placement
@@ -41,7 +42,7 @@ from gpuward.model.waits import (
     Starting,
     WaitsFor,
 )
-from gpuward.model.waves import Aborted, ApprovalRequired, WaveSoaking
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveSoaking
 from gpuward.model.windows import UTC_NAME, WindowShut
 
 MOST_USERS = 3
@@ -56,7 +57,8 @@ def sentence(hold: Hold) -> str:
 def _some_nodes(what: WaitsFor) -> dict[str, object]:
     """Return the nodes that a limit names as people read them: some of those that count, and how many more there are."""
     match what:
-        case Limit(nodes=found, used=count) | FailureBudgetSpent(nodes=found, failed=count):
+        case (Limit(nodes=found, used=count) | FailureBudgetSpent(nodes=found, failed=count) | WaveLimit(nodes=found, used=count)
+              | WaveFailed(nodes=found, failed=count)):
             field = "nodes"
         case DomainLimit(nodes=found, domains=(), used=count):
             field = "nodes"
@@ -64,7 +66,7 @@ def _some_nodes(what: WaitsFor) -> dict[str, object]:
             field = "domains"
         case _:
             return {}
-    return {field: f"{', '.join(found)} and {count - len(found)} more"} if found and count > len(found) else {}
+    return {field: listed(found, of=count)} if found else {}
 
 
 def _template(hold: Hold) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from gpuward.errors import PolicyError
 from gpuward.labels.discovery import how_to_label
+from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.operands.readiness import about_pods
 from gpuward.operands.rollout import CONDITION as ROLLOUT
 from gpuward.operands.rollout import Rollout
@@ -24,8 +25,6 @@ UPGRADING_MESSAGE = (
 )
 RIGHTS_MISSING = "RightsMissing"
 """The type of the condition that is there for as long as gpuward lacks rights that it can do without."""
-MOST_NAMED = 3
-"""Objects that a message names."""
 _COUNT = re.compile(r"\b[1-9]\d*\b")
 _NAMED = re.compile(r"\([^()]*\)")
 _PASSING = re.compile(r"; waiting: [^;]*")
@@ -74,8 +73,7 @@ def judged(unready: Mapping[str, str], *, has_nfd_labels: bool, has_gpu_nodes: b
 
 def missing(objects: Sequence[str]) -> str:
     """Say which objects are missing."""
-    more = f" and {len(objects) - MOST_NAMED} more" if len(objects) > MOST_NAMED else ""
-    return f"missing: {', '.join(objects[:MOST_NAMED])}{more}"
+    return f"missing: {listed(objects, MOST_NAMED)}"
 
 
 def differs_in_words_only(wanted: Mapping[str, Any], current: Mapping[str, Any]) -> bool:

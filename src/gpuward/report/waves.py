@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from shlex import quote
-from typing import Any, Final
+from typing import Any
 
 from gpuward.model.explain import moment_in
+from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.plan import Plan
 from gpuward.model.record import format_time
 from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus
-
-MOST_NAMED: Final = 3
-"""Nodes that a line names."""
 
 
 def wave_lines(plan: Plan) -> list[str]:
@@ -33,8 +31,7 @@ def _phase(wave: WaveStatus, rollout: RolloutWaves) -> str:
         case WavePhase.APPROVAL:
             return ", waits for approval: gpuward approve" + (f" --driver {quote(rollout.driver)}" if rollout.driver else "")
         case WavePhase.FAILED:
-            more = f" and {len(wave.failed) - MOST_NAMED} more" if len(wave.failed) > MOST_NAMED else ""
-            return f", {len(wave.failed)} failed ({', '.join(wave.failed[:MOST_NAMED])}{more})"
+            return f", {len(wave.failed)} failed ({listed(wave.failed, MOST_NAMED)})"
         case WavePhase.GOES:
             return ", goes now"
         case WavePhase.WAITS:

@@ -9,10 +9,9 @@ from typing import Literal
 import msgspec
 
 from gpuward.model.domains import DomainLimit, DomainMode, DomainSettings, LargeDomain
+from gpuward.model.listing import some_of
 from gpuward.model.reasons import Reason
 
-MOST_NAMED = 3
-"""Nodes and domains that a hold names."""
 Rank = tuple[bool, int, str]
 
 
@@ -77,7 +76,7 @@ def _too_many_nodes(limit: int, use: DomainUse, node: str, domain: str) -> Domai
     others = use.out.get(domain, frozenset()) - {node}
     if len(others) < limit:
         return None
-    return DomainLimit(_reason(len(others & use.stuck) >= limit), domain, len(others), limit, _some(others))
+    return DomainLimit(_reason(len(others & use.stuck) >= limit), domain, len(others), limit, some_of(others))
 
 
 def _too_many_domains(limit: int, use: DomainUse, node: str, domain: str) -> DomainLimit | None:
@@ -94,12 +93,9 @@ def _too_many_domains(limit: int, use: DomainUse, node: str, domain: str) -> Dom
     counted = disturbed if len(disturbed) >= limit and not goes_on else first - {domain}
     nodes = {each for other in counted for each in use.out.get(other, ())} - {node}
     broken = [other for other in counted if other not in first and use.out.get(other, frozenset()) <= use.stuck]
-    return DomainLimit(_reason(len(broken) >= limit), domain, len(counted), limit, _some(nodes), _some(counted))
+    return DomainLimit(_reason(len(broken) >= limit), domain, len(counted), limit, some_of(nodes), some_of(counted))
 
 
 def _reason(broken: bool) -> Literal[Reason.DOMAIN_LIMIT, Reason.DOMAIN_BROKEN]:
     return Reason.DOMAIN_BROKEN if broken else Reason.DOMAIN_LIMIT
 
-
-def _some(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(names)[:MOST_NAMED])

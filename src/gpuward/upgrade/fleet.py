@@ -12,6 +12,7 @@ import msgspec
 
 from gpuward.model.budgets import BudgetView
 from gpuward.model.denials import ReplacementRefused
+from gpuward.model.listing import some_of
 from gpuward.model.placement import placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
@@ -35,9 +36,9 @@ Candidate = NodeFacts
 
 
 @lru_cache(maxsize=16)
-def some_of(nodes: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of the first few nodes, for people."""
-    return tuple(sorted(nodes)[:3])
+def some_nodes(nodes: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of the first few nodes, worked out once for all that they hold."""
+    return some_of(nodes)
 
 
 class Trouble(msgspec.Struct, frozen=True):

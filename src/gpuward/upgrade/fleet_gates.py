@@ -13,7 +13,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, Limit, NewDriverFails, ProtectedPods
 from gpuward.model.windows import WindowShut
 from gpuward.upgrade import domains
-from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_of
+from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_nodes
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
 from gpuward.upgrade.staged import staging_hold
@@ -28,7 +28,7 @@ def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold
     failed_itself = node.record.failure is not None and not node.retargeted
     if len(fleet.failed) <= limit or failed_itself or node.record.forced or node.requested:
         return None
-    return Hold(FailureBudgetSpent(len(fleet.failed), limit, fleet.total, some_of(fleet.failed)), node.record.since)
+    return Hold(FailureBudgetSpent(len(fleet.failed), limit, fleet.total, some_nodes(fleet.failed)), node.record.since)
 
 
 def new_driver_fails(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -130,7 +130,7 @@ def max_unavailable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
         return None
     used = fleet.unavailable - {node.node.name} if is_out else fleet.unavailable
     large = _large(node, fleet, policy, limit)
-    told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_of(used), fleet.elsewhere, large)
+    told = Limit(Reason.UNAVAILABLE_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large)
     if limit <= 0 or used <= fleet.stuck:
         told = msgspec.structs.replace(told, reason=Reason.NO_NODE_MAY_START)
     return Hold(told, node.record.since)
@@ -148,7 +148,7 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     if policy.max_parallel_upgrades and len(fleet.in_progress) >= policy.max_parallel_upgrades:
         used, limit = fleet.in_progress, policy.max_parallel_upgrades
         large = _large(node, fleet, policy, limit)
-        return Hold(Limit(Reason.PARALLEL_LIMIT, len(used), limit, some_of(used), fleet.elsewhere, large), node.record.since)
+        return Hold(Limit(Reason.PARALLEL_LIMIT, len(used), limit, some_nodes(used), fleet.elsewhere, large), node.record.since)
     return None
 
 

@@ -6,7 +6,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.waves import Aborted, WaveLimit, WaveSoaking, WaveWait
-from gpuward.upgrade.fleet import Candidate, Fleet, some_of
+from gpuward.upgrade.fleet import Candidate, Fleet, some_nodes
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.waves import waits_after
 from gpuward.upgrade.words import aborted, counts_for
@@ -50,7 +50,7 @@ def wave_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | N
     out, limit = fleet.unavailable & gate.members, gate.wave.max_unavailable.of(len(gate.members))
     if len(out - {node.node.name}) < limit:
         return None
-    return Hold(WaveLimit(Reason.WAVE_LIMIT, len(out), limit, some_of(out)), node.record.since)
+    return Hold(WaveLimit(Reason.WAVE_LIMIT, len(out), limit, some_nodes(out)), node.record.since)
 
 
 def growth_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -58,4 +58,4 @@ def growth_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     limit = fleet.waves.growth
     if limit is None or len(fleet.in_progress) < limit:
         return None
-    return Hold(WaveLimit(Reason.GROWTH_LIMIT, len(fleet.in_progress), limit, some_of(fleet.in_progress)), node.record.since)
+    return Hold(WaveLimit(Reason.GROWTH_LIMIT, len(fleet.in_progress), limit, some_nodes(fleet.in_progress)), node.record.since)

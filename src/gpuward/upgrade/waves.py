@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from gpuward.model.listing import some_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.waves import (
     REST,
@@ -22,9 +23,6 @@ from gpuward.model.waves import (
 )
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.wave_nodes import WaveNode, places
-
-MOST_NAMED = 3
-"""Nodes that a reason names."""
 
 
 class WaveGate(msgspec.Struct, frozen=True):
@@ -95,12 +93,12 @@ def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float) -> WaveGate:
     gate = WaveGate(wave, frozenset(node.name for node in nodes), done=len(done), total=len(counted))
     limit = wave.tolerance.of(len(counted))
     if len(failed) > limit:
-        return _waiting(gate, WaveFailed(wave.name, len(failed), len(counted), limit, _some(failed)))
+        return _waiting(gate, WaveFailed(wave.name, len(failed), len(counted), limit, some_of(failed)))
     awaited = [node.name for node in counted if not (node.done or node.over or node.unable)]
     if not awaited and not done:
         awaited = [node.name for node in counted]
     if awaited:
-        return _waiting(gate, WaveNotDone(wave.name, len(done), len(counted), _some(awaited)))
+        return _waiting(gate, WaveNotDone(wave.name, len(done), len(counted), some_of(awaited)))
     finished = _finished(counted)
     ends = finished + wave.soak
     return msgspec.structs.replace(gate, finished=finished, soaks=ends if finished and wave.soak and now < ends else None)
@@ -115,9 +113,6 @@ def _finished(nodes: Sequence[WaveNode]) -> float:
     ended = [node.done_at for node in nodes if node.done and node.began] + [node.failed_at for node in nodes if node.over]
     return max(ended, default=0.0) or min((node.done_at for node in nodes if node.done), default=0.0)
 
-
-def _some(names_: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(names_)[:MOST_NAMED])
 
 
 def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, *, approved: bool, promoted: bool) -> WaveWait | None:

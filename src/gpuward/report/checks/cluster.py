@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuward.model.kubernetes import OLDEST_NAME, is_too_old, read_version
+from gpuward.model.listing import listed
 from gpuward.model.rights import grant
 from gpuward.model.selectors import read_selector, satisfied
-from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Right, Unseen, unseen
+from gpuward.report.checks.facts import Finding, Inspected, Level, Object, Unseen, unseen
 
 MOST_AHEAD: Final = 5.0
 """Seconds by which clocks may differ; no decision goes by this machine's clock, but people compare logs."""
-MOST_NAMED: Final = 4
+MOST_RIGHTS: Final = 4
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 _SEEN: Final = (("", "nodes", False), ("apps", "daemonsets", True), ("", "pods", True), ("", "pods/eviction", False))
 """What the upgrade writes, and whether only what is in the operator's namespace matters: evictions are everywhere."""
@@ -75,13 +76,8 @@ def rights(facts: Inspected) -> Iterator[Finding]:
         level = Level.FAIL if asked.is_account and not asked.can_do_without else Level.WARN
         fix = grant(facts.namespace) if asked.can_do_without else "kubectl apply -f deploy/operator.yaml"
         fix = fix if asked.is_account else "you need them to run gpuward as yourself"
-        told = f"{asked.subject} lacks {len(asked.missing)} of {asked.asked}: {_some(asked.missing)}"
+        told = f"{asked.subject} lacks {len(asked.missing)} of {asked.asked}: {listed(asked.missing, MOST_RIGHTS)}"
         yield Finding("rights", level, told, fix)
-
-
-def _some(missing: tuple[Right, ...]) -> str:
-    more = f" and {len(missing) - MOST_NAMED} more" if missing[MOST_NAMED:] else ""
-    return ", ".join(map(str, missing[:MOST_NAMED])) + more
 
 
 def webhooks(facts: Inspected) -> Iterator[Finding]:

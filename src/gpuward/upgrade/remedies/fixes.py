@@ -10,13 +10,12 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.budgets import BudgetView
+from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
 
-MOST_NAMED = 3
-"""Pods that a warning names."""
 replace = msgspec.structs.replace
 
 
@@ -158,9 +157,7 @@ def evicts(pods: Collection[PodView]) -> str:
     """Say what an upgrade ends that is asked for; nothing where no pod has to leave."""
     if not pods:
         return ""
-    listed = ", ".join(str(pod.ref) for pod in list(pods)[:MOST_NAMED])
-    more = f" and {len(pods) - MOST_NAMED} more" if len(pods) > MOST_NAMED else ""
-    return f"the upgrade ends the pods that use GPUs on this node: {listed}{more}"
+    return f"the upgrade ends the pods that use GPUs on this node: {listed([pod.ref for pod in pods], MOST_NAMED)}"
 
 
 def leave_daemonset(node: NodeView, pod: PodView) -> Fix:
