@@ -11,20 +11,18 @@ them with a GPU, which go to other nodes when they are evicted.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import resource
 import time
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 import msgspec
 from tests.journeys.stage import NEW
 
-from bench.scale import WORK, copy_node, installed, serve
+from bench.scale import WORK, copy_node, installed, measured_apart
 from gpuward import names
 from gpuward.cli.capture import captured
 from gpuward.cli.connect import connected
@@ -67,25 +65,6 @@ async def _measure(nodes: int, pods: int, kubeconfig: Path) -> Planned:
     assert len(found.nodes) == nodes, f"the plan is about {len(found.nodes)} of {nodes} nodes"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     return Planned(nodes, nodes * pods, time.perf_counter() - begun, time.process_time() - used, peak, len(text) / 1e6)
-
-
-def plan(nodes: int, pods: int) -> Planned:
-    """Measure one fleet."""
-    spawn = multiprocessing.get_context("spawn")
-    with TemporaryDirectory(prefix="gpuward-foresight-") as folder:
-        kubeconfig = Path(folder) / "kubeconfig"
-        here, there = spawn.Pipe()
-        server = spawn.Process(target=serve, args=(nodes, pods, kubeconfig, there), daemon=True)
-        server.start()
-        here.recv()
-        mine, theirs = spawn.Pipe()
-        planner = spawn.Process(target=measure, args=(nodes, pods, kubeconfig, theirs), daemon=True)
-        planner.start()
-        there.close()
-        theirs.close()
-        found = msgspec.json.decode(mine.recv_bytes(), type=Planned)
-        server.terminate()
-        return found
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
@@ -153,7 +132,7 @@ def main(nodes: tuple[int, ...], pods: int, rehearsed: int, parallel: int) -> No
         return
     click.echo(f"{'nodes':>6} {'pods':>7} {'seconds':>8} {'CPU s':>6} {'peak MB':>8} {'JSON MB':>8}")
     for count in nodes:
-        one = plan(count, pods)
+        one = measured_apart(count, pods, measure, Planned)
         click.echo(f"{one.nodes:>6} {one.pods:>7} {one.seconds:>8.1f} {one.cpu:>6.1f} {one.peak_mb:>8.0f} {one.written_mb:>8.1f}")
 
 

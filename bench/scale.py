@@ -22,7 +22,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -43,6 +43,7 @@ from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_at_speed, run_virtual
 
 Object = dict[str, Any]
+T = TypeVar("T")
 CHANGES = 20
 INSTALL_SPEED = 200.0
 WORK = "work"
@@ -241,21 +242,21 @@ def play(nodes: int) -> RolloutFigures:
     return RolloutFigures(nodes, seconds, time.process_time() - begun, requests)
 
 
-def scale(nodes: int, pods: int) -> Scale:
-    """Measure one fleet."""
+def measured_apart(nodes: int, pods: int, measure: Callable[[int, int, Path, Connection], None], result: type[T]) -> T:
+    """Serve a fleet from one process and measure in another, which sends its result as JSON."""
     spawn = multiprocessing.get_context("spawn")
-    with TemporaryDirectory(prefix="gpuward-scale-") as folder:
+    with TemporaryDirectory(prefix="gpuward-bench-") as folder:
         kubeconfig = Path(folder) / "kubeconfig"
         here, there = spawn.Pipe()
         server = spawn.Process(target=serve, args=(nodes, pods, kubeconfig, there), daemon=True)
         server.start()
         here.recv()
         mine, theirs = spawn.Pipe()
-        operator = spawn.Process(target=measure, args=(nodes, pods, kubeconfig, theirs), daemon=True)
-        operator.start()
+        measuring = spawn.Process(target=measure, args=(nodes, pods, kubeconfig, theirs), daemon=True)
+        measuring.start()
         there.close()
         theirs.close()
-        found = msgspec.json.decode(mine.recv_bytes(), type=Scale)
+        found = msgspec.json.decode(mine.recv_bytes(), type=result)
         server.terminate()
         return found
 
@@ -271,7 +272,7 @@ def main(nodes: tuple[int, ...], pods: int, rollout: int, output: Path | None) -
     click.echo(f"{'nodes':>6} {'pods':>7} {'listed s':>9} {'CPU s':>6} {'first plan CPU ms':>18} "
                f"{'pass CPU ms':>12} {'peak MB':>8} {'requests':>9}")
     for count in nodes:
-        one = scale(count, pods)
+        one = measured_apart(count, pods, measure, Scale)
         found["fleets"].append(msgspec.to_builtins(one))
         click.echo(f"{one.nodes:>6} {one.nodes * one.pods:>7} {one.listed:>9.1f} {one.listed_cpu:>6.1f} "
                    f"{one.first_plan * 1000:>18.0f} {one.pass_after_change * 1000:>12.1f} {one.peak_mb:>8.0f} {one.requests:>9}")
