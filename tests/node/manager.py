@@ -29,12 +29,24 @@ def await_word(nodes: Nodes, node: str, word: str, since: float) -> None:
     eventually(f"{node}: {word}", lambda: any(word in line for line in said(nodes, node, since)), 120, OFTEN)
 
 
-def kill_at(nodes: Nodes, node: str, word: str, since: float) -> float:
+def unloads(nodes: Nodes, node: str) -> bool:
+    """Tell whether a module of a node is being unloaded."""
+    return bool(running(nodes.state, "rmmod", node))
+
+
+def kill_at(nodes: Nodes, node: str, word: str, since: float, *later: str, at_latest_unloading: bool = False) -> float:
     """Kill the driver manager once it says this, put another pod in its pod's place, and return when that was.
 
-    The kubelet would start it again, but wait longer each time.
+    `later` is what may come at once, where an earlier one was killed with a request sent and before it said so. The kubelet
+    would start it again, but wait longer each time.
     """
-    await_word(nodes, node, word, since)
+    words = (word, *later)
+
+    def is_there() -> bool:
+        told = any(each in line for line in said(nodes, node, since) for each in words)
+        return told or (at_latest_unloading and unloads(nodes, node))
+
+    eventually(f"{node}: {word}", is_there, 120, OFTEN)
     kill(nodes, node)
     now = time.time()
     replace(nodes, node)

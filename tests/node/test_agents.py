@@ -198,15 +198,16 @@ def test_a_driver_manager_that_is_killed_at_every_step_loses_nothing(unattended:
     manager.renew(nodes, ONE)
     manager.await_word(nodes, ONE, "cordoning", began)
     manager.kill(nodes, ONE)  # and the kubelet starts it again
-    at = manager.kill_at(nodes, ONE, "evicted pod default/train", began)
-    at = manager.kill_at(nodes, ONE, "pausing operands", at)
-    at = manager.kill_at(nodes, ONE, "waiting: the operands", at)
-    eventually("nvidia_uvm is being unloaded", lambda: bool(running(nodes.state, "rmmod", ONE)), 240)
+    pausing, waiting = "pausing operands", "waiting: the operands"
+    at = manager.kill_at(nodes, ONE, "default/train", began, pausing, waiting, at_latest_unloading=True)
+    at = manager.kill_at(nodes, ONE, pausing, at, waiting, at_latest_unloading=True)
+    at = manager.kill_at(nodes, ONE, waiting, at, at_latest_unloading=True)
+    eventually("nvidia_uvm is being unloaded", partial(manager.unloads, nodes, ONE), 240)
     assert set(deployed(nodes, ONE).values()) == {"true", MARKER}
     manager.hold(nodes, ONE, "nvidia")
     manager.go_on(nodes, ONE, "nvidia_uvm")
     manager.kill_at(nodes, ONE, "unloaded the module nvidia_uvm", at)
-    eventually("nvidia is being unloaded", lambda: bool(running(nodes.state, "rmmod", ONE)), 240)
+    eventually("nvidia is being unloaded", partial(manager.unloads, nodes, ONE), 240)
     manager.kill(nodes, ONE)
     manager.go_on(nodes, ONE, "nvidia")
     manager.replace(nodes, ONE)
