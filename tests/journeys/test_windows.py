@@ -179,3 +179,51 @@ async def test_windows_that_never_open_are_told_as_a_stop_and_others_as_a_wait(s
         assert "they never open" in stopped(picture)
         assert await headline_of(stage) == ("ClusterPolicy cluster-policy: 0 of 2 nodes up to date; the rollout has stopped: its "
                                             "windows never open")
+
+
+@MODES
+def test_no_node_starts_that_would_not_be_back_before_the_window_shuts(mode: str) -> None:
+    """An upgrade takes minutes, as the nodes remember from the rollout before; the first window is open for 20 seconds."""
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        (old,) = stage.drivers()
+        await ask(stage, mode)
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+        (now,) = stage.drivers()
+        await apply(stage, windows=[window(-60, 20), window(7200, 7230), window(9000, 18000)], windowFit="P90")
+        await stage.rest(5)
+        await go_back(stage, mode)
+        await stage.rest(8900)
+        assert stage.drivers() == [now]
+        assert stage.cordons() == []
+        told = sentence(stage.operator.plan.holds["gpu-1"])
+        assert "none that comes" not in told
+        assert told.startswith("the windows of the RolloutPolicy let no node start now: they open at 2026-01-01 "), told
+        assert {stage.hold(node) for node in stage.states()} == {"WindowShut"}
+        await stage.until(lambda: stage.drivers() == [old] and stage.all_are(State.DONE), within=3600)
+
+    scenario()
+
+
+async def go_back(stage: Stage, mode: str) -> None:
+    """Ask for the driver of before."""
+    if mode == NVIDIADRIVER:
+        await set_driver(stage, DEFAULT, {"version": OLD})
+    else:
+        await stage.upgrade_to("580" if mode == PRECOMPILED else OLD)
+
+
+@on_stage(gpu_nodes=2)
+async def test_windows_of_which_none_is_long_enough_are_told_of(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to(NEW)
+    await stage.upgraded()
+    await apply(stage, windows=[window(0, 20), window(60, 80)], windowFit="P90")
+    await stage.rest(1)
+    await stage.upgrade_to(OLD)
+    await stage.until(lambda: {stage.hold(node) for node in stage.states()} == {"WindowShut"})
+    told = sentence(stage.operator.plan.holds["gpu-1"])
+    assert "too soon for an upgrade, as nine of ten take up to" in told
+    assert told.endswith("none that comes is long enough")
+    assert "the rollout has stopped: no window is long enough" in await headline_of(stage)

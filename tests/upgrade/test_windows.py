@@ -12,7 +12,7 @@ import pytest
 from crondst import CronDst, CronDstError
 
 from gpuward.model.windows import OPEN, Window, WindowState
-from gpuward.upgrade.windows import openings, window_state
+from gpuward.upgrade.windows import openings, window_state, with_room
 
 ALL = os.environ.get("GPUWARD_RELIABILITY") == "1"
 ZONES = ("UTC", "Europe/Berlin", "Europe/Dublin", "America/New_York", "America/Sao_Paulo", "America/St_Johns", "Asia/Kolkata",
@@ -154,3 +154,43 @@ def test_what_is_always_open_or_never_again_says_so() -> None:
 ], ids=repr)
 def test_what_somebody_broke_in_what_is_remembered_is_shut(broken: Window) -> None:
     assert not window_state((broken,), datetime.now(UTC).timestamp()).opened
+
+
+def test_a_node_that_has_to_be_back_in_time_starts_while_a_window_stays_open_long_enough() -> None:
+    night = (Window(schedule="0 22 * * *", duration=HOUR),)
+    opens = moment("2026-06-01T22:00Z")
+    def found(at: float, takes: float) -> WindowState:
+        return with_room(window_state(night, at), night, takes, at)
+
+    assert found(opens + 1800, 1800) == WindowState(True, opens + HOUR)
+    assert found(opens + 1801, 1800) == WindowState(False, opens + DAY, shuts=opens + HOUR, takes=1800)
+    assert found(opens + 1801, 0) == WindowState(True, opens + HOUR), "nothing is known of how long it takes"
+    assert found(opens - 60, 1800) == WindowState(False, opens, takes=1800)
+    assert found(opens, HOUR + 1) == WindowState(False, None, shuts=opens + HOUR, takes=HOUR + 1), "none is long enough"
+    assert found(opens - 60, HOUR + 1).changes is None
+
+
+def test_a_window_that_is_long_enough_is_looked_for_behind_those_that_are_not() -> None:
+    windows = (Window(schedule="0 22 * * *", duration=HOUR), Window(schedule="0 6 * * SAT", duration=6 * HOUR))
+    at = moment("2026-06-01T12:00Z")  # a Monday
+    assert with_room(window_state(windows, at), windows, 2 * HOUR, at).changes == moment("2026-06-06T06:00Z")
+
+
+def test_windows_of_which_nobody_can_tell_are_shut_however_long_an_upgrade_takes() -> None:
+    edited = (Window(schedule="nonsense", duration=HOUR),)
+    assert with_room(window_state(edited, 0.0), edited, 600.0, 0.0) == WindowState(opened=False, takes=600.0)
+
+
+def test_a_node_that_would_start_is_back_before_the_window_shuts() -> None:
+    """Whatever the windows are: the state with room is open just where each moment until the upgrade's end is in a window."""
+    for seed in range(1_000 if ALL else 20):
+        random = Random(seed)
+        begin = near_a_change(random, "UTC").timestamp()
+        windows = tuple(window(random, begin) for _ in range(random.randint(1, 4)))
+        at, takes = float(int(begin + random.uniform(0, 3) * DAY)), random.choice((5 * MINUTE, HOUR, 5 * HOUR))
+        found = with_room(window_state(windows, at), windows, takes, at)
+        until_done = [at + takes * part for part in (0.0, 0.2, 0.4, 0.6, 0.8, 0.999)]
+        if found.opened:
+            assert all(may_start(windows, each) for each in until_done), (seed, at)
+        elif found.changes is not None:
+            assert all(may_start(windows, found.changes + takes * part) for part in (0.0, 0.3, 0.6, 0.999)), (seed, at)

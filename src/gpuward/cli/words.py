@@ -16,12 +16,12 @@ from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_node
 from gpuward.errors import ApiError, GpuwardError, InputError, PolicyError
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
-from gpuward.model.explain import moment_in
 from gpuward.model.listing import listed
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS, UNDISTURBED
 from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, Word
+from gpuward.model.windows import moment_in
 from gpuward.policy.rolloutpolicy import annotation, resumed_at
 from gpuward.policy.words import encode_word, read_word
 from gpuward.upgrade.facts_cache import gather

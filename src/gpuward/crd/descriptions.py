@@ -141,6 +141,8 @@ _SENTENCES: Final[dict[str, str]] = {
     "RolloutOpportunities.idle_for": "How long no GPU pod must have used a node before it starts, such as 15m.",
     "RolloutOpportunities.until": "How long a node waits for that, from when it is found to need another driver, such as 72h. "
                                   "Afterwards it is upgraded like any other, and its pods are evicted.",
+    "window_fit": "Whether nodes start in any window that is open, or (P90) only while it stays open for as long as nine of ten "
+                  "upgrades take, as the nodes remember them. Off: any.",
     "windows": "When nodes may start: while a window of kind Allow is open, if there is one, and none of kind Deny. Nodes under "
                "way finish. Without windows nodes may always start.",
     "prestage": "Whether the images of the next driver are brought onto a node before it is taken out of service for it.",

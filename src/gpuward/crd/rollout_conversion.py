@@ -19,6 +19,7 @@ from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.selectors import is_label_key
 from gpuward.model.staging import OnFailure, Prestage, PrestageMode
 from gpuward.model.states import State
+from gpuward.model.windows import WindowFit
 
 DEADLINES_FIELD = "spec.deadlines"
 WINDOWS_FIELD = "spec.windows"
@@ -100,6 +101,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         domains=None if spec.domains is None else DomainSettings(
             spec.domains.key, DomainMode(spec.domains.mode), spec.domains.max),
         windows=tuple(followed(window_field(place), window) for place, window in enumerate(spec.windows)),
+        window_fit=WindowFit(spec.window_fit),
         waves=tuple(followed_wave(f"{WAVES_FIELD}[{place}]", wave) for place, wave in enumerate(spec.waves)),
         growth=followed_growth(spec.growth),
         prestage=Prestage(PrestageMode(spec.prestage.mode), spec.prestage.parallel, OnFailure(spec.prestage.on_failure)),

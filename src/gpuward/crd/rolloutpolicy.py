@@ -23,6 +23,7 @@ DomainModeChoice = Literal["Spread", "Whole"]
 LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
 Positive = Annotated[int, Meta(ge=1)]
 DeviceHoldersChoice = Literal["Hold", "Evict", "Ignore"]
+WindowFitChoice = Literal["Off", "P90"]
 PrestageMode = Literal["Off", "Image"]
 StagingFailureChoice = Literal["Hold", "Ignore"]
 Percent = Annotated[int, Meta(ge=0, le=100)]
@@ -83,6 +84,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     windows: Annotated[
         tuple[Annotated[RolloutWindow, ONE_FORM], ...], DEFAULTED, schema(maxItems=MOST_WINDOWS)
     ] = ()
+    window_fit: Annotated[WindowFitChoice, DEFAULTED] = "Off"
     waves: Annotated[tuple[RolloutWave, ...], DEFAULTED, schema(maxItems=MOST_WAVES), NAMES_DIFFER] = ()
     growth: RolloutGrowth | None = None
     prestage: Annotated[RolloutPrestage, DEFAULTED] = RolloutPrestage()

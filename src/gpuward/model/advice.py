@@ -95,8 +95,9 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "`gpuward explain NODE` names them. Bring them back into service, or raise `max` of `domains`. Nodes of other domains go "
         "on, where their domains have room."),
     Reason.WINDOW_SHUT: Advice(
-        Act.WISH, "The RolloutPolicy has windows in which nodes may start, or in which they may not, and now none may. Nodes "
-        "under way finish; one that failed is tried again.",
+        Act.WISH, "The RolloutPolicy has windows in which nodes may start, or in which they may not, and now none may: "
+        "none is open or, with `windowFit: P90`, none stays open for as long as an upgrade takes. Nodes under way finish; one "
+        "that failed is tried again.",
         "Wait: it starts by itself when the windows open. A node for which it is urgent starts at once with `kubectl annotate "
         "node NODE nvidia.com/gpu-driver-upgrade-requested=true`."),
     Reason.IDLE_AWAITED: Advice(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from shlex import quote
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -43,7 +42,7 @@ from gpuward.model.waits import (
     WaitsFor,
 )
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveSoaking
-from gpuward.model.windows import UTC_NAME, WindowShut
+from gpuward.model.windows import UTC_NAME, WindowShut, moment_in, opening
 
 MOST_USERS = 3
 """Pods that a sentence names."""
@@ -135,14 +134,7 @@ def _later(
         return _of_wave(what)
     if isinstance(what, MovePaused):
         return {"to": destination(what.to, what.before)}
-    if what.opens is None:
-        return {"opens": "they never open"}
-    return {"opens": f"they open at {moment_in(what.opens, what.zone)}"}
-
-
-def moment_in(at: float, zone: str) -> str:
-    """Return a moment as people read it in a time zone."""
-    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)).isoformat(' ', 'minutes')} ({zone})"
+    return {"opens": opening(what)}
 
 
 def _of_wave(what: Aborted | ApprovalRequired | WaveSoaking) -> dict[str, object]:

@@ -14,7 +14,7 @@ from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.staging import Prestage
 from gpuward.model.states import State
 from gpuward.model.waves import Growth, Wave, Word
-from gpuward.model.windows import Window
+from gpuward.model.windows import Window, WindowFit
 
 CLOCKS_DIFFER = 60.0
 """Seconds by which the clock of whoever resumes a rollout may be ahead of the operator's."""
@@ -67,6 +67,7 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     """Whether drivers that are to go are taken from all their nodes at once, whatever uses them."""
     windows: tuple[Window, ...] = ()
     """When nodes may start; always where there are none."""
+    window_fit: WindowFit = WindowFit.OFF
     domains: DomainSettings | None = None
     """Which nodes break together, and how many may; None where nobody says."""
     opportunistic: OpportunisticSettings | None = None

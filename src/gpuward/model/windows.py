@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from enum import StrEnum
 from typing import ClassVar
+from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gpuward.model.estimate import roughly
 from gpuward.model.reasons import Reason
 
 UTC_NAME = "UTC"
+
+
+class WindowFit(StrEnum):
+    """Say which nodes start in a window, by when they are likely to be back."""
+
+    OFF = "Off"
+    """Any, as long as it is open."""
+    P90 = "P90"
+    """Those for whose upgrade it stays open long enough, as nine of ten take."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -31,6 +44,10 @@ class WindowState(msgspec.Struct, frozen=True):
     changes: float | None = None
     zone: str = UTC_NAME
     """In which people read that moment: that of the first window."""
+    shuts: float | None = None
+    """When windows that are open shut too soon for a node that would start now."""
+    takes: float = 0.0
+    """Seconds that nine of ten upgrades take at most, where nodes only start that are likely to be back in time."""
 
 
 OPEN = WindowState()
@@ -43,3 +60,24 @@ class WindowShut(msgspec.Struct, frozen=True):
     reason: ClassVar = Reason.WINDOW_SHUT
     opens: float | None
     zone: str
+    shuts: float | None = None
+    """When the windows shut that are open, too soon."""
+    takes: float = 0.0
+    """Seconds for which they have to stay open; 0 where nobody asks for that."""
+
+
+def moment_in(at: float, zone: str) -> str:
+    """Return a moment as people read it in a time zone."""
+    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)).isoformat(' ', 'minutes')} ({zone})"
+
+
+def opening(what: WindowShut) -> str:
+    """Say when windows open in which a node may start."""
+    opens = moment_in(what.opens, what.zone) if what.opens is not None else ""
+    if not what.takes:
+        return f"they open at {opens}" if opens else "they never open"
+    upgrade = f"an upgrade, as nine of ten take up to {roughly(what.takes)}"
+    if what.shuts is not None:
+        then = f"the next that is long enough opens at {opens}" if opens else "none that comes is long enough"
+        return f"the one that is open shuts at {moment_in(what.shuts, what.zone)}, too soon for {upgrade}; {then}"
+    return f"they open at {opens}" if opens else f"none that comes is long enough for {upgrade}"

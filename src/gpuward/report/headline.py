@@ -85,7 +85,7 @@ def _why_stopped(what: WaitsFor) -> str:
         case Limit(reason=Reason.NO_NODE_MAY_START):
             return "nodes that are out of service use maxUnavailable up" if what.limit else "maxUnavailable lets no node go"
         case WindowShut(opens=None):
-            return "its windows never open"
+            return "no window is long enough" if what.takes else "its windows never open"
         case _:
             return ""
 

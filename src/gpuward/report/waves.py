@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Any
 
-from gpuward.model.explain import moment_in
 from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.plan import Plan
 from gpuward.model.record import format_time
 from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus
+from gpuward.model.windows import moment_in
 
 
 def wave_lines(plan: Plan) -> list[str]:

@@ -20,13 +20,14 @@ from gpuward.model.snapshot import Refusal, Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import Plain, UnknownState
+from gpuward.model.windows import WindowFit
 from gpuward.upgrade import admission, done_or_failed, drain, driver_restart, uncordon  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.admission import admit
 from gpuward.upgrade.beside_the_driver import with_operands
 from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.domain_survey import domain_use
-from gpuward.upgrade.estimating import estimate
+from gpuward.upgrade.estimating import estimate, likely_seconds, samples_of
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
 from gpuward.upgrade.holding import Holding
@@ -38,7 +39,7 @@ from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.queue_order import queue_order
 from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, rests
 from gpuward.upgrade.waves import waves_of
-from gpuward.upgrade.windows import window_state
+from gpuward.upgrade.windows import window_state, with_room
 from gpuward.upgrade.without_policy import advance_without_policy
 from gpuward.upgrade.words import aborted, believed
 from gpuward.upgrade.writing import patch_of
@@ -85,6 +86,8 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
 
     nodes = memory.judge_all(snapshot, policy, now, decided, granted)
     windows = window_state(policy.rollout.windows, now)
+    if policy.rollout.window_fit is WindowFit.P90:
+        windows = with_room(windows, policy.rollout.windows, likely_seconds(samples_of(nodes)), now)
     waves = waves_of((node.wave for node in nodes), (node.before for node in nodes), policy, now, windows.zone)
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
     fleet = fleet_of(standings, snapshot.unsettled | granted, now, windows, waves)
@@ -219,7 +222,8 @@ def _plan(nodes: Iterable[NodeDecision], admit: _Admission, policy: UpgradePolic
     """Put together what the nodes come to, one by one and as a fleet."""
     actions: list[Action] = []
     statuses: dict[str, NodeStatus] = {}
-    wakes: list[float] = []
+    # What a window that is open and shuts too soon is called changes when it shuts.
+    wakes = [admit.fleet.windows.shuts] if admit.fleet.windows.shuts is not None else []
     states: Counter[State] = Counter()
     for judged in nodes:
         node, name = judged, judged.before.node.name

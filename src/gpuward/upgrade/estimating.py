@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
+from math import ceil
 from typing import Final
 
 import msgspec
@@ -49,6 +50,10 @@ class Samples(msgspec.Struct, frozen=True):
     def mean(self) -> float:
         """Return how long an upgrade takes on average."""
         return sum(self.seconds) / len(self.seconds)
+
+    def likely(self) -> float:
+        """Return how long nine of ten upgrades take at most."""
+        return self.seconds[ceil(0.9 * len(self.seconds)) - 1]
 
     def remaining(self, elapsed: float) -> float | None:
         """Return how much longer an upgrade takes that has taken so long; None where none has taken longer."""
@@ -195,6 +200,11 @@ def _slots(fleet: Fleet, policy: UpgradePolicy) -> int:
     if policy.max_parallel_upgrades:
         free = min(free, policy.max_parallel_upgrades)
     return max(1, free)
+
+
+def likely_seconds(samples: Samples | None) -> float:
+    """Return how long nine of ten upgrades take at most; 0 where nothing is known of any."""
+    return samples.likely() if samples is not None else 0.0
 
 
 def samples_of(nodes: Sequence[NodeDecision]) -> Samples | None:

@@ -56,7 +56,8 @@ def window_shut(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | 
         return None
     if node.record.failure is not None and not node.retargeted:
         return None
-    return Hold(WindowShut(fleet.windows.changes, fleet.windows.zone), node.record.since, fleet.windows.changes)
+    state = fleet.windows
+    return Hold(WindowShut(state.changes, state.zone, state.shuts, state.takes), node.record.since, state.changes)
 
 
 def image_not_staged(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:

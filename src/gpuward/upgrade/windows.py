@@ -22,6 +22,8 @@ MOST_OPENINGS: Final = 50
 """Openings that follow each other without a gap, which are looked at for the end of the last: it is looked for again there."""
 MOST_TRIED: Final = 100
 """Windows that open and are shut by others, before it is said that none ever opens; as many that are open one after the other."""
+MOST_SHORT: Final = 20
+"""Windows in a row that shut too soon, before it is said that none is long enough."""
 LOOKED_AGAIN: Final = 3600.0
 """Seconds after which what never changes is looked at again."""
 UNREADABLE: Final = WindowState(opened=False)
@@ -44,6 +46,27 @@ def window_state(windows: tuple[Window, ...], now: float) -> WindowState:
         return known.state
     known.since, known.state = now, _state(windows, now)
     return known.state
+
+
+def with_room(state: WindowState, windows: tuple[Window, ...], takes: float, now: float) -> WindowState:
+    """Return the state for nodes that have to be back before windows shut, and take so many seconds; any time will do with 0."""
+    if not takes or (state.opened and (state.changes is None or state.changes - now >= takes)):
+        return state
+    shuts = state.changes if state.opened else None
+    opens = _long_enough(windows, takes, now) if state is not UNREADABLE else None
+    return WindowState(False, opens, state.zone, shuts, takes)
+
+
+def _long_enough(windows: tuple[Window, ...], takes: float, now: float) -> float | None:
+    """Return the next moment from which windows are open for so many seconds; None where none is found."""
+    allowing, denying, at = [one for one in windows if one.allows], [one for one in windows if not one.allows], now
+    for _ in range(MOST_SHORT):
+        opens = _opens(allowing, denying, at)
+        shuts = _shuts(allowing, denying, opens) if opens is not None else None
+        if opens is None or shuts is None or shuts - opens >= takes:
+            return opens
+        at = shuts
+    return None
 
 
 @lru_cache(maxsize=8)
