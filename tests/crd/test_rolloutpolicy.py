@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.rollout import DEADLINES, DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.states import State
+from gpuward.model.windows import WindowFit
 from tests.crd.specimen import defaulted
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
 HEAD = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"}}
 
 
-WITHOUT_DEFAULT = {"domains", "growth", "opportunistic"}
+WITHOUT_DEFAULT = {"domains", "finishBy", "growth", "opportunistic"}
 """Fields without which nothing of theirs is done: the example has them in comments."""
 
 
@@ -54,6 +56,12 @@ def test_domains_get_through() -> None:
     assert settings(domains={"key": "rack", "mode": "Whole", "max": 2}).domains == DomainSettings("rack", DomainMode.WHOLE, 2)
 
 
+def test_when_a_rollout_should_be_done_gets_through() -> None:
+    assert settings(finishBy="2026-12-24T18:00").finish_by == datetime(2026, 12, 24, 18, tzinfo=UTC).timestamp()
+    assert settings(finishBy="2026-12-24T18:00+02:00").finish_by == datetime(2026, 12, 24, 16, tzinfo=UTC).timestamp()
+    assert settings(windowFit="P90").window_fit is WindowFit.P90
+
+
 def test_opportunities_get_through() -> None:
     assert settings(opportunistic={"idleFor": "15m", "until": "72h"}).opportunistic == OpportunisticSettings(900.0, 259_200.0)
 
@@ -83,6 +91,10 @@ def test_states_with_a_default_deadline_can_have_another_one() -> None:
     ({"opportunistic": {"idleFor": "15m", "until": "0"}}, "spec.opportunistic.until", "0",
      "write a duration between 1s and 8784h, from when a node begins to wait"),
     ({"opportunistic": {"idleFor": "2h", "until": "1h"}}, "spec.opportunistic.idleFor", "2h", "write one shorter than until, 1h"),
+    ({"windowFit": "P50"}, "spec.windowFit", "P50", "write one of Off, P90"),
+    ({"windowFit": False}, "spec.windowFit", False, "write one of Off, P90, in quotes, as YAML reads Off as false"),
+    ({"finishBy": "2026-02-30"}, "spec.finishBy", "2026-02-30",
+     "write a time such as 2026-12-24T18:00, in UTC, or 2026-12-24T17:00Z"),
     ({"prestage": {"mode": "image"}}, "spec.prestage.mode", "image", "write one of Off, Image"),
     ({"prestage": {"mode": False}}, "spec.prestage.mode", False,
      "write one of Off, Image, in quotes, as YAML reads Off as false"),

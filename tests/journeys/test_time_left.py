@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from gpuward.model.states import State
 from tests.journeys.looking import condition_of, status_of
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_history import history
+from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_status_screen import SMALL, shown
 
 METRIC = "gpuward_driver_upgrade_finish_timestamp_seconds"
@@ -89,3 +91,25 @@ async def test_where_a_node_is_held_nobody_knows_how_long(stage: Stage) -> None:
     told = (await status_of(stage))["estimate"]
     assert (told["secondsLeft"], told["unknownBecause"]) == (None, "1 node is held (BudgetBlocks)")
     assert "  time left unknown: 1 node is held (BudgetBlocks)" in await shown(stage, SMALL)
+
+
+@on_stage(gpu_nodes=12, upgrade={"maxParallelUpgrades": 1, "maxUnavailable": "100%"})
+async def test_a_rollout_that_will_be_late_is_told_how_many_nodes_at_once_would_do(stage: Stage) -> None:
+    """And then, with as many as it says, it is done when it should be."""
+    await stage.installed()
+    begun = stage.clock.now()
+    await stage.upgrade_to()
+    await stage.until(lambda: len(done(stage)) >= 5, within=7200)
+    each = (stage.clock.now() - begun) / 5
+    by = datetime.fromtimestamp(stage.clock.now() + 4 * each, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    await apply(stage, finishBy=by)
+    await stage.until(lambda: " after finishBy: " in condition_of(stage)[2], within=60)
+    found = (await status_of(stage))["estimate"]
+    assert datetime.fromisoformat(found["finishBy"]) == datetime.fromisoformat(by)
+    assert found["slackSeconds"] < 0
+    assert 1 < found["nodesAtOnceThatWouldDo"] < 5
+    lines = await shown(stage, SMALL)
+    assert any(" nodes at once would do" in line for line in lines), lines
+    await stage.patch_policy("driver/upgradePolicy/maxParallelUpgrades", found["nodesAtOnceThatWouldDo"])
+    await stage.upgraded(within=5 * each)
+    assert stage.clock.now() <= datetime.fromisoformat(by).timestamp() + each / 2

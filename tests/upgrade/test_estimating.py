@@ -82,7 +82,7 @@ def estimated(*nodes: NodeView, done: int = 0, parallel: int = 1, **rest: Any) -
         driver_pod(each.name, "560" if number < done else "550"), validator(each.name))]
     more = rest.pop("pods", ())
     assert isinstance(more, tuple)
-    return decide(build.cluster(nodes, [*pods, *more]), policy(parallel=parallel), NOW).estimate
+    return decide(build.cluster(nodes, [*pods, *more]), policy(parallel=parallel, **rest), NOW).estimate
 
 
 def test_five_nodes_are_enough_to_tell_by() -> None:
@@ -197,3 +197,52 @@ def test_what_a_domain_keeps_from_going_on_beside_others_goes_on_after_them() ->
     assert {str(plan.nodes[name].hold.reason) for name in ("c0", "d0")} == {"DomainLimit"}  # type: ignore[union-attr]
     assert plan.estimate is not None
     assert plan.estimate.left == pytest.approx(800.0)
+
+
+@pytest.mark.parametrize(("minutes", "told"), [
+    (90, "about 60 min left, from 5 nodes; that is 30 min before finishBy"),
+    (60, "about 60 min left, from 5 nodes; that is 1 min before finishBy"),
+    (40, "about 60 min left, from 5 nodes; that is 20 min after finishBy: 2 nodes at once would do"),
+    (11, "about 60 min left, from 5 nodes; that is 50 min after finishBy: 6 nodes at once would do"),
+    (5, "about 60 min left, from 5 nodes; that is 55 min after finishBy: no number of nodes at once would do"),
+    (-5, "about 60 min left, from 5 nodes; that is 65 min after finishBy: no number of nodes at once would do")])
+def test_it_says_whether_it_is_done_when_it_should_be(minutes: float, told: str) -> None:
+    """Six nodes wait and take ten minutes each, one after the other."""
+    own = [remembering(f"a{number}", 600.0) for number in range(5)]
+    waiting = [remembering(f"b{number}", 600.0, to="550") for number in range(6)]
+    found = estimated(*own, *waiting, done=5, rollout=RolloutSettings(finish_by=NOW + 60 * minutes))
+    assert found is not None
+    assert str(found) == told
+    assert (found.as_json() or {})["slackSeconds"] == 60 * minutes - 3600
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.integers(1, 40), st.integers(1, 6), st.floats(1, 30_000))
+def test_as_many_nodes_as_it_says_would_do_and_fewer_would_not(waiting: int, parallel: int, seconds: float) -> None:
+    own = [remembering(f"a{number}", 600.0, 300.0) for number in range(5)]
+    late = [remembering(f"b{number}", 600.0, to="550") for number in range(waiting)]
+    def left(slots: int) -> Estimate:
+        found = estimated(*own, *late, done=5, parallel=slots, rollout=RolloutSettings(finish_by=NOW + seconds))
+        assert found is not None
+        return found
+
+    wanted = left(parallel).would_do
+    if wanted is None:
+        assert left(parallel).left <= seconds
+    elif wanted == 0:
+        assert left(waiting).left > seconds
+    else:
+        assert left(wanted).left <= seconds < left(wanted - 1).left
+        assert wanted > parallel
+
+
+def test_more_nodes_at_once_are_not_said_to_help_where_something_else_lets_none_go() -> None:
+    racked = {"rack": "a"}
+    busy = under_way(State.POD_RESTART_REQUIRED, name="b0", since=NOW - 100)
+    waiting = [msgspec.structs.replace(one, labels={**one.labels, **racked}) for one in (
+        busy, remembering("c0", 300.0, to="550"))]
+    pods = [driver_pod("a0", "560"), validator("a0"), *(pod for name in ("b0", "c0") for pod in (
+        driver_pod(name), validator(name)))]
+    rules = policy(parallel=4, rollout=RolloutSettings(domains=DomainSettings("rack"), finish_by=NOW + 60))
+    told = decide(build.cluster([remembering("a0", 300.0), *waiting], pods), rules, NOW).estimate
+    assert str(told) == "about 8 min left, from 2 nodes of earlier rollouts too; that is 7 min after finishBy"

@@ -46,7 +46,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
     if picture.plan.nodes:
         lines.append((_bar(picture), ""))
         lines += [(line, "") for line in wave_lines(picture.plan)]
-        lines += [(f"{INDENT}{left}", "")] if (left := str(picture.plan.estimate or "")) else []
+        lines += [(f"{INDENT}{told}", "") for told in (picture.plan.estimate.parts() if picture.plan.estimate else ())]
         lines += [(f"{INDENT}{group}", COLOURS.get(group.group, "")) for group in groups]
     lines += _operands(operands, picture)
     return [styled(cut(text, width) if width is not None else text, style) for text, style in lines]

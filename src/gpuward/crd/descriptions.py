@@ -143,6 +143,8 @@ _SENTENCES: Final[dict[str, str]] = {
                                   "Afterwards it is upgraded like any other, and its pods are evicted.",
     "window_fit": "Whether nodes start in any window that is open, or (P90) only while it stays open for as long as nine of ten "
                   "upgrades take, as the nodes remember them. Off: any.",
+    "finish_by": "When a rollout should be done: a date, or a time with or without its distance from UTC. What people read of "
+                 "how long it still takes says whether it will be, and how many nodes at once would do. It lets no node start.",
     "windows": "When nodes may start: while a window of kind Allow is open, if there is one, and none of kind Deny. Nodes under "
                "way finish. Without windows nodes may always start.",
     "prestage": "Whether the images of the next driver are brought onto a node before it is taken out of service for it.",

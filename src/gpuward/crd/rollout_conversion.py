@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC
 from typing import Any
 
 from gpuward import names
@@ -11,7 +12,7 @@ from gpuward.crd.decode import typed
 from gpuward.crd.durations import parse_duration
 from gpuward.crd.rolloutpolicy import DEADLINE_STATES, RolloutDomains, RolloutOpportunities, RolloutPolicy
 from gpuward.crd.waves import followed_growth, followed_wave, wave_problems
-from gpuward.crd.windows import followed, window_problems
+from gpuward.crd.windows import followed, moment, window_problems
 from gpuward.errors import PolicyError
 from gpuward.model.domains import DomainMode, DomainSettings
 from gpuward.model.opportunities import OpportunisticSettings
@@ -29,6 +30,7 @@ LONGEST_UNTIL = 366 * 24 * 3600.0
 DOMAINS_KEY_FIELD = "spec.domains.key"
 _CHANGING = frozenset({names.UPGRADE_STATE, names.UPGRADE_SKIP, names.DRIVER_OWNER, names.VGPU_HOST_DRIVER})
 WAVES_FIELD = "spec.waves"
+FINISH_FIELD = "spec.finishBy"
 
 
 def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[PolicyError]]:
@@ -37,9 +39,10 @@ def typed_rollout(obj: Mapping[str, Any]) -> tuple[RolloutPolicy | None, list[Po
     windows = policy.spec.windows if policy is not None else ()
     unusable = (problem for place, window in enumerate(windows) for problem in window_problems(window_field(place), window))
     domains = _domain_problems(policy.spec.domains) if policy is not None else ()
+    finish = _finish_problems(policy.spec.finish_by) if policy is not None else ()
     chances = _opportunity_problems(policy.spec.opportunistic) if policy is not None else ()
     unordered = wave_problems(WAVES_FIELD, policy.spec.waves if policy is not None else ())
-    return policy, [*problems, *_unknown_states(obj), *domains, *chances, *unusable, *unordered]
+    return policy, [*problems, *_unknown_states(obj), *domains, *chances, *unusable, *finish, *unordered]
 
 
 def window_field(place: int) -> str:
@@ -62,6 +65,14 @@ def _domain_problems(domains: RolloutDomains | None) -> Iterator[PolicyError]:
         yield PolicyError(DOMAINS_KEY_FIELD, key, wish)
     elif key in _CHANGING or key.startswith((names.OWN_PREFIX, names.DRIVER_VERSION_PREFIX, names.DEPLOY_PREFIX)):
         yield PolicyError(DOMAINS_KEY_FIELD, key, f"{wish}: this one changes as nodes are upgraded")
+
+
+def _finish_problems(text: str | None) -> Iterator[PolicyError]:
+    try:
+        if text is not None:
+            moment(FINISH_FIELD, text, UTC)
+    except PolicyError as problem:
+        yield problem
 
 
 def _opportunity_problems(found: RolloutOpportunities | None) -> Iterator[PolicyError]:
@@ -102,6 +113,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
             spec.domains.key, DomainMode(spec.domains.mode), spec.domains.max),
         windows=tuple(followed(window_field(place), window) for place, window in enumerate(spec.windows)),
         window_fit=WindowFit(spec.window_fit),
+        finish_by=moment(FINISH_FIELD, spec.finish_by, UTC) if spec.finish_by is not None else 0.0,
         waves=tuple(followed_wave(f"{WAVES_FIELD}[{place}]", wave) for place, wave in enumerate(spec.waves)),
         growth=followed_growth(spec.growth),
         prestage=Prestage(PrestageMode(spec.prestage.mode), spec.prestage.parallel, OnFailure(spec.prestage.on_failure)),

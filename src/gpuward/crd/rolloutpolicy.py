@@ -8,7 +8,7 @@ from gpuward.crd.durations import Duration
 from gpuward.crd.facts import DEFAULTED, KubeObject, NonNegative, Spec, cel, schema
 from gpuward.crd.kubernetes import Condition
 from gpuward.crd.waves import MOST_WAVES, NAMES_DIFFER, RolloutGrowth, RolloutWave
-from gpuward.crd.windows import MOST_WINDOWS, ONE_FORM, RolloutWindow
+from gpuward.crd.windows import MOST_WINDOWS, ONE_FORM, RolloutWindow, WindowTime
 from gpuward.model.states import State
 from gpuward.names import GPUWARD_GROUP, ROLLOUT_POLICY_VERSION
 
@@ -85,6 +85,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
         tuple[Annotated[RolloutWindow, ONE_FORM], ...], DEFAULTED, schema(maxItems=MOST_WINDOWS)
     ] = ()
     window_fit: Annotated[WindowFitChoice, DEFAULTED] = "Off"
+    finish_by: WindowTime | None = None
     waves: Annotated[tuple[RolloutWave, ...], DEFAULTED, schema(maxItems=MOST_WAVES), NAMES_DIFFER] = ()
     growth: RolloutGrowth | None = None
     prestage: Annotated[RolloutPrestage, DEFAULTED] = RolloutPrestage()

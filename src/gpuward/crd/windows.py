@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Annotated, Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -65,7 +65,7 @@ def followed(field: str, window: RolloutWindow) -> Window:
         schedule = _schedule(f"{field}.schedule", window.schedule, zone)
         return Window(allows, schedule, duration, zone=window.time_zone)
     if window.start is not None and window.end is not None and window.schedule is None and window.duration is None:
-        start, end = _moment(f"{field}.start", window.start, zone), _moment(f"{field}.end", window.end, zone)
+        start, end = moment(f"{field}.start", window.start, zone), moment(f"{field}.end", window.end, zone)
         if end <= start:
             raise PolicyError(f"{field}.end", window.end, f"write a time after the start, {window.start}")
         return Window(allows, start=start, end=end, zone=window.time_zone)
@@ -98,10 +98,16 @@ def _schedule(field: str, text: str, zone: ZoneInfo) -> str:
     return schedule
 
 
-def _moment(field: str, text: str, zone: ZoneInfo) -> float:
+def moment(field: str, text: str, zone: tzinfo) -> float:
+    """Return a time, in seconds since 1970; one that does not say how far from UTC it is is read in a time zone.
+
+    Raises:
+        PolicyError: it is none.
+    """
     try:
-        moment = datetime.fromisoformat(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC).timestamp()
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=zone)).astimezone(UTC).timestamp()
     except (ValueError, OverflowError):
-        wish = "write a time such as 2026-12-24T18:00, in the window's timeZone, or 2026-12-24T17:00Z"
+        where = "UTC" if zone is UTC else "the window's timeZone"
+        wish = f"write a time such as 2026-12-24T18:00, in {where}, or 2026-12-24T17:00Z"
         raise PolicyError(field, text, wish) from None

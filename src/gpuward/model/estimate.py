@@ -26,6 +26,15 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     """Whether some of these are of earlier rollouts."""
     unknown: str = ""
     """Why it cannot be told; empty where it can."""
+    finish_by: float = 0.0
+    """When it should be done, in Unix seconds; 0 where nobody says."""
+    would_do: int | None = None
+    """How many nodes at once would do for that, where it will be late; 0 where no number would, None where nobody can tell."""
+
+    @property
+    def finish(self) -> float:
+        """Return when it will be done, in Unix seconds."""
+        return self.at + self.left
 
     @property
     def is_silent(self) -> bool:
@@ -33,13 +42,25 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
         return not (self.nodes or self.unknown)
 
     def __str__(self) -> str:
+        return "; ".join(self.parts())
+
+    def parts(self) -> list[str]:
+        """Return what people read of it: how much time is left and, where it should be done at some time, whether it will."""
         if self.is_silent:
-            return ""
+            return []
         if self.unknown:
-            return f"time left unknown: {self.unknown}"
+            return [f"time left unknown: {self.unknown}"]
         whence = "of earlier rollouts too" if self.earlier else ""
         nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
-        return f"about {roughly(self.left)} left, from {' '.join(filter(None, (nodes, whence)))}"
+        left = f"about {roughly(self.left)} left, from {' '.join(filter(None, (nodes, whence)))}"
+        return [left, self._in_time()] if self.finish_by else [left]
+
+    def _in_time(self) -> str:
+        slack = self.finish_by - self.finish
+        if slack >= 0:
+            return f"that is {roughly(slack)} before finishBy"
+        would = f"{self.would_do} nodes at once would do" if self.would_do else "no number of nodes at once would do"
+        return f"that is {roughly(-slack)} after finishBy{f': {would}' if self.would_do is not None else ''}"
 
     def as_json(self) -> dict[str, Any] | None:
         """Return it for programs."""
@@ -48,8 +69,11 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
         known = not self.unknown
         return {
             "secondsLeft": round(self.left) if known else None,
-            "finishesAt": format_time(self.at + self.left) if known else None, "fromNodes": self.nodes if known else None,
+            "finishesAt": format_time(self.finish) if known else None, "fromNodes": self.nodes if known else None,
             "fromEarlierRolloutsToo": self.earlier if known else None, "unknownBecause": self.unknown or None,
+            "finishBy": format_time(self.finish_by) if self.finish_by else None,
+            "slackSeconds": round(self.finish_by - self.finish) if known and self.finish_by else None,
+            "nodesAtOnceThatWouldDo": self.would_do,
         }
 
 

@@ -68,6 +68,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     windows: tuple[Window, ...] = ()
     """When nodes may start; always where there are none."""
     window_fit: WindowFit = WindowFit.OFF
+    finish_by: float = 0.0
+    """When a rollout should be done; 0 where nobody says. It holds and starts nothing."""
     domains: DomainSettings | None = None
     """Which nodes break together, and how many may; None where nobody says."""
     opportunistic: OpportunisticSettings | None = None

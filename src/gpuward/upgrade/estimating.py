@@ -7,7 +7,7 @@ remembered nothing is said, and where nodes are held by what has no known end, t
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
@@ -135,7 +135,13 @@ def estimate(
         [hold for hold, _ in held.values()] if Reason.RETRY_LATER in reasons else [])
     later = max(((hold.until or now) - now for hold in retries if hold.reason is Reason.RETRY_LATER), default=0.0)
     elapsed = tuple(_elapsed(node, now) for node in under_way)
-    return _within_windows(samples, Remaining(waiting, elapsed, slots, max(0.0, later)), fleet, now)
+    remaining = Remaining(waiting, elapsed, slots, max(0.0, later))
+    found = _within_windows(samples, remaining, fleet, now)
+    if not policy.rollout.finish_by or found.unknown:
+        return found
+    found = msgspec.structs.replace(found, finish_by=policy.rollout.finish_by)
+    late = found.finish > found.finish_by and not kinds[_Kind.AFTER_OTHERS]
+    return msgspec.structs.replace(found, would_do=_would_do(found, samples, remaining)) if late else found
 
 
 class _Kind(Enum):
@@ -173,6 +179,18 @@ def _within_windows(samples: Samples, remaining: Remaining, fleet: Fleet, now: f
     if remaining.waiting and shut:
         return Estimate(unknown="it goes on after the end of this window", at=now)
     return Estimate(left, now, len(samples.seconds), samples.earlier)
+
+
+def _would_do(found: Estimate, samples: Samples, remaining: Remaining) -> int:
+    """Return how many nodes at once would be done when the rollout should be; 0 where no number would."""
+    more = range(remaining.slots, remaining.waiting + len(remaining.elapsed) + 1)
+
+    def is_in_time(slots: int) -> bool:
+        left = time_left(samples, msgspec.structs.replace(remaining, slots=slots))
+        return left is not None and left <= found.finish_by - found.at
+
+    enough = bisect_left(more, True, key=is_in_time)  # the more nodes go on at once, the earlier it is done
+    return more[enough] if enough < len(more) else 0
 
 
 def _is_open_ended(hold: Hold) -> bool:
