@@ -58,8 +58,6 @@ UNMET: Mapping[str, str] = {
     "gate image_missing": "the runs have no registry to ask",
     "reason IdleAwaited": "the runs draw no opportunistic settings",
     "reason DeletionUnseen": "the operator of the runs may list roles",
-    "reason WindowShut": "the runs draw no windows",
-    "gate window_shut": "the runs draw no windows",
     "reason Aborted": "nobody aborts a rollout",
     "gate rollout_aborted": "nobody aborts a rollout",
     "reason ImageNotStaged": "the runs bring no images onto nodes",

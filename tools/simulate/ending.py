@@ -115,7 +115,8 @@ def heal(world: SimulatedWorld) -> None:
 
 def _heal_policies(world: SimulatedWorld) -> None:
     """Make policies ones that can be followed and, mostly, ones under which every node can be upgraded."""
-    world.be_impatient(waves=[])  # a node that cannot be upgraded, or an approval that nobody gives, may hold all others
+    # A node that cannot be upgraded, an approval that nobody gives, or a window that is too short may hold all others.
+    world.be_impatient(waves=[], windows=[])
     if world.cluster_policy() is not None:
         world.change_policy(follow_again)
     for governor in dict.fromkeys((CLUSTER_POLICY, *world.governors())):

@@ -20,6 +20,13 @@ BROKEN_LIMIT: Final = "abc"
 TOO_LARGE: Final[Object] = {"requests": {"cpu": "1000"}}
 """Resources of a driver that no machine has."""
 
+EVERY: Final = 10
+"""Minutes from one opening of a drawn window to the next."""
+WINDOWS: Final[tuple[tuple[Object, ...], ...]] = tuple(
+    tuple({"kind": kind, "schedule": f"*/{EVERY} * * * *", "duration": f"{minutes}m"} for kind, minutes in drawn)
+    for drawn in ((("Allow", 4),), (("Deny", 5),), (("Allow", 6), ("Deny", 2))))
+"""All that begin do so together, so that one line tells whether a moment is inside."""
+
 RACK: Final = "example.com/rack"
 """The label by which nodes are in domains."""
 RACKS: Final = 2
@@ -85,7 +92,7 @@ def rollout_policy(random: Random) -> Object:
 
 
 def _order(random: Random) -> Object:
-    """Draw waves and growth, or none."""
+    """Draw waves, growth and windows, or none."""
     spec: Object = {}
     if random.random() < 0.4:
         canary: Object = {"name": "canary", "nodes": random.choice((1, 1, 2, "10%", "50%"))}
@@ -98,6 +105,8 @@ def _order(random: Random) -> Object:
         spec["waves"] = [canary, more] if random.random() < 0.5 else [canary]
     if random.random() < 0.25:
         spec["growth"] = {"start": random.choice((1, 2)), "factor": random.choice((1, 2, 3))}
+    if random.random() < 0.25:
+        spec |= {"windows": list(random.choice(WINDOWS)), "windowFit": random.choice(("Off", "P90"))}
     return spec
 
 

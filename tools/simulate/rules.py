@@ -15,6 +15,7 @@ from tools.simulate.known import kept_policies, known_policies, known_settings, 
 from tools.simulate.leaving import users_of
 from tools.simulate.people import NVIDIA_DRIVERS
 from tools.simulate.waves import a_driver_goes_no_further_than_the_canary_before_it_runs
+from tools.simulate.windows import nobody_starts_outside_the_windows
 
 if TYPE_CHECKING:
     from tools.simulate.process import Process
@@ -189,8 +190,7 @@ def done_is_what_is_loaded(change: NodeChange, world: SimulatedWorld) -> str | N
 NODE_RULES: tuple[NodeRule, ...] = (
     labels_are_nvidias, moves_are_legal, the_record_names_the_label, foreign_cordons_stay, who_starts_is_in_the_ledger,
     parallel_limit_holds, unavailable_limit_holds, domains_hold, nobody_starts_who_must_wait, failures_are_not_laundered,
-    done_is_what_is_loaded,
-    a_driver_goes_no_further_than_the_canary_before_it_runs,
+    done_is_what_is_loaded, a_driver_goes_no_further_than_the_canary_before_it_runs, nobody_starts_outside_the_windows,
 )
 
 

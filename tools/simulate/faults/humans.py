@@ -108,8 +108,8 @@ def request(world: SimulatedWorld, fault: Fault) -> None:
 
 @kind("safe-load", weight=1)
 def safe_load(world: SimulatedWorld, fault: Fault) -> None:
-    """Let a driver pod wait for leave to load."""
-    if node := world.some_node(fault):
+    """Let a driver pod wait for leave to load, where there is one to say so."""
+    if (node := world.some_node(fault)) and world.driver_pods(node):
         _annotate(world, node, names.SAFE_LOAD, "nvidia-driver-daemonset")
 
 
