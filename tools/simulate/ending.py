@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
 from gpuward.model.explain import arguments
+from gpuward.model.marks import ours
 from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Record, decode_record, format_time
@@ -185,6 +186,9 @@ def left_behind(world: SimulatedWorld, name: str) -> str | None:
     cordoned = sight is not None and sight.cordoned and sight.cordoned_by is not None
     # That a cordon was there before may be said for as long as it is there.
     clocks = [key for key in CLOCKS if key != names.INITIALLY_UNSCHEDULABLE or cordoned or not node["spec"].get("unschedulable")]
+    marks = ours(node["metadata"].get("labels") or {}, annotations)
+    if marks and not cordoned:
+        return f"what is for other controllers: {', '.join((*marks.labels, *marks.annotations))}"
     # Where our memory of the upgrade was overwritten, they are taken for those of somebody else's.
     forgotten = sight is not None and sight.memory() is None and world.watch.is_overwritten(name)
     if (stray := [key for key in clocks if key in annotations]) and not forgotten:

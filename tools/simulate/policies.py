@@ -105,6 +105,8 @@ def _order(random: Random) -> Object:
         spec["waves"] = [canary, more] if random.random() < 0.5 else [canary]
     if random.random() < 0.25:
         spec["growth"] = {"start": random.choice((1, 2)), "factor": random.choice((1, 2, 3))}
+    if random.random() < 0.3:
+        spec["interop"] = {"nvsentinel": random.random() < 0.7, "slurm": random.random() < 0.7}
     if random.random() < 0.25:
         spec |= {"windows": list(random.choice(WINDOWS)), "windowFit": random.choice(("Off", "P90"))}
     return spec

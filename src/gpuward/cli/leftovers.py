@@ -11,6 +11,7 @@ from gpuward import names
 from gpuward.model.actions import PatchNode
 from gpuward.model.cordons import is_somebody_elses
 from gpuward.model.driver import comes_with_driver, has_driver_labels, uses_driver
+from gpuward.model.marks import ours
 from gpuward.model.record import UNTOLD_DRIVER, CordonOwner, Record, encode_record, left_unvalidated
 from gpuward.model.states import State
 from gpuward.model.views import NodeView, PodView
@@ -52,7 +53,8 @@ class Cleaning(msgspec.Struct, frozen=True):
 def has_any(raw: bytes | msgspec.Raw) -> bool:
     """Tell whether anything of an operator is on a node."""
     meta = msgspec.json.decode(raw, type=Object)["metadata"]
-    return bool(_ours(meta.get("labels"), LABELS) or _ours(meta.get("annotations"), ANNOTATIONS))
+    marks = ours(meta.get("labels") or {}, meta.get("annotations") or {})
+    return bool(_ours(meta.get("labels"), LABELS) or _ours(meta.get("annotations"), ANNOTATIONS) or marks)
 
 
 def cleaning_of(raw: bytes, pods: Iterable[bytes | msgspec.Raw] | None, namespace: str) -> Cleaning:
@@ -63,7 +65,9 @@ def cleaning_of(raw: bytes, pods: Iterable[bytes | msgspec.Raw] | None, namespac
     """
     view, meta = node_view(raw), msgspec.json.decode(raw, type=Object)["metadata"]
     found = [bytes(pod) for pod in pods or ()]
-    labels, annotations = _ours(meta.get("labels"), LABELS), _ours(meta.get("annotations"), ANNOTATIONS)
+    marks = ours(meta.get("labels") or {}, meta.get("annotations") or {})
+    labels = {**_ours(meta.get("labels"), LABELS), **marks.labels}
+    annotations = {**_ours(meta.get("annotations"), ANNOTATIONS), **marks.annotations}
     chosen = {key: pod for key, pod in _chosen_by(found).items() if key in labels}
     stays = [f"{key} stays, as {pod} chose the node by it" for key, pod in sorted(chosen.items())]
     record = annotations.get(names.UPGRADE_RECORD, "")

@@ -15,6 +15,7 @@ from gpuward.crd.waves import followed_growth, followed_wave, wave_problems
 from gpuward.crd.windows import followed, moment, window_problems
 from gpuward.errors import PolicyError
 from gpuward.model.domains import DomainMode, DomainSettings
+from gpuward.model.marks import Interop
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.selectors import is_label_key
@@ -117,6 +118,7 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         waves=tuple(followed_wave(f"{WAVES_FIELD}[{place}]", wave) for place, wave in enumerate(spec.waves)),
         growth=followed_growth(spec.growth),
         prestage=Prestage(PrestageMode(spec.prestage.mode), spec.prestage.parallel, OnFailure(spec.prestage.on_failure)),
+        interop=Interop(spec.interop.nvsentinel, spec.interop.slurm),
     )
 
 

@@ -66,6 +66,13 @@ class RolloutPrestage(Spec, frozen=True, kw_only=True):
     on_failure: Annotated[StagingFailureChoice, DEFAULTED] = "Hold"
 
 
+class RolloutInterop(Spec, frozen=True, kw_only=True):
+    """Tell other controllers of nodes that are out of service for an upgrade."""
+
+    nvsentinel: Annotated[bool, DEFAULTED] = False
+    slurm: Annotated[bool, DEFAULTED] = False
+
+
 class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     """Govern what happens when driver upgrades fail, take long, or meet pods that Kubernetes knows no GPUs of."""
 
@@ -89,6 +96,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     waves: Annotated[tuple[RolloutWave, ...], DEFAULTED, schema(maxItems=MOST_WAVES), NAMES_DIFFER] = ()
     growth: RolloutGrowth | None = None
     prestage: Annotated[RolloutPrestage, DEFAULTED] = RolloutPrestage()
+    interop: Annotated[RolloutInterop, DEFAULTED] = RolloutInterop()
 
 
 class RolloutPolicyStatus(Spec, frozen=True, kw_only=True):

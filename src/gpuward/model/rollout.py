@@ -10,6 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from gpuward.model.domains import DomainSettings
+from gpuward.model.marks import Interop
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.staging import Prestage
 from gpuward.model.states import State
@@ -83,6 +84,7 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     """Waves that were done by then soak no longer, and its nodes are not waited for."""
     aborted: Word | None = None
     prestage: Prestage = Prestage()
+    interop: Interop = Interop()
     resumed_at: float = 0.0
     """When somebody last resumed the rollout: failures up to then do not count against the budget."""
 

@@ -28,6 +28,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import FactsCache, RolloutContext
 from gpuward.upgrade.fleet import Standing, standing
 from gpuward.upgrade.holding import Holding, undecided_for
+from gpuward.upgrade.marking import marked
 from gpuward.upgrade.node_gates import held_by_itself
 from gpuward.upgrade.progress import NodeProgress
 from gpuward.upgrade.refused import refused
@@ -83,9 +84,10 @@ def undecided(node: NodeFacts, error: Exception) -> NodeProgress:
 
 def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) -> NodeDecision:
     """Return all that follows about a node from its own path."""
+    path = marked(path, before, policy)
     node = path.node
     turned = node.unschedulable != before.unschedulable
-    quiet = not (path.entered or path.adopted or path.annotations or path.actions or turned)
+    quiet = not (path.entered or path.adopted or path.annotations or path.labels or path.actions or turned)
     waits = node.state is State.UPGRADE_REQUIRED and path.hold is None
     hold = held_by_itself(node, policy) if waits else None
     state = node.state if node.node.state is not None else None

@@ -34,6 +34,8 @@ class NodeProgress(msgspec.Struct, frozen=True):
     node: NodeFacts
     entered: tuple[State, ...] = ()
     annotations: dict[str, str | None] = {}
+    labels: Mapping[str, str | None] = {}
+    """Labels beside that of the state."""
     events: tuple[EventText, ...] = ()
     actions: tuple[Action, ...] = ()
     adopted: bool = False

@@ -21,18 +21,19 @@ def patch_of(path: NodeProgress, before: NodeFacts) -> PatchNode | None:
     node = before.node
     turned = path.node.unschedulable != node.unschedulable
     annotations = {key: value for key, value in path.annotations.items() if node.annotations.get(key) != value}
-    if not path.entered and not path.adopted and not annotations and not turned:
+    if not (path.entered or path.adopted or annotations or path.labels or turned):
         return None
+    before_label = node.labels.get(names.UPGRADE_STATE)
     label = str(path.node.state) if path.node.state is not State.UNKNOWN else None
     left, kept = bool(path.entered) and label is None, path.node.record
     forgotten = left and not (kept.forced or kept.loaded)
     record = {names.UPGRADE_RECORD: None if forgotten else encode_record(kept)}
     return PatchNode(
         node=node.ref,
-        labels={names.UPGRADE_STATE: label} if path.entered and node.labels.get(names.UPGRADE_STATE) != label else {},
+        labels={**path.labels, **({names.UPGRADE_STATE: label} if path.entered and label != before_label else {})},
         annotations={**annotations, **record},
         unschedulable=path.node.unschedulable if turned else None,
-        expect_labels={names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)},
+        expect_labels={key: node.labels.get(key) for key in (names.UPGRADE_STATE, *path.labels)},
         expect_annotations={names.UPGRADE_RECORD: node.annotations.get(names.UPGRADE_RECORD)},
         expect_unschedulable=node.unschedulable,
         has_annotations=node.has_annotations,

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from gpuward import names
+from gpuward.model.marks import SLURM_REASON
 from gpuward.model.record import Record, decode_record
 from gpuward.model.taints import Taint
 from gpuward.model.views import NodeView
 from gpuward.wire.meta import WireMeta, with_prefix, with_shared_values
 
-KEPT = ("nvidia.com/", "gpuward.io/")
+KEPT = ("nvidia.com/", "gpuward.io/", SLURM_REASON)
 """Prefixes of the annotations that are kept. Labels are all kept: an NVIDIADriver may choose its nodes by any of them."""
 
 
