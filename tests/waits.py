@@ -85,6 +85,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     WaveNotDone("canary", 1, 2, ("n1",)),
     WaveFailed("canary", 2, 3, 1, ("n1", "n2")),
     WaveSoaking("canary", 1_767_312_000.0, "Europe/Berlin"),
+    WaveSoaking("canary", 1_767_312_000.0, "UTC", True, "a"),
     ApprovalRequired("canary", "a"),
     WaveLimit(Reason.WAVE_LIMIT, 1, 1, ("n1",)),
     WaveLimit(Reason.GROWTH_LIMIT, 1, 1, ("n1",)),

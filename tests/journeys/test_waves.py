@@ -21,6 +21,7 @@ from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, nvidia_driver, set_driver, with_pools
 from tests.journeys.test_removed import MODES, installed, remove, users
 from tests.journeys.test_rolloutpolicy import apply, edit
+from tests.journeys.test_status_screen import shown
 from tests.journeys.test_windows import ask
 
 CANARY = {"name": "canary", "nodes": 1}
@@ -113,6 +114,30 @@ async def test_what_people_read_says_which_wave_goes_and_what_a_node_waits_for(s
     await stage.upgraded(NEW)
     again = await promote(stage)
     assert "there is nothing to promote, as no node waits for a wave: nothing is written" in again[0]
+
+
+@on_stage(gpu_nodes=6)
+async def test_a_soak_that_an_approval_follows_is_not_said_to_end_in_a_start(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("a", ALL_AT_ONCE), nvidia_driver("b", ALL_AT_ONCE))
+    await apply(stage, waves=[{**CANARY, "soak": "1h", "approval": "Required"}])
+    await stage.rest(5)
+    await set_driver(stage, "b", {"version": NEW})
+    await stage.until(lambda: stage.hold("gpu-5") == "WaveSoaking", within=1800)
+    wanted = "; then it waits for approval: gpuward approve --driver b"
+    assert sentence(stage.operator.plan.holds["gpu-5"]).endswith(wanted)
+    told = await status_of(stage)
+    assert [each["group"] for each in told["groups"]] == ["stopped", "up to date"]
+    assert "go on by themselves" not in str(await shown(stage))
+    (waves,) = [line for line in await shown(stage) if line.startswith("waves of NVIDIADriver b")]
+    assert "then waits for approval: gpuward approve --driver b" in waves
+    explained = await explanation_of(stage, "gpu-5")
+    assert ("gpuward promote --driver b && gpuward approve --driver b",) in [each.commands for each in explained.remedies]
+    await approve(stage, driver="b")
+    await stage.rest(5)
+    assert "approval" not in sentence(stage.operator.plan.holds["gpu-5"])
+    assert [each["group"] for each in (await status_of(stage))["groups"]] == ["waiting", "up to date"]
+    assert "approval" not in str([line for line in await shown(stage) if line.startswith("waves of")])
+    await stage.until(lambda: on_new(stage) == ["gpu-4", "gpu-5", "gpu-6"] and stage.state("gpu-6") == State.DONE, within=5400)
 
 
 @on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)

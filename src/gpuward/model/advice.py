@@ -122,7 +122,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "NODE` leaves it out, `gpuward promote` does not wait for it this time."),
     Reason.WAVE_SOAKING: Advice(
         Act.WISH, "All nodes of an earlier wave are done, and its `soak` in the RolloutPolicy is not over.",
-        "Wait: it goes on by itself. `gpuward promote` ends the soak now."),
+        "Wait: it goes on by itself or, where the wave has `approval: Required`, waits for `gpuward approve`, which may be given "
+        "now. `gpuward promote` ends the soak now."),
     Reason.APPROVAL_REQUIRED: Advice(
         Act.YES, "All nodes of an earlier wave are done, and the RolloutPolicy wants somebody's approval before the next ones "
         "start.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from shlex import quote
 
 import msgspec
 
@@ -41,7 +40,7 @@ from gpuward.model.waits import (
     Starting,
     WaitsFor,
 )
-from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveSoaking
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveSoaking, command_for
 from gpuward.model.windows import UTC_NAME, WindowShut, moment_in, opening
 
 MOST_USERS = 3
@@ -138,10 +137,10 @@ def _later(
 
 
 def _of_wave(what: Aborted | ApprovalRequired | WaveSoaking) -> dict[str, object]:
+    command = command_for("resume" if isinstance(what, Aborted) else "approve", what.driver)
     if isinstance(what, WaveSoaking):
-        return {"wave": what.wave, "until": moment_in(what.ends, what.zone)}
-    verb = "resume" if isinstance(what, Aborted) else "approve"
-    command = f"gpuward {verb}" + (f" --driver {quote(what.driver)}" if what.driver else "")
+        then = f"; then it waits for approval: {command}" if what.approval else ""
+        return {"wave": what.wave, "until": moment_in(what.ends, what.zone), "then": then}
     if isinstance(what, Aborted):
         return {"by": what.by or "somebody", "at": moment_in(what.at, UTC_NAME), "command": command}
     return {"wave": what.wave, "command": command}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
+from shlex import quote
 from typing import ClassVar, Final, Literal
 
 import msgspec
@@ -84,6 +85,11 @@ class Word(msgspec.Struct, frozen=True):
     """Nodes that are not waited for any more."""
 
 
+def command_for(verb: str, driver: str) -> str:
+    """Return the command that says something of the rollout of an NVIDIADriver; without a name, of the ClusterPolicy."""
+    return f"gpuward {verb}" + (f" --driver {quote(driver)}" if driver else "")
+
+
 class WavePhase(StrEnum):
     """Say how a wave stands."""
 
@@ -108,6 +114,8 @@ class WaveStatus(msgspec.Struct, frozen=True):
     """Nodes that it is waited for."""
     soaks: float | None = None
     """Until when."""
+    approval: bool = False
+    """Whether somebody has to approve when it has soaked."""
     finished: float = 0.0
     """When the last of its nodes was done."""
 
@@ -156,6 +164,10 @@ class WaveSoaking(msgspec.Struct, frozen=True):
     wave: str
     ends: float
     zone: str
+    approval: bool = False
+    """Whether somebody has yet to approve, so that nothing starts when it is over."""
+    driver: str = ""
+    """The NVIDIADriver whose rollout it is."""
 
 
 class ApprovalRequired(msgspec.Struct, frozen=True):

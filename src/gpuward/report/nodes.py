@@ -14,12 +14,13 @@ from gpuward.model.cordons import is_driver_managers
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
 from gpuward.model.placement import Placements, after
-from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.versions import version_of
 from gpuward.model.views import DaemonSetView, NodeView
+from gpuward.model.waves import WaveSoaking
 from gpuward.model.withheld import is_withheld, selecting, with_driver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.report.versions import loaded_version
@@ -162,14 +163,20 @@ def group_of(status: NodeStatus) -> Group:
         return Group.SKIPPED
     if reason is not None and reason.needs_person:
         return Group.HELD
-    soaks = reason in (Reason.WINDOW_SHUT, Reason.WAVE_SOAKING) and status.hold is not None and status.hold.until is not None
-    if reason is Reason.IMAGE_NOT_STAGED or soaks:
+    if reason is Reason.IMAGE_NOT_STAGED or _starts_in_time(status.hold):
         return Group.WAITING
     if reason is not None and reason.concerns_fleet and not reason.is_turn and reason is not Reason.TEMPLATE_SETTLING:
         return Group.OLDER if reason is Reason.PAUSED and status.outdated else Group.STOPPED
     if status.state is State.UPGRADE_REQUIRED or (reason is not None and reason.is_turn):
         return Group.WAITING
     return Group.OLDER if status.outdated else Group.NOT_READY
+
+
+def _starts_in_time(hold: Hold | None) -> bool:
+    """Tell whether time alone lets a node start: not where somebody has to approve of a wave when it has soaked."""
+    if hold is None or hold.until is None or (isinstance(hold.what, WaveSoaking) and hold.what.approval):
+        return False
+    return hold.reason in (Reason.WINDOW_SHUT, Reason.WAVE_SOAKING)
 
 
 def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: str) -> NodeReport:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 from typing import Any
 
 from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.plan import Plan
 from gpuward.model.record import format_time
-from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus
+from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, command_for
 from gpuward.model.windows import moment_in
 
 
@@ -27,9 +26,10 @@ def _lines(rollout: RolloutWaves) -> Iterator[str]:
 def _phase(wave: WaveStatus, rollout: RolloutWaves) -> str:
     match wave.phase:
         case WavePhase.SOAKS if wave.soaks is not None:
-            return f", soaks until {moment_in(wave.soaks, rollout.zone)}"
+            then = f", then{_approval(rollout)}" if wave.approval else ""
+            return f", soaks until {moment_in(wave.soaks, rollout.zone)}{then}"
         case WavePhase.APPROVAL:
-            return ", waits for approval: gpuward approve" + (f" --driver {quote(rollout.driver)}" if rollout.driver else "")
+            return f",{_approval(rollout)}"
         case WavePhase.FAILED:
             return f", {len(wave.failed)} failed ({listed(wave.failed, MOST_NAMED)})"
         case WavePhase.GOES:
@@ -37,6 +37,10 @@ def _phase(wave: WaveStatus, rollout: RolloutWaves) -> str:
         case WavePhase.WAITS:
             return ", waits"
     return ""
+
+
+def _approval(rollout: RolloutWaves) -> str:
+    return f" waits for approval: {command_for('approve', rollout.driver)}"
 
 
 def wave_documents(plan: Plan) -> list[dict[str, Any]]:

@@ -120,11 +120,10 @@ def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, *, approved: b
     rollout, wave = policy.rollout, gate.wave
     if gate.waits is not None:
         return gate.waits
+    wanted = wave.approval and not (approved and _since(rollout.approved, gate))
     if gate.soaks is not None and not (promoted and _since(rollout.promoted, gate)):
-        return WaveSoaking(wave.name, gate.soaks, zone)
-    if wave.approval and not (approved and _since(rollout.approved, gate)):
-        return ApprovalRequired(wave.name, policy.driver)
-    return None
+        return WaveSoaking(wave.name, gate.soaks, zone, wanted, policy.driver)
+    return ApprovalRequired(wave.name, policy.driver) if wanted else None
 
 
 def _since(word: Word | None, gate: WaveGate) -> bool:
@@ -148,7 +147,8 @@ def _told(
         phase = WavePhase.DONE if waits is None else _PHASES[type(waits)]
         if first is not None and phase is not WavePhase.DONE:
             phase = WavePhase.WAITS
-        told.append(_status(gate.wave.name, nodes, phase, gate.soaks if phase is WavePhase.SOAKS else None, gate.finished))
+        soaks = waits if phase is WavePhase.SOAKS and isinstance(waits, WaveSoaking) else None
+        told.append(_status(gate.wave.name, nodes, phase, soaks, gate.finished))
         first = first if first is not None else waits
     rest = members[-1]
     done = all(node.done or node.waived for node in rest)
@@ -161,13 +161,14 @@ def _is_about(word: Word | None, targets: tuple[str, ...]) -> bool:
 
 
 def _status(
-    name: str, nodes: Sequence[WaveNode], phase: WavePhase, soaks: float | None = None, finished: float = 0.0
+    name: str, nodes: Sequence[WaveNode], phase: WavePhase, soaks: WaveSoaking | None = None, finished: float = 0.0
 ) -> WaveStatus:
     counted = [node for node in nodes if not node.waived]
     return WaveStatus(
         name, phase, len(counted), sum(node.done for node in counted),
         tuple(sorted(node.name for node in counted if node.failed and not node.done)),
-        tuple(sorted(node.name for node in counted if not node.done)), soaks, finished)
+        tuple(sorted(node.name for node in counted if not node.done)),
+        soaks.ends if soaks is not None else None, soaks is not None and soaks.approval, finished)
 
 
 def targets_of_rollout(nodes: Iterable[NodeFacts], *, up_to_date: bool = False) -> tuple[str, ...]:

@@ -255,7 +255,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.ABORTED: waves.resume,
     Reason.WAVE_FAILED: waves.look_at_failures,
     Reason.WAVE_NOT_DONE: waves.go_without,
-    Reason.WAVE_SOAKING: waves.promote,
+    Reason.WAVE_SOAKING: waves.end_soak,
     Reason.APPROVAL_REQUIRED: waves.approve,
     Reason.WAVE_LIMIT: waves.widen,
     Reason.GROWTH_LIMIT: waves.grow,

@@ -10,7 +10,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.rollout import RolloutSettings
-from gpuward.model.waves import WaveFailed, WaveNotDone, WaveStatus, Word
+from gpuward.model.waves import WaveFailed, WaveNotDone, WaveSoaking, WaveStatus, Word, command_for
 from gpuward.upgrade.remedies import fixes, policy_fixes
 from gpuward.upgrade.remedies.fixes import Fix
 from gpuward.upgrade.remedies.question import Candidate, Question
@@ -21,14 +21,22 @@ MOST_SKIPPED = 2
 """Nodes that a person is told to skip."""
 
 
-def approve(question: Question) -> Iterator[Candidate]:
+def approve(question: Question) -> Iterator[Fix]:
     """Approve of the waves that are done."""
     yield _said(question, "approve", "approve of the waves that are done", approved=_word(question))
 
 
-def promote(question: Question) -> Iterator[Candidate]:
+def promote(question: Question) -> Iterator[Fix]:
     """Let the next wave go."""
     yield _said(question, "promote", "let the next wave go now", promoted=_word(question, *_waiting(question)))
+
+
+def end_soak(question: Question) -> Iterator[Candidate]:
+    """End the soak and, where somebody has to approve then, approve as well."""
+    ends = list(promote(question))
+    yield from ends
+    if isinstance(question.hold.what, WaveSoaking) and question.hold.what.approval:
+        yield from (one.followed_by(other) for one in ends for other in approve(question))
 
 
 def resume(question: Question) -> Iterator[Candidate]:
@@ -91,8 +99,7 @@ def _said(question: Question, verb: str, do: str, **word: Word | None) -> Fix:
     """Return the fix that is somebody's word."""
     case = question.case
     after = replace(case.policy, rollout=replace(case.policy.rollout, **word))
-    command = f"gpuward {verb}" + (f" --driver {quote(case.policy.driver)}" if case.policy.driver else "")
-    return Fix(do, partial(policy_fixes.under, before=case.policy, after=after), command)
+    return Fix(do, partial(policy_fixes.under, before=case.policy, after=after), command_for(verb, case.policy.driver))
 
 
 def _settings(question: Question, do: str, rollout: RolloutSettings) -> Fix:
