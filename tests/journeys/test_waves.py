@@ -218,6 +218,61 @@ async def test_an_abort_starts_nobody_within_a_second_and_leaves_no_cordon(stage
     assert "there is nothing to abort" in (await abort(stage))[0]
 
 
+async def waves_line(stage: Stage) -> str:
+    (line,) = [each for each in await shown(stage) if each.startswith("waves ")]
+    return line
+
+
+async def wave_states(stage: Stage) -> list[str]:
+    return [wave["state"] for wave in (await status_of(stage))["waves"][0]["waves"]]
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+async def test_the_line_of_waves_promises_nothing_while_nothing_starts(stage: Stage) -> None:
+    await stage.installed()
+    pods = [stage.run_pod(f"job-{node}", node) for node in stage.states()]
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "ProtectedPods")
+    assert "canary: 0 of 1 done, waits (1 ProtectedPods); all other nodes: 0 of 2 done, waits" in await waves_line(stage)
+    assert await wave_states(stage) == ["Waits", "Waits"]
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.until(lambda: stage.hold("gpu-1") == "Paused")
+    assert "canary: 0 of 1 done, waits (1 Paused); all other nodes: 0 of 2 done, waits" in await waves_line(stage)
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", True)
+    await abort(stage)
+    await stage.rest(5)
+    aborted = "; aborted by sandbox-admin, and `gpuward resume` lets it go on"
+    assert f"canary: 0 of 1 done; all other nodes: 0 of 2 done{aborted}" in await waves_line(stage)
+    assert await wave_states(stage) == ["Aborted", "Aborted"]
+    await resume(stage)
+    for pod in pods:
+        await stage.user.delete(resources.PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired")
+    assert "canary: 1 of 1 done, waits for approval: gpuward approve; all" in await waves_line(stage)
+    await abort(stage)
+    await stage.until(lambda: stage.hold("gpu-2") == "Aborted")
+    assert f"canary: 1 of 1 done; all other nodes: 0 of 2 done{aborted}" in await waves_line(stage)
+
+
+@on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+async def test_words_count_on_when_only_labels_of_the_driver_pods_change(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired")
+    await abort(stage)
+    await stage.until(lambda: stage.hold("gpu-2") == "Aborted")
+    await stage.patch_policy("daemonsets/labels", {"team": "ml"})
+    await stage.rest(60)
+    assert stage.hold("gpu-2") == "Aborted"
+    assert "waits for approval" not in await waves_line(stage)
+    assert "the rollout was aborted by " in (await approve(stage))[0]
+    assert "aborted already" in (await abort(stage))[0]
+
+
 @on_stage(gpu_nodes=4, upgrade={"maxParallelUpgrades": 2, "maxUnavailable": "100%"})
 async def test_nodes_whose_driver_is_gone_finish_when_their_rollout_is_aborted(stage: Stage) -> None:
     await stage.installed()

@@ -24,8 +24,10 @@ from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, Word
 from gpuward.model.windows import moment_in
 from gpuward.policy.rolloutpolicy import annotation, resumed_at
 from gpuward.policy.words import encode_word, read_word
+from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.waves import targets_of_rollout
+from gpuward.upgrade.words import behind, counts_for, is_about, rollout_aborted
 
 MOST_NODES = 500
 """Nodes that are not waited for at once: they are named in an annotation."""
@@ -39,6 +41,12 @@ class Case(msgspec.Struct, frozen=True):
     waves: RolloutWaves | None
     """None where it has none."""
     picture: Picture
+    nodes: Sequence[NodeFacts] = ()
+
+    @property
+    def behind(self) -> list[NodeFacts]:
+        """Return the nodes that are to get another driver."""
+        return behind(self.nodes)
 
     @property
     def option(self) -> str:
@@ -54,8 +62,7 @@ class Case(msgspec.Struct, frozen=True):
     def said(self, rollout: PolicyRollout, key: str) -> Word | None:
         """Return what somebody said before of the drivers that nodes are to get now; of others it counts for nothing."""
         word = _read(rollout, key)
-        now = self.waves.every if self.waves is not None else ()
-        return word if word is not None and set(word.targets) & set(now) else None
+        return word if any(counts_for(word, node) for node in self.nodes) else None
 
 
 async def cases(client: Client, namespace: str, driver: str, verb: str) -> list[Case]:
@@ -74,7 +81,8 @@ async def cases(client: Client, namespace: str, driver: str, verb: str) -> list[
     waves = {each.driver: each for each in picture.plan.waves}
     upgrades = {policy.driver: policy for policy in picture.drivers.upgrades if not (policy.unowned or policy.gone)}
     found = ((rollout, rollout.view.name if rollout.driver else "") for rollout in chosen)
-    return [Case(rollout, upgrades[name], waves.get(name), picture) for rollout, name in found if name in upgrades]
+    return [Case(rollout, upgrades[name], waves.get(name), picture, gather(picture.snapshot, upgrades[name]))
+            for rollout, name in found if name in upgrades]
 
 
 def _chosen(rollouts: Rollouts, driver: str, verb: str) -> Sequence[PolicyRollout]:
@@ -131,11 +139,11 @@ async def abort(client: Client, namespace: str, driver: str, *, dry_run: bool) -
     """End the rollouts of the drivers that nodes are to get now. Raises as `cases`."""
     by = await who(client)
     for case in await cases(client, namespace, driver, "abort"):
-        targets = _targets(case)
+        targets = targets_of_rollout(case.behind)
         if not targets:
             yield f"{case.rollout.title}: there is nothing to abort, as no node is to get another driver: nothing is written"
             continue
-        if (before := _abort_of(case, targets)) is not None:
+        if (before := rollout_aborted(case.behind, case.policy)) is not None:
             yield f"{case.rollout.title}: aborted already, by {before.by} at {format_time(before.at)}: nothing is written"
             continue
         word = Word(max(time_of(client), _resumed(case.rollout) + 0.001), by, targets)
@@ -144,21 +152,9 @@ async def abort(client: Client, namespace: str, driver: str, *, dry_run: bool) -
         yield f"Next: {await _way_back(client, case)}"
 
 
-def _targets(case: Case) -> tuple[str, ...]:
-    return targets_of_rollout(gather(case.picture.snapshot, case.policy))
-
-
-def _abort_of(case: Case, targets: tuple[str, ...]) -> Word | None:
-    """Return who has ended the rollout of the drivers that nodes are to get now, None where nobody has."""
-    before = _read(case.rollout, names.ABORTED)
-    counts = before is not None and set(targets) <= set(before.targets) and before.at > case.policy.rollout.resumed_at
-    return before if counts else None
-
-
 def _ended(case: Case) -> str:
     """Say that the rollout was aborted, so that no word lets a node start; else nothing."""
-    targets = _targets(case)
-    before = _abort_of(case, targets) if targets else None
+    before = rollout_aborted(case.behind, case.policy) if case.behind else None
     if before is None:
         return ""
     return f"the rollout was aborted by {before.by} at {format_time(before.at)}, and `gpuward resume` lets it go on"
@@ -218,7 +214,7 @@ def _not_to_approve(case: Case, awaited: WaveStatus | None, wave: str) -> str:
     if awaited.phase not in (WavePhase.APPROVAL, WavePhase.SOAKS):
         return f"there is nothing to approve yet, as {awaited.done} of {awaited.total} nodes of wave {awaited.name} are done"
     before = case.said(case.rollout, names.APPROVED)
-    if before is not None and before.at >= awaited.finished and set(case.waves.targets) <= set(before.targets):
+    if before is not None and before.at >= awaited.finished and is_about(before, case.behind):
         return f"approved already, by {before.by} at {format_time(before.at)}"
     return ""
 

@@ -99,6 +99,8 @@ class WavePhase(StrEnum):
     FAILED = "Failed"
     SOAKS = "Soaks"
     APPROVAL = "WaitsForApproval"
+    ABORTED = "Aborted"
+    """No node of it starts, as somebody aborted the rollout."""
     DONE = "Done"
 
 
@@ -120,6 +122,16 @@ class WaveStatus(msgspec.Struct, frozen=True):
     """When the last of its nodes was done."""
 
 
+class Aborted(msgspec.Struct, frozen=True):
+    """Wait for another driver, as somebody aborted the rollout of this one."""
+
+    reason: ClassVar = Reason.ABORTED
+    by: str
+    at: float
+    driver: str = ""
+    """The NVIDIADriver whose rollout it is."""
+
+
 class RolloutWaves(msgspec.Struct, frozen=True):
     """Hold how the waves of one rollout stand, in their order; the last one has all other nodes."""
 
@@ -132,6 +144,8 @@ class RolloutWaves(msgspec.Struct, frozen=True):
     """The drivers that nodes are to have, up to date or not."""
     zone: str = "UTC"
     """In which people read times."""
+    aborted: Aborted | None = None
+    """That somebody aborted the rollout of all these drivers."""
 
 
 class WaveNotDone(msgspec.Struct, frozen=True):
@@ -187,16 +201,6 @@ class WaveLimit(msgspec.Struct, frozen=True):
     limit: int
     nodes: tuple[str, ...]
     """Some of those that count."""
-
-
-class Aborted(msgspec.Struct, frozen=True):
-    """Wait for another driver, as somebody aborted the rollout of this one."""
-
-    reason: ClassVar = Reason.ABORTED
-    by: str
-    at: float
-    driver: str = ""
-    """The NVIDIADriver whose rollout it is."""
 
 
 WaveWait = WaveNotDone | WaveFailed | WaveSoaking | ApprovalRequired | WaveLimit | Aborted

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.plan import Plan
 from gpuward.model.record import format_time
+from gpuward.model.states import IN_PROGRESS
 from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, command_for
 from gpuward.model.windows import moment_in
 
 
 def wave_lines(plan: Plan) -> list[str]:
     """Return a line for each rollout with waves in which nodes are to get another driver."""
-    return [line for each in plan.waves if each.targets for line in _lines(each)]
+    return [line for each in plan.waves if each.targets for line in _lines(each, plan)]
 
 
-def _lines(rollout: RolloutWaves) -> Iterator[str]:
+def _lines(rollout: RolloutWaves, plan: Plan) -> Iterator[str]:
     whose = f" of NVIDIADriver {rollout.driver}" if rollout.driver else ""
-    told = "; ".join(f"{wave.name}: {wave.done} of {wave.total} done{_phase(wave, rollout)}" for wave in rollout.waves)
-    yield f"waves{whose or '    '} {told}"
+    told = "; ".join(f"{wave.name}: {wave.done} of {wave.total} done{_phase(wave, rollout, plan)}" for wave in rollout.waves)
+    yield f"waves{whose or '    '} {told}{_aborted(rollout)}"
 
 
-def _phase(wave: WaveStatus, rollout: RolloutWaves) -> str:
+def _aborted(rollout: RolloutWaves) -> str:
+    if rollout.aborted is None:
+        return ""
+    return f"; aborted by {rollout.aborted.by or 'somebody'}, and `{command_for('resume', rollout.driver)}` lets it go on"
+
+
+def _phase(wave: WaveStatus, rollout: RolloutWaves, plan: Plan) -> str:
     match wave.phase:
         case WavePhase.SOAKS if wave.soaks is not None:
             then = f", then{_approval(rollout)}" if wave.approval else ""
@@ -33,7 +41,8 @@ def _phase(wave: WaveStatus, rollout: RolloutWaves) -> str:
         case WavePhase.FAILED:
             return f", {len(wave.failed)} failed ({listed(wave.failed, MOST_NAMED)})"
         case WavePhase.GOES:
-            return ", goes now"
+            held = _held(wave, plan)
+            return f", waits ({', '.join(f'{count} {reason}' for reason, count in held.items())})" if held else ", goes now"
         case WavePhase.WAITS:
             return ", waits"
     return ""
@@ -43,12 +52,22 @@ def _approval(rollout: RolloutWaves) -> str:
     return f" waits for approval: {command_for('approve', rollout.driver)}"
 
 
+def _held(wave: WaveStatus, plan: Plan) -> dict[str, int]:
+    """Return what the nodes of a wave wait for whose turn it is, the most frequent first; nothing where some go on."""
+    found = [plan.nodes[name] for name in wave.waiting if name in plan.nodes and name not in wave.failed]
+    holds = [status.hold for status in found if status.state not in IN_PROGRESS and status.hold is not None]
+    if len(holds) < len(found) or any(hold.reason.is_turn for hold in holds):
+        return {}
+    return dict(Counter(str(hold.reason) for hold in holds).most_common())
+
+
 def wave_documents(plan: Plan) -> list[dict[str, Any]]:
     """Return the same for programs, of every rollout with waves."""
-    return [{"driver": each.driver or None, "targets": list(each.targets), "waves": [_wave(wave) for wave in each.waves]}
+    return [{"driver": each.driver or None, "targets": list(each.targets), "waves": [_wave(wave, plan) for wave in each.waves]}
             for each in plan.waves]
 
 
-def _wave(wave: WaveStatus) -> dict[str, Any]:
-    return {"name": wave.name, "state": str(wave.phase), "nodes": wave.total, "done": wave.done, "failed": list(wave.failed),
+def _wave(wave: WaveStatus, plan: Plan) -> dict[str, Any]:
+    phase = WavePhase.WAITS if wave.phase is WavePhase.GOES and _held(wave, plan) else wave.phase
+    return {"name": wave.name, "state": str(phase), "nodes": wave.total, "done": wave.done, "failed": list(wave.failed),
             "notDone": list(wave.waiting), "soaksUntil": format_time(wave.soaks) if wave.soaks is not None else None}

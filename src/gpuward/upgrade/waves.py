@@ -10,6 +10,7 @@ from gpuward.model.listing import some_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.waves import (
     REST,
+    Aborted,
     ApprovalRequired,
     RolloutWaves,
     Wave,
@@ -23,6 +24,7 @@ from gpuward.model.waves import (
 )
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.wave_nodes import WaveNode, places
+from gpuward.upgrade.words import behind, is_about, rollout_aborted
 
 
 class WaveGate(msgspec.Struct, frozen=True):
@@ -76,9 +78,11 @@ def waves_of(
         members[where[node.name]].append(node)
     gates = tuple(_gate(wave, members[place], now) for place, wave in enumerate(rollout.waves))
     facts = tuple(facts)
-    targets, every = targets_of_rollout(facts), targets_of_rollout(facts, up_to_date=True)
-    status, waits = _told(gates, members, policy, targets, zone)
-    return Waves(where, gates, (RolloutWaves(policy.driver, targets, status, every, zone),), waits, limit, zone)
+    late, every = behind(facts), targets_of_rollout(facts)
+    word = rollout_aborted(late, policy) if late else None
+    status, waits = _told(gates, members, policy, late, zone)
+    told = RolloutWaves(policy.driver, _targets(late), status, every, zone)
+    return Waves(where, gates, (told if word is None else _ended(told, word),), waits, limit, zone)
 
 
 def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float) -> WaveGate:
@@ -134,16 +138,19 @@ def _since(word: Word | None, gate: WaveGate) -> bool:
 _PHASES: Mapping[type[object], WavePhase] = {
     WaveFailed: WavePhase.FAILED, WaveSoaking: WavePhase.SOAKS, ApprovalRequired: WavePhase.APPROVAL, WaveNotDone: WavePhase.GOES}
 
+_LASTING = frozenset({WavePhase.DONE, WavePhase.FAILED})
+"""Phases that say the same when a rollout was aborted."""
+
 
 def _told(
-    gates: Sequence[WaveGate], members: Sequence[Sequence[WaveNode]], policy: UpgradePolicy, targets: tuple[str, ...], zone: str
+    gates: Sequence[WaveGate], members: Sequence[Sequence[WaveNode]], policy: UpgradePolicy, late: Sequence[NodeFacts], zone: str
 ) -> tuple[tuple[WaveStatus, ...], WaveWait | None]:
     """Return the waves for people, and the first thing that the last of them waits for."""
-    approved, promoted = (_is_about(word, targets) for word in (policy.rollout.approved, policy.rollout.promoted))
+    approved, promoted = (is_about(word, late) for word in (policy.rollout.approved, policy.rollout.promoted))
     told: list[WaveStatus] = []
     first: WaveWait | None = None
     for gate, nodes in zip(gates, members, strict=False):
-        waits = waits_after(gate, policy, zone, approved=approved, promoted=promoted) if targets else gate.waits
+        waits = waits_after(gate, policy, zone, approved=approved, promoted=promoted) if late else gate.waits
         phase = WavePhase.DONE if waits is None else _PHASES[type(waits)]
         if first is not None and phase is not WavePhase.DONE:
             phase = WavePhase.WAITS
@@ -156,8 +163,11 @@ def _told(
     return (*told, _status(REST, rest, phase)), first
 
 
-def _is_about(word: Word | None, targets: tuple[str, ...]) -> bool:
-    return word is not None and set(targets) <= set(word.targets)
+def _ended(rollout: RolloutWaves, word: Word) -> RolloutWaves:
+    """Return the waves of a rollout that was aborted: whatever they wait for, none of them goes on."""
+    waves = tuple(each if each.phase in _LASTING else msgspec.structs.replace(each, phase=WavePhase.ABORTED)
+                  for each in rollout.waves)
+    return msgspec.structs.replace(rollout, waves=waves, aborted=Aborted(word.by, word.at, rollout.driver))
 
 
 def _status(
@@ -171,7 +181,10 @@ def _status(
         soaks.ends if soaks is not None else None, soaks is not None and soaks.approval, finished)
 
 
-def targets_of_rollout(nodes: Iterable[NodeFacts], *, up_to_date: bool = False) -> tuple[str, ...]:
-    """Return the drivers that nodes are to get, those of nodes that have them already on demand."""
-    wanted = (node for node in nodes if node.target and not node.removing and (up_to_date or not node.up_to_date))
-    return tuple(sorted({node.target for node in wanted}))
+def targets_of_rollout(nodes: Iterable[NodeFacts]) -> tuple[str, ...]:
+    """Return the drivers that nodes are to have, whether they have them or not."""
+    return _targets(node for node in nodes if node.target and not node.removing)
+
+
+def _targets(nodes: Iterable[NodeFacts]) -> tuple[str, ...]:
+    return tuple(sorted({node.target for node in nodes}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gpuward.model.policy import UpgradePolicy
@@ -15,6 +17,16 @@ replace = msgspec.structs.replace
 def counts_for(word: Word | None, node: NodeFacts) -> bool:
     """Tell whether what somebody said is about the driver that a node is to get."""
     return word is not None and bool(node.target) and any(node.runs(target) for target in word.targets)
+
+
+def behind(nodes: Iterable[NodeFacts]) -> list[NodeFacts]:
+    """Return the nodes that are to get a driver which is not loaded and validated there yet."""
+    return [node for node in nodes if node.target and not node.removing and not node.up_to_date]
+
+
+def is_about(word: Word | None, nodes: Iterable[NodeFacts]) -> bool:
+    """Tell whether what somebody said is about the drivers of all these nodes."""
+    return word is not None and all(counts_for(word, node) for node in nodes)
 
 
 def believed(policy: UpgradePolicy, now: float) -> UpgradePolicy:
@@ -33,5 +45,10 @@ def believed(policy: UpgradePolicy, now: float) -> UpgradePolicy:
 
 def aborted(node: NodeFacts, policy: UpgradePolicy) -> Word | None:
     """Return that the rollout of a node's driver was aborted, if it was, and was not resumed since."""
+    return rollout_aborted([node], policy)
+
+
+def rollout_aborted(nodes: Iterable[NodeFacts], policy: UpgradePolicy) -> Word | None:
+    """Return that the rollout of the drivers of all these nodes was aborted, if it was, and was not resumed since."""
     word = policy.rollout.aborted
-    return word if word is not None and word.at > policy.rollout.resumed_at and counts_for(word, node) else None
+    return word if word is not None and word.at > policy.rollout.resumed_at and is_about(word, nodes) else None
