@@ -12,6 +12,7 @@ from tests.journeys.looking import condition_of, explanation_of, obey, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_removed import MODES, installed, users
 from tests.journeys.test_rolloutpolicy import apply, edit, status
+from tests.journeys.test_waves import abort, approve
 from tests.journeys.test_windows import ask, window
 
 HOUR = 3600
@@ -43,6 +44,66 @@ def test_idle_nodes_start_and_nobody_is_evicted_before_the_time_is_up(mode: str)
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
 
     scenario()
+
+
+@MODES
+def test_a_node_of_a_later_wave_has_all_its_time_from_when_its_wave_may_start(mode: str) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode, out=3)
+        pod = stage.run_pod("training", "gpu-2", owned=True)
+        await apply(stage, waves=[{"name": "canary", "nodes": 1, "soak": "3h"}], opportunistic={"idleFor": "5m", "until": "2h"})
+        await stage.rest(10)
+        (old,) = stage.drivers()
+        await ask(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking", within=1800)
+        opens = stage.operator.plan.holds["gpu-2"].until
+        assert opens is not None
+        await stage.restart_operator()
+        await stage.until(lambda: stage.hold("gpu-2") == "IdleAwaited", within=4 * HOUR)
+        assert LoopClock().now() >= opens
+        await stage.rest(opens + 2 * HOUR - 60 - LoopClock().now())
+        assert pod["metadata"]["uid"] in users(stage)
+        assert stage.driver("gpu-3") != old, "it was idle, and waited for nothing"
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3600)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_pod_that_comes_as_a_node_starts_whose_wave_has_just_opened_is_not_evicted(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{"name": "nobody", "nodeSelector": {"no": "node"}, "approval": "Required"}],
+                opportunistic={"idleFor": "1m", "until": "6h"})
+    await stage.rest(5)
+    await stage.upgrade_to(NEW)
+    await stage.rest(HOUR)
+    assert stage.hold("gpu-1") == "ApprovalRequired"
+    found: list[str] = []
+
+    def race(event: object) -> None:
+        if stage.cordoned("gpu-1") and not found:
+            found.append(stage.run_pod("late", "gpu-1", owned=True)["metadata"]["uid"])
+
+    stage.sandbox.store.subscribe(race)
+    await approve(stage)
+    await stage.until(lambda: bool(found))
+    await stage.rest(HOUR)
+    assert found[0] in users(stage)
+    assert (stage.cordons(), stage.drivers()) == ([], [OLD])
+    await stage.upgraded(NEW, within=6 * HOUR)
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_node_whose_rollout_was_aborted_is_not_said_to_start(stage: Stage) -> None:
+    await stage.installed()
+    stage.run_pod("training", "gpu-1", owned=True)
+    await apply(stage, opportunistic={"idleFor": "5m", "until": "2h"})
+    await stage.rest(5)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "IdleAwaited")
+    await abort(stage)
+    await stage.until(lambda: stage.hold("gpu-1") == "Aborted", within=5)
 
 
 @on_stage(gpu_nodes=2)

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuward.model.actions import Action, EvictPod
+from gpuward.model.actions import Action, EvictPod, PatchNode
 from gpuward.model.opportunities import IdleAwaited, OpportunisticSettings
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
@@ -17,6 +17,7 @@ from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.upgrade.decide import decide
+from gpuward.upgrade.ledger import stamp
 from tests import build
 from tests.upgrade import world
 from tests.upgrade.test_properties import NAMES, Watched, check_end, examples, happen, steps
@@ -27,7 +28,7 @@ ASKED = build.NOW - 60
 
 def waiting(*, idle: float = 0.0, busy: bool = False, since: float = 0.0) -> Hold | None:
     """Return what a node waits for that has waited for a minute, and has been idle since a moment."""
-    record = build.record(State.UPGRADE_REQUIRED, asked=ASKED, idle=idle, since=ASKED)
+    record = build.record(State.UPGRADE_REQUIRED, waiting=ASKED, idle=idle, since=ASKED)
     pods = [build.driver_pod(), *([build.gpu_pod()] if busy else [])]
     snapshot = build.cluster([build.node(state=State.UPGRADE_REQUIRED, remembers=record)], pods)
     policy = build.policy(rollout=RolloutSettings(opportunistic=SETTINGS))
@@ -46,8 +47,10 @@ def test_a_node_starts_when_it_was_idle_for_long_enough_while_somebody_looked() 
 
 
 def test_the_record_keeps_both_times() -> None:
-    kept = decode_record(encode_record(Record(since=5.0, asked=7.0, idle=9.0)))
-    assert (kept.asked, kept.idle) == (7.0, 9.0)
+    kept = decode_record(encode_record(Record(since=5.0, waiting=7.0, idle=9.0)))
+    assert (kept.waiting, kept.idle) == (7.0, 9.0)
+    earlier = decode_record('{"state":"upgrade-required","since":"2026-01-01T00:00:00Z","asked":"2026-01-01T00:00:07Z"}')
+    assert earlier.waiting == earlier.since + 7.0, "as it was called first"
 
 
 class Patient(Watched):
@@ -103,3 +106,15 @@ def test_nobody_is_evicted_before_the_time_is_up_whatever_the_order(
         cluster.look()
     end = world.rollout(cluster.snapshot, cluster.policy, now=cluster.now + SETTINGS.until)
     check_end(end, cluster.foreign)
+
+
+def test_a_node_that_was_granted_its_start_does_not_start_when_a_pod_has_come_since() -> None:
+    record = build.record(State.UPGRADE_REQUIRED, waiting=ASKED, idle=ASKED, since=ASKED)
+    node = build.node(state=State.UPGRADE_REQUIRED, remembers=record)
+    for idle in (True, False):
+        pods = [build.driver_pod(), *([] if idle else [build.gpu_pod()])]
+        snapshot = build.cluster([node], pods)
+        snapshot = msgspec.structs.replace(snapshot, grants={"n0": stamp(snapshot.nodes["n0"])})
+        plan = decide(snapshot, build.policy(rollout=RolloutSettings(opportunistic=SETTINGS)), build.NOW)
+        (written,) = [action for action in plan.actions if isinstance(action, PatchNode)]
+        assert bool(written.entered) is idle, "its record is written anew, so that no patch on its way starts it"

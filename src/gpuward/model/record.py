@@ -90,9 +90,9 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     stays loaded while pods use it, also without its pod."""
     lifted: int = 0
     """How often somebody lifted our cordon since the node was admitted."""
-    asked: float = 0.0
-    """Since when the node waits, or is under way, for one that waits until nobody uses its GPUs; 0 for any other, and where
-    somebody asked for the upgrade by hand."""
+    waiting: float = 0.0
+    """Since when the node waits until nobody uses its GPUs, also of one that is under way by now; 0 for any other, for one that
+    may not start yet whether they are used or not, and where somebody asked for the upgrade by hand."""
     idle: float = 0.0
     """Since when nobody uses the GPUs of such a node that waits; 0 while somebody does."""
     domain: str = ""
@@ -139,7 +139,9 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     loaded: str = ""
     lifted: Annotated[int, msgspec.Meta(ge=0)] = 0
     domain: str = ""
+    waiting: Moment | None = None
     asked: Moment | None = None
+    """The same, as it was called first."""
     idle: Moment | None = None
     course: StoredCourse | None = None
 
@@ -163,7 +165,7 @@ def encode_record(record: Record) -> str:
         "loaded": record.loaded or None,
         "lifted": record.lifted or None,
         "domain": record.domain or None,
-        "asked": format_time(record.asked) if record.asked else None,
+        "waiting": format_time(record.waiting) if record.waiting else None,
         "idle": format_time(record.idle) if record.idle else None,
         "course": record.course and stored_course(record.course),
     }
@@ -184,7 +186,7 @@ def decode_record(text: str) -> Record:
         ValueError: the text is not such a record; the message says where.
     """
     stored = read_json(text, _Stored)
-    failure = stored.failure
+    failure, waiting = stored.failure, stored.waiting or stored.asked
     return Record(
         state=stored.state,
         since=seconds(stored.since),
@@ -201,7 +203,7 @@ def decode_record(text: str) -> Record:
         loaded=stored.loaded,
         lifted=min(stored.lifted, MOST),
         domain=stored.domain,
-        asked=seconds(stored.asked) if stored.asked else 0.0,
+        waiting=seconds(waiting) if waiting else 0.0,
         idle=seconds(stored.idle) if stored.idle else 0.0,
         course=course_of(stored.course) if stored.course is not None else None,
     )
@@ -211,7 +213,7 @@ def not_ahead(record: Record, now: float) -> Record:
     """Return a record whose times are past: what was written by a clock that was ahead counts from now on."""
     failure, course = record.failure, record.course
     failed = (failure.at, failure.first, failure.begun) if failure else ()
-    latest = max(record.since, record.started, record.paused, record.asked, record.idle, *failed,
+    latest = max(record.since, record.started, record.paused, record.waiting, record.idle, *failed,
                  *((course.began, course.out) if course else ()))
     if latest <= now + AGREEMENT:
         return record
@@ -220,7 +222,7 @@ def not_ahead(record: Record, now: float) -> Record:
         failure = msgspec.structs.replace(failure, at=at, first=first, begun=begun)
     return msgspec.structs.replace(
         record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure,
-        asked=min(record.asked, now), idle=min(record.idle, now),
+        waiting=min(record.waiting, now), idle=min(record.idle, now),
         course=course and course.not_ahead(now),
     )
 

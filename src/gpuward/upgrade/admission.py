@@ -12,8 +12,6 @@ from gpuward.upgrade.done_or_failed import unfinished
 from gpuward.upgrade.drain import cordon_annotations, cordon_owner
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import in_the_way
-from gpuward.upgrade.node_gates import held_by_itself
-from gpuward.upgrade.opportunities import idle_awaited
 from gpuward.upgrade.recovery import needs_recovery
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
 from gpuward.upgrade.uncordon import leftovers
@@ -29,18 +27,11 @@ def leave_queue(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     another driver pod since: that driver has to be validated.
     """
     if not node.in_step or node.needed or needs_recovery(node) or _is_stuck(node):
-        return _waits_for_idleness(node, policy, now)
+        return Rest()
     if _is_loaded(node):
         return Move(State.DONE, annotations=leftovers(node), target=node.target)
     hold = unfinished(node)
     return Rest() if hold is None else Wait(hold)
-
-
-def _waits_for_idleness(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
-    hold = idle_awaited(node, policy, now)
-    if hold is None or held_by_itself(node, policy) is not None:
-        return Rest()
-    return Wait(hold, retry_at=hold.until)
 
 
 def _is_loaded(node: NodeFacts) -> bool:

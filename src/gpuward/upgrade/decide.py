@@ -31,6 +31,7 @@ from gpuward.upgrade.estimating import estimate, likely_seconds, samples_of
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, fleet_of, moved_away
 from gpuward.upgrade.holding import Holding
+from gpuward.upgrade.idle_gate import begins_to_wait
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
@@ -44,7 +45,7 @@ from gpuward.upgrade.without_policy import advance_without_policy
 from gpuward.upgrade.words import aborted, believed
 from gpuward.upgrade.writing import patch_of
 
-_ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED, Reason.STAGING_FAILED})
+_ITS_OWN = frozenset({Reason.WRITE_REFUSED, Reason.UNDECIDED, Reason.STAGING_FAILED, Reason.IDLE_AWAITED})
 """Reasons for which a node that waits is passed over."""
 _NOT_OF_THE_KUBELET = frozenset({Reason.WRITE_REFUSED, Reason.PAUSED, Reason.NO_POLICY})
 """What a node under way waits for whether it is Ready or not."""
@@ -198,6 +199,8 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
             in_turn = judged.hold is None and hold.reason not in _ITS_OWN
             place += in_turn
             held[name] = (hold, place if in_turn else 0)
+            if hold.reason is Reason.IDLE_AWAITED and (goes := _patient(judged, now, granted=name in granted)) is not None:
+                started[name] = goes
             continue
         if snapshot.grants is None or name in granted:
             started[name] = partial(_start, judged.path, policy, now)
@@ -211,10 +214,18 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     return _Admission(fleets.of(policy), started, held, wanted)
 
 
+def _patient(judged: NodeDecision, now: float, *, granted: bool) -> Callable[[], NodeProgress] | None:
+    """Return what is written of a node that is held until it is idle: since when, and that it starts by no grant from before."""
+    if not judged.path.node.record.waiting:
+        return partial(begins_to_wait, judged.path, now)
+    return partial(withdraw, judged.path) if granted and judged.quiet else None
+
+
 def _start(path: NodeProgress, policy: UpgradePolicy, now: float) -> NodeProgress:
     # A node that is tried again still counts where it came from.
     origin = path.node.record.driver if path.node.record.failure is not None else ""
-    move = replace(admit(path.node), driver=origin or policy.driver, asked=policy.asked)
+    patient = policy.rollout.opportunistic is not None
+    move = replace(admit(path.node), driver=origin or policy.driver, asked=policy.asked, patient=patient)
     return walk(apply_move(path, move, now), policy, now)
 
 

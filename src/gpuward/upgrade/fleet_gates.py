@@ -14,6 +14,7 @@ from gpuward.model.waits import BudgetBlocks, BudgetUsedUp, FailureBudgetSpent, 
 from gpuward.model.windows import WindowShut
 from gpuward.upgrade import domains
 from gpuward.upgrade.fleet import Candidate, Fleet, Gate, some_nodes
+from gpuward.upgrade.idle_gate import idle_awaited
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
 from gpuward.upgrade.staged import staging_hold
@@ -158,6 +159,7 @@ FLEET_GATES: tuple[Gate, ...] = (
     failure_budget,
     new_driver_fails,
     wave_waits,
+    idle_awaited,
     window_shut,
     image_not_staged,
     eviction_budget,

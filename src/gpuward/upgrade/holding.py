@@ -9,11 +9,13 @@ import msgspec
 
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.waits import Undecided
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import FLEET_GATES
+from gpuward.upgrade.idle_gate import idle_awaited
 from gpuward.upgrade.refused import refused, rests
 
 _Held = tuple[Fleet, dict[str, tuple[NodeFacts, Hold]]]
@@ -23,8 +25,8 @@ _Held = tuple[Fleet, dict[str, tuple[NodeFacts, Hold]]]
 class Holding:
     """Remember what nodes were held for at the end of the last pass, under the fleet as it was after the last admission.
 
-    It changes nothing but the time that it takes to say so again: gates look at the node, the fleet and the policy, never at the
-    clock.
+    It changes nothing but the time that it takes to say so again: gates look at the node, the fleet and the policy, and at the
+    clock only where they say until when they hold.
     """
 
     def __init__(self) -> None:
@@ -48,10 +50,10 @@ class Holding:
             self._turn_to(fleet)
         held = self._now[1]
         known = held.get(node.node.name)
-        if known is not None and known[0] is node:
+        if known is not None and known[0] is node and (known[1].until is None or fleet.now < known[1].until):
             return known[1]
         hold = held_by_the_fleet(node, fleets, policy, granted=granted)
-        if hold is not None:
+        if hold is not None and (node.record.waiting or hold.reason is not Reason.IDLE_AWAITED):  # one that begins now is new
             held[node.node.name] = node, hold
         return hold
 
@@ -67,7 +69,8 @@ def held_by_the_fleet(node: NodeFacts, fleets: Fleets, policy: UpgradePolicy, *,
     if node.refused is not None and rests(node.refused, fleet.now):
         return refused(node, node.refused, fleet.now)
     try:
-        hold = None if granted else next((held for gate in FLEET_GATES if (held := gate(node, fleet, policy)) is not None), None)
+        gates = (idle_awaited,) if granted else FLEET_GATES  # pods may have come to it since
+        hold = next((held for gate in gates if (held := gate(node, fleet, policy)) is not None), None)
         hold = hold if hold is not None or granted else fleets.held_there(node, policy)
     except Exception as error:  # it is this node's trouble alone
         return undecided_for(node, error)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gpuward.model.opportunities import IdleAwaited, OpportunisticSettings
-from gpuward.model.plan import Hold
+from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
 from gpuward.model.states import State
@@ -20,29 +19,12 @@ def with_idleness(node: NodeFacts, record: Record, policy: UpgradePolicy, now: f
         return msgspec.structs.replace(record, idle=0.0) if record.idle else record
     since = max(record.idle, node.watched_since) if record.idle else now
     idle = since if node.to_evict.empty else 0.0
-    asked = record.asked or record.since or now
-    same = (asked, idle) == (record.asked, record.idle)
-    return record if same else msgspec.structs.replace(record, asked=asked, idle=idle)
-
-
-def idle_awaited(node: NodeFacts, policy: UpgradePolicy, now: float) -> Hold | None:
-    """Return what a node waits for that would start; None where it may, or nothing has to leave it."""
-    settings = policy.rollout.opportunistic
-    if settings is None or node.requested or node.restart_only:
-        return None
-    evicts = (node.record.asked or node.record.since or now) + settings.until
-    pods = (*node.to_evict.pods, *(blocked.pod for blocked in node.to_evict.blocked))
-    idle = max(node.record.idle, node.watched_since) if node.record.idle else now
-    ready = evicts if pods else min(idle + settings.idle_for, evicts)
-    if now >= ready:
-        return None
-    told = IdleAwaited(settings.idle_for, evicts, pods[0].ref if pods else None, len(pods))
-    return Hold(told, node.record.since, ready)
+    return record if idle == record.idle else msgspec.structs.replace(record, idle=idle)
 
 
 def evicts_nobody(node: NodeFacts, policy: UpgradePolicy, now: float) -> bool:
     """Tell whether a node that was empty when it started, and still has its driver, is left to pods that came meanwhile."""
     settings: OpportunisticSettings | None = policy.rollout.opportunistic
-    if settings is None or not node.record.asked or not node.untouched:
+    if settings is None or not node.record.waiting or not node.untouched:
         return False
-    return now < node.record.asked + settings.until and not node.to_evict.empty
+    return now < node.record.waiting + settings.until and not node.to_evict.empty

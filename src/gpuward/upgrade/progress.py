@@ -193,7 +193,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         loaded=node.loaded_digest,
         lifted=0 if ended or move.started else node.record.lifted,
         domain=node.record.domain,
-        asked=0.0 if ended or (move.started and node.requested) else node.record.asked,
+        waiting=0.0 if ended or (move.started and node.requested) else node.record.waiting or (now if move.patient else 0.0),
         course=course,
     )
     annotations = {**move.annotations, **history}

@@ -22,7 +22,6 @@ from gpuward.model.states import AT_REST, State
 from gpuward.model.views import NodeView, PodView, PolicyView, Ref
 from gpuward.upgrade.decide import Survey
 from gpuward.upgrade.fleet_gates import has_to_pull
-from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.staged import LONGEST_REST, NextImages
 from gpuward.upgrade.staging_pod import staging_pod, staging_pod_name
 
@@ -71,7 +70,7 @@ def with_staging(plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: f
 def _wanting(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> dict[str, _Wanting]:
     """Return the nodes that wait for their turn and need images for it: those that wait for nothing else first."""
     waiting = [(judged, each.policy) for each in found if each.policy.auto_upgrade
-               for judged in each.nodes if _waits(judged) and judged.path.node.next_images is not None]
+               for judged in each.nodes if judged.waits and judged.path.node.next_images is not None]
     first: dict[str, _Wanting] = {}
     later: dict[str, _Wanting] = {}
     for judged, policy in sorted(waiting, key=lambda one: one[0].turn):
@@ -83,10 +82,6 @@ def _wanting(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> dict[st
         wanted = _Wanting(snapshot.nodes[node.node.name], images, policy.rollout.prestage)
         (first if hold.reason is Reason.IMAGE_NOT_STAGED else later)[node.node.name] = wanted
     return first | later
-
-
-def _waits(judged: NodeDecision) -> bool:
-    return judged.waits or (judged.path.hold is not None and judged.path.hold.reason is Reason.IDLE_AWAITED)
 
 
 def _forgotten(plan: Plan, snapshot: Snapshot, found: Sequence[Survey]) -> Iterator[PatchNode]:

@@ -31,6 +31,8 @@ class Move(msgspec.Struct, frozen=True):
     """The NVIDIADriver within whose limits the node is admitted."""
     asked: str = ""
     """The field manager that asked for the driver that the node is admitted for, where that is known."""
+    patient: bool = False
+    """Whether pods that come now are left alone for a while, as it waited until nobody used its GPUs."""
     forget: bool = False
     """Whether earlier failures count no more."""
     restart: str = ""

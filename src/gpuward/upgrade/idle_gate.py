@@ -1,0 +1,34 @@
+"""The gate of admission that lets no node start while its GPUs are used, and from when on its time runs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward.model.opportunities import IdleAwaited
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.upgrade.fleet import Candidate, Fleet
+from gpuward.upgrade.progress import NodeProgress
+
+
+def idle_awaited(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node until nobody has used its GPUs for a while, or its time is up; not where nothing has to leave it."""
+    settings, now = policy.rollout.opportunistic, fleet.now
+    if settings is None or node.requested or node.restart_only:
+        return None
+    evicts = (node.record.waiting or now) + settings.until
+    pods = (*node.to_evict.pods, *(blocked.pod for blocked in node.to_evict.blocked))
+    idle = max(node.record.idle, node.watched_since) if node.record.idle else now
+    ready = evicts if pods else min(idle + settings.idle_for, evicts)
+    if now >= ready:
+        return None
+    told = IdleAwaited(settings.idle_for, evicts, pods[0].ref if pods else None, len(pods))
+    return Hold(told, node.record.since, ready)
+
+
+def begins_to_wait(path: NodeProgress, now: float) -> NodeProgress:
+    """Let the time begin of a node that waits for nothing but its GPUs, or for what goes on beside that: so long as it may not
+    start in any case, as an earlier wave is not done, it has all of it before it.
+    """
+    record = msgspec.structs.replace(path.node.record, waiting=now)
+    return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)
