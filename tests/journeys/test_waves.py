@@ -12,7 +12,7 @@ from gpuward.cli.waiting import stopped
 from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.model.explain import sentence
-from gpuward.model.states import State
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from tests.cli.verbs import said
@@ -321,6 +321,36 @@ async def test_garbage_in_the_annotations_approves_of_nothing_and_is_told(stage:
         assert names.APPROVED in str(picture.active.resume_problem)
     await approve(stage)
     await stage.upgraded(NEW)
+
+
+@MODES
+@pytest.mark.parametrize("how", ["annotation", "label"])
+def test_an_approval_counts_on_when_somebody_asks_for_a_node_of_the_canary_again(mode: str, how: str) -> None:
+    @on_stage(gpu_nodes=3, upgrade=ALL_AT_ONCE)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode, out=3)
+        (old,) = stage.drivers()
+        await apply(stage, waves=[{**CANARY, "soak": "1h", "approval": "Required"}])
+        await stage.rest(5)
+        await ask(stage, mode)
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking", within=1800)
+        first = stage.operator.plan.holds["gpu-2"].until
+        await approve(stage)
+        await stage.rest(600)
+        if how == "annotation":
+            patch = {"metadata": {"annotations": {names.UPGRADE_REQUESTED: "true"}}}
+            await stage.user.patch_merge(resources.NODES, "gpu-1", patch)
+        else:
+            await stage.label("gpu-1", names.UPGRADE_STATE, str(State.UPGRADE_REQUIRED))
+        await stage.until(lambda: stage.state("gpu-1") in IN_PROGRESS)
+        await stage.until(lambda: stage.state("gpu-1") == State.DONE, within=1800)
+        await stage.until(lambda: stage.hold("gpu-2") == "WaveSoaking")
+        soaking = stage.operator.plan.holds["gpu-2"]
+        assert (soaking.until or 0.0) > (first or 0.0) + 600, "it soaks anew"
+        assert "approval" not in sentence(soaking), "and was approved of"
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * 3600)
+
+    scenario()
 
 
 @MODES

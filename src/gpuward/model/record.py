@@ -93,6 +93,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     waiting: float = 0.0
     """Since when the node waits until nobody uses its GPUs, also of one that is under way by now; 0 for any other, for one that
     may not start yet whether they are used or not, and where somebody asked for the upgrade by hand."""
+    proven: float = 0.0
+    """When the node was done first with the driver that it was sent to last, if it was sent to that again since; else 0."""
     idle: float = 0.0
     """Since when nobody uses the GPUs of such a node that waits; 0 while somebody does."""
     domain: str = ""
@@ -143,6 +145,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: Moment | None = None
     """The same, as it was called first."""
     idle: Moment | None = None
+    proven: Moment | None = None
     course: StoredCourse | None = None
 
 
@@ -167,6 +170,7 @@ def encode_record(record: Record) -> str:
         "domain": record.domain or None,
         "waiting": format_time(record.waiting) if record.waiting else None,
         "idle": format_time(record.idle) if record.idle else None,
+        "proven": format_time(record.proven) if record.proven else None,
         "course": record.course and stored_course(record.course),
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
@@ -205,6 +209,7 @@ def decode_record(text: str) -> Record:
         domain=stored.domain,
         waiting=seconds(waiting) if waiting else 0.0,
         idle=seconds(stored.idle) if stored.idle else 0.0,
+        proven=seconds(stored.proven) if stored.proven else 0.0,
         course=course_of(stored.course) if stored.course is not None else None,
     )
 
@@ -213,7 +218,7 @@ def not_ahead(record: Record, now: float) -> Record:
     """Return a record whose times are past: what was written by a clock that was ahead counts from now on."""
     failure, course = record.failure, record.course
     failed = (failure.at, failure.first, failure.begun) if failure else ()
-    latest = max(record.since, record.started, record.paused, record.waiting, record.idle, *failed,
+    latest = max(record.since, record.started, record.paused, record.waiting, record.idle, record.proven, *failed,
                  *((course.began, course.out) if course else ()))
     if latest <= now + AGREEMENT:
         return record
@@ -222,7 +227,7 @@ def not_ahead(record: Record, now: float) -> Record:
         failure = msgspec.structs.replace(failure, at=at, first=first, begun=begun)
     return msgspec.structs.replace(
         record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure,
-        waiting=min(record.waiting, now), idle=min(record.idle, now),
+        waiting=min(record.waiting, now), idle=min(record.idle, now), proven=min(record.proven, now),
         course=course and course.not_ahead(now),
     )
 

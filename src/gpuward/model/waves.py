@@ -119,7 +119,7 @@ class WaveStatus(msgspec.Struct, frozen=True):
     approval: bool = False
     """Whether somebody has to approve when it has soaked."""
     finished: float = 0.0
-    """When the last of its nodes was done."""
+    """When the last of its nodes was done first: what people said since is about them all."""
 
 
 class Aborted(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.loaded import with_loaded
 from gpuward.upgrade.noting import note
 from gpuward.upgrade.opportunities import with_idleness
+from gpuward.upgrade.proven import first_done
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
 from gpuward.upgrade.uncordon import release
 
@@ -80,6 +81,7 @@ def _begun(node: NodeFacts, now: float) -> NodeProgress:
         returns=0,
         loaded=node.loaded_digest,
         lifted=0,
+        proven=first_done(node),
         course=None,
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
@@ -193,6 +195,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         loaded=node.loaded_digest,
         lifted=0 if ended or move.started else node.record.lifted,
         domain=node.record.domain,
+        proven=first_done(node),
         waiting=0.0 if ended or (move.started and node.requested) else node.record.waiting or (now if move.patient else 0.0),
         course=course,
     )
@@ -261,5 +264,5 @@ def _believed(path: NodeProgress, now: float) -> NodeProgress:
     before = path.node.record
     record = Record(
         State.DONE, since=now, started=before.started, pods=before.pods, target=before.target, loaded=before.loaded,
-        domain=before.domain)
+        domain=before.domain, proven=first_done(path.node))
     return msgspec.structs.replace(path, node=msgspec.structs.replace(path.node, record=record), adopted=True)

@@ -28,6 +28,8 @@ class WaveNode(msgspec.Struct, frozen=True, gc=False):
     done: bool = False
     """Whether that driver is loaded and validated, and nothing is under way there."""
     done_at: float = 0.0
+    proven_at: float = 0.0
+    """When it was done first with that driver: somebody may have asked for it again since."""
     failed: bool = False
     """Whether it failed with that driver, since the rollout was last resumed, and did not succeed since."""
     failed_at: float = 0.0
@@ -57,11 +59,13 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
     failure = record.failure if not before.retargeted else None
     over = before.state is State.FAILED and (failure is None or failure.attempts > policy.rollout.retries or not failed)
     promoted = policy.rollout.promoted
+    done_at = record.since if at_rest and record.state in AT_REST else 0.0
     return WaveNode(
         node.name, node.labels,
         began=_began(before),
         done=at_rest and before.up_to_date,
-        done_at=record.since if at_rest and record.state in AT_REST else 0.0,
+        done_at=done_at,
+        proven_at=record.proven or done_at,
         failed=failed,
         failed_at=failure.at if failure is not None else 0.0,
         over=over and not before.retargeted,

@@ -35,7 +35,7 @@ class WaveGate(msgspec.Struct, frozen=True):
     waits: WaveNotDone | WaveFailed | None = None
     """What later waves wait for, whatever people said of its soak or approved of."""
     finished: float = 0.0
-    """When the last of its nodes was done."""
+    """When the last of its nodes was done first: what people said since is about them all, also when one is upgraded again."""
     soaks: float | None = None
     """Until when it soaks; None where that is over."""
     done: int = 0
@@ -103,20 +103,20 @@ def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float) -> WaveGate:
         awaited = [node.name for node in counted]
     if awaited:
         return _waiting(gate, WaveNotDone(wave.name, len(done), len(counted), some_of(awaited)))
-    finished = _finished(counted)
-    ends = finished + wave.soak
-    return msgspec.structs.replace(gate, finished=finished, soaks=ends if finished and wave.soak and now < ends else None)
+    finished = _finished(counted, [node.done_at for node in counted])
+    ends, seen = finished + wave.soak, _finished(counted, [node.proven_at for node in counted])
+    return msgspec.structs.replace(gate, finished=seen, soaks=ends if finished and wave.soak and now < ends else None)
 
 
 def _waiting(gate: WaveGate, waits: WaveNotDone | WaveFailed) -> WaveGate:
     return msgspec.structs.replace(gate, waits=waits)
 
 
-def _finished(nodes: Sequence[WaveNode]) -> float:
+def _finished(nodes: Sequence[WaveNode], done_at: Sequence[float]) -> float:
     """Return when the last node was done. One that joined with the driver starts no soak anew; if all did, the first counts."""
-    ended = [node.done_at for node in nodes if node.done and node.began] + [node.failed_at for node in nodes if node.over]
-    return max(ended, default=0.0) or min((node.done_at for node in nodes if node.done), default=0.0)
-
+    done = [(node, at) for node, at in zip(nodes, done_at, strict=True) if node.done]
+    ended = [at for node, at in done if node.began] + [node.failed_at for node in nodes if node.over]
+    return max(ended, default=0.0) or min((at for _, at in done), default=0.0)
 
 
 def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, *, approved: bool, promoted: bool) -> WaveWait | None:
