@@ -8,12 +8,16 @@ from gpuward import names
 from gpuward.cli.explain import as_json
 from gpuward.cli.leader import Leader
 from gpuward.kube import resources
+from gpuward.model.states import State
 from kubesandbox.builders import namespace
+from tests.journeys import test_removed
 from tests.journeys.looking import explanation_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_cordoned_by_others import cordon_as
 from tests.journeys.test_operand_fails import explained, installed
+from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_status_screen import shown
+from tests.journeys.test_windows import ask, window
 
 PLUGIN, CLIENT = names.DEPLOY_PREFIX + "device-plugin", names.DEPLOY_PREFIX + "client"
 PAUSED = "paused-for-driver-upgrade"
@@ -143,6 +147,50 @@ def test_while_a_driver_pod_is_to_come_all_of_it_is_the_driver_managers() -> Non
         assert stands(stage) == (["gpu-1"], PAUSED, f"vm_{PAUSED}", True)
         await stage.rest(300)
         assert stands(stage) == GIVEN_BACK, "the labels by the driver manager, and the cordon as that has ended"
+
+    story()
+
+
+async def wait_for_a_window(stage: Stage, mode: str) -> None:
+    """Ask for another driver, which no node gets for a day."""
+    await apply(stage, windows=[window(86_400, 90_000)])
+    await stage.rest(5)
+    await ask(stage, mode)
+    await stage.until(lambda: stage.hold("gpu-1") == "WindowShut")
+
+
+@test_removed.MODES
+def test_a_node_that_waits_for_its_turn_is_given_back_when_the_driver_manager_has_ended(mode: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await test_removed.installed(stage, mode)
+        await wait_for_a_window(stage, mode)
+        (before,) = stage.drivers()
+        await left(stage, told=True)
+        await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {
+            "annotations": {names.DRIVER_MANAGER_PAUSE: None}, "labels": {PLUGIN: "true", CLIENT: "vm"}}})
+        await stage.rest(60)
+        assert (stage.cordons(), notes(stage)) == ([], set())
+        assert (stage.hold("gpu-1"), stage.drivers()) == ("WindowShut", [before])
+        await stage.until(lambda: before not in stage.drivers() and stage.all_are(State.DONE), within=2 * 86_400)
+        assert stage.cordons() == []
+
+    story()
+
+
+def test_the_cordon_of_a_driver_manager_at_work_stays_on_a_node_that_waits_for_its_turn() -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await wait_for_a_window(stage, test_removed.COMPILED)
+        pod = stage.driver_pod("gpu-1")["metadata"]["name"]
+        await stage.user.delete(resources.PODS, pod, names.DEFAULT_NAMESPACE)
+        await stage.rest(0.5)
+        await left(stage, told=True)
+        await stage.rest(2)
+        assert stage.cordons() == ["gpu-1"]
+        await stage.rest(600)
+        assert (stage.cordons(), notes(stage)) == ([], set())
 
     story()
 

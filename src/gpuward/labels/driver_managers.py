@@ -13,13 +13,16 @@ from gpuward.model.driver import is_driver_daemonset, is_driver_pod, is_hosts_dr
 from gpuward.model.pauses import restore_labels
 from gpuward.model.record import CordonOwner
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import AT_REST
+from gpuward.model.states import AT_REST, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.model.withheld import selecting
 from gpuward.model.workloads import HOST_DRIVERS
 
 _HOSTS = frozenset({names.VFIO_MANAGER_APP, names.VGPU_MANAGER_APP})
 """DaemonSets for virtual machines whose pods begin with a driver manager, too."""
+
+_BEFORE_ADMISSION = AT_REST | {State.UPGRADE_REQUIRED}
+"""States in which no upgrade has taken the cordon over. One that starts meanwhile removes the note, so that the lifting fails."""
 
 
 class DriverManagers:
@@ -44,7 +47,7 @@ class DriverManagers:
         there = [pod for pod in pods if not pod.finished and self._has_one(pod)]
         gone = not there and not selecting(self._daemonsets, node.labels)
         labels = _paused(node) if gone else {}
-        ended = bool(there) and all(pod.ready and not pod.deleting for pod in there) and node.state in AT_REST
+        ended = bool(there) and all(pod.ready and not pod.deleting for pod in there) and node.state in _BEFORE_ADMISSION
         lift = (gone or ended) and is_driver_managers(node) and not _is_upgrades(node)
         over = {names.DRIVER_MANAGER_CORDON: lift or not node.unschedulable or is_somebody_elses(node),
                 names.DRIVER_MANAGER_PAUSE: gone or not _paused(node)}
