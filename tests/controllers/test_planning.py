@@ -9,12 +9,14 @@ import pytest
 
 from gpuward import names
 from gpuward.controllers.planning import AFTER_TROUBLE, Planner, merged
-from gpuward.model.actions import GrantNodes
+from gpuward.model.actions import CreatePod, DeletePod, GrantNodes
+from gpuward.model.containers import PodShape, Pull, PullProgress
 from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.staging import Prestage, PrestageMode
 from gpuward.model.states import State
-from gpuward.model.views import Owner
+from gpuward.model.views import Owner, PolicyView
 from tests import build
 
 NOW = build.NOW
@@ -56,6 +58,32 @@ def test_a_policy_about_which_nothing_can_be_decided_holds_its_own_nodes_only() 
     assert plan.wake_at == NOW + AFTER_TROUBLE
     with pytest.raises(AttributeError):
         planner.decide(msgspec.structs.replace(snapshot, daemonsets=(broken,)), [A], NOW)
+
+
+def brought(policy: UpgradePolicy, parallel: int = 5) -> UpgradePolicy:
+    prestage = Prestage(PrestageMode.IMAGE, parallel)
+    return msgspec.structs.replace(policy, rollout=msgspec.structs.replace(policy.rollout, prestage=prestage))
+
+
+def test_a_policy_whose_images_nothing_can_be_decided_about_holds_its_own_nodes_only() -> None:
+    snapshot, nonsense = pools(), None
+    shape = PodShape((Pull("driver", "driver:2"),))
+    pod = msgspec.structs.replace(build.gpu_pod("n0", name="staging"), namespace=build.NAMESPACE, pulls=PullProgress(),
+                                  created=NOW, labels={names.STAGING_IMAGES: shape.digest}, uses_gpu=False)
+    snapshot = msgspec.structs.replace(
+        snapshot, rollout_policies=(PolicyView("default"),), pods={**snapshot.pods, "n0": (*snapshot.pods["n0"], pod)},
+        daemonsets=tuple(msgspec.structs.replace(each, shape=shape) for each in snapshot.daemonsets))
+    well = Planner().decide(snapshot, [brought(A), brought(B)], NOW)
+    assert sorted(action.node.name for action in well.actions if isinstance(action, CreatePod)) == ["n1", "n2", "n3"]
+    broken: Any = nonsense
+    for bad in (brought(A, parallel=broken), msgspec.structs.replace(brought(A), max_unavailable=broken)):
+        plan = Planner().decide(snapshot, [bad, brought(B)], NOW)
+        assert set(plan.troubles) == {"a"}
+        assert sorted(action.node.name for action in plan.actions if isinstance(action, CreatePod)) == ["n2", "n3"]
+        assert not any(isinstance(action, DeletePod) for action in plan.actions), "what is pulled on its nodes is pulled on"
+        assert plan.wake_at == NOW + AFTER_TROUBLE
+    with pytest.raises(TypeError):
+        Planner().decide(snapshot, [brought(A, parallel=broken)], NOW)
 
 
 def test_plans_are_put_together() -> None:

@@ -17,6 +17,7 @@ from gpuward.upgrade.decide import Survey, settle, survey
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.ledger import fitting
 from gpuward.upgrade.node_decision import DecisionCache
+from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.staging import with_staging
 from gpuward.upgrade.workloads import with_workloads
 
@@ -50,7 +51,27 @@ class Planner:
         plans = {name: None if each is None else _tried(each.policy, troubles, partial(_settled, snapshot, each, now, fleets))
                  for name, each in found.items()}
         self._last = {name: self._waiting(name, troubles[name], now) if plan is None else plan for name, plan in plans.items()}
-        return with_staging(merged(self._last.values()), snapshot, [each for each in found.values() if each is not None], now)
+        return self._staged(snapshot, policies, [each for each in found.values() if each is not None], troubles, now)
+
+    def _staged(
+        self, snapshot: Snapshot, policies: Sequence[UpgradePolicy], found: Sequence[Survey], troubles: dict[str, str], now: float
+    ) -> Plan:
+        """Return the plan of all policies with what brings images onto nodes. It comes onto so many at once, whosever they are:
+        all are decided about together; if that fails each policy is tried alone, to hold those that bring it about.
+        """
+        sound = [each for each in found if each.policy.driver not in troubles]
+        lost = [policy for policy in policies if policy.driver in troubles]
+        undecided = frozenset(node.name for node in snapshot.nodes.values() if any(concerns(policy, node) for policy in lost))
+        try:
+            return with_staging(merged(self._last.values()), snapshot, sound, now, undecided)
+        except Exception:
+            for each in sound:
+                driver = each.policy.driver
+                _tried(each.policy, troubles, partial(with_staging, self._last[driver], snapshot, [each], now))
+            if troubles.keys().isdisjoint(each.policy.driver for each in sound):
+                raise
+        self._last |= {name: self._waiting(name, why, now) for name, why in troubles.items()}
+        return self._staged(snapshot, policies, sound, troubles, now)
 
     def _waiting(self, driver: str, trouble: str, now: float) -> Plan:
         waiting = self._last.get(driver, Plan()).waiting()

@@ -6,7 +6,7 @@ made it, and for whatever reason it is not wanted any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -45,8 +45,12 @@ class _Wanting(msgspec.Struct, frozen=True):
     settings: Prestage
 
 
-def with_staging(plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: float) -> Plan:
-    """Return a plan of all policies that also brings images onto the nodes that wait, in the order of their turns."""
+def with_staging(
+    plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: float, undecided: Set[str] = frozenset()
+) -> Plan:
+    """Return a plan of all policies that also brings images onto the nodes that wait, in the order of their turns. What is done
+    on `undecided` nodes goes on: nobody knows whether they want it.
+    """
     found = tuple(found)
     nodes = snapshot.pods if snapshot.staging_on is None else snapshot.staging_on
     pods = [pod for node in sorted(nodes) for pod in snapshot.pods.get(node, ()) if pod.pulls is not None]
@@ -55,7 +59,7 @@ def with_staging(plan: Plan, snapshot: Snapshot, found: Iterable[Survey], now: f
     if off and not pods and not forgotten:
         return plan
     wanting = {} if off else _wanting(plan, snapshot, found)
-    stager = _Stager(snapshot, now)
+    stager = _Stager(snapshot, now, snapshot.unsettled | undecided)
     for pod in (pod for pod in pods if pod.namespace == snapshot.namespace):
         stager.look_at(pod, wanting.get(_node_of(pod)))
     for each in wanting.values():
@@ -118,10 +122,10 @@ def _remember(node: NodeView, record: StagingRecord | None, why: str, *events: E
 class _Stager:
     """Collect what is done about one pod after the other, and then about the nodes that have none."""
 
-    def __init__(self, snapshot: Snapshot, now: float) -> None:
+    def __init__(self, snapshot: Snapshot, now: float, undecided: Set[str]) -> None:
         self.actions: list[Action] = []
         self.wakes: list[float] = []
-        self._snapshot, self._now = snapshot, now
+        self._snapshot, self._now, self._undecided = snapshot, now, undecided
         self._pulling: set[str] = set()
         self._busy: set[str] = set()
         """Nodes that have such a pod, or about which nothing is decided now."""
@@ -130,7 +134,7 @@ class _Stager:
     def look_at(self, pod: PodView, wanted: _Wanting | None) -> None:
         """Decide what becomes of a pod."""
         name = _node_of(pod)
-        if name in self._snapshot.unsettled:
+        if name in self._undecided:
             self._pulling.add(name)
         elif not pod.deleting:
             self._decide(pod, wanted if name not in self._busy else None)
@@ -174,7 +178,7 @@ class _Stager:
     def go_on(self, wanted: _Wanting) -> None:
         """Have images pulled onto a node that needs them, unless it has to wait."""
         node, images = wanted.node, wanted.images
-        if images.there or node.name in self._busy or node.name in self._snapshot.unsettled or node.disk_pressure:
+        if images.there or node.name in self._busy or node.name in self._undecided or node.disk_pressure:
             return
         if (refused := self._refused(node, images)) is not None:
             self._fail(wanted, f"its pod may not be made: {refused.message}", refused.at)
