@@ -267,6 +267,23 @@ def test_a_node_that_is_not_ready_holds_the_next_wave_only_while_no_other_is_don
     assert upgraded(world.rollout(alone, waving(replace(CANARY, nodes=Share(count=2))))) == ["n1", "n2"]
 
 
+def test_a_node_that_goes_down_in_its_upgrade_is_waited_for() -> None:
+    """Its pods are as its kubelet told of them last."""
+    policy = waving(replace(CANARY, nodes=Share(count=2)))
+    snapshot, now = build.fleet(4), NOW
+    while {"n0", "n1"} - set(upgraded(snapshot)):
+        snapshot, now = world.turn(world.apply(snapshot, decide(snapshot, policy, now).actions, now), now), now + 1
+    assert snapshot.nodes["n1"].state in IN_PROGRESS
+    pods = [replace(pod, ready=False) for pod in snapshot.pods["n1"]]
+    snapshot = world.set_ready(world.with_pods(snapshot, "n1", pods), "n1", False)
+    for _ in range(3000):
+        snapshot, now = world.turn(world.apply(snapshot, decide(snapshot, policy, now).actions, now), now), now + 1
+        snapshot = world.with_pods(snapshot, "n1", pods)
+        assert started(snapshot) <= {"n0", "n1"}
+    assert [snapshot.nodes[name].state for name in ("n0", "n1")] == [State.DONE, State.FAILED]
+    assert hold(snapshot, policy, "n2", now) is Reason.WAVE_FAILED
+
+
 def test_a_canary_that_breaks_after_it_was_done_holds_the_rest() -> None:
     snapshot, policy, done = canary_done()
     approved = said(policy, approved=Word(done + 1, "a", (NEW,)))

@@ -12,7 +12,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.states import AT_REST, State
+from gpuward.model.states import AT_REST, IN_PROGRESS, State
 from gpuward.model.waves import Wave
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.words import counts_for
@@ -36,7 +36,9 @@ class WaveNode(msgspec.Struct, frozen=True, gc=False):
     over: bool = False
     """Whether it failed, and is not tried again by itself."""
     unable: bool = False
-    """Whether it cannot be upgraded now: it is not Ready, on its way out, or no driver is for it."""
+    """Whether it cannot be upgraded now: it is not Ready, on its way out, or no driver is for it. One that goes down while it is
+    under way may do so for the new driver: it is waited for until it is back or has failed.
+    """
     skipped: bool = False
     passed: bool = False
     """Whether somebody said that it is not waited for."""
@@ -56,6 +58,7 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
     """Return what the waves have to know of a node: as it is now or will be after this pass, whichever is worse."""
     node, record = before.node, before.record
     at_rest = before.state in AT_REST and after.state in AT_REST
+    under_way = before.state in IN_PROGRESS or after.state in IN_PROGRESS
     failure = record.failure if not before.retargeted else None
     over = before.state is State.FAILED and (failure is None or failure.attempts > policy.rollout.retries or not failed)
     promoted = policy.rollout.promoted
@@ -69,7 +72,7 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
         failed=failed,
         failed_at=failure.at if failure is not None else 0.0,
         over=over and not before.retargeted,
-        unable=not node.ready or node.deleting or before.unserved is not None or before.barred,
+        unable=(not node.ready and not under_way) or node.deleting or before.unserved is not None or before.barred,
         skipped=node.labels.get(names.UPGRADE_SKIP) == "true",
         passed=promoted is not None and node.name in promoted.nodes and counts_for(promoted, before),
     )
