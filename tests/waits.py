@@ -82,7 +82,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     IdleAwaited(900.0, 1_767_312_000.0, POD, 2),
     DeletionUnseen("a", "roles is forbidden"),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),
-    WaveNotDone("canary", 1, 2, ("n1",)),
+    WaveNotDone("canary", 1, 2, ("n1",), 1),
     WaveFailed("canary", 2, 3, 1, ("n1", "n2")),
     WaveSoaking("canary", 1_767_312_000.0, "Europe/Berlin"),
     WaveSoaking("canary", 1_767_312_000.0, "UTC", True, "a"),

@@ -152,6 +152,12 @@ async def test_a_driver_that_always_fails_fails_on_the_canary_alone_and_the_next
     await stage.rest(3600)
     assert [stage.driver(node) for node in ("gpu-2", "gpu-3", "gpu-4")] == [OLD] * 3
     assert stage.hold("gpu-2") == "NewDriverFails"
+    assert "canary: 0 of 1 done, 1 failed (gpu-1); all" in await waves_line(stage)
+    await edit(stage, waves=[{**CANARY, "failureBudget": {"nodes": 1}}])
+    await stage.rest(5)
+    assert "canary: 0 of 1 done, waits (1 Failed); all" in await waves_line(stage)
+    await edit(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.rest(5)
     nothing = await approve(stage)
     assert "there is nothing to approve yet, as 0 of 1 nodes of wave canary are done: nothing is written" in nothing[0]
     assert "without waiting for gpu-1" in (await promote(stage, dry_run=True))[0]
@@ -351,6 +357,17 @@ def test_an_approval_counts_on_when_somebody_asks_for_a_node_of_the_canary_again
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * 3600)
 
     scenario()
+
+
+@on_stage(gpu_nodes=7, upgrade=ALL_AT_ONCE)
+async def test_a_wave_of_many_nodes_is_said_to_wait_for_more_than_are_named(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "nodes": 6}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-7") == "WaveNotDone")
+    told = "waits for wave canary: 0 of 6 nodes done (not yet: gpu-1, gpu-2, gpu-3 and 3 more)"
+    assert sentence(stage.operator.plan.holds["gpu-7"]) == told
 
 
 @MODES

@@ -263,7 +263,7 @@ def test_a_node_that_is_not_ready_holds_the_next_wave_only_while_no_other_is_don
     alone = world.set_ready(build.fleet(3), "n0", False)
     end = world.rollout(alone, waving(CANARY))
     assert upgraded(end) == []
-    assert build.hold_of(end.plan, "n1").what == WaveNotDone("canary", 0, 1, ("n0",))
+    assert build.hold_of(end.plan, "n1").what == WaveNotDone("canary", 0, 1, ("n0",), 1)
     assert upgraded(world.rollout(alone, waving(replace(CANARY, nodes=Share(count=2))))) == ["n1", "n2"]
 
 

@@ -40,7 +40,7 @@ from gpuward.model.waits import (
     Starting,
     WaitsFor,
 )
-from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveSoaking, command_for
+from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveNotDone, WaveSoaking, command_for
 from gpuward.model.windows import UTC_NAME, WindowShut, moment_in, opening
 
 MOST_USERS = 3
@@ -56,7 +56,7 @@ def _some_nodes(what: WaitsFor) -> dict[str, object]:
     """Return the nodes that a limit names as people read them: some of those that count, and how many more there are."""
     match what:
         case (Limit(nodes=found, used=count) | FailureBudgetSpent(nodes=found, failed=count) | WaveLimit(nodes=found, used=count)
-              | WaveFailed(nodes=found, failed=count)):
+              | WaveFailed(nodes=found, failed=count) | WaveNotDone(nodes=found, awaited=count)):
             field = "nodes"
         case DomainLimit(nodes=found, domains=(), used=count):
             field = "nodes"

@@ -156,7 +156,9 @@ class WaveNotDone(msgspec.Struct, frozen=True):
     done: int
     total: int
     nodes: tuple[str, ...]
-    """Some of those that are not."""
+    """Some of those that it waits for."""
+    awaited: int = 0
+    """How many these are."""
 
 
 class WaveFailed(msgspec.Struct, frozen=True):

@@ -69,7 +69,7 @@ def _stopped(plan: Plan, policies: PoliciesInForce) -> str:
 def _why_stopped(what: WaitsFor) -> str:
     match what:
         case Aborted():
-            return f"{what.by} aborted it"
+            return f"{what.by or 'somebody'} aborted it"
         case WaveFailed():
             return f"{what.failed} of {what.total} nodes of wave {what.wave} failed"
         case ApprovalRequired():

@@ -54,7 +54,7 @@ def _approval(rollout: RolloutWaves) -> str:
 
 def _held(wave: WaveStatus, plan: Plan) -> dict[str, int]:
     """Return what the nodes of a wave wait for whose turn it is, the most frequent first; nothing where some go on."""
-    found = [plan.nodes[name] for name in wave.waiting if name in plan.nodes and name not in wave.failed]
+    found = [plan.nodes[name] for name in wave.waiting if name in plan.nodes]
     holds = [status.hold for status in found if status.state not in IN_PROGRESS and status.hold is not None]
     if len(holds) < len(found) or any(hold.reason.is_turn for hold in holds):
         return {}

@@ -102,7 +102,7 @@ def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float) -> WaveGate:
     if not awaited and not done:
         awaited = [node.name for node in counted]
     if awaited:
-        return _waiting(gate, WaveNotDone(wave.name, len(done), len(counted), some_of(awaited)))
+        return _waiting(gate, WaveNotDone(wave.name, len(done), len(counted), some_of(awaited), len(awaited)))
     finished = _finished(counted, [node.done_at for node in counted])
     ends, seen = finished + wave.soak, _finished(counted, [node.proven_at for node in counted])
     return msgspec.structs.replace(gate, finished=seen, soaks=ends if finished and wave.soak and now < ends else None)
