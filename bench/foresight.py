@@ -86,7 +86,7 @@ def rehearse(nodes: int, pods: int, parallel: int) -> Rehearsed:
     begun, used, assumed = time.perf_counter(), time.process_time(), Assumptions()
 
     async def load() -> Loaded:
-        return await loaded(found, assumed)
+        return await loaded(found, assumed, _ask)
 
     play = Play(found.manifest, run_virtual(load, start=found.manifest.at), _ask, assumed)
     loading = time.perf_counter() - begun

@@ -177,8 +177,7 @@ async def prepare(stage: Stage, mode: str, upgrade: Mapping[str, Any]) -> None:
     await run_workloads(stage, random=Random(str(upgrade)))
 
 
-async def change(stage: Stage, mode: str) -> None:
-    _, new = VERSIONS[mode]
+async def change(stage: Stage, mode: str, new: str) -> None:
     if mode != "nvidiadrivers":
         await set_driver(stage, {"version": new})
     for name in "ab" if mode == "nvidiadrivers" else "":
@@ -197,7 +196,7 @@ def test_the_order_of_an_undisturbed_rollout_is_the_one_that_was_planned(mode: s
             await prepare(stage, mode, upgrade)
             found = await plan_of(stage, VERSIONS[mode][1])
             stage.history.clear()
-            await change(stage, mode)
+            await change(stage, mode, VERSIONS[mode][1])
             await stage.until(lambda: len(started(stage)) == nodes, 7200)
             return found, started(stage), {node: stage.labels(node).get(names.DRIVER_OWNER, "") for node in stage.states()}
 

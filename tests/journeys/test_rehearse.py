@@ -23,13 +23,14 @@ from gpuward.model.states import State
 from gpuward.rehearse.assumptions import Assumptions, DrawnDelays
 from gpuward.rehearse.captured import Captured, read_capture
 from gpuward.rehearse.results import Rehearsal, Run
+from gpuward.report.foresight import When
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_virtual
 from tests.journeys.stage import NEW, OLD, Stage, gpu_template, on_stage, playing, policy
 from tests.journeys.test_nvidiadriver import nvidia_driver, with_pools
-from tests.journeys.test_plan import lists_only, started
+from tests.journeys.test_plan import VERSIONS, change, lists_only, plan_of, started
 from tests.journeys.test_withheld import set_driver
 
 SPACE = names.DEFAULT_NAMESPACE
@@ -157,6 +158,53 @@ def test_in_every_mode_nothing_happens_unless_asked_and_then_every_node_is_done(
     assert held(run) == {}
     assert len(run.order) == nodes
     assert run.most_out == (3 if mode == "nvidiadrivers" else 1)
+
+
+@pytest.mark.parametrize("mode", VERSIONS)
+def test_going_back_to_an_earlier_version_takes_only_the_nodes_that_have_left_it(mode: str) -> None:
+    prepare, _ = MODES[mode]
+    old, new = VERSIONS[mode]
+    happened: dict[str, list[str]] = {}
+
+    async def play() -> Captured:
+        async with playing(at_pace(6 if mode == "nvidiadrivers" else 3, upgrade={"maxUnavailable": 1})) as stage:
+            await prepare(stage)
+            await set_variable(stage, mode)
+            await stage.rest(120)
+            await installed(stage)
+            loaded = loaded_at(stage)
+            await change(stage, mode, new)
+            await stage.until(lambda: stage.state("gpu-1") == State.DONE and loaded_at(stage)["gpu-1"] > loaded["gpu-1"], 3600)
+            found = await capture(stage)
+            planned = await plan_of(stage, old)
+            happened["planned"] = sorted(one.node for one in planned.nodes if one.when is not When.NEVER)
+            loaded = loaded_at(stage)
+            await change(stage, mode, old)
+            await stage.rest(120)
+            await stage.until(lambda: stage.all_are(State.DONE) and stage.cordons() == [], 7200)
+            happened["touched"] = sorted(node for node, at in loaded_at(stage).items() if at != loaded[node])
+            happened["all"] = sorted(loaded)
+            return found
+
+    run = of(play, version=old).first
+    assert held(run) == {}
+    taken = sorted(run.order)
+    assert taken == happened["planned"] != happened["all"]
+    assert {"gpu-1"} <= set(happened["touched"]) <= set(taken), "a node that was just emptied may have its old driver yet"
+
+
+async def set_variable(stage: Stage, mode: str) -> None:
+    """Give the drivers a variable, whose value no capture has."""
+    variable = {"env": [{"name": "PROXY_SETTINGS", "value": MARK}]}
+    for name in "ab" if mode == "nvidiadrivers" else "":
+        await stage.user.patch_merge(resources.NVIDIA_DRIVERS, name, {"spec": variable})
+    if mode != "nvidiadrivers":
+        await set_driver(stage, variable)
+
+
+def loaded_at(stage: Stage) -> dict[str, float]:
+    """Return since when each machine has had its driver."""
+    return {node: stage.sandbox.machine(node).loaded_at for node in stage.states()}
 
 
 @pytest.fixture(scope="module")

@@ -93,10 +93,11 @@ def rehearsed(found: Captured, options: Options) -> Rehearsal:
     Raises:
         InputError: a file cannot be read or has no policy in it, or a policy is refused.
     """
-    async def load() -> Loaded:
-        return await loaded(found, options.assumed)
-
     changes = _Changes(found, options)
+
+    async def load() -> Loaded:
+        return await loaded(found, options.assumed, changes.apply)
+
     play = Play(found.manifest, run_virtual(load, start=found.manifest.at), changes.apply, options.assumed, options.horizon)
     end = time.monotonic() + options.time
     seen: list[Watching] = []

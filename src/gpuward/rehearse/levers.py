@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from gpuward.model.reasons import Reason
 from gpuward.rehearse.captured import Object
-from gpuward.rehearse.playing import Change
 from gpuward.rehearse.results import Run, blockers
+from gpuward.rehearse.templates import Change
 from gpuward.sandbox.cluster import Sandbox
 
 MOST_BUDGETS: Final = 3

@@ -1,33 +1,23 @@
 """Put a captured cluster into the sandbox, such that the operator finds there what it would find in the real one.
 
-Values that a capture leaves out would make the operator write other DaemonSets than those that are there. So DaemonSets that were
-as their policies have them get the template that the operator makes of the captured policies; their newest revisions and the
-driver pods that were made of it go with that.
-
 Who puts pods back is simpler here: ReplicaSets stand for themselves, without the Deployments that own them, and for controllers
 that the sandbox does not play. DaemonSets of users keep the pods that they have.
 """
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from random import Random
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from gpuward import names
 from gpuward.crd.generate import all_crds
-from gpuward.kube.cluster import Cluster
-from gpuward.kube.http.client import Client
-from gpuward.model.snapshot import References
-from gpuward.policy.nvidiadrivers import PolicyReader
 from gpuward.rehearse.assumptions import Assumptions
 from gpuward.rehearse.captured import Captured, Object
-from gpuward.report.paper import play
+from gpuward.rehearse.templates import DAEMON_SETS, PODS, Change, align
 from gpuward.sandbox.cluster import Sandbox
 from kubesandbox.sim.containers import FORGIVEN_AFTER_SECONDS
 from kubesandbox.sim.kubelet import TERMINATION_SECONDS
@@ -35,8 +25,7 @@ from kubesandbox.sim.objects import controller_of, is_finished, seconds
 from kubesandbox.sim.programs import RUN_SECONDS
 from kubesandbox.store import Store
 
-PODS: Final = "pods"
-DAEMON_SETS, REVISIONS, REPLICA_SETS = "daemonsets.apps", "controllerrevisions.apps", "replicasets.apps"
+REPLICA_SETS: Final = "replicasets.apps"
 _PUT_BACK_BY_NOBODY: Final = frozenset({"DaemonSet", "Node", *names.OWNER_KINDS})
 _FIRST: Final = ("namespaces", "nodes", "clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com", "rolloutpolicies.gpuward.io")
 
@@ -59,8 +48,11 @@ class Loaded(msgspec.Struct, frozen=True):
                     store.restore(resource, obj)
 
 
-async def loaded(captured: Captured, assumed: Assumptions) -> Loaded:
-    """Return what a sandbox is filled with; call it on an event loop whose time is that of the capture."""
+async def loaded(captured: Captured, assumed: Assumptions, change: Change) -> Loaded:
+    """Return what a sandbox is filled with; call it on an event loop whose time is that of the capture.
+
+    `change` is what is going to be done there.
+    """
     objects = {name: copy.deepcopy(list(captured.of(name)))
                for name in dict.fromkeys((*_FIRST, *(name for name in captured.objects if name != PODS), PODS))}
     manifest = captured.manifest
@@ -71,7 +63,7 @@ async def loaded(captured: Captured, assumed: Assumptions) -> Loaded:
     stood_in = _stand_in(objects)
     _simplify(objects, manifest.namespace, assumed)
     found = Loaded(objects, stood_in)
-    await _align(found, captured)
+    await align(Sandbox(fill=found.fill), objects, captured, change)
     return found
 
 
@@ -146,80 +138,3 @@ def _replica_set(uid: str, pods: Sequence[Object]) -> Object:
     return {"apiVersion": "apps/v1", "kind": "ReplicaSet",
             "metadata": {"name": owner.get("name", uid), "namespace": first["metadata"]["namespace"], "uid": uid},
             "spec": {"replicas": len(pods), "selector": {"matchLabels": label}, "template": template}}
-
-
-async def _align(found: Loaded, captured: Captured) -> None:
-    """Give the DaemonSets that were in step the templates that the captured policies come to."""
-    manifest = captured.manifest
-    sandbox = Sandbox(fill=found.fill)
-    for ds in found.objects.get(DAEMON_SETS, ()):
-        _name_revision(sandbox.store, found, ds)
-    made = await _written(sandbox, captured)
-    sets = {ds["metadata"]["name"]: ds for ds in found.objects.get(DAEMON_SETS, ())
-            if ds["metadata"]["namespace"] == manifest.namespace}
-    for name in manifest.in_step:
-        if name in sets and name in made:
-            _take_over(sandbox.store, found, sets[name], made[name])
-    await sandbox.stop()
-
-
-async def _written(sandbox: Sandbox, captured: Captured) -> dict[str, Object]:
-    """Return the DaemonSets that the operator would write."""
-    manifest = captured.manifest
-    cluster = Cluster(Client(sandbox.transport()), manifest.namespace, random=Random(0))
-    async with asyncio.TaskGroup() as group:
-        cluster.start(group)
-        await cluster.synced()
-        snapshot = cluster.observe()
-        cluster.stop()
-    read = PolicyReader().read(snapshot)
-    views = [view for view in (read.policy.view, *(each.view for each in read.active)) if view is not None]
-    references = References(frozenset((view.uid, view.generation) for view in views), False,
-                            dict(manifest.config_maps), frozenset(manifest.secrets))
-    written = play(msgspec.structs.replace(snapshot, references=references), manifest.images, manifest.at)
-    every = (action for action in written.objects if action.kind == "DaemonSet")
-    return {action.ref.name: msgspec.json.decode(msgspec.json.encode(action.body)) for action in every}
-
-
-def _take_over(store: Store, found: Loaded, ds: Object, made: Object) -> None:
-    before = _digest(ds["spec"]["template"])
-    decoded = store.schema(DAEMON_SETS).decode(made, [])
-    ds["spec"] = decoded["spec"]
-    notes = made["metadata"].get("annotations") or {}
-    ds["metadata"].setdefault("annotations", {}).update(notes)
-    ds["metadata"].setdefault("labels", {}).update(made["metadata"].get("labels") or {})
-    after, uid = _digest(decoded["spec"]["template"]), ds["metadata"]["uid"]
-    own = [one for one in found.objects[REVISIONS] if (controller_of(one) or {}).get("uid") == uid]
-    if not own:
-        return
-    newest = max(own, key=lambda one: int(one["revision"]))
-    newest["data"] = {"spec": {"template": {**decoded["spec"]["template"], "$patch": "replace"}}}
-    if before == after:
-        return
-    for pod in found.objects[PODS]:
-        if (controller_of(pod) or {}).get("uid") == uid:
-            _each_variable(pod["spec"], lambda one: one.update(value=after) if one.get("value") == before else None)
-
-
-def _name_revision(store: Store, found: Loaded, ds: Object) -> None:
-    """Write the revision of a DaemonSet's template as the sandbox writes that: without fields that have no value."""
-    for revision in found.objects.get(REVISIONS, ()):
-        template = {key: value for key, value in revision["data"]["spec"]["template"].items() if key != "$patch"}
-        if (controller_of(revision) or {}).get("uid") == ds["metadata"]["uid"] and template == ds["spec"]["template"]:
-            decoded = store.schema(DAEMON_SETS).decode(ds, [])
-            revision["data"] = {"spec": {"template": {**decoded["spec"]["template"], "$patch": "replace"}}}
-
-
-def _digest(template: Mapping[str, Any]) -> str:
-    found: list[str] = []
-    _each_variable(template["spec"], lambda one: found.append(one.get("value") or ""))
-    return next(filter(None, found), "")
-
-
-def _each_variable(spec: Mapping[str, Any], use: Callable[[Object], object]) -> None:
-    """Show every variable of a pod's containers that has the driver's digest."""
-    for field in ("initContainers", "containers"):
-        for container in spec.get(field) or ():
-            for one in container.get("env") or ():
-                if one["name"] == names.DRIVER_CONFIG_DIGEST:
-                    use(one)

@@ -17,8 +17,9 @@ from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
 from gpuward.rehearse.assumptions import Assumptions, DrawnDelays
 from gpuward.rehearse.captured import Manifest, Object
-from gpuward.rehearse.loading import PODS, Loaded
+from gpuward.rehearse.loading import Loaded
 from gpuward.rehearse.results import Run
+from gpuward.rehearse.templates import PODS, Change
 from gpuward.rehearse.watching import Watching
 from gpuward.sandbox.cluster import Sandbox
 from kubesandbox.sim.kubelet import TERMINATION_SECONDS
@@ -39,8 +40,6 @@ GAP: Final = 15.0
 """Seconds of virtual time between two passes about operands at least: what is assumed takes minutes, a pass real time."""
 NODES_PER_SECOND: Final = 500
 """Of so many nodes the passes of the upgrade, and of labels, are a second of virtual time apart; of twice as many, two."""
-
-Change = Callable[[Sandbox], None]
 
 
 class Play(msgspec.Struct, frozen=True):
