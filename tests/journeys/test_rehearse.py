@@ -14,6 +14,7 @@ import yaml
 
 from gpuward import names
 from gpuward.cli.capture import captured, store
+from gpuward.cli.plan import lines
 from gpuward.cli.rehearse import Options, rehearsed
 from gpuward.cli.rehearsed import as_json, summary
 from gpuward.cli.timeline import timeline
@@ -338,6 +339,63 @@ def test_a_rollout_that_is_under_way_goes_on_from_where_it_is() -> None:
     assert held(run) == {}
     assert [node.name for node in run.nodes if node.started is not None and node.out] == ["gpu-2", "gpu-3"]
     assert (run.evicted, run.most_out) == (1, 1)
+
+
+async def without_policy(stage: Stage) -> None:
+    await installed(stage)
+    await stage.user.delete(resources.CLUSTER_POLICIES, "cluster-policy")
+    await stage.rest(300)
+
+
+async def switched_off(stage: Stage) -> None:
+    await installed(stage)
+    await set_driver(stage, {"enabled": False})
+    await stage.until(lambda: not any(stage.states().values()), 7200)
+
+
+async def without_gpus(stage: Stage) -> None:
+    await stage.rest(300)
+
+
+NOTHING = {"without_policy": (2, without_policy, "no ClusterPolicy: nothing is managed"),
+           "switched_off": (2, switched_off, "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"),
+           "without_gpus": (0, without_gpus, "found no NVIDIA GPU on any node")}
+
+
+@pytest.mark.parametrize("case", NOTHING)
+def test_where_no_node_has_a_driver_to_upgrade_it_says_so_at_once_and_why(case: str) -> None:
+    nodes, prepare, why = NOTHING[case]
+    planned: list[str] = []
+
+    async def play() -> Captured:
+        async with playing(at_pace(nodes)) as stage:
+            await prepare(stage)
+            planned.extend(lines(await plan_of(stage)))
+            return await capture(stage)
+
+    capture_of = run_virtual(play)
+    found = rehearsed(capture_of, Options(assumed=EXACT, runs=3, time=60.0))
+    (run,) = found.runs
+    assert (run.lasted, run.at_horizon, run.changes) == (0.0, False, False)
+    told = list(summary(found, capture_of.manifest))[1]
+    assert told.startswith("there is nothing to do: ")
+    assert why in told
+    assert as_json(found, capture_of.manifest, EXACT)["nothingToDo"] == run.nothing
+    assert planned[0] == f"There is nothing to do: {run.nothing}"
+
+
+def test_a_first_driver_is_rehearsed(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy()))
+
+    async def play() -> Captured:
+        async with playing(at_pace(2)) as stage:
+            await stage.user.delete(resources.CLUSTER_POLICIES, "cluster-policy")
+            await stage.rest(300)
+            return await capture(stage)
+
+    run = rehearsed(run_virtual(play), Options(policies=(str(file),), assumed=EXACT, runs=1, time=0.0)).first
+    assert [(node.name, node.done is not None) for node in run.nodes] == [("gpu-1", True), ("gpu-2", True)]
 
 
 def test_a_node_that_is_not_ready_stays_so_and_holds_no_other() -> None:

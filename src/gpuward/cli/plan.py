@@ -17,6 +17,7 @@ from gpuward.cli.terminal import console, say, say_json, styled
 from gpuward.model.listing import listed
 from gpuward.model.record import format_time
 from gpuward.report.foresight import PlannedNode, When, counted
+from gpuward.report.headline import headline
 
 CHANGES: Final = 2
 """What the command ends with, if asked to, where something would change; as terraform's."""
@@ -101,7 +102,9 @@ def lines(found: Foresight) -> Iterator[str]:
     count = {when: number for when, number in counted(found.nodes).items() if number}
     told = ", ".join(f"{number} {_WORDS[when][number != 1]}" for when, number in count.items())
     nodes = f"{len(found.nodes)} node{'' if len(found.nodes) == 1 else 's'}"
-    yield f"{nodes}: {told}." if told else "No node has a driver to upgrade."
+    picture = found.picture
+    yield f"{nodes}: {told}." if told else (
+        f"There is nothing to do: {headline(picture.plan, picture.snapshot, picture.drivers)}")
     yield found.operator
     yield from (f"problem: {problem}" for problem in (*found.written.problems, *found.picture.plan.troubles.values()))
     if found.differences:

@@ -44,6 +44,9 @@ def summary(found: Rehearsal, manifest: Manifest) -> Iterator[str]:
     runs = len(found.runs)
     times = "once" if runs == 1 else f"{runs} times"
     yield f"rehearsed {times} by the operator's own loops, on a copy of the cluster as of {format_time(at)}"
+    if first.nothing:
+        yield f"there is nothing to do: {first.nothing}"
+        return
     if not first.changes:
         yield f"nothing would change: all {len(first.nodes)} nodes have the driver that they should have"
         return
@@ -129,7 +132,8 @@ def as_json(found: Rehearsal, manifest: Manifest, assumed: Assumptions) -> dict[
     """Return it for programs. Moments are seconds since the capture."""
     first = found.first
     return {
-        "at": format_time(manifest.at), "changes": first.changes, "runs": len(found.runs), "sameOrder": found.same_order,
+        "at": format_time(manifest.at), "changes": first.changes, "nothingToDo": first.nothing or None,
+        "runs": len(found.runs), "sameOrder": found.same_order,
         "assumed": msgspec.to_builtins(assumed), "seconds": _percentiles(found, "lasted"),
         "gpuHoursOut": _percentiles(found, "hours_out"), "gpuHoursWaiting": _percentiles(found, "hours_waiting"),
         "gpuHoursUndone": _percentiles(found, "hours_undone"), "evictedPods": first.evicted, "podsNotBack": first.not_back,

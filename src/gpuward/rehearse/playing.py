@@ -122,9 +122,11 @@ class _Played:
         return self._clock.now() - self._watching.began >= self._play.horizon
 
     def _is_over(self) -> bool:
-        """Tell whether every node is done, or nothing moves any more and nothing has a time at which it would."""
+        """Tell whether every node is done, or nothing moves any more and nothing has a time at which it would. Where no node has
+        a driver to upgrade, nothing ever moves.
+        """
         now, seen = self._clock.now(), self._watching
-        if now - seen.began < SETTLES or not seen.plan.nodes:
+        if now - seen.began < SETTLES or seen.snapshot is None:
             return self._is_late()
         if all(status.up_to_date and status.hold is None for status in seen.plan.nodes.values()):
             return now - seen.moved > SETTLES

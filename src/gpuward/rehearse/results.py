@@ -83,6 +83,8 @@ class Run(msgspec.Struct, frozen=True):
     """Whether it was broken off because it took too long."""
     took: float = 0.0
     """Real seconds that it was played in."""
+    nothing: str = ""
+    """Why no node has a driver to upgrade, where none has."""
 
     @property
     def order(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from gpuward.model.states import IN_PROGRESS, State, parse_state
 from gpuward.model.waits import FailureBudgetSpent, NewDriverFails, OnBudget, OnPod
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.rehearse.results import HOUR, NodeRun, Phase, Run, Span, Waited, sorted_nodes
+from gpuward.report.headline import headline
 from gpuward.sandbox.gpus import gpus_wanted
 from kubesandbox.sim.objects import controller_uid, is_ready, is_terminating, name_of, namespace_of, node_of, seconds, uid_of
 from kubesandbox.store import Event
@@ -178,7 +179,13 @@ class Watching:
         nodes = sorted_nodes([self._node_run(node, end) for node in self._nodes.values() if node.name in self.plan.nodes])
         waiting = sum(gpus * (now - since) for missing in self._missing.values() for since, gpus in missing) / HOUR
         return Run(seed, end if any(node.done is None for node in nodes) else lasted, nodes, self.most_out, self._evicted,
-                   self._hours_waiting + waiting, self._hours_undone, sum(map(len, self._missing.values())), at_horizon, took)
+                   self._hours_waiting + waiting, self._hours_undone, sum(map(len, self._missing.values())), at_horizon, took,
+                   "" if nodes else self._why_none())
+
+    def _why_none(self) -> str:
+        if self.snapshot is None or self.drivers is None:
+            return ""
+        return headline(self.plan, self.snapshot, self.drivers)
 
     def _node_run(self, node: _Node, end: float) -> NodeRun:
         status = self.plan.nodes[node.name]
