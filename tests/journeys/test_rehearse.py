@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -16,11 +17,13 @@ from gpuward import names
 from gpuward.cli.capture import captured, store
 from gpuward.cli.plan import lines
 from gpuward.cli.rehearse import Options, rehearsed
-from gpuward.cli.rehearsed import as_json, summary
+from gpuward.cli.rehearsed import as_json, assumed_lines, summary
 from gpuward.cli.timeline import timeline
+from gpuward.cli.words import abort, approve
 from gpuward.errors import InputError
 from gpuward.kube import resources
 from gpuward.model.states import State
+from gpuward.model.waves import WavePhase
 from gpuward.rehearse.assumptions import Assumptions, DrawnDelays
 from gpuward.rehearse.captured import Captured, read_capture
 from gpuward.rehearse.results import Rehearsal, Run
@@ -29,9 +32,11 @@ from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_virtual
+from tests.cli.verbs import said as words_said
 from tests.journeys.stage import NEW, OLD, Stage, gpu_template, on_stage, playing, policy
 from tests.journeys.test_nvidiadriver import nvidia_driver, with_pools
 from tests.journeys.test_plan import VERSIONS, change, lists_only, plan_of, started
+from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_withheld import set_driver
 
 SPACE = names.DEFAULT_NAMESPACE
@@ -339,6 +344,78 @@ def test_a_rollout_that_is_under_way_goes_on_from_where_it_is() -> None:
     assert held(run) == {}
     assert [node.name for node in run.nodes if node.started is not None and node.out] == ["gpu-2", "gpu-3"]
     assert (run.evicted, run.most_out) == (1, 1)
+
+
+WAVES = [{"name": "canary", "nodes": 1, "approval": "Required"},
+         {"name": "second", "nodes": 1, "soak": "10m", "approval": "Required"}]
+
+
+@pytest.mark.parametrize("mode", VERSIONS)
+def test_a_rehearsal_goes_on_where_waves_ask_for_approval_and_says_that_it_assumes_one(mode: str) -> None:
+    prepare, version = MODES[mode]
+    happened: dict[str, Any] = {}
+
+    async def play() -> Captured:
+        async with playing(at_pace(6, upgrade={"maxUnavailable": 1})) as stage:
+            await prepare(stage)
+            await apply(stage, waves=WAVES)
+            await stage.rest(30)
+            found = await capture(stage)
+            stage.history.clear()
+            begun, asked = stage.clock.now(), []
+            await change(stage, mode, version)
+            for _ in WAVES:
+                await stage.until(lambda: len(waiting(stage)) == (2 if mode == "nvidiadrivers" else 1), 7200)
+                asked.append(stage.clock.now() - begun)
+                await words_said(approve(stage.user, SPACE, "", "", dry_run=False))
+                await stage.rest(5)
+            await stage.until(lambda: stage.all_are(State.DONE) and len(started(stage)) == 6, 7200)
+            happened.update(order=started(stage), asked=asked, lasted=max(m.at for m in stage.history) - begun)
+            return found
+
+    def waiting(stage: Stage) -> list[str]:
+        return [each.driver for each in stage.operator.plan.waves for wave in each.waves
+                if each.targets and wave.phase is WavePhase.APPROVAL]
+
+    captured_then = run_virtual(play)
+    options = Options(version=version, assumed=EXACT, runs=1, time=0.0)
+    found = rehearsed(captured_then, options)
+    run = found.first
+    assert held(run) == {}
+    assert sorted(run.order) == sorted(happened["order"])
+    assert run.lasted == pytest.approx(happened["lasted"], abs=120)
+    drivers = ("a", "b") if mode == "nvidiadrivers" else ("",)
+    assert sorted({(one.driver, one.wave) for one in run.approvals}) == [
+        (driver, wave["name"]) for driver in drivers for wave in WAVES]
+    assert max(one.asked for one in run.approvals) == pytest.approx(happened["asked"][-1], abs=60)
+    told = list(assumed_lines(found, EXACT))
+    assert sum("is approved of at once" in line for line in told) == len(run.approvals)
+    assert any("wave canary" in line for line in told)
+
+    patient = msgspec.structs.replace(EXACT, approval=7200.0)
+    later = rehearsed(captured_then, msgspec.structs.replace(options, assumed=patient))
+    assert held(later.first) == {}
+    assert later.first.lasted == pytest.approx(run.lasted + 2 * 7200, abs=600)
+    assert any("is approved of 2h" in line for line in assumed_lines(later, patient))
+    told_json = as_json(later, captured_then.manifest, patient)["approvals"]
+    assert all(one["given"] - one["asked"] == pytest.approx(7200, abs=30) for one in told_json)
+
+
+def test_a_rollout_that_was_aborted_is_approved_of_by_nobody() -> None:
+    async def play() -> Captured:
+        async with playing(at_pace(3)) as stage:
+            await plain(stage)
+            await apply(stage, waves=WAVES)
+            await stage.upgrade_to(NEW)
+            await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired", 7200)
+            await words_said(abort(stage.user, SPACE, "", dry_run=False))
+            await stage.rest(30)
+            return await capture(stage)
+
+    run = rehearsed(run_virtual(play), Options(assumed=EXACT, runs=1, time=0.0)).first
+    assert held(run) == {"gpu-2": "Aborted", "gpu-3": "Aborted"}
+    assert run.approvals == ()
+    assert not run.at_horizon
 
 
 async def without_policy(stage: Stage) -> None:

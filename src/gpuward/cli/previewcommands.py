@@ -147,6 +147,8 @@ def capture(kubeconfig: str | None, context: str | None, namespace: str, path: P
               help="Assume that pods of a Job run so long, if it has no activeDeadlineSeconds.")
 @click.option("--spread", type=click.FloatRange(1, 10), default=1.5, show_default=True,
               help="Assume that one in ten of these takes so many times as long.")
+@click.option("--approval", type=Duration(), default="0s", show_default=True,
+              help="Assume that waves that ask for an approval are approved of after so long.")
 @click.option("--runs", type=click.IntRange(1, 1000), default=5, show_default=True, help="Draw durations for so many runs.")
 @click.option("--time", "seconds", type=Duration(), default="5m", show_default=True,
               help="Begin no further run that would not end in this time. One is always played.")
@@ -157,8 +159,8 @@ def capture(kubeconfig: str | None, context: str | None, namespace: str, path: P
 @exit_code_option
 @output_option("text")
 def rehearse(policies: tuple[str, ...], version: str, kubeconfig: str | None, context: str | None, namespace: str,  # noqa: PLR0913
-             driver: float, validation: float, eviction: float, start: float, job: float, spread: float, seconds: float,
-             **others: Any) -> None:
+             driver: float, validation: float, eviction: float, start: float, job: float, spread: float, approval: float,
+             seconds: float, **others: Any) -> None:
     """Play a rollout on a copy of the cluster.
 
     The cluster, or a capture of it, is put into the sandbox, and the operator's own loops run there in virtual time. It says in
@@ -169,7 +171,7 @@ def rehearse(policies: tuple[str, ...], version: str, kubeconfig: str | None, co
     with sandbox_for("gpuward rehearse"):
         from gpuward.cli.rehearse import Options, rehearse_rollout
         from gpuward.rehearse.assumptions import Assumptions
-    assumed = Assumptions(driver, validation, eviction, start, job, spread)
+    assumed = Assumptions(driver, validation, eviction, start, job, spread, approval)
     rehearse_rollout(kubeconfig, context, namespace, Options(policies, version, assumed=assumed, time=seconds, **others))
 
 

@@ -29,7 +29,7 @@ def show(found: Rehearsal, manifest: Manifest, assumed: Assumptions) -> None:
     if touched:
         console().print(_table(touched))
     for title, lines in (("HELD UP BY", _held(found.first)), ("NODES THAT DO NOT GET THEIR DRIVER", _left(found.first)),
-                         ("WHAT WOULD CHANGE IT", _trials(found.trials)), ("ASSUMED", _assumed(assumed))):
+                         ("WHAT WOULD CHANGE IT", _trials(found.trials)), ("ASSUMED", assumed_lines(found, assumed))):
         told = list(lines)
         if told:
             say("")
@@ -120,7 +120,12 @@ def _trials(trials: tuple[Trial, ...]) -> Iterator[str]:
                f"at once{freed}")
 
 
-def _assumed(assumed: Assumptions) -> Iterator[str]:
+def assumed_lines(found: Rehearsal, assumed: Assumptions) -> Iterator[str]:
+    """Yield what is taken for granted: of how long things take, and that people approve of waves that ask for it."""
+    for one in found.first.approvals:
+        whose = f" of NVIDIADriver {one.driver}" if one.driver else ""
+        when = f"{age(assumed.approval)} after it asks for that" if assumed.approval else "at once when it asks for that"
+        yield f"wave {one.wave}{whose} is approved of {when}, {age(one.given)} after the beginning"
     yield f"a driver takes {age(assumed.driver)}, and its validation {age(assumed.validation)}"
     yield f"an evicted pod takes {age(assumed.eviction)} to end, and any pod {age(assumed.start)} to start"
     yield f"one in ten of these takes {assumed.spread:g} times as long"
@@ -142,6 +147,8 @@ def as_json(found: Rehearsal, manifest: Manifest, assumed: Assumptions) -> dict[
         "over": format_time(manifest.at + first.lasted),
         "nodes": [_node(node) for node in first.nodes],
         "heldUpBy": [_blocker(one) for one in blockers(first) if one.whom],
+        "approvals": [{"wave": one.wave, "driver": one.driver or None, "asked": round(one.asked, 1), "given": round(one.given, 1)}
+                      for one in first.approvals],
         "trials": [msgspec.to_builtins(one) for one in found.trials],
         "realSeconds": [round(run.took, 1) for run in found.runs],
     }

@@ -17,7 +17,7 @@ _STEPS: Final = 4
 
 
 class Assumptions(msgspec.Struct, frozen=True):
-    """Hold how long things take, in seconds: the median, and by which factor one in ten takes longer."""
+    """Hold how long things take, in seconds: the median, and by which factor one in ten takes longer; approvals are not drawn."""
 
     driver: float = 240.0
     """From the start of the driver container until the driver is loaded."""
@@ -31,6 +31,8 @@ class Assumptions(msgspec.Struct, frozen=True):
     """For how long pods of Jobs run on that say nothing about it."""
     spread: float = 1.5
     """So many times the median, or longer, takes what is slow: one in ten."""
+    approval: float = 0.0
+    """From a wave's asking for an approval until somebody gives it."""
 
     def drawn(self, median: float, random: Random) -> float:
         """Draw how long something takes once, from a log-normal distribution."""

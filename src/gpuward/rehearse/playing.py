@@ -15,6 +15,7 @@ from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube.http.client import Client
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
+from gpuward.rehearse.approving import Approving
 from gpuward.rehearse.assumptions import Assumptions, DrawnDelays
 from gpuward.rehearse.captured import Manifest, Object
 from gpuward.rehearse.loading import Loaded
@@ -71,6 +72,7 @@ class _Played:
         nodes = {node["metadata"]["name"]: self._sandbox.machine(node["metadata"]["name"]).gpus
                  for node in self._sandbox.store.list("nodes")}
         self._watching = Watching(self._clock.now(), nodes, play.manifest.namespace)
+        self._approving = Approving(self._sandbox.store, self._watching.began, play.assumed.approval)
 
     def _fill(self, store: Store) -> None:
         """Fill the cluster; each pod of users takes a drawn time to end."""
@@ -94,6 +96,8 @@ class _Played:
             while not self._is_over():
                 await asyncio.sleep(STEP)
                 self._slow_down()
+                if self._approving.look(watching.plan, self._clock.now()):
+                    watching.moved = self._clock.now()
                 if work.done():
                     work.result()
         finally:
@@ -102,8 +106,8 @@ class _Played:
             await self._sandbox.stop()
         if watched is not None:
             watched(watching)
-        return watching.run(self._seed, self._clock.now(), at_horizon=self._is_late(),
-                            took=time.perf_counter() - self._begun)
+        found = watching.run(self._seed, self._clock.now(), at_horizon=self._is_late(), took=time.perf_counter() - self._begun)
+        return msgspec.structs.replace(found, approvals=tuple(self._approving.given))
 
     def _slow_down(self) -> None:
         """Let the loops pass less often once they have seen what was changed."""
@@ -132,7 +136,7 @@ class _Played:
             return now - seen.moved > SETTLES
         if self._is_late():
             return True
-        if now - seen.moved < max(STILL, self._longest_wait()):
+        if self._approving.pending or now - seen.moved < max(STILL, self._longest_wait()):
             return False
         return not any(status.hold is not None and (status.hold.until or 0.0) > now for status in seen.plan.nodes.values())
 

@@ -62,6 +62,16 @@ class NodeRun(msgspec.Struct, frozen=True):
     remedies: tuple[str, ...] = ()
 
 
+class Approval(msgspec.Struct, frozen=True):
+    """Hold that a wave asked for an approval, and when it is assumed to be given, in seconds since the beginning."""
+
+    wave: str
+    driver: str
+    """The NVIDIADriver whose rollout it is; empty for the ClusterPolicy's."""
+    asked: float
+    given: float
+
+
 class Run(msgspec.Struct, frozen=True):
     """Hold one rehearsed rollout."""
 
@@ -85,6 +95,7 @@ class Run(msgspec.Struct, frozen=True):
     """Real seconds that it was played in."""
     nothing: str = ""
     """Why no node has a driver to upgrade, where none has."""
+    approvals: tuple[Approval, ...] = ()
 
     @property
     def order(self) -> tuple[str, ...]:
