@@ -19,13 +19,17 @@ from gpuward.kube.http.client import Client
 from gpuward.kube.http.listing import ListingTransport
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.report.foresight import When
+from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
 from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_virtual
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage, playing, policy
 from tests.journeys.test_nvidiadriver import nvidia_driver, with_pools
+from tests.journeys.test_rolloutpolicy import apply, edit
+from tests.journeys.test_windows import window
 from tests.journeys.test_withheld import set_driver
 
 SPACE = names.DEFAULT_NAMESPACE
@@ -129,6 +133,95 @@ def test_limits_and_windows_of_files_count(tmp_path: Path) -> None:
         assert {one.reason for one in (await plan_of(stage, NEW, night)).nodes} == {"WindowShut"}
 
     play()
+
+
+# What is later comes by itself, and what is held does not.
+
+
+def whens(found: Foresight) -> dict[str, tuple[str, str]]:
+    return {one.node: (str(one.when), one.reason) for one in found.nodes}
+
+
+@on_stage(2)
+async def test_windows_that_never_open_hold_nodes(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, windows=[window(-7200, -3600)])
+    await stage.rest(30)
+    found = await plan_of(stage, NEW)
+    assert whens(found) == {node: ("is held", "WindowShut") for node in ("gpu-1", "gpu-2")}
+    await stage.upgrade_to(NEW)
+    await stage.rest(7 * 86400)
+    assert stage.drivers() == [OLD]
+
+
+@on_stage(4)
+async def test_nodes_behind_a_wave_that_is_held_are_held_and_others_have_their_turn(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("stuck", 1, node="gpu-1", max_unavailable=0)
+    await apply(stage, waves=[{"name": "canary", "nodes": 2}])
+    await stage.rest(30)
+    found = await plan_of(stage, NEW)
+    assert whens(found) == {"gpu-2": ("starts now", ""), "gpu-1": ("is held", "BudgetBlocks"),
+                            "gpu-3": ("is held", "WaveNotDone"), "gpu-4": ("is held", "WaveNotDone")}
+    assert {one.behind for one in found.nodes if one.reason == "WaveNotDone"} == {("gpu-1", "gpu-2")}
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.driver("gpu-2") == NEW and stage.state("gpu-2") == State.DONE, 3600)
+    await stage.rest(86400)
+    assert [stage.driver(node) for node in ("gpu-1", "gpu-3", "gpu-4")] == [OLD] * 3
+    stage.sandbox.store.delete("poddisruptionbudgets.policy", WORKLOAD_NAMESPACE, "stuck")
+    await stage.rest(30)
+    assert {when for when, _ in whens(await plan_of(stage)).values()} <= {
+        "under way", "starts now", "has its turn later", "has nothing to do"}
+    await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), 3600)
+
+
+@on_stage(3, upgrade={"maxUnavailable": "100%"})
+async def test_a_wave_that_cannot_be_upgraded_now_holds_only_where_none_of_it_is_done(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.disconnect("gpu-1")
+    await stage.rest(120)
+    await apply(stage, waves=[{"name": "canary", "nodes": 2}])
+    await stage.rest(30)
+    assert whens(await plan_of(stage, NEW)) == {
+        "gpu-2": ("starts now", ""), "gpu-3": ("has its turn later", "WaveNotDone"), "gpu-1": ("is held", "NodeNotReady")}
+    await edit(stage, waves=[{"name": "canary", "nodeSelector": {"kubernetes.io/hostname": "gpu-1"}}])
+    await stage.rest(30)
+    assert whens(await plan_of(stage, NEW)) == {
+        "gpu-1": ("is held", "NodeNotReady"), "gpu-2": ("is held", "WaveNotDone"), "gpu-3": ("is held", "WaveNotDone")}
+
+
+@on_stage(3)
+async def test_approvals_that_waves_will_ask_for_are_told_beforehand(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{"name": "canary", "nodes": 1, "approval": "Required"}])
+    await stage.rest(30)
+    assert as_json(await plan_of(stage))["approvals"] == [], "nothing is to be upgraded"
+    found = await plan_of(stage, NEW)
+    assert [when for when, _ in whens(found).values()] == ["starts now", "has its turn later", "has its turn later"]
+    assert "wave canary asks for an approval once it is done: later waves wait for `gpuward approve`" in list(lines(found))
+    assert as_json(found)["approvals"] == [{"wave": "canary", "driver": None}]
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired", 3600)
+    found = await plan_of(stage)
+    assert [when for when, _ in whens(found).values()] == ["is held", "is held", "has nothing to do"]
+    assert as_json(found)["approvals"] == [], "it asks by now: that is what nodes are held for"
+
+
+@on_stage(2)
+async def test_a_node_that_failed_and_is_tried_again_is_not_held(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, retries=3, retryBackoff="1h", deadlines={"pod-restart-required": "2m"},
+                failureBudget={"nodes": 9, "percent": 100})
+    await stage.rest(1)
+    fault = Fault(FaultKind.DRIVER_CRASH, image=f"*{NEW}*")
+    stage.sandbox.faults.add(fault)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "RetryLater", 3600)
+    (one,) = [one for one in (await plan_of(stage)).nodes if one.node == "gpu-1"]
+    assert (str(one.when), one.reason, one.place) == ("has its turn later", "RetryLater", 0)
+    assert one.until is not None
+    stage.sandbox.faults.clear(fault)
+    await stage.until(lambda: stage.driver("gpu-1") == NEW and stage.state("gpu-1") == State.DONE, 7200)
 
 
 @on_stage(6)

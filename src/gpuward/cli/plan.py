@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any, Final
 
 import structlog
@@ -18,6 +19,7 @@ from gpuward.model.listing import listed
 from gpuward.model.record import format_time
 from gpuward.report.foresight import PlannedNode, When, counted
 from gpuward.report.headline import headline
+from gpuward.report.waves import approvals_to_come
 
 CHANGES: Final = 2
 """What the command ends with, if asked to, where something would change; as terraform's."""
@@ -71,9 +73,15 @@ def as_json(found: Foresight) -> dict[str, Any]:
         "counts": {key: count[when] for when, key in _KEYS.items()},
         "writes": [{"verb": one.verb, "kind": one.kind, "namespace": one.ref.namespace or None, "name": one.ref.name}
                    for one in found.differences],
+        "approvals": [{"wave": wave, "driver": driver or None} for driver, wave in approvals(found)],
         "problems": [*found.written.problems, *found.picture.plan.troubles.values()],
         "nodes": [_node(one) for one in found.nodes],
     }
+
+
+def approvals(found: Foresight) -> list[tuple[str, str]]:
+    """Return the waves, by NVIDIADriver and name, that are going to ask for an approval."""
+    return approvals_to_come(found.picture.plan, found.picture.drivers.upgrades)
 
 
 _KEYS: Final = {When.UNDER_WAY: "underWay", When.NOW: "startsNow", When.NEXT: "later", When.HELD: "held",
@@ -107,6 +115,9 @@ def lines(found: Foresight) -> Iterator[str]:
         f"There is nothing to do: {headline(picture.plan, picture.snapshot, picture.drivers)}")
     yield found.operator
     yield from (f"problem: {problem}" for problem in (*found.written.problems, *found.picture.plan.troubles.values()))
+    for driver, wave in approvals(found):
+        whose, option = (f" of NVIDIADriver {driver}", f" --driver {quote(driver)}") if driver else ("", "")
+        yield f"wave {wave}{whose} asks for an approval once it is done: later waves wait for `gpuward approve{option}`"
     if found.differences:
         named = listed([f"{one.verb} {one.name}" for one in found.differences if one.kind != "Node"])
         labelled = sum(one.kind == "Node" for one in found.differences)

@@ -6,6 +6,7 @@ leave a node may go to another one that waits, which changes its place; `gpuward
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
@@ -16,15 +17,17 @@ from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import IN_PROGRESS
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import DaemonSetView, RevisionView
 from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, OnBudget, OnPod
+from gpuward.model.waves import WaveLimit, WaveNotDone
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.report.nodes import NodeReport, node_reports
 from gpuward.report.paper import Written
 from gpuward.upgrade.admission import Turn, turn
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
+from gpuward.upgrade.wave_nodes import is_unable
 
 ON_PAPER = "on-paper"
 """Begins the hash of a revision that is not made yet."""
@@ -101,20 +104,45 @@ def planned_nodes(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> 
 
     The plan is that of a pass, with the states to which that brings nodes.
     """
-    facts = {node.node.name: node for policy in policies.upgrades for node in gather(snapshot, policy)}
+    facts, driver = {}, {}
+    for policy in policies.upgrades:
+        for node in gather(snapshot, policy):
+            facts[node.node.name], driver[node.node.name] = node, policy.driver
     reports = {one.node: one for one in node_reports(plan.as_labelled(snapshot.nodes), snapshot, policies)}
     found = [_planned(name, status, facts.get(name), reports.get(name)) for name, status in plan.nodes.items()]
+    stuck = _stuck_waves(found, plan, facts)
+    found = [msgspec.structs.replace(one, when=When.HELD) if one.when is When.NEXT and (
+        (driver.get(one.node), _awaited_wave(plan.nodes[one.node])) in stuck) else one for one in found]
     found.sort(key=lambda one: _order(one, plan.nodes[one.node], facts.get(one.node)))
     places = iter(range(1, len(found) + 1))
-    return [msgspec.structs.replace(one, place=next(places)) if _has_turn(one) else one for one in found]
+    return [msgspec.structs.replace(one, place=next(places)) if _has_turn(one, plan.nodes[one.node]) else one for one in found]
 
 
-def _has_turn(one: PlannedNode) -> bool:
-    return one.when in (When.UNDER_WAY, When.NOW, When.NEXT)
+def _has_turn(one: PlannedNode, status: NodeStatus) -> bool:
+    return one.when in (When.UNDER_WAY, When.NOW) or (one.when is When.NEXT and status.turn > 0)
+
+
+def _awaited_wave(status: NodeStatus) -> str:
+    return status.hold.what.wave if status.hold is not None and isinstance(status.hold.what, WaveNotDone) else ""
+
+
+def _stuck_waves(found: Iterable[PlannedNode], plan: Plan, facts: Mapping[str, NodeFacts]) -> set[tuple[str, str]]:
+    """Return the waves, by driver and name, that are not done before somebody has done something about a node of theirs."""
+    held = {one.node for one in found if one.when is When.HELD}
+    waves = [(each.driver, wave) for each in plan.waves for wave in each.waves if held & set(wave.waiting)]
+    return {(driver, wave.name) for driver, wave in waves
+            if not all(_is_passed_over(name, facts) for name in held & set(wave.waiting))
+            or (not wave.done and held >= set(wave.waiting))}
+
+
+def _is_passed_over(name: str, facts: Mapping[str, NodeFacts]) -> bool:
+    """Tell whether its wave does not wait for a node, once another one of it is done."""
+    return name in facts and is_unable(facts[name])
 
 
 def _order(one: PlannedNode, status: NodeStatus, facts: NodeFacts | None) -> tuple[int, float, bool, Turn | tuple[()], str]:
-    began = facts.record.started if facts is not None and one.when is When.UNDER_WAY else float(status.turn)
+    """Return a sort key; nodes that are tried again after a failure have yet to get a place, and come last of those that wait."""
+    began = facts.record.started if facts is not None and one.when is When.UNDER_WAY else float(status.turn or math.inf)
     starts = facts is not None and one.when is When.NOW
     return list(When).index(one.when), began, starts, turn(facts) if facts is not None and starts else (), one.node
 
@@ -133,7 +161,7 @@ def _planned(name: str, status: NodeStatus, facts: NodeFacts | None, report: Nod
 
 def _behind(hold: Hold) -> tuple[str, ...]:
     match hold.what:
-        case Limit() | FailureBudgetSpent():
+        case Limit() | FailureBudgetSpent() | WaveNotDone() | WaveLimit():
             return tuple(hold.what.nodes)
         case NewDriverFails():
             return (hold.what.node,)
@@ -146,11 +174,17 @@ def _when(status: NodeStatus) -> When:
     if status.state in IN_PROGRESS:
         return When.NOW
     hold = status.hold
-    if status.turn and hold is not None and (hold.reason.ends_by_itself or hold.reason is Reason.BUDGET_USED_UP):
+    if hold is not None and not status.up_to_date and _ends_by_itself(hold) and (status.turn or status.state is State.FAILED):
         return When.NEXT
     if hold is not None and not status.up_to_date:
         return When.HELD
     return When.NEVER
+
+
+def _ends_by_itself(hold: Hold) -> bool:
+    if hold.reason is Reason.WINDOW_SHUT:  # some never open
+        return hold.until is not None
+    return hold.reason.ends_by_itself or hold.reason is Reason.BUDGET_USED_UP
 
 
 def counted(nodes: Iterable[PlannedNode]) -> dict[When, int]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.plan import Plan
+from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, command_for
@@ -59,6 +60,22 @@ def _held(wave: WaveStatus, plan: Plan) -> dict[str, int]:
     if len(holds) < len(found) or any(hold.reason.is_turn for hold in holds):
         return {}
     return dict(Counter(str(hold.reason) for hold in holds).most_common())
+
+
+def approvals_to_come(plan: Plan, upgrades: Iterable[UpgradePolicy]) -> list[tuple[str, str]]:
+    """Return the waves, by driver and name, that are going to ask for an approval which nobody has given yet."""
+    rollouts = {policy.driver: policy.rollout for policy in upgrades if policy.rollout.waves}
+    found = []
+    for each in plan.waves:
+        rollout = rollouts.get(each.driver)
+        wants = {wave.name for wave in rollout.waves if wave.approval} if rollout is not None and each.targets else set()
+        word = rollout.approved if rollout is not None else None
+        for wave in each.waves[:-1]:
+            given = word is not None and wave.phase is WavePhase.SOAKS and word.at >= wave.finished and (
+                set(each.targets) <= set(word.targets))
+            if wave.name in wants and not given and wave.phase not in (WavePhase.DONE, WavePhase.APPROVAL):
+                found.append((each.driver, wave.name))
+    return found
 
 
 def wave_documents(plan: Plan) -> list[dict[str, Any]]:

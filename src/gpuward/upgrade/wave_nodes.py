@@ -72,10 +72,18 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
         failed=failed,
         failed_at=failure.at if failure is not None else 0.0,
         over=over and not before.retargeted,
-        unable=(not node.ready and not under_way) or node.deleting or before.unserved is not None or before.barred,
+        unable=is_unable(before, under_way=under_way),
         skipped=node.labels.get(names.UPGRADE_SKIP) == "true",
         passed=promoted is not None and node.name in promoted.nodes and counts_for(promoted, before),
     )
+
+
+def is_unable(node: NodeFacts, *, under_way: bool = False) -> bool:
+    """Tell whether a node cannot be upgraded now, so that a wave does not wait for it once another one of its nodes is done. One
+    that goes down in its upgrade is waited for.
+    """
+    down = not node.node.ready and not under_way
+    return down or node.node.deleting or node.unserved is not None or node.barred
 
 
 def _began(node: NodeFacts) -> float:
