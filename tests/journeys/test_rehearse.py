@@ -15,6 +15,7 @@ import yaml
 
 from gpuward import names
 from gpuward.cli.capture import captured, store
+from gpuward.cli.leftout import whole_policies
 from gpuward.cli.plan import lines
 from gpuward.cli.rehearse import Options, rehearsed
 from gpuward.cli.rehearsed import as_json, assumed_lines, summary
@@ -348,6 +349,39 @@ def test_a_rollout_that_is_under_way_goes_on_from_where_it_is() -> None:
 
 WAVES = [{"name": "canary", "nodes": 1, "approval": "Required"},
          {"name": "second", "nodes": 1, "soak": "10m", "approval": "Required"}]
+
+
+@pytest.mark.parametrize("mode", VERSIONS)
+def test_a_file_that_says_what_the_policies_say_changes_nothing_though_a_capture_lacks_values(mode: str, tmp_path: Path) -> None:
+    prepare, _ = MODES[mode]
+    same, other = tmp_path / "same.yaml", tmp_path / "other.yaml"
+    planned: list[bool] = []
+
+    async def play() -> tuple[Captured, list[dict[str, Any]]]:
+        async with playing(at_pace(6 if mode == "nvidiadrivers" else 2)) as stage:
+            await prepare(stage)
+            await set_variable(stage, mode)
+            await stage.patch_policy("dcgmExporter/args", ["--flag", MARK])
+            await stage.rest(120)
+            await installed(stage)
+            whole = await whole_policies(lists_only(stage))
+            text = yaml.safe_dump_all([{**obj, "metadata": {"name": obj["metadata"]["name"]}, "status": None} for obj in whole])
+            same.write_text(text)
+            other.write_text(text.replace(f"value: {MARK}", "value: another"))
+            for file in (same, other):
+                planned.append(any(one.when is not When.NEVER for one in (await plan_of(stage, "", file)).nodes))
+            return await capture(stage), whole
+
+    found, whole = run_virtual(play)
+    assert planned == [False, True]
+    for file, changes in ((same, False), (other, True)):
+        options = Options(policies=(str(file),), assumed=EXACT, runs=1, time=0.0)
+        live = rehearsed(found, options, whole)
+        assert live.first.changes == changes, "as gpuward plan says"
+        assert not any("taken for those of the capture" in line for line in assumed_lines(live, EXACT))
+    later = rehearsed(found, options)
+    assert not later.first.changes
+    assert any("taken for those of the capture" in line for line in assumed_lines(later, EXACT)), "nobody can tell"
 
 
 @pytest.mark.parametrize("mode", VERSIONS)

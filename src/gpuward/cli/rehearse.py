@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ import structlog
 from gpuward.cli.capture import captured
 from gpuward.cli.connect import connected
 from gpuward.cli.explanation import explained
+from gpuward.cli.leftout import as_captured, lacks, whole_policies
 from gpuward.cli.look import Picture
 from gpuward.cli.manifests import POLICIES, read_objects
 from gpuward.cli.plan import CHANGES
@@ -70,8 +71,11 @@ def rehearse_rollout(kubeconfig: str | None, context: str | None, namespace: str
     """
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     check_version(options.version)
-    found = read_capture(options.source) if options.source else asyncio.run(_captured(kubeconfig, context, namespace))
-    rehearsal = rehearsed(found, options)
+    if options.source is not None:
+        found, whole = read_capture(options.source), None
+    else:
+        found, whole = asyncio.run(_captured(kubeconfig, context, namespace))
+    rehearsal = rehearsed(found, options, whole)
     if options.svg is not None:
         write_timeline(options.svg, rehearsal.first, found.manifest.at)
     if options.output == "json":
@@ -82,18 +86,20 @@ def rehearse_rollout(kubeconfig: str | None, context: str | None, namespace: str
         sys.exit(CHANGES)
 
 
-async def _captured(kubeconfig: str | None, context: str | None, namespace: str) -> Captured:
+async def _captured(kubeconfig: str | None, context: str | None, namespace: str) -> tuple[Captured, list[Object]]:
     async with connected(kubeconfig, context, lists_only=True) as (client, _):
-        return await captured(client, namespace)
+        return await captured(client, namespace), await whole_policies(client)
 
 
-def rehearsed(found: Captured, options: Options) -> Rehearsal:
+def rehearsed(found: Captured, options: Options, whole: Sequence[Object] | None = None) -> Rehearsal:
     """Play the rollout as often as is asked for and there is time, and then what might shorten it.
+
+    `whole` has the policies that were captured with all their values; None where these are not known.
 
     Raises:
         InputError: a file cannot be read or has no policy in it, or a policy is refused.
     """
-    changes = _Changes(found, options)
+    changes = _Changes(found, options, whole)
 
     async def load() -> Loaded:
         return await loaded(found, options.assumed, changes.apply)
@@ -112,7 +118,7 @@ def rehearsed(found: Captured, options: Options) -> Rehearsal:
         if time.monotonic() + _slowest(runs) > end:
             break
         trials.append(trial(lever.do, runs[0], play.run(0, also=lever.change)))
-    return Rehearsal(tuple(runs), tuple(one for one in trials if one is not None))
+    return Rehearsal(tuple(runs), tuple(one for one in trials if one is not None), guessed=changes.guessed)
 
 
 def _slowest(runs: list[Run]) -> float:
@@ -144,10 +150,15 @@ def _merge(patch: Mapping[str, Any], obj: Object) -> None:
 class _Changes:
     """Do to the policies in a sandbox what is asked for."""
 
-    def __init__(self, found: Captured, options: Options) -> None:
+    def __init__(self, found: Captured, options: Options, whole: Sequence[Object] | None) -> None:
         self._options = options
-        objects = read_objects("--policy", options.policies)
-        self._given = [obj for obj in objects if obj["kind"] in POLICIES]
+        objects = [obj for obj in read_objects("--policy", options.policies) if obj["kind"] in POLICIES]
+        there = {(obj["kind"], obj["metadata"]["name"]): obj for obj in
+                 (whole if whole is not None else (each for name in _RESOURCES.values() for each in found.of(name)))}
+        self._given = [as_captured(obj, there[key] if whole is not None else None)
+                       if (key := (obj["kind"], obj["metadata"]["name"])) in there else obj for obj in objects]
+        self.guessed = whole is None and any(lacks(obj) for obj in objects if (obj["kind"], obj["metadata"]["name"]) in there)
+        """Whether values of files are taken for those that a capture lacks."""
         if options.policies and not self._given:
             raise InputError("--policy", ", ".join(options.policies), "name a file with a ClusterPolicy, a RolloutPolicy, or an "
                              "NVIDIADriver, in it")

@@ -126,6 +126,8 @@ def assumed_lines(found: Rehearsal, assumed: Assumptions) -> Iterator[str]:
         whose = f" of NVIDIADriver {one.driver}" if one.driver else ""
         when = f"{age(assumed.approval)} after it asks for that" if assumed.approval else "at once when it asks for that"
         yield f"wave {one.wave}{whose} is approved of {when}, {age(one.given)} after the beginning"
+    if found.guessed:
+        yield "variables, commands and credentials in the files with policies are taken for those of the capture, which has none"
     yield f"a driver takes {age(assumed.driver)}, and its validation {age(assumed.validation)}"
     yield f"an evicted pod takes {age(assumed.eviction)} to end, and any pod {age(assumed.start)} to start"
     yield f"one in ten of these takes {assumed.spread:g} times as long"

@@ -171,6 +171,8 @@ class Rehearsal(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...]
     trials: tuple[Trial, ...] = ()
     problems: tuple[str, ...] = ()
+    guessed: bool = False
+    """Whether values that the capture lacks are taken for those of the files with policies."""
 
     @property
     def first(self) -> Run:
