@@ -119,7 +119,7 @@ async def test_a_new_driver_that_nobody_can_validate_any_more_keeps_no_cordon(st
     await stage.until(lambda: names.DRIVER_OWNER in stage.labels("gpu-1") and not stage.cordons())
     await stage.rest(600)
     assert stage.cordons() == []
-    assert (stage.state("gpu-3"), stage.driver("gpu-3"), stage.hold("gpu-3")) == (State.VALIDATION_REQUIRED, NEW, "NotSelected")
+    assert (stage.state("gpu-3"), stage.driver("gpu-3"), stage.hold("gpu-3")) == ("", NEW, "NotSelected")
     await make(stage, nvidia_driver("rest", default=True, version=NEW))
     await stage.until(lambda: stage.state("gpu-3") == State.DONE and not stage.cordons())
     assert torn(stage) == []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.states import State
+from tests.journeys.looking import headline_of
 from tests.journeys.stage import OLD, Stage, on_stage
 from tests.journeys.test_moves import (
     OTHER_KERNEL,
@@ -16,7 +18,7 @@ from tests.journeys.test_moves import (
     with_one_owner,
     with_precompiled,
 )
-from tests.journeys.test_nvidiadriver import driver_pods
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
 
 
 @pytest.mark.parametrize("away", [5, 60])
@@ -91,5 +93,27 @@ def test_drivers_that_are_taken_back_before_a_node_began_disturb_nobody(upgrade:
         assert (watcher.torn, uids(stage), stage.cordons()) == ([], before, [])
         assert {pod["metadata"]["uid"] for pod in stage.workload_pods()} == workloads
         assert headline(stage)[:2] == ("True", "UpToDate")
+
+    scenario()
+
+
+@pytest.mark.parametrize(("after", "away"), [(1, 1), (5, 5), (30, 20), (1, 60)])
+def test_drivers_taken_back_for_a_moment_in_mid_removal_leave_no_node_under_way(after: float, away: float) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        watcher = await with_one_owner(stage)
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+        await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=3600)
+        await stage.rest(after)
+        await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+        await stage.rest(away)
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await stage.rest(1500)
+        assert (watcher.torn, stage.cordons(), set(stage.states().values())) == ([], [], {""})
+        assert {stage.hold(node) for node in stage.states()} == {"NotSelected"}
+        assert (await headline_of(stage)).endswith("0 of 3 nodes up to date, 3 held")
+        await make(stage, nvidia_driver("default", default=True))
+        await at_rest(stage, watcher)
+        assert stage.drivers() == [OLD]
 
     scenario()

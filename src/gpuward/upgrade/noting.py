@@ -147,6 +147,7 @@ def _ending(node: NodeFacts, move: Move) -> Ending:
         return Ending.FAILED
     if move.to is State.DONE:
         return Ending.BACK if node.untouched and not node.record.forced else Ending.DONE
-    return Ending.DONE if move.to is State.UNKNOWN and node.record.target == NO_DRIVER else Ending.BACK
+    removed = move.to is State.UNKNOWN and node.record.target == NO_DRIVER and node.driver is None
+    return Ending.DONE if removed else Ending.BACK
 
 

@@ -43,8 +43,9 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
     if policy.unowned and node.state in UNDISTURBED and node.untouched and node.loaded:
         return _sent_back(node, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
-        path = pause(node, unfinished(node) or paused, now)
-        return given_back(path, now) if node.loaded and node.driver_pods == 1 and not policy.invalid else path
+        if node.loaded and node.driver_pods == 1 and not policy.invalid:
+            return _left_to_nobody(node, now)
+        return pause(node, unfinished(node) or paused, now)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = walk(begin(node, now), policy, now, within=_GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:
@@ -57,6 +58,17 @@ def _sent_back(node: NodeFacts, now: float) -> NodeProgress:
     """Put a node back into service that no NVIDIADriver is for any more, with the driver that nobody has touched."""
     clocks = {key: None for key in (names.WAIT_FOR_JOBS_SINCE,) if key in node.node.annotations}
     path = apply_move(begin(node, now), Move(State.UPGRADE_REQUIRED, uncordon=is_ours(node), annotations=clocks), now)
+    return msgspec.structs.replace(path, hold=unfinished(path.node))
+
+
+def _left_to_nobody(node: NodeFacts, now: float) -> NodeProgress:
+    """End the upgrade of a node that nobody is to drive any more, and that has a driver pod which is ready: it serves on. That
+    nobody has validated the driver stays known.
+    """
+    clocks = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE, names.SAFE_LOAD)
+    annotations = {key: None for key in clocks if key in node.node.annotations}
+    move = Move(State.UNKNOWN, uncordon=is_ours(node), annotations=annotations, forced=not node.untouched)
+    path = apply_move(begin(node, now), move, now)
     return msgspec.structs.replace(path, hold=unfinished(path.node))
 
 
