@@ -19,6 +19,7 @@ from gpuward.model.actions import Action, PatchNode
 from gpuward.model.explain import sentence
 from gpuward.model.passes import Pass
 from gpuward.model.plan import Hold
+from gpuward.model.removal import DriverKept
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView
 from gpuward.model.workloads import OperandsKept, Workload, WorkloadKept, workload_of
@@ -91,7 +92,7 @@ class LabelLog:
         self._log = structlog.get_logger(source=LabelController.name)
         self._kept: Mapping[str, KeptOperands] = {}
         self._troubles: Mapping[str, str] = {}
-        self._used: Mapping[str, WorkloadKept | OperandsKept] = {}
+        self._used: Mapping[str, WorkloadKept | OperandsKept | DriverKept] = {}
         self._undone = UndoneLabels()
         self._tell = tell
         self._rival = rival
@@ -141,7 +142,7 @@ class LabelLog:
                                   nodes=fresh[:NAMED], count=len(fresh))
         self._kept = kept
 
-    def _log_used(self, snapshot: Snapshot, used: Mapping[str, WorkloadKept | OperandsKept]) -> None:
+    def _log_used(self, snapshot: Snapshot, used: Mapping[str, WorkloadKept | OperandsKept | DriverKept]) -> None:
         """Tell of each node once that it waits to be for something else, or nothing, and once more where that is something else
         again. The upgrade tells of nodes with a driver for containers.
         """
@@ -163,6 +164,6 @@ class LabelLog:
         self._troubles = troubles
 
 
-def _wish(what: WorkloadKept | OperandsKept) -> tuple[Workload, Workload] | None:
+def _wish(what: WorkloadKept | OperandsKept | DriverKept) -> tuple[Workload, Workload] | None:
     """Return what a node is for and is to be for; None where it is to be for nothing."""
     return (what.workload, what.wanted) if isinstance(what, WorkloadKept) else None

@@ -17,6 +17,7 @@ from gpuward.labels.settled import Settled
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import heeds_variable, owner_uid, spares_default_runtime, uses_driver
 from gpuward.model.record import format_time
+from gpuward.model.removal import DriverKept
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.workloads import HOST_DRIVERS, OperandsKept, Workload, WorkloadKeeper, WorkloadKept
@@ -33,8 +34,8 @@ class Labelling(msgspec.Struct, frozen=True):
     """When time alone changes the decision."""
     kept: Mapping[str, KeptOperands] = {}
     """Nodes that keep their operands though discovery sees no GPU there, and why."""
-    used: Mapping[str, WorkloadKept | OperandsKept] = {}
-    """Nodes that stay for what they are for while pods use their GPUs, and should be for something else, or nothing."""
+    used: Mapping[str, WorkloadKept | OperandsKept | DriverKept] = {}
+    """Nodes that stay as they are while pods use their GPUs: they should be for something else, or nothing, or lose a driver."""
     troubles: Mapping[str, str] = {}
     """Nodes about whose labels nothing could be decided, and why."""
 
@@ -84,7 +85,7 @@ class _Found(NamedTuple):
     """Whether its labels are right, whatever time it is."""
     until: float | None = None
     """When time alone changes the decision, unless its loss says so."""
-    used: WorkloadKept | OperandsKept | None = None
+    used: WorkloadKept | OperandsKept | DriverKept | None = None
 
 
 class _Rules(NamedTuple):
@@ -116,7 +117,8 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
         patch = rules.managers.give_back(_patch(node, policy, workload, pods, drivers, kept=operands is not None), node, pods)
         settled = patch is None and kept is None and operands is None and not (
             drivers.is_open(node, pods) or rules.managers.left_anything(node))
-        return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node), used=kept or operands)
+        return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node),
+                      used=kept or operands or drivers.kept_for(node, pods))
     return _Found(node.name, _told(node, policy, pods, drivers))
 
 

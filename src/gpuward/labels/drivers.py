@@ -10,6 +10,7 @@ from gpuward.labels.policy import LabelPolicy
 from gpuward.model.driver import driver_daemonsets, is_driver_pod, is_policys, spares_default_runtime
 from gpuward.model.owners import Claim
 from gpuward.model.placement import Placements, after
+from gpuward.model.removal import DriverKept
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, State
 from gpuward.model.views import DaemonSetView, NodeView, PodView
@@ -53,6 +54,10 @@ class DriverLabels:
     def coming(self, node: NodeView, changed: Mapping[str, str | None]) -> frozenset[str]:
         """Return the drivers, by their digests, of the DaemonSets that select a node once its labels are changed."""
         return digests_of(selecting(self._drivers, after(node.labels, changed)), self._namespace)
+
+    def kept_for(self, node: NodeView, pods: Iterable[PodView]) -> DriverKept | None:
+        """Return for which virtual machines a node keeps the driver of its host."""
+        return self._placements.kept_for(node, pods)
 
     def is_open(self, node: NodeView, pods: Iterable[PodView]) -> bool:
         """Tell whether something else than the node and its pods may change what is decided about it."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 
 from gpuward import names
-from gpuward.model.driver import is_driver_daemonset, is_ownerless
+from gpuward.model.driver import is_driver_daemonset, is_hosts_daemonset, is_ownerless
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView
 
@@ -33,7 +33,8 @@ class Departure(Enum):
 def departure(ds: DaemonSetView, snapshot: Snapshot) -> Departure | None:
     """Return how the NVIDIADriver of a DaemonSet went; None where it is there, or another one has its name."""
     owner = ds.node_selector.get(names.DRIVER_OWNER, "")
-    if not owner or ds.deleting or not is_driver_daemonset(ds, snapshot.namespace) or "NVIDIADriver" in snapshot.unlisted:
+    theirs = is_driver_daemonset(ds, snapshot.namespace) or is_hosts_daemonset(ds, snapshot.namespace)
+    if not (owner and theirs) or ds.deleting or "NVIDIADriver" in snapshot.unlisted:
         return None
     there = [driver for driver in snapshot.drivers if driver.name == owner]
     if any(not driver.deleting for driver in there):
@@ -64,9 +65,11 @@ def is_superseded(ds: DaemonSetView, snapshot: Snapshot) -> bool:
 def removed_drivers(snapshot: Snapshot) -> dict[str, DaemonSetView]:
     """Return a DaemonSet of each NVIDIADriver that is gone and whose drivers are to go, by the NVIDIADriver's name.
 
-    No driver goes before that is noted: a role that is made again would take back what has begun.
+    No driver goes before that is noted: a role that is made again would take back what has begun. Those of hosts are no matter of
+    upgrades.
     """
-    return _by_name(ds for ds in snapshot.daemonsets if ds.drivers_go and departure(ds, snapshot) is Departure.REMOVED)
+    return _by_name(ds for ds in snapshot.daemonsets if ds.drivers_go and is_driver_daemonset(ds, snapshot.namespace)
+                    and departure(ds, snapshot) is Departure.REMOVED)
 
 
 def unseen_departures(snapshot: Snapshot) -> dict[str, str]:
@@ -76,6 +79,8 @@ def unseen_departures(snapshot: Snapshot) -> dict[str, str]:
     there, unlisted = {driver.name for driver in snapshot.drivers}, snapshot.unlisted.get(ROLES)
     found = {}
     for ds in snapshot.daemonsets:
+        if is_hosts_daemonset(ds, snapshot.namespace):
+            continue
         name, how = ds.node_selector.get(names.DRIVER_OWNER, ""), departure(ds, snapshot)
         if how is Departure.REMOVED and not ds.drivers_go:
             found[name] = f"DaemonSet {ds.name} has yet to be noted as one whose drivers go"

@@ -60,9 +60,16 @@ def is_policys(ds: DaemonSetView) -> bool:
     return names.DRIVER_APP in (ds.labels.get("app"), ds.selector.get("app"))
 
 
+def is_hosts_daemonset(ds: DaemonSetView, namespace: str) -> bool:
+    """Tell whether a DaemonSet holds the drivers of hosts of vGPUs, an NVIDIADriver's."""
+    known = ds.labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT
+    return ds.namespace == namespace and (known or ds.labels.get("app", "").startswith(names.VGPU_HOST_APP_PREFIX))
+
+
 def is_ownerless(ds: DaemonSetView, namespace: str) -> bool:
-    """Tell whether a DaemonSet holds the drivers of an NVIDIADriver that is gone."""
-    return ds.owner is None and names.DRIVER_OWNER in ds.node_selector and is_driver_daemonset(ds, namespace)
+    """Tell whether a DaemonSet holds the drivers of an NVIDIADriver that is gone, for containers or for hosts."""
+    theirs = is_driver_daemonset(ds, namespace) or is_hosts_daemonset(ds, namespace)
+    return ds.owner is None and names.DRIVER_OWNER in ds.node_selector and theirs
 
 
 def _is_nvidia_drivers(labels: Mapping[str, str]) -> bool:

@@ -13,7 +13,9 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.driver import is_driver_pod, is_hosts_driver_pod
+from gpuward.model.hosts import LeftHosts
 from gpuward.model.owners import Claim, name_of, owner_of
+from gpuward.model.removal import DriverKept
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.systems import kernel_of, system_of, tag_of
 from gpuward.model.views import NodeView, PodView
@@ -90,8 +92,9 @@ class Placements:
         self._going = {ds.uid for ds in snapshot.daemonsets if ds.deleting}
         self._adopting = [(ds.selector, self.selectors[ds.uid]) for ds in snapshot.daemonsets if ds.uid in self.selectors
                           and ds.selector and not ds.deleting and not ds.node_selector.keys().isdisjoint(names.PLACED_BY)]
+        self._hosts = LeftHosts(snapshot, placing.claims if placing is not None else None)
         self._serving = [ds.node_selector for ds in snapshot.daemonsets if ds.namespace == snapshot.namespace and not ds.deleting
-                         and not ds.node_selector.keys().isdisjoint(names.PLACED_BY)]
+                         and not ds.node_selector.keys().isdisjoint(names.PLACED_BY) and ds.uid not in self._hosts.going]
 
     def free(self, node: NodeView, labels: Mapping[str, str], pods: Iterable[PodView]) -> dict[str, str | None]:
         """Return the change of the labels by which a node is placed, if no driver goes by it; `labels` are as they will be."""
@@ -125,10 +128,22 @@ class Placements:
         waits = self._tears(node, node.labels, change, pods) or self._strands(node.labels, change)
         return (node, moved) if waits else (moved,)
 
+    def kept_for(self, node: NodeView, pods: Iterable[PodView]) -> DriverKept | None:
+        """Return for which virtual machines a node keeps the driver of its host, which should come from elsewhere or go."""
+        pods = tuple(pods)
+        change = self._change(node, node.labels, pods) if node.gpu_present else {}
+        if not change or self._strands(node.labels, change) or not self._unhosts(node.labels, change, pods):
+            return None
+        users = [pod.ref for pod in pods if pod.uses_vm_gpu and not pod.finished]
+        return DriverKept(min(users), len(users))
+
     def _strands(self, labels: Mapping[str, str], change: Mapping[str, str | None]) -> bool:
         """Tell whether a node for which a DaemonSet is there would go to where none is, or can be made."""
         changed = after(labels, change)
-        return self._is_waited_for(labels) and not self._is_served(changed, placement_of(changed))
+        wanted = placement_of(changed)
+        if not wanted.owner and self._hosts.keep(labels):
+            return True
+        return self._is_waited_for(labels) and not self._is_served(changed, wanted)
 
     def _unhosts(self, labels: Mapping[str, str], change: Mapping[str, str | None], pods: Sequence[PodView]) -> bool:
         """Tell whether the driver of a host would be deleted under its virtual machines."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets, owner_uid, spares_default_runtime
 from gpuward.model.explain import sentence
+from gpuward.model.placement import Placements
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, NodeView
+from gpuward.model.waits import WaitsFor
 from gpuward.model.withheld import living_daemonsets, loaded_alone
 from gpuward.model.workloads import WorkloadKeeper, is_for_virtual_machines
 
@@ -53,9 +55,11 @@ def missing_labels(node: NodeView, drivers: list[DaemonSetView]) -> str:
 
 
 def _kept(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy) -> str:
-    """Say what keeps a node from being for something else, if it should be."""
+    """Say what keeps a node from being for something else, or from losing its host's driver, if it should."""
     keeper = WorkloadKeeper(snapshot, policy.workloads) if policy.workloads is not None else None
-    what = keeper.kept(node, snapshot.pods.get(node.name, ())) if keeper is not None else None
+    pods = snapshot.pods.get(node.name, ())
+    what: WaitsFor | None = keeper.kept(node, pods) if keeper is not None else None
+    what = what or Placements(snapshot, policy.placing).kept_for(node, pods)
     return "" if what is None else f"; it {sentence(Hold(what))}"
 
 

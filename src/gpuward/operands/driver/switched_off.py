@@ -11,7 +11,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import Action, DeleteObject, DeletePod
-from gpuward.model.driver import POLICYS_POD_APPS, driver_daemonsets, is_driver_pod, is_ownerless
+from gpuward.model.driver import POLICYS_POD_APPS, driver_daemonsets, is_driver_daemonset, is_driver_pod, is_ownerless
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands.changes import Prepared
@@ -24,7 +24,8 @@ _WHY: Final = "drivers are switched off"
 def switched_off(owner: str, snapshot: Snapshot, *, at_once: bool) -> list[Action]:
     """Return how the driver DaemonSets of a ClusterPolicy (uid) go, and those that are left behind; `at_once` with all pods."""
     owned = _owned(owner, snapshot)
-    ownerless = [ds for ds in snapshot.daemonsets if not ds.deleting and is_ownerless(ds, snapshot.namespace)]
+    ownerless = [ds for ds in snapshot.daemonsets if not ds.deleting
+                 and is_ownerless(ds, snapshot.namespace) and is_driver_daemonset(ds, snapshot.namespace)]
     sets = [*left_daemon_sets(owned), *ownerless]
     if not at_once:
         return [action for ds in sets for action in removal(ds, [*owned, *ownerless], snapshot, _WHY)]

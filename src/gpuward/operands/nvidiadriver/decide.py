@@ -21,7 +21,7 @@ from gpuward.operands.decide import awaits_labels
 from gpuward.operands.driver.pod import STARTUP_PROBE
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver import status as verdicts
-from gpuward.operands.nvidiadriver.departing import departing, outliving
+from gpuward.operands.nvidiadriver.departing import departing, departing_hosts, outliving, superseded_hosts
 from gpuward.operands.nvidiadriver.owners import with_owners
 from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
@@ -74,7 +74,8 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
                    memory: DriverMemory) -> Driving:
     """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
     driving = _decided(snapshot, policies, images, now, memory)
-    return msgspec.structs.replace(driving, actions=with_owners(driving.actions, snapshot, policies))
+    hosts = departing_hosts(snapshot, placed=policies.in_force) if policies.policy.valid is not None else ()
+    return msgspec.structs.replace(driving, actions=with_owners([*driving.actions, *hosts], snapshot, policies))
 
 
 def _decided(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str, str], now: float,
@@ -91,6 +92,8 @@ def _decided(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str,
     if policy.valid is not None and awaits_labels(snapshot):
         return Driving()
     found = {each.view.name: verdict for each in policies.active if (verdict := _refusal(each, policies)) is not None}
+    for name, host in superseded_hosts(snapshot).items():
+        found.setdefault(name, verdicts.behind_machines(host))
     able = [each for each in policies.active if each.view.name not in found and snapshot.references.known_for(each.view)]
     nodes = placed_nodes(snapshot, policies.placing)
     rendered = {each.view.name: _render(each, policies, snapshot, nodes, images, memory) for each in able}
@@ -167,7 +170,8 @@ def _render(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot, n
 def _outlives(each: ActiveDriver, policies: PoliciesInForce) -> tuple[Ref | None, str]:
     """Return by what its drivers outlive an NVIDIADriver: an owner beside it, and its upgrade policy."""
     view = policies.policy.view
-    if view is None or policies.policy.upgrades.rollout.remove_at_once:
+    hosts = each.followed is not None and each.followed.spec.is_for_hosts
+    if view is None or (policies.policy.upgrades.rollout.remove_at_once and not hosts):
         return None, ""
     return view.ref, remember(each.upgrades)
 

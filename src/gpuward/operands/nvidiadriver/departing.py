@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.model.actions import Action, DeleteObject
-from gpuward.model.departed import Departure, departure
-from gpuward.model.driver import is_ownerless
+from gpuward.model.departed import Departure, departure, is_superseded
+from gpuward.model.driver import is_hosts_daemonset, is_ownerless
+from gpuward.model.hosts import is_used_by_machines
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, Ref
 from gpuward.operands.objects import Json
@@ -37,7 +38,7 @@ def departing(snapshot: Snapshot, *, at_once: bool) -> list[Action]:
     stay until no node has one; `at_once` they go with them.
     """
     return [action for ds in snapshot.daemonsets if not ds.deleting and is_ownerless(ds, snapshot.namespace)
-            for action in _departing(ds, snapshot, at_once=at_once)]
+            and not is_hosts_daemonset(ds, snapshot.namespace) for action in _departing(ds, snapshot, at_once=at_once)]
 
 
 def _departing(ds: DaemonSetView, snapshot: Snapshot, *, at_once: bool) -> list[Action]:
@@ -51,3 +52,33 @@ def _departing(ds: DaemonSetView, snapshot: Snapshot, *, at_once: bool) -> list[
             end = DeleteObject("DaemonSet", ds.ref, orphan=True, if_empty=True, why="its NVIDIADriver and its drivers are gone")
             return [] if there or ds.desired else [end]
     return [DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")]
+
+
+def departing_hosts(snapshot: Snapshot, *, placed: bool) -> list[Action]:
+    """Delete the DaemonSets for hosts of vGPUs of NVIDIADrivers that are gone.
+
+    Where nodes are `placed` their drivers go with the labels of their nodes, one by one, as virtual machines let go of them; what
+    was left behind goes with the labels of other NVIDIADrivers. Elsewhere, and where another NVIDIADriver has the name in these
+    labels, a DaemonSet goes with all its pods once nobody uses any of them: `removeAtOnce` ends no virtual machine.
+    """
+    return [action for ds in snapshot.daemonsets if not ds.deleting and is_ownerless(ds, snapshot.namespace)
+            and is_hosts_daemonset(ds, snapshot.namespace) and (action := _departing_host(ds, snapshot, placed)) is not None]
+
+
+def superseded_hosts(snapshot: Snapshot) -> dict[str, str]:
+    """Return the DaemonSets for hosts that are in the way of an NVIDIADriver which has the name of an earlier one, by its name:
+    no node has two drivers.
+    """
+    return {ds.node_selector[names.DRIVER_OWNER]: ds.name for ds in snapshot.daemonsets
+            if is_hosts_daemonset(ds, snapshot.namespace) and is_superseded(ds, snapshot)}
+
+
+def _departing_host(ds: DaemonSetView, snapshot: Snapshot, placed: bool) -> Action | None:
+    how = departure(ds, snapshot)
+    if is_superseded(ds, snapshot) or (how is Departure.REMOVED and not placed):
+        why = "its NVIDIADriver is gone" if how is not None else "another NVIDIADriver has the name of its own"
+        return None if is_used_by_machines(ds, snapshot) else DeleteObject("DaemonSet", ds.ref, why=why)
+    there = any(pod.is_owned_by(ds.uid) for pods in snapshot.pods.values() for pod in pods)
+    if how in (Departure.LEFT, Departure.REMOVED) and not (there or ds.desired):
+        return DeleteObject("DaemonSet", ds.ref, orphan=True, if_empty=True, why="its NVIDIADriver and its drivers are gone")
+    return None

@@ -15,7 +15,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.actions import Action, ApplyObject, DeleteObject, PatchAnnotations, SetOwner
 from gpuward.model.departed import Departure, departure, is_superseded
-from gpuward.model.driver import is_ownerless
+from gpuward.model.driver import is_hosts_daemonset, is_ownerless
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView
 from gpuward.policy.activedriver import ActiveDriver
@@ -51,14 +51,14 @@ def _uids(change: SetOwner) -> tuple[str, ...]:
 
 
 def _owned(ds: DaemonSetView, snapshot: Snapshot, policies: PoliciesInForce) -> SetOwner | None:
-    """Return what has a DaemonSet outlive its NVIDIADriver, or go with it where removals are to be at once. Without a
-    ClusterPolicy there is none that could own it.
+    """Return what has a DaemonSet outlive its NVIDIADriver, or go with it where removals are to be at once; the driver of a host
+    goes under no virtual machine. Without a ClusterPolicy there is none that could own it.
     """
     each = next((one for one in (*policies.active, *policies.going) if ds.is_owned_by(one.view.uid)), None)
     view = policies.policy.view
     if each is None or ds.owner is None or view is None or view.deleting:
         return None
-    at_once = policies.policy.upgrades.rollout.remove_at_once
+    at_once = policies.policy.upgrades.rollout.remove_at_once and not is_hosts_daemonset(ds, snapshot.namespace)
     said = ds.upgrade_policy if at_once or (each.problems and ds.upgrade_policy) else _upgrades(each)
     wanted = SetOwner("DaemonSet", ds.ref, ds.owner.uid, None if at_once else view.ref,
                       {} if said == ds.upgrade_policy else {names.VALID_UPGRADE_POLICY: said},

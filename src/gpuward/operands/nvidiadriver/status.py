@@ -51,6 +51,13 @@ def failed(state: str, problem: object) -> Verdict:
     return Verdict(NOT_READY, "ReconcileFailed", f"{SYNCING_MESSAGE}{state}: {problem}", ready=False)
 
 
+def behind_machines(daemonset: str) -> Verdict:
+    """Return the verdict on one whose host drivers wait until those of the NVIDIADriver that had its name before are gone."""
+    message = (f"{WAITING.message}; DaemonSet {daemonset} of an earlier NVIDIADriver with this name keeps its nodes until no "
+               "virtual machine uses their GPUs")
+    return msgspec.structs.replace(WAITING, message=message)
+
+
 def judged(waiting: Mapping[str, str], lacking: Sequence[str] = (), behind: str = "") -> Verdict:
     """Return the verdict on one whose DaemonSets may wait for something, which may lack objects that it had, and of which one may
     be `behind` what it asks for, as that says.
