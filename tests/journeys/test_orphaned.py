@@ -10,7 +10,7 @@ from gpuward.kube.resources import GVR
 from tests.journeys.looking import condition_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_moves import uids, with_one_owner
-from tests.journeys.test_nvidiadriver import make, nvidia_driver
+from tests.journeys.test_nvidiadriver import condition, make, nvidia_driver
 from tests.journeys.test_removed import DEFAULT, NVIDIADRIVER, remove, removed, users
 
 
@@ -68,6 +68,7 @@ def test_one_that_is_made_again_and_deleted_takes_them_along(version: str) -> No
         await remove(stage, NVIDIADRIVER, "Orphan")
         await stage.rest(60)
         await make(stage, nvidia_driver(DEFAULT, {"maxUnavailable": 1}, default=True, version=version))
+        await stage.until(lambda: condition(stage, DEFAULT)[0] == "ready")
         await stage.until(lambda: stage.finished(version) and condition_of(stage)[:2] == ("True", "UpToDate"), within=3600)
         await remove(stage, NVIDIADRIVER)
         await removed(stage, watcher)

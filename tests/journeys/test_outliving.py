@@ -14,7 +14,7 @@ from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
-from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_moves import as_nvidias, uids, with_one_owner, with_workloads
 from tests.journeys.test_node_workload import torn
 from tests.journeys.test_nvidiadriver import IS_DRIVER, condition, driver_pods, label_pools, make, nvidia_driver, set_driver
@@ -297,3 +297,76 @@ def test_drivers_stay_while_it_cannot_be_seen_whether_they_are_to_go(propagation
         assert (len(driver_pods(stage)), torn(stage)) == (2 if propagation else 0, [])
 
     scenario()
+
+
+@pytest.mark.parametrize("first", ["ClusterPolicy", "NVIDIADriver"])
+@pytest.mark.parametrize("auto", [True, False])
+def test_both_are_made_anew_without_the_operator_and_take_every_driver_over(first: str, auto: bool) -> None:
+    """As `kubectl replace --force --cascade=orphan` makes them. The NVIDIADriver's DaemonSets stay the ones that they were."""
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await with_one_owner(stage)
+        before = uids(stage), {pod["metadata"]["uid"] for pod in stage.workload_pods()}
+        sets = [ds["metadata"]["uid"] for ds in driver_sets(stage)]
+        await stage.kill_operator()
+        for kind in (first, *({"ClusterPolicy", "NVIDIADriver"} - {first})):
+            if kind == "ClusterPolicy":
+                spec = stage.sandbox.store.get("clusterpolicies.nvidia.com", None, POLICY)["spec"]
+                await stage.user.delete(resources.CLUSTER_POLICIES, POLICY, propagation="Orphan")
+                await stage.rest(5)
+                await make_policy(stage, spec)
+            else:
+                await stage.user.delete(resources.NVIDIA_DRIVERS, DEFAULT, propagation="Orphan")
+                await stage.rest(5)
+                await make(stage, nvidia_driver(DEFAULT, {"autoUpgrade": auto}, default=True))
+            await stage.rest(5)
+        await stage.restart_operator()
+        await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"))
+        await stage.rest(1200)
+        assert (uids(stage), {pod["metadata"]["uid"] for pod in stage.workload_pods()}) == before
+        assert (torn(stage), stage.cordons(), condition_of(stage)[:2]) == ([], [], ("True", "UpToDate"))
+        assert [ds["metadata"]["uid"] for ds in driver_sets(stage)] == sets
+        assert owner_kinds(stage) == [["NVIDIADriver", "ClusterPolicy"]] * len(sets)
+        await is_removed_gently(stage)
+
+    scenario()
+
+
+@pytest.mark.parametrize("operator", [True, False])
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_an_nvidiadriver_that_is_made_anew_takes_its_drivers_over(operator: bool, version: str) -> None:
+    """As `kubectl replace --force` makes it: only another version replaces drivers, node by node."""
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await with_one_owner(stage, {"maxUnavailable": 1})
+        before, sets = uids(stage), [ds["metadata"]["uid"] for ds in driver_sets(stage)]
+        if not operator:
+            await stage.kill_operator()
+        await stage.user.delete(resources.NVIDIA_DRIVERS, DEFAULT)
+        await make(stage, nvidia_driver(DEFAULT, {"maxUnavailable": 1}, default=True, version=version))
+        await stage.rest(5)
+        if not operator:
+            await stage.restart_operator()
+        await stage.until(lambda: stage.finished(version) and condition(stage, DEFAULT)[0] == "ready", within=3600)
+        await stage.rest(600)
+        assert (torn(stage), stage.cordons(), stage.drivers()) == ([], [], [version])
+        assert [ds["metadata"]["uid"] for ds in driver_sets(stage)] == sets
+        assert (uids(stage) == before) == (version == OLD)
+        assert stage.most_unavailable <= 1
+
+    scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_nvidiadriver_that_is_made_anew_and_cannot_be_followed_restarts_no_driver_once_it_can(stage: Stage) -> None:
+    await with_one_owner(stage)
+    before = uids(stage)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, DEFAULT)
+    await make(stage, nvidia_driver(DEFAULT, default=True, **INVALID))
+    await stage.rest(600)
+    assert (uids(stage), torn(stage), stage.cordons()) == (before, [], [])
+    await set_driver(stage, DEFAULT, {"version": OLD})
+    await stage.until(lambda: condition(stage, DEFAULT)[0] == "ready")
+    await stage.rest(600)
+    assert (uids(stage), torn(stage), stage.cordons()) == (before, [], [])
+    await is_removed_gently(stage)

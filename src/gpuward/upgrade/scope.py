@@ -70,6 +70,9 @@ def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
         return _is_gone(left, policy)
     if policy.gone:
         return ds.owner is None and ds.node_selector.get(names.DRIVER_OWNER) == policy.driver
+    if policy.driver and ds.owner is None and policy.driver == ds.node_selector.get(names.DRIVER_OWNER):
+        # An earlier one of the name left it, and this one has yet to take it over.
+        return policy.placing is not None and policy.placing.claim(policy.driver) is not None
     if policy.driver or owner:
         return owner is not None and owner.name == policy.driver
     return is_policys(ds)

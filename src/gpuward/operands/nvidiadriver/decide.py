@@ -25,6 +25,7 @@ from gpuward.operands.nvidiadriver.departing import departing, departing_hosts, 
 from gpuward.operands.nvidiadriver.owners import with_owners
 from gpuward.operands.nvidiadriver.pools import Pool, is_unknown, owns, pools_of
 from gpuward.operands.nvidiadriver.render import NAME, render_driver, startup_probe
+from gpuward.operands.nvidiadriver.takeover import Found, taking_over, there_for
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, status_of
 from gpuward.operands.statuses import Worded, lacking, refusal, status_write, unapplied, waiting_states
@@ -34,7 +35,7 @@ from gpuward.policy.lastvalid import to_remember
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 
 KIND: Final = "NVIDIADriver"
-_Key = tuple[str, int, NVIDIADriver | None, tuple[Pool, ...], ClusterFacts, str, tuple[Ref | None, str]]
+_Key = tuple[str, int, NVIDIADriver | None, tuple[Pool, ...], ClusterFacts, str, tuple[Ref | None, str], tuple[Found, ...]]
 
 
 _FINE: Final = (verdicts.READY.reason, verdicts.WAITING.reason, verdicts.NOT_APPLIED)
@@ -47,9 +48,9 @@ class Rendered(msgspec.Struct, frozen=True):
     prepared: tuple[Prepared, ...]
 
     @property
-    def daemon_set(self) -> str:
-        """Return the name of its first DaemonSet in the alphabet, empty without any."""
-        return min((obj["metadata"]["name"] for obj in self.state.objects if obj["kind"] == "DaemonSet"), default="")
+    def daemon_sets(self) -> list[str]:
+        """Return the names of its DaemonSets in the order of the alphabet."""
+        return sorted(obj["metadata"]["name"] for obj in self.state.objects if obj["kind"] == "DaemonSet")
 
 
 class Driving(msgspec.Struct, frozen=True):
@@ -60,6 +61,8 @@ class Driving(msgspec.Struct, frozen=True):
     verdicts: Mapping[str, Verdict] = {}
     waiting: Mapping[str, str] = {}
     """What each NVIDIADriver that is not ready waits for."""
+    made: Mapping[str, frozenset[str]] = {}
+    """The DaemonSets of each NVIDIADriver that can be followed."""
 
 
 class DriverMemory:
@@ -74,7 +77,7 @@ def decide_drivers(snapshot: Snapshot, policies: PoliciesInForce, images: Mappin
                    memory: DriverMemory) -> Driving:
     """Return the writes that the NVIDIADrivers need, and the status of each, while the ClusterPolicy leaves drivers to them."""
     driving = _decided(snapshot, policies, images, now, memory)
-    hosts = departing_hosts(snapshot, placed=policies.in_force) if policies.policy.valid is not None else ()
+    hosts = departing_hosts(snapshot, driving.made, placed=policies.in_force) if policies.policy.valid is not None else ()
     return msgspec.structs.replace(driving, actions=with_owners([*driving.actions, *hosts], snapshot, policies))
 
 
@@ -92,25 +95,27 @@ def _decided(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str,
     if policy.valid is not None and awaits_labels(snapshot):
         return Driving()
     found = {each.view.name: verdict for each in policies.active if (verdict := _refusal(each, policies)) is not None}
-    for name, host in superseded_hosts(snapshot).items():
-        found.setdefault(name, verdicts.behind_machines(host))
     able = [each for each in policies.active if each.view.name not in found and snapshot.references.known_for(each.view)]
     nodes = placed_nodes(snapshot, policies.placing)
     rendered = {each.view.name: _render(each, policies, snapshot, nodes, images, memory) for each in able}
+    made = {name: frozenset(one.daemon_sets) for name, one in rendered.items() if one.state.error is None}
+    for name, host in superseded_hosts(snapshot, made).items():
+        found[name] = verdicts.behind_machines(host)
+        del rendered[name]
     waiting: dict[str, str] = {}
-    for name, made in rendered.items():
-        waits = waiting_states([made.state], snapshot, made.prepared)
+    for name, one in rendered.items():
+        waits = waiting_states([one.state], snapshot, one.prepared)
         if waits:
             waiting[name] = "; ".join(waits.values())
-        error = made.state.error or refusal(made.prepared, snapshot)
-        lacks = lacking([made.state], snapshot)
-        behind = unapplied(made.prepared, snapshot)
-        found[name] = verdicts.judged(waits, lacks, behind) if not error else verdicts.failed(made.state.name, error)
+        error = one.state.error or refusal(one.prepared, snapshot)
+        lacks = lacking([one.state], snapshot)
+        behind = unapplied(one.prepared, snapshot)
+        found[name] = verdicts.judged(waits, lacks, behind) if not error else verdicts.failed(one.state.name, error)
     if policy.view is None:
         found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name].reason in _FINE}
     refused = [each for each in policies.active if each.problems]
-    actions = [*_changes(policies, rendered, snapshot, nodes), *_missing(refused, policies, snapshot, images, memory)]
-    return _told(Driving(actions, None, found, waiting), policies, now, memory)
+    actions = [*_changes(policies, rendered, made, snapshot, nodes), *_missing(refused, policies, snapshot, images, memory)]
+    return _told(Driving(actions, None, found, waiting, made), policies, now, memory)
 
 
 def _missing(drivers: Iterable[ActiveDriver], policies: PoliciesInForce, snapshot: Snapshot, images: Mapping[str, str],
@@ -157,11 +162,11 @@ def _render(each: ActiveDriver, policies: PoliciesInForce, snapshot: Snapshot, n
     pools = pools_of(driver, nodes)
     facts = cluster_facts(snapshot.namespace, nodes, config_maps=seen.config_maps, secrets=seen.secrets)
     root = policy.spec.host_paths.root_fs if policy is not None else "/"
-    outlives = _outlives(each, policies)
-    key = (each.view.uid, each.view.generation, each.last, pools, facts, root, outlives)
+    outlives, there = _outlives(each, policies), there_for(each.view, snapshot)
+    key = (each.view.uid, each.view.generation, each.last, pools, facts, root, outlives, there)
     known = memory.rendered.get(each.view.name)
     if known is None or known[0] != key:
-        state = render_driver(driver, pools, facts, images, root)
+        state = taking_over(render_driver(driver, pools, facts, images, root), there)
         known = (key, Rendered(state, prepare([outliving(state, *outlives)], each.view.ref, KIND)))
         memory.rendered[each.view.name] = known
     return known[1]
@@ -176,13 +181,13 @@ def _outlives(each: ActiveDriver, policies: PoliciesInForce) -> tuple[Ref | None
     return view.ref, remember(each.upgrades)
 
 
-def _changes(policies: PoliciesInForce, rendered: Mapping[str, Rendered], snapshot: Snapshot,
-             nodes: Sequence[NodeView]) -> list[Action]:
+def _changes(policies: PoliciesInForce, rendered: Mapping[str, Rendered], made: Mapping[str, frozenset[str]],
+             snapshot: Snapshot, nodes: Sequence[NodeView]) -> list[Action]:
     probe = _probe(policies, rendered, snapshot)
     prepared = [*probe, *(one for made in rendered.values() for one in made.prepared)]
     actions = [action for each in policies.active for action in _remember(each)]
     actions += changes(prepared, snapshot, frozenset(each.view.uid for each in policies.active if each.claim.auto_upgrade))
-    actions += departing(snapshot, at_once=policies.policy.upgrades.rollout.remove_at_once)
+    actions += departing(snapshot, made, at_once=policies.policy.upgrades.rollout.remove_at_once)
     for each in policies.active:
         if each.view.name in rendered and rendered[each.view.name].state.error is None:
             actions += _stale(each, rendered[each.view.name], snapshot, nodes)
@@ -202,10 +207,8 @@ def _probe(drivers: PoliciesInForce, rendered: Mapping[str, Rendered], snapshot:
     """Return the ConfigMap that all driver pods mount. It belongs to every NVIDIADriver that has a DaemonSet, wanted or there."""
     by_name = sorted(snapshot.daemonsets, key=lambda ds: ds.name, reverse=True)
     there = {ds.owner.uid: ds.name for ds in by_name if ds.owner is not None and ds.owner.kind == KIND}
-    sets = [
-        (each, (made.daemon_set if (made := rendered.get(each.view.name)) else "") or there.get(each.view.uid, ""))
-        for each in drivers.active
-    ]
+    made = {name: next(iter(one.daemon_sets), "") for name, one in rendered.items()}
+    sets = [(each, made.get(each.view.name) or there.get(each.view.uid, "")) for each in drivers.active]
     owners = [(each.driver, name) for each, name in sets if name and each.driver is not None]
     if not owners:
         return ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuward import names
 from gpuward.model.actions import Action, DeleteObject
 from gpuward.model.departed import Departure, departure, is_superseded
@@ -30,15 +32,23 @@ def _with(obj: Json, owner: Json, upgrades: str) -> Json:
     return {**obj, "metadata": {**meta, "annotations": annotations, "ownerReferences": [owner]}}
 
 
-def departing(snapshot: Snapshot, *, at_once: bool) -> list[Action]:
-    """Delete the driver DaemonSets of NVIDIADrivers that are gone.
+def departing(snapshot: Snapshot, made: Mapping[str, frozenset[str]] = {}, *, at_once: bool) -> list[Action]:
+    """Delete the driver DaemonSets of NVIDIADrivers that are gone, but those that another one of the name has, as it is `made`
+    now: what cannot be made takes none over, and lets none go.
 
     Those that were left behind go without their pods, which are replaced node by node: they select their nodes by the
     NVIDIADriver's name, nobody changes them any more, and no other DaemonSet gets to these nodes. Those whose drivers are to go
     stay until no node has one; `at_once` they go with them.
     """
     return [action for ds in snapshot.daemonsets if not ds.deleting and is_ownerless(ds, snapshot.namespace)
-            and not is_hosts_daemonset(ds, snapshot.namespace) for action in _departing(ds, snapshot, at_once=at_once)]
+            and not is_hosts_daemonset(ds, snapshot.namespace) and not _is_kept(ds, snapshot, made)
+            for action in _departing(ds, snapshot, at_once=at_once)]
+
+
+def _is_kept(ds: DaemonSetView, snapshot: Snapshot, made: Mapping[str, frozenset[str]]) -> bool:
+    """Tell whether another NVIDIADriver of the name takes a DaemonSet over, or has yet to say whether it does."""
+    known = made.get(ds.node_selector[names.DRIVER_OWNER])
+    return is_superseded(ds, snapshot) and (known is None or ds.name in known)
 
 
 def _departing(ds: DaemonSetView, snapshot: Snapshot, *, at_once: bool) -> list[Action]:
@@ -54,7 +64,7 @@ def _departing(ds: DaemonSetView, snapshot: Snapshot, *, at_once: bool) -> list[
     return [DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")]
 
 
-def departing_hosts(snapshot: Snapshot, *, placed: bool) -> list[Action]:
+def departing_hosts(snapshot: Snapshot, made: Mapping[str, frozenset[str]], *, placed: bool) -> list[Action]:
     """Delete the DaemonSets for hosts of vGPUs of NVIDIADrivers that are gone.
 
     Where nodes are `placed` their drivers go with the labels of their nodes, one by one, as virtual machines let go of them; what
@@ -62,15 +72,17 @@ def departing_hosts(snapshot: Snapshot, *, placed: bool) -> list[Action]:
     labels, a DaemonSet goes with all its pods once nobody uses any of them: `removeAtOnce` ends no virtual machine.
     """
     return [action for ds in snapshot.daemonsets if not ds.deleting and is_ownerless(ds, snapshot.namespace)
-            and is_hosts_daemonset(ds, snapshot.namespace) and (action := _departing_host(ds, snapshot, placed)) is not None]
+            and is_hosts_daemonset(ds, snapshot.namespace) and not _is_kept(ds, snapshot, made)
+            and (action := _departing_host(ds, snapshot, placed)) is not None]
 
 
-def superseded_hosts(snapshot: Snapshot) -> dict[str, str]:
-    """Return the DaemonSets for hosts that are in the way of an NVIDIADriver which has the name of an earlier one, by its name:
-    no node has two drivers.
+def superseded_hosts(snapshot: Snapshot, made: Mapping[str, frozenset[str]]) -> dict[str, str]:
+    """Return the DaemonSets for hosts that are in the way of an NVIDIADriver which has the name of an earlier one, and takes them
+    not over, by its name: no node has two drivers.
     """
-    return {ds.node_selector[names.DRIVER_OWNER]: ds.name for ds in snapshot.daemonsets
-            if is_hosts_daemonset(ds, snapshot.namespace) and is_superseded(ds, snapshot)}
+    return {name: ds.name for ds in snapshot.daemonsets
+            if is_hosts_daemonset(ds, snapshot.namespace) and is_superseded(ds, snapshot)
+            and (name := ds.node_selector[names.DRIVER_OWNER]) in made and ds.name not in made[name]}
 
 
 def _departing_host(ds: DaemonSetView, snapshot: Snapshot, placed: bool) -> Action | None:

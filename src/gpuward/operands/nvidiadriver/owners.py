@@ -41,6 +41,8 @@ def _change(ds: DaemonSetView, snapshot: Snapshot, policies: PoliciesInForce,
     found = _owned(ds, snapshot, policies) if ds.owner is not None else _gone(ds, snapshot)
     if found is None or found.lane not in writes:
         return found
+    if is_superseded(ds, snapshot) and isinstance(writes[found.lane], ApplyObject):
+        return None  # another NVIDIADriver of the name takes it over
     # A note alone comes with what is written anyway, unless there is none yet; one of what is deleted is of no use.
     is_noted = bool(ds.upgrade_policy) or isinstance(writes[found.lane], DeleteObject)
     return found if isinstance(found, SetOwner) and (ds.policies != _uids(found) or not is_noted) else None
