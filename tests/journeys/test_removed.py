@@ -15,7 +15,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.store import Event
-from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_moves import Watcher, be_precompiled, uids, with_one_owner, with_workloads
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, owners, set_driver
@@ -81,7 +81,8 @@ def test_drivers_go_node_by_node(mode: str) -> None:
             assert State.POD_DELETION_REQUIRED in stage.entered(node)
         if mode != NVIDIADRIVER:
             assert condition_of(stage)[:2] == ("Unknown", "NoNodes")
-            assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
+            assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
+            assert condition_of(stage)[2] == "driver.enabled is false: no drivers are managed"
             assert stage.policy_status()["state"] == "ready"
 
     scenario()
@@ -103,6 +104,13 @@ def test_a_budget_keeps_a_driver_as_long_as_it_keeps_its_users(mode: str) -> Non
         assert "train-gpu-1" in reason_of(await explanation_of(stage, "gpu-1"))
         assert condition_of(stage)[:2] == ("False", "Blocked")
         assert len(before & users(stage)) == 1
+        told = "drivers are being removed: 1 of 2 nodes have none any more"
+        assert told in condition_of(stage)[2]
+        assert "1 BudgetBlocks (gpu-1)" in condition_of(stage)[2]
+        assert told in await headline_of(stage)
+        assert "0 of 2 nodes up to date" not in await headline_of(stage)
+        counts = (await status_of(stage))["counts"]
+        assert (counts["removing"], counts["removed"]) == (1, 1)
         stage.set_budget("train-gpu-1", 1)
         await removed(stage, watcher)
 

@@ -42,7 +42,7 @@ async def test_hosts_with_drivers_of_their_own_wait_for_no_precompiled_one(stage
     assert driver_pods(stage) == []
     told = await explanation_of(stage, "gpu-1")
     assert (told.status, reason_of(told)) == (None, "ClusterPolicy cluster-policy has driver.enabled: false")
-    assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
+    assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
 
 
 @on_stage(gpu_nodes=2)
@@ -54,7 +54,7 @@ async def test_precompiled_drivers_that_are_switched_off_go_with_their_daemonset
     assert not [name for name in left if name.startswith(names.DRIVER_APP)]
     await stage.until(lambda: condition_of(stage)[:2] == ("Unknown", "NoNodes"))
     assert set(stage.states().values()) == {""}
-    assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
+    assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
     await stage.patch_policy("driver/enabled", True)
     await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate") and stage.all_are(State.DONE))
     assert len(driver_pods(stage)) == 2
@@ -82,7 +82,7 @@ def test_drivers_of_nvidia_drivers_run_on_until_those_are_deleted(more: Object) 
                 "driver.enabled is false in ClusterPolicy")
         assert driver_condition(stage, "default") == ("disabled", "Reconciled", told)
         assert condition_of(stage)[:2] == ("Unknown", "NoNodes")
-        assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
+        assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
         pod = driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
         why = f"driver.enabled: false; driver pod {pod} runs on until NVIDIADriver default is deleted"
         assert reason_of(await explanation_of(stage, "gpu-1")) == f"ClusterPolicy cluster-policy has {why}"
@@ -114,7 +114,7 @@ def test_drivers_that_somebody_took_from_their_daemonset_go_node_by_node_when_dr
         await stage.until(lambda: condition_of(stage)[:2] == ("Unknown", "NoNodes"), within=1800)
         assert (driver_pods(stage), watcher.torn, stage.most_in_progress) == ([], [], 1)
         assert set(stage.states().values()) == {""}
-        assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"
+        assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
 
     scenario()
 

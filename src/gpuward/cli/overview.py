@@ -84,8 +84,13 @@ def missing_rights_of(picture: Picture) -> list[str]:
 
 def _bar(picture: Picture) -> str:
     counts = picture.plan.counts
-    full = BAR * counts.up_to_date // max(counts.total, 1)
-    return f"drivers   [{'#' * full}{'-' * (BAR - full)}] {counts.up_to_date} of {counts.total} up to date"
+    if counts.removing and counts.removing == counts.total:
+        every = counts.removing + counts.removed
+        full = BAR * counts.removed // every
+        return f"drivers   [{'#' * full}{'-' * (BAR - full)}] removed from {counts.removed} of {every} nodes"
+    total = counts.total - counts.removing
+    full = BAR * counts.up_to_date // max(total, 1)
+    return f"drivers   [{'#' * full}{'-' * (BAR - full)}] {counts.up_to_date} of {total} up to date"
 
 
 def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from gpuward.upgrade.decide import Survey, settle, survey
 from gpuward.upgrade.destinations import Fleets
 from gpuward.upgrade.ledger import fitting
 from gpuward.upgrade.node_decision import DecisionCache
+from gpuward.upgrade.removals import with_removals
 from gpuward.upgrade.scope import concerns
 from gpuward.upgrade.staging import with_staging
 from gpuward.upgrade.workloads import with_workloads
@@ -79,7 +80,7 @@ class Planner:
 
 
 def _settled(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Plan:
-    return with_workloads(settle(snapshot, found, now, fleets), snapshot, found.policy)
+    return with_removals(with_workloads(settle(snapshot, found, now, fleets), snapshot, found.policy), snapshot, found.policy)
 
 
 def _of_nobody(plan: Plan, policy: UpgradePolicy) -> Plan:

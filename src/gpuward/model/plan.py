@@ -49,6 +49,10 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     """Nodes that wait, and onto which the images of their next driver are brought before their turn."""
     staged: int = 0
     """Those of them that have them."""
+    removing: int = 0
+    """Nodes whose driver is to go, and none comes after it."""
+    removed: int = 0
+    """Nodes that it was taken from, while there are others."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):

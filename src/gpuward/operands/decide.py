@@ -77,6 +77,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     ignored = [action for other in others if (action := _ignore(other)) is not None]
     if rollout is not None:
         rollout = msgspec.structs.replace(rollout, generation=view.generation)
+        if active.switched_off and rollout.status == "Unknown":
+            rollout = msgspec.structs.replace(rollout, message="driver.enabled is false: no drivers are managed")
 
     def told(verdict: Verdict, held: Rollout | None, actions: Sequence[Action] = (),
              waiting: Mapping[str, str] = {}) -> Reconciliation:

@@ -88,11 +88,20 @@ def progress(counts: Counts) -> str:
     """Say how many nodes have the driver that they should have, and where the others stand."""
     told = counts.up_to_date + counts.in_progress + counts.pending + counts.failed + counts.outdated + counts.unserved
     rest = counts.total - told
-    text = f"{counts.up_to_date} of {counts.total} nodes up to date, {counts.in_progress} in progress"
+    text = f"{goal(counts)}, {counts.in_progress} in progress"
     text += f", {counts.pending} pending, {counts.failed} failed"
     text += f", {counts.outdated} on another driver" if counts.outdated else ""
     text += f", {counts.unserved} that get no driver pod" if counts.unserved else ""
     return text + (f", {rest} not ready" if rest > 0 else "")
+
+
+def goal(counts: Counts) -> str:
+    """Say how many nodes are as they should be: nodes whose driver is to go are none that could be up to date."""
+    stay = counts.total - counts.removing
+    told = [f"{counts.up_to_date} of {stay} nodes up to date"] if stay or not counts.removing else []
+    every = counts.removing + counts.removed
+    told += [f"drivers are being removed: {counts.removed} of {every} nodes have none any more"] if counts.removing else []
+    return ", ".join(told)
 
 
 def staged(counts: Counts) -> str:

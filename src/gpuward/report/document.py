@@ -33,6 +33,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
             "total": counts.total, "inProgress": counts.in_progress, "done": counts.done, "failed": counts.failed,
             "pending": counts.pending, "available": counts.available, "unavailable": counts.unavailable,
             "upToDate": counts.up_to_date, "outdated": counts.outdated,
+            "removing": counts.removing, "removed": counts.removed,
             "staging": counts.staging, "staged": counts.staged,
         },
         "estimate": plan.estimate.as_json() if plan.estimate is not None else None,

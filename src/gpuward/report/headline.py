@@ -15,7 +15,7 @@ from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, Waits
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed
 from gpuward.model.windows import WindowShut
 from gpuward.operands.decide import has_nfd_labels
-from gpuward.operands.rollout import staged
+from gpuward.operands.rollout import goal, staged
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.nodes import Group, group_of
@@ -35,12 +35,12 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     if refused := refusal(policies):
         return refused
     if active.switched_off and not plan.nodes:
-        return f"ClusterPolicy {active.view.name}: driver.enabled is false, so no driver is managed"
+        return f"ClusterPolicy {active.view.name}: driver.enabled is false: no drivers are managed"
     if not plan.nodes:
         return f"ClusterPolicy {active.view.name}: {why_no_nodes(snapshot, active.view)}"
     mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
     counts = plan.counts
-    done = f"{counts.up_to_date} of {counts.total} nodes up to date{_bad(plan)}{_stopped(plan, policies)}"
+    done = f"{goal(counts)}{_bad(plan)}{_stopped(plan, policies)}"
     told = f"ClusterPolicy {active.view.name}: {done}{staged(counts)}{mode}"
     of_drivers = (*refusals(policies), *endings(policies, snapshot))
     if not of_drivers:

@@ -1,0 +1,40 @@
+"""How far the removal of drivers has come: those that are switched off, and those of an NVIDIADriver that is gone."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.history import history_of
+from gpuward.model.placement import Placements
+from gpuward.model.plan import Plan
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView
+from gpuward.upgrade.scope import is_to_have_driver
+
+
+def with_removals(plan: Plan, snapshot: Snapshot, policy: UpgradePolicy) -> Plan:
+    """Return a plan that counts the nodes whose driver is to go, and none comes after it, and those that it was taken from."""
+    if not plan.nodes or policy.unseen or not (policy.off or policy.gone):
+        return plan
+    placements = Placements(snapshot, policy.placing)
+    removing = sum(policy.off or _only_loses(snapshot.nodes[name], snapshot, placements)
+                   for name in plan.nodes if name in snapshot.nodes)
+    removed = sum(_lost(node, policy) for name, node in snapshot.nodes.items() if name not in plan.nodes) if removing else 0
+    return msgspec.structs.replace(plan, counts=msgspec.structs.replace(plan.counts, removing=removing, removed=removed))
+
+
+def _only_loses(node: NodeView, snapshot: Snapshot, placements: Placements) -> bool:
+    moving = placements.moving(node, snapshot.pods.get(node.name, ()))
+    return moving is None or not moving.owner
+
+
+def _lost(node: NodeView, policy: UpgradePolicy) -> bool:
+    """Tell whether a node has no driver any more that it had by a policy. Where an NVIDIADriver is gone its label is, too."""
+    if policy.off:
+        return is_to_have_driver(node)
+    if names.DRIVER_OWNER in node.labels or node.record is None:
+        return False
+    past = history_of(node.annotations.get(names.UPGRADE_HISTORY))
+    return bool(past) and past[-1].policy == policy.driver and node.record.target.startswith("/")
