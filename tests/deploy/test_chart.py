@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from tools.chart.files import ROOT, copy_of, made_files
-from tools.chart.values import IGNORED, RENAMED, SPEC
+from tools.chart.files import CHART, ROOT, copy_of, made_files
+from tools.chart.values import IGNORED, OPEN, RENAMED, SPEC, names, schema
 
 from gpuward.cli.commands import commands
 from gpuward.crd import decode
@@ -229,6 +229,60 @@ def test_a_mistake_is_refused_by_name(value: str, said: str, helm: str, chart: P
 ])
 def test_what_is_near_to_a_mistake_is_taken(value: str, helm: str, chart: Path) -> None:
     assert of_kind(rendered(helm, chart, [value]), "ClusterPolicy")
+
+
+NVIDIAS = (
+    "ccManager", "cdi", "clusterPolicy", "daemonsets", "dcgm", "dcgmExporter", "devicePlugin", "draDriver", "driver",
+    "extraObjects", "gdrcopy", "gds", "gfd", "gpuCluster", "hostPaths", "kataManager", "kataSandboxDevicePlugin",
+    "mig", "migManager", "nfd", "node-feature-discovery", "nodeStatusExporter", "operator", "platform", "psa",
+    "sandboxDevicePlugin", "sandboxWorkloads", "toolkit", "validator", "vfioManager", "vgpuDeviceManager",
+    "vgpuManager")
+"""The first names in the values of NVIDIA's chart v26.7.0."""
+
+
+def test_a_file_of_nvidias_values_is_taken_whole(helm: str, chart: Path, tmp_path: Path) -> None:
+    values: dict[str, Any] = {name: {} for name in NVIDIAS}
+    values["extraObjects"] = []
+    values["draDriver"] = {"image": "dra-driver", "featureGates": {"Any": True}, "computeDomains": {"enabled": True}}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    assert of_kind(rendered(helm, chart, [], "--values", str(file)), "ClusterPolicy") == of_kind(
+        rendered(helm, chart, []), "ClusterPolicy")
+
+
+FREE = ("operator.labels", "operator.annotations", "operator.nodeSelector", "operator.affinity", "operator.prometheusRule.labels",
+        "operator.dashboard.labels", "operator.networkPolicy.metricsFrom", "daemonsets.labels", "daemonsets.annotations",
+        "dcgmExporter.annotations", "dcgmExporter.serviceMonitor.additionalLabels", "driver.nvidiaDriverCRD.nodeSelector",
+        "operator.metrics.serviceMonitor.additionalLabels", "devicePlugin.config.data", "migManager.config.data", "global",
+        "node-feature-discovery", "draDriver")
+
+
+@pytest.mark.parametrize("path", FREE)
+def test_where_any_key_may_stand_any_key_is_taken(path: str, helm: str, chart: Path) -> None:
+    assert of_kind(rendered(helm, chart, [f"{path}.example\\.com/foreign=any"]), "Deployment")
+
+
+def test_a_node_selector_of_ones_own_reaches_the_operator(helm: str, chart: Path) -> None:
+    text = rendered(helm, chart, ["operator.nodeSelector.pool=infra", "operator.nodeSelector.kubernetes\\.io/os=null"])
+    assert of_kind(text, "Deployment")["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "infra"}
+
+
+def test_no_closed_section_has_a_key_that_is_no_name_of_a_value() -> None:
+    """A default such as `kubernetes.io/os: linux` is in a map of other people's keys, which has to be open."""
+    def closed(tree: dict[str, Any]) -> Iterator[str]:
+        for name, below in tree.items():
+            yield name
+            yield from closed(below or {})
+    known = set(closed(names(schema(yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))))))
+    assert {name for name in known if "/" in name or "." in name} == set()
+
+
+@pytest.mark.parametrize("path", sorted(OPEN))
+def test_every_open_section_is_a_value(path: str) -> None:
+    below: Any = names(schema(yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))))
+    for name in path.split("."):
+        below = below[name]
+    assert below is None
 
 
 def test_an_older_kubernetes_is_refused(helm: str, chart: Path) -> None:

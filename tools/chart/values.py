@@ -29,16 +29,16 @@ IGNORED = frozenset({"psp", "operator.initContainer", "operator.defaultRuntime",
 OPTIONAL: dict[str, Json] = {
     "nameOverride": TEXT, "fullnameOverride": TEXT, "global": ANYTHING,
     "hostPaths.kubeletRootDir": TEXT, "operator.version": TEXT, "operator.defaultGPUMode": TEXT,
-    "operator.metrics": SPEC["operator"]["properties"]["metrics"],
+    "operator.metrics": SPEC["operator"]["properties"]["metrics"], "draDriver": ANYTHING,
     "dcgmExporter.config": {"type": "object", "properties": {"create": SWITCH, "name": TEXT, "data": TEXT}},
 }
 """Values that have no default, but may be set."""
 OPEN = frozenset({
-    "node-feature-discovery", "global", "operator.labels", "operator.annotations", "operator.affinity",
-    "operator.prometheusRule.labels", "operator.dashboard.labels", "operator.networkPolicy.metricsFrom",
-    "extraObjects", "draDriver",
+    "node-feature-discovery", "global", "operator.affinity", "operator.networkPolicy.metricsFrom", "extraObjects", "draDriver",
 })
 """Values in which any name may stand."""
+OPEN_EVERYWHERE = frozenset({"labels", "annotations", "nodeSelector", "additionalLabels"})
+"""Maps whose keys are the cluster's, wherever they are and whatever their default has."""
 NO_BLANKS: Json = {"type": "string", "pattern": r"^\S*$"}
 UNAVAILABLE: Json = {**NUMBER_OR_TEXT, "minimum": 0, "pattern": r"^$|^[0-9]+$|^(100|[1-9]?[0-9])%$"}
 PULL_POLICY: Json = {"enum": ["", "Always", "IfNotPresent", "Never"]}
@@ -97,7 +97,7 @@ def _value(path: str, default: Any, known: Json | None) -> Json:
     """Return the schema of one value: its limits, or what the ClusterPolicy says, or the type of its default."""
     if path in LIMITS:
         return _plain(path, LIMITS[path])
-    if path in OPEN:
+    if path in OPEN or path.rpartition(".")[2] in OPEN_EVERYWHERE:
         return ANYTHING
     if isinstance(default, dict) and (default or known is None):
         return _section(path, default, (known or {}).get("properties", {}))
