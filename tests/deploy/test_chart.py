@@ -46,7 +46,8 @@ SETS = {
                  "devicePlugin.mps.root=/mps", "dcgmExporter.enablePodLabels=true", "validator.cuda.env[0].name=A",
                  "validator.resources.limits.cpu=1", "sandboxDevicePlugin.enabled=false"],
     "mirror": ["operator.repository=mirror.local/gpuward", "operator.version=1.2.3", "operator.imagePullSecrets[0]=mirror",
-               "driver.repository=mirror.local/nvidia", "driver.manager.repository=mirror.local/nvidia",
+               "operator.trustedCA.configMapName=corporate-ca", "driver.repository=mirror.local/nvidia",
+               "driver.manager.repository=mirror.local/nvidia",
                "validator.repository=mirror.local/nvidia", "validator.imagePullSecrets[0]=mirror", "nfd.enabled=false"],
     "one-replica": ["operator.replicas=1", "operator.ui=false", "operator.recorder.enabled=false",
                     "operator.logging.develMode=true", "operator.upgradeCRD=false", "operator.priorityClassName="],
@@ -265,6 +266,21 @@ def test_where_any_key_may_stand_any_key_is_taken(path: str, helm: str, chart: P
 def test_a_node_selector_of_ones_own_reaches_the_operator(helm: str, chart: Path) -> None:
     text = rendered(helm, chart, ["operator.nodeSelector.pool=infra", "operator.nodeSelector.kubernetes\\.io/os=null"])
     assert of_kind(text, "Deployment")["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "infra"}
+
+
+@pytest.mark.parametrize("recorder", ["true", "false"])
+def test_authorities_of_ones_own_are_mounted_where_the_operator_looks(recorder: str, helm: str, chart: Path) -> None:
+    """As a folder: what is mounted as one file does not follow its ConfigMap."""
+    text = rendered(helm, chart, ["operator.trustedCA.configMapName=corporate", "operator.trustedCA.key=root.pem",
+                                  f"operator.recorder.enabled={recorder}"])
+    pod = of_kind(text, "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (volume,) = [one for one in pod["volumes"] if "configMap" in one]
+    assert volume["configMap"] == {"name": "corporate", "items": [{"key": "root.pem", "path": "ca-bundle.crt"}]}
+    (mount,) = [one for one in container["volumeMounts"] if one["name"] == volume["name"]]
+    assert (mount["readOnly"], mount.get("subPath")) == (True, None)
+    assert f"--trusted-ca={mount['mountPath']}/ca-bundle.crt" in container["args"]
+    assert len(pod["volumes"]) == 1 + (recorder == "true")
 
 
 def test_no_closed_section_has_a_key_that_is_no_name_of_a_value() -> None:

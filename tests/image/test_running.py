@@ -57,6 +57,11 @@ def test_every_module_can_be_loaded_and_all_are_compiled(runnable: Unpacked) -> 
     assert done.stdout == "True True [] [] 65532\n", done.stderr
 
 
+def test_public_authorities_are_trusted(runnable: Unpacked) -> None:
+    done = runnable.run("/usr/bin/python3.13", "-I", "-c", "import ssl; print(len(ssl.create_default_context().get_ca_certs()))")
+    assert int(done.stdout) > 100, done.stderr
+
+
 def test_nothing_can_be_written(runnable: Unpacked) -> None:
     done = runnable.run("/usr/bin/python3.13", "-I", "-c", "open('/tmp/a', 'w')")
     assert "Read-only file system" in done.stderr

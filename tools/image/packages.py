@@ -24,7 +24,7 @@ SUITE: Final = "trixie"
 PYTHON: Final = "3.13"
 """The suite's."""
 WANTED: Final = (
-    "base-files", "gcc-14-base", "libbz2-1.0", "libc6", "libexpat1", "libffi8", "libgcc-s1", "liblzma5",
+    "base-files", "ca-certificates", "gcc-14-base", "libbz2-1.0", "libc6", "libexpat1", "libffi8", "libgcc-s1", "liblzma5",
     f"libpython{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "libssl3t64", "libzstd1", f"python{PYTHON}-minimal", "zlib1g",
 )
 """What the image has. Python's package asks for more, which `system.py` leaves out with the modules that need it."""

@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
@@ -25,6 +25,11 @@ KEPT: Final = re.compile("|".join([
     r"usr/lib64/ld-[^/]+", r"usr/lib/ld-linux-[^/]+", rf"{re.escape(STDLIB)}/.+",
     r"usr/share/doc/[^/]+(/copyright)?", r"usr/share/common-licenses/.+",
 ]))
+AUTHORITIES: Final = re.compile(r"usr/share/ca-certificates/.+\.crt")
+BUNDLE: Final = "etc/ssl/certs/ca-certificates.crt"
+"""Of the authorities only what Debian's script makes of them when it configures their package."""
+OPENSSLS: Final = "usr/lib/ssl/cert.pem"
+"""Where OpenSSL, and so Python, looks if no variable says anything else."""
 LEFT_OUT: Final = re.compile("|".join([
     rf"{re.escape(STDLIB)}/({'|'.join(INTERACTIVE)}|config-[^/]+|__pycache__)/.+",
     rf"{re.escape(STDLIB)}/lib-dynload/({'|'.join(each.replace('*', '[^/]*') for each in EXTENSIONS)})\.cpython-[^/]+",
@@ -73,17 +78,30 @@ def lay(debs: Iterable[Path], machine: Machine, root: Path) -> list[Package]:
 
 def _unpack(deb: Path, root: Path) -> Package:
     kept = []
+    authorities = {}
     with tarfile.open(fileobj=io.BytesIO(output_of(["dpkg-deb", "--fsys-tarfile", deb]))) as tree:
         for member in tree:
             name = str(PurePosixPath(member.name))
+            if AUTHORITIES.fullmatch(name) and (file := tree.extractfile(member)) is not None:
+                authorities[name] = file.read()
             if not member.isdir() and KEPT.fullmatch(name) and not LEFT_OUT.fullmatch(name):
                 extract(tree, member, name, root)
                 kept.append(name)
+    if authorities:
+        _bundle(root, authorities)
+        kept.insert(0, BUNDLE)
     fields = dict(_fields(control := output_of(["dpkg-deb", "--field", deb]).decode()))
     _note(root / STATUS, fields["Package"], control, root, kept)
     return Package(
         fields["Package"], fields["Version"], fields["Architecture"], fields.get("Source", fields["Package"]).partition(" ")[0],
         fields.get("Maintainer", ""), fields.get("Homepage", ""), hashlib.sha256(deb.read_bytes()).hexdigest(), tuple(kept))
+
+
+def _bundle(root: Path, authorities: Mapping[str, bytes]) -> None:
+    for name in (BUNDLE, OPENSSLS):
+        (root / name).parent.mkdir(parents=True)
+    (root / BUNDLE).write_bytes(b"".join(authorities[name].rstrip(b"\n") + b"\n" for name in sorted(authorities)))
+    (root / OPENSSLS).symlink_to(f"../../../{BUNDLE}")
 
 
 def _fields(control: str) -> Iterator[tuple[str, str]]:

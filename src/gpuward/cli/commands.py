@@ -90,6 +90,8 @@ def demo(file: str | None, speed: float, keep: bool, faults: tuple[str, ...], im
               help="Record decisions for `gpuward replay` in this folder, in 32 MiB. Without it they are in your home.")
 @go_bool("--ui", "Serve a page that shows the fleet at /ui of the metrics address; --ui=false serves none.", "true")
 @go_bool("--check-images", "Ask registries whether a driver's image exists before a node is emptied for it.", "true")
+@click.option("--trusted-ca", default="", metavar="FILE",
+              help="Trust these certificate authorities of registries, too, besides those of the system.")
 @click.option("--no-recorder", is_flag=True, help="Record nothing for `gpuward replay`.")
 def run(kubeconfig: str | None, context: str | None, **values: Any) -> None:
     """Run the operator.

@@ -55,6 +55,7 @@ class Flags(msgspec.Struct, frozen=True):
     no_recorder: bool
     ui: bool
     check_images: bool
+    trusted_ca: str
 
 
 def check_flags(flags: Flags) -> None:
@@ -108,7 +109,7 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         elector = standing.elector(access)
         ledger = candidate if flags.leader_elect else None
         operator = Operator(client, settings, WallClock(), lambda: standing.acts(elector), ledger,
-                            RegistryClient() if flags.check_images else None)
+                            RegistryClient(flags.trusted_ca) if flags.check_images else None)
         board = board_of(operator, settings.namespace, lambda: elector.holder) if flags.ui else None
 
         def turned() -> None:

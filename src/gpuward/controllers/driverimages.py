@@ -25,6 +25,8 @@ FOUND_FOR: Final = 6 * 3600.0
 MISSING_FOR: Final = 60.0
 UNKNOWN_FOR: Final = 600.0
 """Seconds for which each answer counts."""
+FIX: Final = ("let the operator reach the registry, and trust its certificate (--trusted-ca, operator.trustedCA in the chart), "
+              "or ask none with --check-images=false (operator.checkImages)")
 SECRET_KEYS: Final = (".dockerconfigjson", ".dockercfg")
 
 
@@ -125,7 +127,8 @@ class ImageQuestions:
     def _say(self, image: str, before: ImageFound | None, found: ImageFound) -> None:
         if found.there is None:
             if found.why != self._complaint:
-                self._log.info("It is not known whether a driver's image exists: no node waits", image=image, why=found.why)
+                self._log.warning("It is not known whether a driver's image exists: no node waits", image=image, why=found.why,
+                                  fix=FIX)
             self._complaint = found.why
         elif not found.there and (before is None or before.there is not False):
             self._log.warning("A driver's image is missing: nodes keep the driver that they have", image=image, said=found.why)

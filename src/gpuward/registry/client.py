@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,18 +29,43 @@ _PARAMETER: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
 class RegistryClient:
-    """Implement `gpuward.ports.Registry` with aiohttp. A connection is made for each question: there are few."""
+    """Implement `gpuward.ports.Registry` with aiohttp. A connection is made for each question: there are few.
+
+    `authorities` is a file of certificate authorities that are trusted besides those of the system.
+    """
+
+    def __init__(self, authorities: str = "") -> None:
+        self._authorities = authorities
 
     async def find(self, image: str, logins: Mapping[str, Login]) -> ImageFound:
         """Say whether an image is there; what is in the way of knowing it is `why`, without anything secret in it."""
         reference = parse(image)
         login = next((logins[name] for name in reference.logins if name in logins), None)
+        try:
+            trust = await asyncio.to_thread(_trust, self._authorities)
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            return ImageFound(None, f"--trusted-ca={self._authorities}: {_unread(error)}")
+        made = aiohttp.TCPConnector(ssl=trust)
         jar = aiohttp.DummyCookieJar()
         try:
-            async with asyncio.timeout(TIMEOUT), aiohttp.ClientSession(trust_env=True, cookie_jar=jar) as session:
+            async with asyncio.timeout(TIMEOUT), aiohttp.ClientSession(connector=made, trust_env=True, cookie_jar=jar) as session:
                 return await _ask(session, reference, login)
         except FOREIGN as error:
             return ImageFound(None, f"{reference.server}: {_named(error)}")
+
+
+def _trust(authorities: str) -> ssl.SSLContext:
+    """Return whom to trust; the file is read anew each time, since a ConfigMap's changes."""
+    trust = ssl.create_default_context()
+    if authorities:
+        trust.load_verify_locations(authorities)
+    return trust
+
+
+def _unread(error: OSError | ValueError) -> str:
+    if isinstance(error, ssl.SSLError) or not isinstance(error, OSError):
+        return "it has no certificate authority that can be read"
+    return error.strerror or type(error).__name__
 
 
 async def _ask(session: aiohttp.ClientSession, reference: Reference, login: Login | None) -> ImageFound:
@@ -100,6 +126,9 @@ def _named(error: BaseException) -> str:
     """Say what failed in a word: the text of an error may quote what was sent."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "its name cannot be resolved"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(error.certificate_error, "verify_message", "")
+        return f"its certificate is not trusted{f' ({why})' if why else ''}"
     if isinstance(error, aiohttp.ClientSSLError):
-        return "its certificate is not trusted"
+        return "it does not speak TLS as we do"
     return "no answer in time" if isinstance(error, asyncio.TimeoutError) else type(error).__name__
