@@ -301,6 +301,31 @@ def test_every_open_section_is_a_value(path: str) -> None:
     assert below is None
 
 
+def test_a_package_without_node_feature_discovery_says_so(helm: str, chart: Path, tmp_path: Path) -> None:
+    """A release of NVIDIA's chart that is upgraded to it loses the one that came with it."""
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    subprocess.run([helm, "package", str(chart), "--destination", str(packed)], capture_output=True, check=True)
+    (package,) = packed.glob("*.tgz")
+    shown = subprocess.run([helm, "show", "values", str(package)], capture_output=True, text=True, check=True).stdout
+    assert yaml.safe_load(shown)["nfd"]["enabled"] is False
+    assert rendered(helm, package, [])
+    said = ("nfd.enabled is true, but this package of the chart has no node feature discovery. Set nfd.enabled=false where the "
+            "cluster has its own, or take a package that has it (./dev chart --package without --without-nfd).")
+    with pytest.raises(ValueError, match=re.escape(said)):
+        rendered(helm, package, ["nfd.enabled=true"])
+
+
+def test_a_chart_with_node_feature_discovery_installs_it(helm: str, tmp_path: Path) -> None:
+    chart = copy_of(tmp_path, with_nfd=True)
+    discovery = chart / "charts" / "node-feature-discovery"
+    discovery.mkdir(parents=True)
+    meta = yaml.safe_load((chart / "Chart.yaml").read_text("utf-8"))["dependencies"][0]
+    (discovery / "Chart.yaml").write_text(yaml.safe_dump({"apiVersion": "v2", "name": meta["name"], "version": meta["version"]}))
+    assert yaml.safe_load((chart / "values.yaml").read_text("utf-8"))["nfd"]["enabled"] is True
+    assert rendered(helm, chart, []) == rendered(helm, chart, ["nfd.enabled=false"])
+
+
 def test_an_older_kubernetes_is_refused(helm: str, chart: Path) -> None:
     said = f"chart requires kubeVersion: >= {OLDEST_NAME}.0-0 which is incompatible with Kubernetes v1.28.0"
     with pytest.raises(ValueError, match=re.escape(said)):

@@ -12,6 +12,7 @@ import yaml
 from tools.chart.values import names, schema
 
 ROOT = Path(__file__).parents[2]
+WITH_NFD = re.compile(r"(?m)^(nfd:\n(?:  #.*\n)*  enabled: )true$")
 CHART = ROOT / "deploy" / "helm" / "gpuward"
 
 
@@ -37,6 +38,8 @@ def copy_of(folder: Path, *, with_nfd: bool = False) -> Path:
         meta = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
         meta.pop("dependencies", None)
         (chart / "Chart.yaml").write_text(yaml.safe_dump(meta, sort_keys=False), encoding="utf-8")
+        values = chart / "values.yaml"
+        values.write_text(WITH_NFD.sub(r"\g<1>false", values.read_text(encoding="utf-8"), count=1), encoding="utf-8")
     return chart
 
 
