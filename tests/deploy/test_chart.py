@@ -20,6 +20,7 @@ from tools.chart.values import IGNORED, OPEN, RENAMED, SPEC, names, schema
 from gpuward.cli.commands import commands
 from gpuward.crd import decode
 from gpuward.model.kubernetes import OLDEST_NAME
+from gpuward.operands.images import resolve
 
 GOLDENS = Path(__file__).parent / "chart"
 SETS = {
@@ -299,6 +300,65 @@ def test_every_open_section_is_a_value(path: str) -> None:
     for name in path.split("."):
         below = below[name]
     assert below is None
+
+
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+HOOKS = ("operator.upgradeCRD=true", "operator.cleanupCRD=true", "operator.cleanupNodes=true")
+
+
+def variables(text: str) -> dict[str, str]:
+    """Return the images in the operator's environment."""
+    (container,) = of_kind(text, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return {one["name"]: one["value"] for one in container["env"] if one["name"].endswith("_IMAGE")}
+
+
+def own_images(text: str) -> set[str]:
+    """Return the images of the operator and of the hooks."""
+    return {container["image"] for obj in objects(text) if obj["kind"] in ("Deployment", "Job")
+            for container in obj["spec"]["template"]["spec"]["containers"]}
+
+
+def test_an_image_can_be_pinned_by_its_digest(helm: str, chart: Path) -> None:
+    text = rendered(helm, chart, [
+        f"operator.version={DIGEST}", f"driver.manager.version={DIGEST}", f"validator.version={DIGEST}", *HOOKS])
+    assert own_images(text) == {f"docker.io/library/gpuward@{DIGEST}"}
+    assert variables(text) == {
+        "DRIVER_MANAGER_IMAGE": f"nvcr.io/nvidia/cloud-native/k8s-driver-manager@{DIGEST}",
+        "VALIDATOR_IMAGE": f"nvcr.io/nvidia/gpu-operator@{DIGEST}"}
+    text = rendered(helm, chart, [f"operator.version={DIGEST}", "operator.agents=gpuward"])
+    assert set(variables(text).values()) == {f"docker.io/library/gpuward@{DIGEST}"}
+
+
+def test_a_version_that_yaml_takes_for_a_number_is_text(helm: str, chart: Path) -> None:
+    text = rendered(helm, chart, ["operator.version=12", "driver.manager.version=12", "validator.version=26"])
+    assert own_images(text) == {"docker.io/library/gpuward:12"}
+    assert variables(text) == {"DRIVER_MANAGER_IMAGE": "nvcr.io/nvidia/cloud-native/k8s-driver-manager:12",
+                               "VALIDATOR_IMAGE": "nvcr.io/nvidia/gpu-operator:26"}
+
+
+@pytest.mark.parametrize(("set_", "named"), [
+    (["repository=mirror.local/nvidia", "version="], "mirror.local/nvidia/gpu-operator:v26.7.0"),
+    (["version=null"], "nvcr.io/nvidia/gpu-operator:v26.7.0"),
+    (["repository=mirror.local", "image=gpuward", "version="], "mirror.local/gpuward:0.1.0"),
+    (["repository=", "image=mirror.local/validator:v1", "version="], "mirror.local/validator:v1"),
+])
+def test_an_empty_version_is_the_charts_own(set_: list[str], named: str, helm: str, chart: Path) -> None:
+    """NVIDIA's chart takes its appVersion; ours is that of gpuward, and NVIDIA's validator has another one."""
+    text = rendered(helm, chart, [f"{part}.{one}" for part in ("validator", "nodeStatusExporter") for one in set_])
+    assert variables(text)["VALIDATOR_IMAGE"] == named
+    spec = decode.cluster_policy(of_kind(text, "ClusterPolicy")).spec
+    for field, image in (("spec.validator", spec.validator), ("spec.nodeStatusExporter", spec.node_status_exporter)):
+        assert resolve(field, image, "", {}) == named
+
+
+def test_the_version_that_stands_in_is_that_of_the_values(helm: str, chart: Path) -> None:
+    assert rendered(helm, chart, ["validator.version=", "nodeStatusExporter.version="]) == rendered(helm, chart, [])
+
+
+def test_a_manager_without_a_version_is_no_image_at_all(helm: str, chart: Path) -> None:
+    values = ["driver.manager.version=", "driver.nvidiaDriverCRD.enabled=true"]
+    (container,) = of_kind(rendered(helm, chart, values), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "DRIVER_MANAGER_IMAGE", "value": ""} in container["env"]
 
 
 def test_a_package_without_node_feature_discovery_says_so(helm: str, chart: Path, tmp_path: Path) -> None:

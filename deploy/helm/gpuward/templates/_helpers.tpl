@@ -14,23 +14,51 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
+{{/* The full name of an image of `repository`, `image` and `version`, which may be a digest; nothing where a part is missing. */}}
+{{- define "gpuward.reference" -}}
+{{- $version := .version | default "" | toString -}}
+{{- if and .repository .image $version -}}
+{{ .repository }}/{{ .image }}{{ hasPrefix "sha256:" $version | ternary "@" ":" }}{{ $version }}
+{{- else if not (or .repository $version) -}}
+{{ .image }}
+{{- end -}}
+{{- end -}}
+
 {{- define "gpuward.image" -}}
-{{ .Values.operator.repository }}/{{ .Values.operator.image }}:{{ .Values.operator.version | default .Chart.AppVersion }}
+{{ include "gpuward.reference" (merge (dict "version" (include "gpuward.version" .)) .Values.operator) }}
+{{- end -}}
+
+{{- define "gpuward.version" -}}
+{{ .Values.operator.version | default .Chart.AppVersion | toString }}
+{{- end -}}
+
+{{/* The version of NVIDIA's validator that the values have. NVIDIA's chart takes its own where they are told to have none. */}}
+{{- define "gpuward.nvidiaVersion" -}}
+v26.7.0
 {{- end -}}
 
 {{/*
-With operator.agents=gpuward, puts the operator's image in the place of NVIDIA's validator and driver managers in `values`, which is a copy.
+Completes images in `values`, which is a copy. With operator.agents=gpuward the operator's image is in the place of NVIDIA's validator and
+driver managers; otherwise a validator without a version gets one.
 */}}
-{{- define "gpuward.putAgents" -}}
+{{- define "gpuward.completeImages" -}}
 {{- $operator := .root.Values.operator -}}
-{{- if eq $operator.agents "gpuward" -}}
+{{- $own := include "gpuward.version" .root -}}
 {{- $v := .values -}}
-{{- $image := dict "repository" $operator.repository "image" $operator.image "version" ($operator.version | default .root.Chart.AppVersion | toString)
+{{- if eq $operator.agents "gpuward" -}}
+{{- $image := dict "repository" $operator.repository "image" $operator.image "version" $own
       "imagePullPolicy" $operator.imagePullPolicy "imagePullSecrets" $operator.imagePullSecrets -}}
 {{- $parts := list $v.validator $v.nodeStatusExporter $v.driver.manager $v.vfioManager.driverManager $v.vgpuManager.driverManager -}}
 {{- range $part := $parts -}}
 {{- range $key, $value := $image -}}
 {{- $_ := set $part $key $value -}}
+{{- end -}}
+{{- end -}}
+{{- else -}}
+{{- range $part := list $v.validator $v.nodeStatusExporter -}}
+{{- if and $part.repository (not $part.version) -}}
+{{- $isOwn := eq (base ($part.image | default "")) "gpuward" -}}
+{{- $_ := set $part "version" ($isOwn | ternary $own (include "gpuward.nvidiaVersion" $)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
