@@ -361,6 +361,37 @@ def test_a_manager_without_a_version_is_no_image_at_all(helm: str, chart: Path) 
     assert {"name": "DRIVER_MANAGER_IMAGE", "value": ""} in container["env"]
 
 
+@pytest.mark.parametrize(("values", "scrapers"), [
+    ([], [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]),
+    (["metricsFrom.team=obs"], [{"namespaceSelector": {"matchLabels": {"team": "obs"}}}]),
+    (["metricsFromAll=true"], None),
+])
+def test_metrics_are_for_the_namespaces_that_are_named(
+        values: list[str], scrapers: list[dict[str, Any]] | None, helm: str, chart: Path) -> None:
+    """Labels of one's own are instead of the default: together they would fit no namespace."""
+    settings = [f"operator.networkPolicy.{one}" for one in ("enabled=true", *values)]
+    (rule,) = [rule for rule in of_kind(rendered(helm, chart, settings), "NetworkPolicy")["spec"]["ingress"]
+               if rule["ports"] == [{"port": "metrics"}]]
+    assert rule.get("from") == scrapers
+
+
+def test_hooks_may_do_beyond_the_namespace_what_they_must(helm: str, chart: Path) -> None:
+    text = rendered(helm, chart, list(HOOKS))
+    hook = [obj for obj in objects(text) if obj["metadata"]["name"] == "gpu-operator-cleanup-nodes"]
+    roles = {kind: next(obj for obj in hook if obj["kind"] == kind) for kind in ("ClusterRole", "Role", "RoleBinding")}
+    leases = {kind: sorted((verb, *rule.get("resourceNames", [])) for rule in roles[kind]["rules"]
+                           if rule["resources"] == ["leases"] for verb in rule["verbs"]) for kind in ("ClusterRole", "Role")}
+    name = "53822513.nvidia.com"
+    assert leases == {"ClusterRole": [("list", name)],
+                      "Role": [("create",), ("delete", name), ("get", name), ("update", name)]}
+    assert {roles[kind]["metadata"]["namespace"] for kind in ("Role", "RoleBinding")} == {"gpu-operator"}
+    assert roles["RoleBinding"]["roleRef"]["kind"] == "Role"
+    assert roles["RoleBinding"]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "gpu-operator-cleanup-nodes", "namespace": "gpu-operator"}]
+    for kind in roles:  # they come and go with the hook
+        assert roles[kind]["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
+
+
 def test_a_package_without_node_feature_discovery_says_so(helm: str, chart: Path, tmp_path: Path) -> None:
     """A release of NVIDIA's chart that is upgraded to it loses the one that came with it."""
     packed = tmp_path / "packed"
