@@ -116,6 +116,17 @@ def test_there_is_nothing_to_resume_where_nothing_is_installed(tmp_path: Path) -
     assert line == "gpuward: there is no ClusterPolicy, and so no rollout to resume"
 
 
+def test_an_operator_says_at_its_start_which_of_its_variables_names_no_image(tmp_path: Path) -> None:
+    """It goes on: a policy may name all of its images itself."""
+    digest = f"sha256:{'0' * 64}"
+    told = gpuward("run", kubeconfig=pointing_to(tmp_path, "http://127.0.0.1:9"), OPERATOR_NAMESPACE="ns", VALIDATOR_IMAGE="",
+                   DRIVER_MANAGER_IMAGE=f"r.example/manager:{digest}", GFD_IMAGE="r.example/gfd:v1")
+    lines = [json.loads(line) for line in told.stderr.splitlines() if line.startswith("{")]
+    (line,) = [line for line in lines if line["level"] == "error"]
+    assert (line["msg"], line["variable"]) == ("A variable of the operator names no image", "DRIVER_MANAGER_IMAGE")
+    assert line["fix"] == f"write r.example/manager@{digest}: a digest comes after '@'"
+
+
 def test_the_operator_needs_its_namespace() -> None:
     assert "OPERATOR_NAMESPACE" in one_line(gpuward("run"))
 

@@ -39,6 +39,18 @@ def test_no_image_anywhere_names_the_variable() -> None:
         images.resolve("spec.toolkit", Image(), "TOOLKIT_IMAGE", {})
 
 
+@pytest.mark.parametrize(("given", "fix"), [
+    (f"r.example/n/tool:sha256:{'0' * 64}", f"write r.example/n/tool@sha256:{'0' * 64}: a digest comes after '@'"),
+    ("r.example/n/tool:%!s(int64=12)", "write a full reference, such as nvcr.io/nvidia/driver:580.126.09"),
+    ("/tool:", "write a full reference, such as nvcr.io/nvidia/driver:580.126.09"),
+])
+def test_a_variable_that_names_no_image_is_refused_by_its_name(given: str, fix: str) -> None:
+    """A DaemonSet with it would take the driver away, and bring none."""
+    with pytest.raises(PolicyError) as refused:
+        images.resolve("spec.toolkit", Image(), "TOOLKIT_IMAGE", {"TOOLKIT_IMAGE": given})
+    assert (refused.value.field, refused.value.value, refused.value.fix) == ("TOOLKIT_IMAGE on the operator", given, fix)
+
+
 @pytest.mark.parametrize(("reference", "expected"), [
     ("r/driver:595", "r/driver:595-ubuntu22.04"),
     ("r/driver@sha256:abc", "r/driver@sha256:abc"),

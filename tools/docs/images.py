@@ -19,11 +19,11 @@ def table() -> str:
     """Return every image of the example's policy as a Markdown table."""
     usual = _containers(_policy(), {})
     marked = {field: _holding(field) for field in _FIELDS}
-    stands_in = _containers(_policy(named=False), {variable: f"stand-in/{variable}:1" for variable in _VARIABLES})
+    stands_in = _containers(_policy(named=False), {variable: f"stand-in/image:{variable}" for variable in _VARIABLES})
     rows = []
     for field, places in marked.items():
         image = min(usual[place] for place in places)
-        variable = min(stands_in[place].split("/")[1].partition(":")[0] for place in places)
+        variable = min(stands_in[place].split(":")[1].partition("-")[0] for place in places)
         pods = ", ".join(f"`{name}`" for name in sorted({name for name, _ in places}))
         rows.append(f"| `spec.{field}` | `{image}` | {pods} | `{variable}` |")
     return "\n".join(["| field | image in the example | in the pods of | variable of the operator |", "|---|---|---|---|", *rows])

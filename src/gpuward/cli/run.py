@@ -28,6 +28,7 @@ from gpuward.controllers.operator import Operator, Settings
 from gpuward.controllers.page import board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, parse_address, serve
 from gpuward.crd.durations import parse_duration
+from gpuward.crd.rules import whole_image
 from gpuward.errors import GpuwardError, InputError
 from gpuward.kube.config.access import Access
 from gpuward.kube.endless import endless
@@ -87,6 +88,10 @@ def run_operator(kubeconfig: str | None, context: str | None, flags: Flags) -> N
     if not is_namespace(namespace):
         raise InputError("OPERATOR_NAMESPACE", namespace, NAMESPACE_FORM)
     settings = Settings(namespace, {key: value for key, value in os.environ.items() if key.endswith("_IMAGE")})
+    for variable, image in sorted(settings.images.items()):
+        for problem in whole_image(image, variable) if image else ():
+            structlog.get_logger(source="setup").error("A variable of the operator names no image", variable=variable,
+                                                       value=image, fix=problem.fix)
     asyncio.run(_run(kubeconfig, context, settings, flags))
 
 

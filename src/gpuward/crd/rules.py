@@ -56,6 +56,15 @@ def named_in_parts(repository: str, image: str, version: str, path: str) -> Iter
             yield from _well_formed(text, f"{path}.{part}", *(_PARTS[part] if repository or version else _REFERENCE))
 
 
+def whole_image(text: str, path: str) -> Iterator[PolicyError]:
+    """Refuse the full reference of an image that no container runtime could pull."""
+    name, wrong, digest = text.rpartition(f":{_DIGEST}")
+    if wrong and _REFERENCE[0].fullmatch(right := f"{name}@{_DIGEST}{digest}"):
+        yield PolicyError(path, text, f"write {right}: a digest comes after '@'")
+    else:
+        yield from _well_formed(text, path, *_REFERENCE)
+
+
 def _well_formed(text: str, path: str, form: re.Pattern[str], words: str) -> Iterator[PolicyError]:
     """Refuse what no container runtime could pull: the first node would be emptied for it."""
     if not form.fullmatch(text):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpuward.crd.rules import whole_image
 from gpuward.crd.shapes import Image
 from gpuward.errors import PolicyError
 
@@ -18,13 +19,18 @@ def resolve(field: str, image: Image, variable: str, images: Mapping[str, str]) 
     reference.
 
     Raises:
-        PolicyError: some but not all of repository, image and version are set, or no image is given anywhere.
+        PolicyError: some but not all of repository, image and version are set, no image is given anywhere, or the variable
+            holds none that could be pulled: a DaemonSet with it would take its pods away, and bring none.
     """
     if not image.repository and not image.version:
-        found = image.image or images.get(variable, "")
+        if image.image:
+            return image.image
+        found = images.get(variable, "")
         if not found:
             otherwise = f", or {variable} on the operator" if variable else ""
             raise PolicyError(f"{field}.image", "", f"set repository, image and version{otherwise}")
+        for problem in whole_image(found, f"{variable} on the operator"):
+            raise problem
         return found
     parts = {"repository": image.repository, "image": image.image, "version": image.version}
     missing = [name for name, value in parts.items() if not value]
