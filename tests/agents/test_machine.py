@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -126,6 +129,58 @@ def test_programs_end_in_time_and_are_looked_for_below_their_root(machine: Machi
     assert machine.locate(PurePosixPath("/usr/bin/other")) is None
     (machine.root / "usr/bin/empty").touch(mode=0o755)
     assert machine.locate(PurePosixPath("/usr/bin/empty")) is None
+
+
+def held(*words: str) -> list[str]:
+    """Return a program that says some words and then does not end for a while."""
+    return [sys.executable, "-c", f"import time; print({' '.join(words)!r}, flush=True); time.sleep(60)"]
+
+
+def test_a_program_that_cannot_be_killed_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that is wedged keeps nvidia-smi in state D. Here SIGKILL is swallowed, which comes to the same."""
+    begun: list[subprocess.Popen[bytes]] = []
+    begin, kill = subprocess.Popen.__init__, os.killpg
+
+    def noted(self: subprocess.Popen[bytes], *args: Any, **keywords: Any) -> None:
+        begun.append(self)
+        begin(self, *args, **keywords)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", noted)
+    monkeypatch.setattr(subprocess.Popen, "send_signal", lambda *args: None)
+    monkeypatch.setattr(os, "killpg", lambda *args: None)
+    machine, since = Machine(), time.monotonic()
+    late = machine.run(held("begun"), timeout=1.0)
+    assert (late.code, late.output) == (None, "begun")
+    assert time.monotonic() - since < 15.0
+    again = machine.run(held("begun"), timeout=1.0)
+    assert (again.code, len(begun)) == (None, 1), "no second one hangs beside it"
+    assert again.output == f"process {begun[0].pid}, which was started for the same before, cannot be killed"
+    kill(begun[0].pid, signal.SIGKILL)
+    begun[0].wait()
+    assert machine.run(held("begun"), timeout=1.0).output == "begun", "the GPU lets go, and it is tried again"
+    assert len(begun) == 2
+    kill(begun[1].pid, signal.SIGKILL)
+    begun[1].wait()
+
+
+def test_a_program_has_ended_though_what_it_left_holds_its_output_open() -> None:
+    since = time.monotonic()
+    left = Machine().run(["/bin/sh", "-c", "sleep 20 & echo $!; exit 3"], timeout=15.0)
+    assert left.code == 3
+    assert time.monotonic() - since < 10.0
+    os.kill(int(left.output), signal.SIGKILL)
+
+
+def test_what_a_program_leaves_behind_is_killed_with_it(tmp_path: Path) -> None:
+    late = Machine().run(["/bin/sh", "-c", f"(sleep 3; touch {tmp_path}/late) & wait"], timeout=0.5)
+    assert late.code is None
+    time.sleep(4.0)
+    assert not (tmp_path / "late").exists()
+
+
+def test_of_endless_output_the_end_is_kept() -> None:
+    ran = Machine().run(["/bin/sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo last; exit 2"], timeout=30.0)
+    assert (ran.code, len(ran.output), ran.output[-5:]) == (2, 65535, "\nlast")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change roots")

@@ -10,11 +10,12 @@ import re
 import stat
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from gpuward.agents.host import DeviceUser, HostError, ModuleInUseError, Ran
+from gpuward.agents.programs import Programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ class Machine:
     proc: Path = Path("/proc")
     module_tool: str = ""
     """A program that unloads modules in place of the kernel, called with `unload NAME`; it ends with 11 where one is in use."""
+    _programs: Programs = field(default_factory=Programs, init=False, compare=False, repr=False)
 
     def exists(self, path: str) -> bool:
         """Tell whether something is at a path."""
@@ -183,14 +185,11 @@ class Machine:
             os.chdir("/")
 
         try:
-            done = subprocess.run(
-                called, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, timeout=timeout, check=False, preexec_fn=enter if below not in ("", "/") else None)
-        except subprocess.TimeoutExpired as error:
-            return Ran(None, _said(error.stdout))
+            code, output = self._programs.run(
+                called, {**os.environ, **(env or {})}, timeout, enter if below not in ("", "/") else None)
         except (OSError, subprocess.SubprocessError) as error:
             raise HostError(f"cannot run {command[0]}{f' in {root}' if root else ''}: {error}") from error
-        return Ran(done.returncode, _said(done.stdout))
+        return Ran(code, output.decode(errors="replace").strip())
 
     def locate(self, path: PurePosixPath, root: str = "") -> str | None:
         """Return the path, from a root, of an executable file that is not empty."""
@@ -282,10 +281,6 @@ def _open_files(folder: Path, wanted: re.Pattern[str]) -> Iterator[str]:
             with contextlib.suppress(OSError):
                 if (found := wanted.fullmatch(os.readlink(folder / "fd" / name))) is not None:
                     yield found[1]
-
-
-def _said(output: bytes | None) -> str:
-    return (output or b"").decode(errors="replace").strip()
 
 
 def _followed(base: Path, path: PurePosixPath) -> PurePosixPath | None:
