@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
@@ -17,6 +20,32 @@ from gpuward.agents.validator.plan import RESOURCES, driver
 
 READY = ("driver", "toolkit", "plugin", "cuda")
 FILES_EVERY, DRIVER_EVERY, PLUGIN_EVERY, PCI_EVERY = 30.0, 60.0, 30.0, 60.0
+OVERDUE = 150.0
+"""Seconds after which a look that lasts counts as one that failed. The host's nvidia-smi and the container's have 60 each."""
+CHECK_EVERY = 5.0
+NODE, PCI = "gpu_operator_node_", "gpu_operator_"
+GAUGES: Final = {
+    f"{NODE}metrics_ready_ts_seconds": "When these metrics began.",
+    **{f"{NODE}{name}_ready": f"Whether {name}-ready is there." for name in READY},
+    f"{NODE}driver_validation": "Whether the driver works: 1, or 0.",
+    f"{NODE}driver_validation_last_success_ts_seconds": "When the driver was seen to work last.",
+    f"{NODE}device_plugin_devices_total": "Devices that the plugin offers; -1 where that is not known.",
+    f"{NODE}device_plugin_validation_last_success_ts_seconds": "When it was seen to offer any last.",
+    f"{PCI}nvidia_pci_devices_total": "NVIDIA's GPUs on the PCI bus; -1 where that is not known.",
+}
+
+Readings = Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Look:
+    """Hold a look that is made again and again, and what is told where it fails or does not end."""
+
+    take: Callable[[], Readings]
+    every: float
+    failed: Readings
+    begun: float | None = None
+    """When it began, while it lasts."""
 
 
 @dataclass(slots=True)
@@ -28,61 +57,83 @@ class NodeMetrics:
     api: ApiServer
     teller: Teller
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set by who has seen enough."""
     _gauges: dict[str, Gauge] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def serve(self) -> None:
-        """Serve the metrics and keep them true until told to end."""
-        start_http_server(self.settings.port, registry=self.registry)
-        self._set("metrics_ready_ts_seconds", "When these metrics began.", time.time())
+        """Serve the metrics and keep them true until told to end. Raises HostError where a look has ended for good."""
+        server, _ = start_http_server(self.settings.port, registry=self.registry)
+        try:
+            self._serve()
+        finally:
+            self.ended.set()
+            server.shutdown()
+            server.server_close()
+
+    def _serve(self) -> None:
+        self._set({f"{NODE}metrics_ready_ts_seconds": time.time()})
         self.teller.say(f"serving the metrics of {self.settings.node} on port {self.settings.port}")
-        next_time = dict.fromkeys((self.files, self.driver, self.plugin, self.pci), 0.0)
-        every = {self.files: FILES_EVERY, self.driver: DRIVER_EVERY, self.plugin: PLUGIN_EVERY, self.pci: PCI_EVERY}
-        while True:
-            now = time.monotonic()
-            for look, due in next_time.items():
-                if due <= now:
-                    next_time[look] = now + every[look]
-                    look()
-            time.sleep(max(min(next_time.values()) - time.monotonic(), 0.1))
+        looks = (
+            Look(self.files, FILES_EVERY, {f"{NODE}{name}_ready": 0.0 for name in READY}),
+            Look(self.driver, DRIVER_EVERY, {f"{NODE}driver_validation": 0.0}),
+            Look(self.plugin, PLUGIN_EVERY, {f"{NODE}device_plugin_devices_total": -1.0}),
+            Look(self.pci, PCI_EVERY, {f"{PCI}nvidia_pci_devices_total": -1.0}))
+        threads = {look.take.__name__: threading.Thread(target=self._keep, args=(look,), daemon=True) for look in looks}
+        for thread in threads.values():
+            thread.start()
+        while not self.ended.wait(CHECK_EVERY):
+            for look in looks:
+                self._check(look)
+            if ended := [name for name, thread in threads.items() if not thread.is_alive()]:
+                raise HostError(f"nobody looks at {', '.join(ended)} any more: see the traceback above")
 
-    def files(self) -> None:
+    def files(self) -> Readings:
         """Look whether the status files are there."""
-        for name in READY:
-            there = self.host.exists(f"{self.settings.output}/{name}-ready")
-            self._set(f"{name}_ready", f"Whether {name}-ready is there.", float(there))
+        return {f"{NODE}{name}_ready": float(self.host.exists(f"{self.settings.output}/{name}-ready")) for name in READY}
 
-    def driver(self) -> None:
+    def driver(self) -> Readings:
         """Try the driver."""
-        try:
-            well = not driver(driver_facts(self.host, self.settings, managed=False), self.settings).missing
-        except HostError as error:
-            self.teller.say(str(error))
-            well = False
-        self._set("driver_validation", "Whether the driver works: 1, or 0.", float(well))
-        if well:
-            self._set("driver_validation_last_success_ts_seconds", "When the driver was seen to work last.", time.time())
+        well = not driver(driver_facts(self.host, self.settings, managed=False), self.settings).missing
+        return {f"{NODE}driver_validation": float(well),
+                **({f"{NODE}driver_validation_last_success_ts_seconds": time.time()} if well else {})}
 
-    def plugin(self) -> None:
+    def plugin(self) -> Readings:
         """Count what the device plugin offers."""
-        try:
-            node = self.api.get(f"/api/v1/nodes/{self.settings.node}")
-        except (errors.ApiError, errors.Unreachable) as error:
-            self.teller.say(f"the node cannot be read: {error}")
-            self._set("device_plugin_devices_total", "Devices that the plugin offers; -1 where that is not known.", -1.0)
-            return
+        node = self.api.get(f"/api/v1/nodes/{self.settings.node}")
         offered = (node.get("status") or {}).get("allocatable") or {}
         count = sum(int(value) for name, value in offered.items() if name.startswith(RESOURCES) and value.isdecimal())
-        self._set("device_plugin_devices_total", "Devices that the plugin offers; -1 where that is not known.", float(count))
-        if count:
-            self._set("device_plugin_validation_last_success_ts_seconds", "When it was seen to offer any last.", time.time())
+        return {f"{NODE}device_plugin_devices_total": float(count),
+                **({f"{NODE}device_plugin_validation_last_success_ts_seconds": time.time()} if count else {})}
 
-    def pci(self) -> None:
+    def pci(self) -> Readings:
         """Count the GPUs on the PCI bus."""
-        count = float(len(gpus(self.host)))
-        self._set("nvidia_pci_devices_total", "NVIDIA's GPUs on the PCI bus.", count, prefix="gpu_operator_")
+        return {f"{PCI}nvidia_pci_devices_total": float(len(gpus(self.host)))}
 
-    def _set(self, name: str, says: str, value: float, prefix: str = "gpu_operator_node_") -> None:
-        gauge = self._gauges.get(name)
-        if gauge is None:
-            gauge = self._gauges[name] = Gauge(prefix + name, says, ["node"], registry=self.registry)
-        gauge.labels(self.settings.node).set(value)
+    def _keep(self, look: Look) -> None:
+        while not self.ended.is_set():
+            begun = look.begun = time.monotonic()
+            try:
+                found = look.take()
+            except errors.GpuwardError as error:
+                self.teller.say(f"{look.take.__name__}: {error}")
+                found = look.failed
+            with self._lock:
+                look.begun = None
+                self._set(found)
+            self.ended.wait(max(begun + look.every - time.monotonic(), 0.1))
+
+    def _check(self, look: Look) -> None:
+        with self._lock:
+            overdue = look.begun is not None and time.monotonic() - look.begun > OVERDUE
+            if overdue:
+                self._set(look.failed)
+        if overdue:
+            self.teller.say(f"{look.take.__name__}: no answer for {OVERDUE:g} s")
+
+    def _set(self, readings: Readings) -> None:
+        for name, value in readings.items():
+            if name not in self._gauges:
+                self._gauges[name] = Gauge(name, GAUGES[name], ["node"], registry=self.registry)
+            self._gauges[name].labels(self.settings.node).set(value)

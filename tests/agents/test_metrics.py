@@ -1,0 +1,139 @@
+"""The node status exporter where a look does not end, where it has to listen, and what it counts."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuward.agents.host import HostError, Ran
+from gpuward.agents.machine import Machine
+from gpuward.agents.telling import Teller
+from gpuward.agents.validator import metrics
+from gpuward.agents.validator.facts import ValidatorSettings
+from tests.agents.test_driver_manager_evict import Server
+
+PATIENCE = 30.0
+FAST = {"FILES_EVERY": 0.1, "DRIVER_EVERY": 0.1, "PLUGIN_EVERY": 0.1, "PCI_EVERY": 0.1, "CHECK_EVERY": 0.1, "OVERDUE": 0.5}
+
+
+class Wedged(Machine):
+    """Be a machine whose nvidia-smi answers until the GPU is wedged, and then never."""
+
+    stuck = threading.Event()
+    free = threading.Event()
+
+    def run(self, command: Sequence[str], *, root: str = "", env: Mapping[str, str] | None = None, timeout: float = 30.0) -> Ran:
+        if self.stuck.is_set():
+            self.free.wait()
+        return Ran(0, "")
+
+
+class Node(Server):
+    """Answer with a node; or say nothing for as long as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.hold = threading.Event()
+        self.hold.set()
+
+    def get(self, path: str) -> dict[str, Any]:
+        self.hold.wait()
+        return self.node
+
+
+def machine(folder: Path) -> Wedged:
+    """Return a machine with a driver of the host's."""
+    smi = folder / "root/host/usr/bin/nvidia-smi"
+    smi.parent.mkdir(parents=True)
+    smi.write_text("x")
+    smi.chmod(0o755)
+    (folder / "root/run/nvidia/validations").mkdir(parents=True)
+    Wedged.stuck.clear()
+    Wedged.free.clear()
+    return Wedged(folder / "root", folder / "sys", folder / "proc")
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no look wait for long."""
+    for name, value in FAST.items():
+        monkeypatch.setattr(metrics, name, value)
+
+
+def exporter(host: Machine, node: Node, port: int, said: io.StringIO) -> metrics.NodeMetrics:
+    """Return an exporter."""
+    return metrics.NodeMetrics(ValidatorSettings("metrics", node="gpu-1", port=port), host, node, Teller(said))
+
+
+@contextmanager
+def serving(host: Machine, node: Node, port: int) -> Iterator[io.StringIO]:
+    """Serve meanwhile; yield what the exporter says."""
+    said = io.StringIO()
+    made = exporter(host, node, port, said)
+    thread = threading.Thread(target=made.serve)
+    thread.start()
+    try:
+        yield said
+    finally:
+        made.ended.set()
+        thread.join()
+
+
+def seen(port: int, name: str, address: str = "127.0.0.1") -> str:
+    """Return the value of a gauge; empty where it is not told."""
+    try:
+        text = urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=5).read().decode()
+    except OSError:
+        return ""
+    return next((line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{name}{{")), "")
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "it did not become so"
+        time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_look_that_does_not_end_counts_as_failed_and_holds_up_no_other(tmp_path: Path) -> None:
+    host, node, port = machine(tmp_path), Node(), 18473
+    with serving(host, node, port) as said:
+        until(lambda: seen(port, "gpu_operator_node_driver_validation") == "1.0")
+        host.stuck.set()
+        node.hold.clear()
+        until(lambda: seen(port, "gpu_operator_node_driver_validation") == "0.0")
+        until(lambda: seen(port, "gpu_operator_node_device_plugin_devices_total") == "-1.0")
+        assert "driver: no answer for 0.5 s" in said.getvalue()
+        (tmp_path / "root/run/nvidia/validations/driver-ready").touch()
+        until(lambda: seen(port, "gpu_operator_node_driver_ready") == "1.0")
+        host.stuck.clear()
+        host.free.set()
+        node.hold.set()
+        until(lambda: seen(port, "gpu_operator_node_driver_validation") == "1.0")
+        until(lambda: seen(port, "gpu_operator_node_device_plugin_devices_total") == "0.0")
+
+
+class Odd(Wedged):
+    """Be a machine on which a defect shows."""
+
+    def entries(self, path: str) -> Sequence[str]:
+        raise ZeroDivisionError(path)
+
+
+@pytest.mark.usefixtures("fast")
+def test_where_nobody_looks_any_more_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last value of that look would stay there for ever; the kubelet starts the container again."""
+    monkeypatch.setattr(threading, "excepthook", lambda told: None)
+    host = machine(tmp_path)
+    with pytest.raises(HostError, match="nobody looks at pci any more"):
+        exporter(Odd(host.root, host.sys, host.proc), Node(), 18474, io.StringIO()).serve()
