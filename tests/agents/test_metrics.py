@@ -137,3 +137,13 @@ def test_where_nobody_looks_any_more_it_ends(tmp_path: Path, monkeypatch: pytest
     host = machine(tmp_path)
     with pytest.raises(HostError, match="nobody looks at pci any more"):
         exporter(Odd(host.root, host.sys, host.proc), Node(), 18474, io.StringIO()).serve()
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_gpu_that_is_ill_is_one_that_the_plugin_has(tmp_path: Path) -> None:
+    """As NVIDIA's exporter counts: allocatable is without it."""
+    node = Node()
+    node.node["status"]["capacity"] |= {"nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "2", "nvidia.com/hostdev": "4"}
+    node.node["status"]["allocatable"] |= {"nvidia.com/gpu": "7"}
+    with serving(machine(tmp_path), node, 18475):
+        until(lambda: seen(18475, "gpu_operator_node_device_plugin_devices_total") == "10.0")

@@ -102,7 +102,7 @@ class NodeMetrics:
     def plugin(self) -> Readings:
         """Count what the device plugin offers."""
         node = self.api.get(f"/api/v1/nodes/{self.settings.node}")
-        offered = (node.get("status") or {}).get("allocatable") or {}
+        offered = (node.get("status") or {}).get("capacity") or {}
         count = sum(int(value) for name, value in offered.items() if name.startswith(RESOURCES) and value.isdecimal())
         return {f"{NODE}device_plugin_devices_total": float(count),
                 **({f"{NODE}device_plugin_validation_last_success_ts_seconds": time.time()} if count else {})}
