@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import threading
 import time
 import urllib.request
@@ -147,3 +148,20 @@ def test_a_gpu_that_is_ill_is_one_that_the_plugin_has(tmp_path: Path) -> None:
     node.node["status"]["allocatable"] |= {"nvidia.com/gpu": "7"}
     with serving(machine(tmp_path), node, 18475):
         until(lambda: seen(18475, "gpu_operator_node_device_plugin_devices_total") == "10.0")
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+def test_it_is_reached_on_both_families(tmp_path: Path, address: str) -> None:
+    if address == "[::1]" and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with serving(machine(tmp_path), Node(), 18476):
+        until(lambda: seen(18476, "gpu_operator_node_driver_ready", address) == "0.0")
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(HostError) as error:
+            exporter(machine(tmp_path), Node(), port, io.StringIO()).serve()
+    assert str(error.value) == f"METRICS_PORT: cannot listen on port {port}: Address already in use"

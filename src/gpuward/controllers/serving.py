@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import socket
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from aiohttp import web
 
 from gpuward.controllers.metrics import Metrics
 from gpuward.errors import InputError
+from gpuward.kube.http.listening import on_all_addresses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,8 +22,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 ADVICE: Final = "write an address such as :8080, 127.0.0.1:8080 or [::1]:8080, or 0 for none"
-NO_IPV6: Final = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-"""What a kernel answers whose IPv6 is switched off."""
 
 
 def parse_address(flag: str, text: str) -> tuple[str, int] | None:
@@ -54,7 +52,7 @@ async def listening(flag: str, address: str, host: str, port: int) -> socket.soc
     """
     try:
         if not host:
-            return _on_all(port)
+            return on_all_addresses(port)
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         # A name may stand for several addresses. Go takes one, of IPv4 first.
         family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)
@@ -66,16 +64,6 @@ async def listening(flag: str, address: str, host: str, port: int) -> socket.soc
         raise InputError(flag, address, f"choose an address that is free, of this machine: {told}") from error
     except ValueError as error:  # a name that no resolver takes
         raise InputError(flag, address, ADVICE) from error
-
-
-def _on_all(port: int) -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        try:
-            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-        except OSError as error:
-            if error.errno not in NO_IPV6:
-                raise
-    return socket.create_server(("", port))
 
 
 @asynccontextmanager

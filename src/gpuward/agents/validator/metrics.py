@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from socketserver import ThreadingMixIn
 from typing import Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Gauge, make_wsgi_app
 
 from gpuward import errors
 from gpuward.agents.api import ApiServer
@@ -17,6 +20,7 @@ from gpuward.agents.telling import Teller
 from gpuward.agents.validator.facts import ValidatorSettings
 from gpuward.agents.validator.look import driver_facts, gpus
 from gpuward.agents.validator.plan import RESOURCES, driver
+from gpuward.kube.http.listening import on_all_addresses
 
 READY = ("driver", "toolkit", "plugin", "cuda")
 FILES_EVERY, DRIVER_EVERY, PLUGIN_EVERY, PCI_EVERY = 30.0, 60.0, 30.0, 60.0
@@ -63,8 +67,13 @@ class NodeMetrics:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def serve(self) -> None:
-        """Serve the metrics and keep them true until told to end. Raises HostError where a look has ended for good."""
-        server, _ = start_http_server(self.settings.port, registry=self.registry)
+        """Serve the metrics and keep them true until told to end.
+
+        Raises:
+            HostError: the port is taken, or one of the looks has ended for good.
+        """
+        server = _server(self.settings.port, self.registry)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             self._serve()
         finally:
@@ -137,3 +146,27 @@ class NodeMetrics:
             if name not in self._gauges:
                 self._gauges[name] = Gauge(name, GAUGES[name], ["node"], registry=self.registry)
             self._gauges[name].labels(self.settings.node).set(value)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing of requests."""
+
+
+def _server(port: int, registry: CollectorRegistry) -> WSGIServer:
+    """Return a server that listens. Raises HostError where it cannot."""
+    server = _Server(("", port), _Silent, bind_and_activate=False)
+    server.socket.close()
+    try:
+        server.socket = on_all_addresses(port)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise HostError(f"METRICS_PORT: cannot listen on port {port}: {why}") from error
+    server.server_name, server.server_port = "", port
+    server.setup_environ()
+    server.set_app(make_wsgi_app(registry))
+    return server
