@@ -12,6 +12,7 @@ import pytest
 from gpuward import names
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.run import DriverManager, DriverManagerError
+from gpuward.agents.drivermanager.settings import read_settings
 from gpuward.agents.machine import Machine
 from gpuward.agents.telling import Teller
 from tests.agents.test_driver_manager_evict import TRAIN, Server
@@ -40,12 +41,13 @@ class Place:
         self.machine = Machine(folder / "root", folder / "sys", folder / "proc", module_tool=str(tool))
         self.server, self.said = Server([]), io.StringIO()
 
-    def give_to_vfio(self) -> None:
-        """Bind a GPU, of a group of its own, to vfio-pci."""
-        device, driver = self.folder / f"sys/bus/pci/devices/{DEVICE}", self.folder / "sys/bus/pci/drivers/vfio-pci"
+    def give_to_vfio(self, address: str = DEVICE, kind: str = "0x030200") -> None:
+        """Bind a device of NVIDIA's, a GPU unless its class is another one, to vfio-pci; its group is 12."""
+        device, driver = self.folder / f"sys/bus/pci/devices/{address}", self.folder / "sys/bus/pci/drivers/vfio-pci"
         device.mkdir(parents=True)
-        driver.mkdir(parents=True)
+        driver.mkdir(parents=True, exist_ok=True)
         (device / "vendor").write_text("0x10de\n")
+        (device / "class").write_text(f"{kind}\n")
         (device / "driver_override").write_text("vfio-pci\n")
         (driver / "unbind").write_text("")
         (device / "driver").symlink_to("../../drivers/vfio-pci")
@@ -139,6 +141,51 @@ def test_a_process_that_has_the_devices_group_open_keeps_it(tmp_path: Path, path
     used = path == "/dev/vfio/12"
     assert ("may be in use by virtual machines: process 4711 (qemu-kvm) of the host" in why) is used
     assert (place.unbound == "") is used
+
+
+SOUND, SWITCH = "0000:3b:00.1", "0000:05:00.0"
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["its machine runs", "its machine is down"])
+def test_an_nvswitch_stays_with_the_machine_that_runs_the_fabric(tmp_path: Path, runs: bool) -> None:
+    place = Place(tmp_path)
+    place.give_to_vfio(SWITCH, "0x068000")
+    place.server.pods = []
+    if runs:
+        place.opens("/dev/vfio/12")
+    assert place.run(BY_OPERATOR) == ""
+    assert place.unbound == ""
+
+
+def test_an_nvswitch_is_taken_where_that_is_wished(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.give_to_vfio(SWITCH, "0x068000")
+    place.server.pods = []
+    place.run(read_settings(["uninstall_driver"], {"NODE_NAME": "gpu-1", "BIND_NVSWITCHES": "true"}).settings)
+    assert place.unbound == SWITCH
+
+
+@pytest.mark.parametrize("other", [SOUND, "0000:3c:00.1"])
+def test_with_a_gpu_its_further_functions_go(tmp_path: Path, other: str) -> None:
+    place = Place(tmp_path)
+    place.give_to_vfio()
+    place.give_to_vfio(other, "0x040300")
+    place.server.pods = []
+    why = place.run(AS_VFIO_MANAGER)  # nothing is unbound by what is written to this folder
+    assert (SOUND in why) is (other == SOUND)
+    assert place.unbound == (SOUND if other == SOUND else DEVICE)
+
+
+def test_a_device_that_cannot_be_taken_keeps_no_other(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.give_to_vfio()
+    place.give_to_vfio("0000:3c:00.0")
+    (tmp_path / f"sys/bus/pci/devices/{DEVICE}/driver_override").unlink()
+    (tmp_path / f"sys/bus/pci/devices/{DEVICE}/driver_override").mkdir()
+    place.server.pods = []
+    place.run(AS_VFIO_MANAGER)
+    assert place.unbound == "0000:3c:00.0"
+    assert f"{DEVICE} stays with its driver for virtual machines: cannot write" in place.said.getvalue()
 
 
 def test_a_vfio_manager_that_comes_anew_leaves_machines_their_gpus_and_goes_on(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ class Settings:
     host_mofed: bool = False
     reinstall: bool = False
     digest: str = ""
+    switches: bool = False
+    """Whether NVSwitches are taken from drivers for virtual machines as GPUs are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,6 @@ class Facts:
     mounted: bool = False
     pid_file: bool = False
     vfio: tuple[str, ...] = ()
-    """Addresses of NVIDIA's devices that are bound to a driver for virtual machines."""
+    """Addresses of what is bound to a driver for virtual machines and goes from there."""
     mofed: str = ""
     """What of Mellanox' driver is missing; empty where nothing is to be waited for."""

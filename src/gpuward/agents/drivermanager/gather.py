@@ -14,6 +14,7 @@ from gpuward import errors, names
 from gpuward.agents.api import ApiServer
 from gpuward.agents.drivermanager.facts import Facts, Settings
 from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, is_paused_by
+from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio, users_of_vfio
 from gpuward.agents.host import DeviceUser, Host, HostError
 from gpuward.model.claims import ClaimView
 from gpuward.model.driver import comes_with_driver
@@ -30,8 +31,7 @@ DRIVER_ROOT: Final = "/run/nvidia/driver"
 PID_FILE: Final = "/run/nvidia/nvidia-driver.pid"
 DIGEST_FILE: Final = "/run/nvidia/nvidia-driver.state"
 MOFED_READY: Final = "/run/mellanox/drivers/.driver-ready"
-PCI: Final = "/sys/bus/pci/devices"
-MELLANOX, NVIDIA = "0x15b3", "0x10de"
+MELLANOX: Final = "0x15b3"
 MODULES: Final = (
     "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia_fs", "nvidia_vgpu_vfio", "gdrdrv", "nvidia")
 """In the order in which they can be unloaded."""
@@ -70,7 +70,7 @@ class Gatherer:
         return self._of_pods(self._of_machine(_of_node(node)))
 
     def _of_machine(self, facts: Facts) -> Facts:
-        modules, vfio = self.host.modules(), bound_to_vfio(self.host)
+        modules, vfio = self.host.modules(), bound_to_vfio(self.host, switches=self.settings.switches)
         return dataclasses.replace(
             facts,
             loaded="nvidia" in modules,
@@ -82,7 +82,7 @@ class Gatherer:
             mounted=bool(self.host.mounts_below(DRIVER_ROOT)),
             pid_file=self.host.exists(PID_FILE),
             vfio=vfio,
-            machine_users=_users_of_vfio(self.host, vfio),
+            machine_users=users_of_vfio(self.host, vfio),
             mofed=self._missing_mofed(modules),
         )
 
@@ -194,19 +194,3 @@ def _runs(pod: Object) -> bool:
 def _with_pods(users: Iterable[DeviceUser], pods: Iterable[PodView]) -> tuple[DeviceUser, ...]:
     named = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods}
     return tuple(dataclasses.replace(user, pod=named.get(user.pod_uid, "")) for user in users)
-
-
-def _users_of_vfio(host: Host, devices: Iterable[str]) -> tuple[DeviceUser, ...]:
-    """Return who has one of these devices open, by its group or by itself."""
-    files: set[str] = set()
-    for device in devices:
-        group = (host.link(f"{PCI}/{device}/iommu_group") or "").rpartition("/")[2]
-        files |= {f"/dev/vfio/{group}", f"/dev/vfio/noiommu-{group}"} if group else set()
-        files |= {f"/dev/vfio/devices/{each}" for each in host.entries(f"{PCI}/{device}/vfio-dev")}
-    return tuple(user for user in host.vfio_users() if user.device in files) if files else ()
-
-
-def bound_to_vfio(host: Host) -> tuple[str, ...]:
-    """Return the addresses of NVIDIA's devices that are bound to a driver for virtual machines."""
-    return tuple(each for each in host.entries(PCI) if host.read(f"{PCI}/{each}/vendor") == NVIDIA
-                 and "vfio" in (host.link(f"{PCI}/{each}/driver") or "").rpartition("/")[2])

@@ -12,7 +12,7 @@ from typing import Final
 from gpuward import errors, names
 from gpuward.agents.api import ApiServer
 from gpuward.agents.drivermanager.facts import Settings
-from gpuward.agents.drivermanager.gather import DRIVER_ROOT, PCI, PID_FILE, Gatherer, bound_to_vfio, host_driver
+from gpuward.agents.drivermanager.gather import DRIVER_ROOT, PID_FILE, Gatherer, host_driver
 from gpuward.agents.drivermanager.plan import (
     Clean,
     Cordon,
@@ -28,6 +28,7 @@ from gpuward.agents.drivermanager.plan import (
     give_back,
     next_step,
 )
+from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio
 from gpuward.agents.host import Host, HostError, ModuleInUseError
 from gpuward.agents.telling import Teller
 from gpuward.agents.waiting import ToldToEndError, no_more_signals
@@ -175,10 +176,14 @@ class DriverManager:
     def _unbind(self, devices: tuple[str, ...]) -> None:
         for device in devices:
             override, driver = f"{PCI}/{device}/driver_override", f"{PCI}/{device}/driver"
-            self.host.poke(override, "\n")
-            self.host.poke(f"{driver}/unbind", device)
+            try:
+                self.host.poke(override, "\n")
+                self.host.poke(f"{driver}/unbind", device)
+            except HostError as error:  # what is left is told below, and tried again
+                self.teller.say(f"{device} stays with its driver for virtual machines: {error}")
+                continue
             self.teller.say(f"unbound {device} from its driver for virtual machines")
-        if left := bound_to_vfio(self.host):
+        if left := bound_to_vfio(self.host, switches=self.settings.switches):
             self._wait(Wait.VFIO, f"waiting: {', '.join(left)} is still bound to a driver for virtual machines")
 
     def _leave_to_host(self, gatherer: Gatherer, version: str) -> None:

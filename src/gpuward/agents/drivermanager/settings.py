@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuward.agents.drivermanager.facts import Settings
-from gpuward.agents.flags import Flag, read_flags
+from gpuward.agents.flags import TRUE, Flag, read_flags
 from gpuward.crd.durations import parse_duration
 from gpuward.errors import InputError
 from gpuward.model.selectors import is_selector
@@ -72,7 +72,8 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Calle
         timeout=parse_duration(*flags.named("drain-timeout-seconds")),
         custom_label=flags.text("node-label-for-gpu-pod-eviction"), rdma=flags.switch("gpu-direct-rdma-enabled"),
         host_mofed=flags.switch("use-host-mofed"), reinstall=flags.switch("force-reinstall"),
-        digest=environ.get("DRIVER_CONFIG_DIGEST", "")), flags.text("kubeconfig"))
+        digest=environ.get("DRIVER_CONFIG_DIGEST", ""), switches=environ.get("BIND_NVSWITCHES", "") in TRUE),
+        flags.text("kubeconfig"))
 
 
 def _check_selector(name: str, selector: str) -> None:
