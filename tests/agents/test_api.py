@@ -27,6 +27,7 @@ class Script(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Scripted)
         self.answers = answers
         self.asked: list[tuple[str, str, str, str]] = []
+        self.tokens: list[str] = []
 
 
 class Scripted(BaseHTTPRequestHandler):
@@ -39,7 +40,7 @@ class Scripted(BaseHTTPRequestHandler):
         """Answer one request."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         self.server.asked.append((self.command, self.path, self.headers.get("Content-Type", ""), body))
-        assert self.headers["Authorization"] == "Bearer secret"
+        self.server.tokens.append(self.headers["Authorization"].removeprefix("Bearer "))
         status, answer = self.server.answers.pop(0)
         if status == 0:
             self.close_connection = True
@@ -65,8 +66,9 @@ def scripted(folder: Path, *answers: Answer) -> Iterator[tuple[KubernetesApi, Sc
 
     def sleep(seconds: float) -> None:
         time[0] += seconds
+        (folder / "token").write_text("second\n")  # as the kubelet does from time to time
 
-    (folder / "token").write_text("secret\n")
+    (folder / "token").write_text("first\n")
     api = KubernetesApi(PodAccess(f"http://127.0.0.1:{server.server_port}", folder),
                         patience=4.0, sleep=sleep, monotonic=lambda: time[0])
     try:
@@ -103,6 +105,34 @@ def test_a_patch_says_what_it_is_and_who_made_it(tmp_path: Path) -> None:
 def test_what_passes_is_tried_again(tmp_path: Path, trouble: Answer) -> None:
     with scripted(tmp_path, trouble, trouble, (200, {"kind": "Node"})) as (api, server):
         assert api.get("/api/v1/nodes/gpu-1") == {"kind": "Node"}
+    assert len(server.asked) == 3
+    assert server.tokens == ["first", "second", "second"]
+
+
+@pytest.mark.parametrize(("code", "reason"), [(401, "Unauthorized"), (403, "Forbidden")])
+def test_a_server_that_has_just_started_may_refuse_what_it_allows(tmp_path: Path, code: int, reason: str) -> None:
+    trouble = refused(code, reason)
+    with scripted(tmp_path, trouble, trouble, (200, {"kind": "Node"})) as (api, server):
+        assert api.get("/api/v1/nodes/gpu-1") == {"kind": "Node"}
+    assert server.tokens == ["first", "second", "second"]
+    with scripted(tmp_path, *[trouble] * 9) as (api, server), pytest.raises(errors.ApiError, match=f"no: {reason}"):
+        api.patch("/api/v1/nodes/gpu-1", {})
+    assert len(server.asked) == 5
+
+
+def test_what_may_not_be_created_is_said_at_once(tmp_path: Path) -> None:
+    with scripted(tmp_path, refused(403, "Forbidden")) as (api, _), pytest.raises(errors.Forbidden):
+        api.create("/api/v1/namespaces/default/events", {})
+
+
+def test_a_list_whose_next_page_is_gone_is_begun_anew(tmp_path: Path) -> None:
+    page = (200, {"metadata": {"continue": "a"}, "items": [{"metadata": {"name": "1"}}]})
+    last: Answer = (200, {"metadata": {}, "items": [{"metadata": {"name": "2"}}]})
+    with scripted(tmp_path, page, refused(410, "Expired"), page, last) as (api, server):
+        assert [each["metadata"]["name"] for each in api.list("/api/v1/pods")] == ["1", "2"]
+    assert [path.partition("&")[2] for _, path, _, _ in server.asked] == ["", "continue=a", "", "continue=a"]
+    with scripted(tmp_path, *[refused(410, "Expired")] * 9) as (api, server), pytest.raises(errors.Gone):
+        api.list("/api/v1/pods")
     assert len(server.asked) == 3
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from gpuward import errors
 from gpuward.agents.drivermanager.facts import Settings
-from gpuward.agents.drivermanager.run import DriverManager
+from gpuward.agents.drivermanager.run import DriverManager, DriverManagerError
 from gpuward.agents.machine import Machine
 from gpuward.agents.telling import Teller
 from kubesandbox import builders
@@ -61,7 +62,9 @@ class Server:
 
 @pytest.mark.parametrize("failure", [
     errors.TooManyRequests("Cannot evict pod as it would violate the pod's disruption budget."),
-    errors.Unreachable("https://10.96.0.1: Connection reset by peer"), errors.ServerError("etcdserver: leader changed")],
+    errors.Unreachable("https://10.96.0.1: Connection reset by peer"), errors.ServerError("etcdserver: leader changed"),
+    errors.Forbidden("namespace a is being terminated"), errors.BadRequest("bad"), errors.Unauthorized("who?"),
+    errors.Gone("too old"), errors.Invalid("invalid"), errors.Conflict("another uid")],
     ids=lambda failure: type(failure).__name__)
 def test_an_eviction_that_fails_is_asked_for_again(tmp_path: Path, failure: Exception) -> None:
     for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):
@@ -76,3 +79,32 @@ def test_an_eviction_that_fails_is_asked_for_again(tmp_path: Path, failure: Exce
     assert server.cordons == [True, False], said.getvalue()
     assert f"waiting: pods default/train ({failure}) to go" in said.getvalue()
     assert not (tmp_path / "sys/module/nvidia").exists()
+
+
+def test_a_pod_that_may_not_be_evicted_keeps_no_other_and_is_named_with_its_refusal(tmp_path: Path) -> None:
+    """A namespace that goes, or a webhook, may say no for as long as it likes: an attempt ends when its time is up."""
+    for name in ("root/run/nvidia", "sys/module/nvidia", "proc"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/refcnt").write_text("0\n")
+    machine = Machine(tmp_path / "root", tmp_path / "sys", tmp_path / "proc")
+    server, asked, clock = Server([]), [], count(0.0, 10.0)
+    server.pods = [{**TRAIN, "metadata": {**TRAIN["metadata"], "name": name, "uid": name}} for name in ("held", "train")]
+
+    def create(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        name = path.split("/")[-2]
+        if path.endswith("/eviction"):
+            asked.append(name)
+            if name == "held":
+                raise errors.Forbidden("admission webhook denied the request: not now")
+            server.pods = [each for each in server.pods if each["metadata"]["name"] != name]
+        return body
+
+    server.create = create  # type: ignore[method-assign]
+    manager = DriverManager(Settings("gpu-1", auto_drain=False, timeout=100.0), machine, server, Teller(io.StringIO()),
+                            monotonic=lambda: next(clock), sleep=lambda seconds: None)
+    with pytest.raises(DriverManagerError) as error:
+        manager.uninstall()
+    assert str(error.value) == (
+        "default/held (admission webhook denied the request: not now) use GPUs and did not go in time")
+    assert asked[:3] == ["held", "train", "held"]
+    assert server.cordons == [True, False]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Object = dict[str, Any]
+Objects = list[Object]
 
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -37,6 +38,11 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 BROKEN: Final = (OSError, http.client.HTTPException)
 PASSING: Final = (errors.Unreachable, errors.TooManyRequests, errors.ServerError)
 """What a later attempt may not meet."""
+STARTING: Final = (errors.Unauthorized, errors.Forbidden)
+STARTING_SECONDS: Final = 10.0
+"""For how long an API server that has just started may refuse what it allows, as it has not read its roles and keys yet."""
+LISTINGS: Final = 3
+"""How often a list is begun anew whose next page is no longer kept."""
 
 
 class ApiServer(Protocol):
@@ -130,6 +136,14 @@ class KubernetesApi:
 
     def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """Return the objects that selectors choose."""
+        for pause in PAUSES[:LISTINGS - 1]:
+            try:
+                return self._pages(path, labels, fields)
+            except errors.Gone:
+                self.sleep(pause)
+        return self._pages(path, labels, fields)
+
+    def _pages(self, path: str, labels: str, fields: str) -> Objects:
         chosen = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE_SIZE)}
         found: list[Object] = []
         while True:
@@ -154,17 +168,26 @@ class KubernetesApi:
     def _ask(self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None,
              content_type: str = JSON) -> Object:
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
-        until, attempt = self.monotonic() + self.patience, 0
+        begun, attempt = self.monotonic(), 0
         while True:
             try:
                 return self._object(self._once(method, target, body, content_type))
-            except PASSING as error:
-                # A budget says no with the same status as a server under load; who evicts has a patience of its own.
+            except (*PASSING, *STARTING) as error:
                 pause = PAUSES[min(attempt, len(PAUSES) - 1)]
-                if path.endswith("/eviction") or self.monotonic() + pause > until:
+                if self.monotonic() + pause > begun + self._patience_with(error, method, path):
                     raise error from None
                 attempt += 1
                 self.sleep(pause)
+
+    def _patience_with(self, error: errors.GpuwardError, method: str, path: str) -> float:
+        # A budget says no with the same status as a server under load; who evicts has a patience of its own.
+        if path.endswith("/eviction"):
+            return 0.0
+        if isinstance(error, PASSING):
+            return self.patience
+        # What is created may be refused for what it is, and events are dispensable.
+        lasts = isinstance(error, errors.Forbidden) and method not in ("GET", "PATCH")
+        return 0.0 if lasts else min(self.patience, STARTING_SECONDS)
 
     @staticmethod
     def _object(response: Response) -> Object:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuward.agents.host import DeviceUser
-from gpuward.model.views import PodView
+from gpuward.model.views import PodView, Ref
 from gpuward.upgrade.evictable_pods import EvictablePods
 
 NOBODY: Final = EvictablePods()
@@ -64,6 +64,8 @@ class Facts:
     """Pods that hold allocated claims of the DRA driver."""
     to_evict: EvictablePods = NOBODY
     to_drain: EvictablePods = NOBODY
+    refused: Mapping[Ref, str] = field(default_factory=dict)
+    """Pods whose eviction was refused last, with the refusal."""
     gpu_pods: tuple[PodView, ...] = ()
     """Pods that were given GPUs and run, whether they have a device open now or not; those aside that go with the labels."""
     machines: tuple[PodView, ...] = ()

@@ -181,7 +181,7 @@ def _evict(facts: Facts, overdue: Set[Wait], *, drains: bool) -> Step:
         return _drain(facts, overdue)
     if users.blocked:
         return GiveUp(f"{_blocked(users)}, and may not be evicted")
-    return GiveUp(f"{_pods(users.pods)} use GPUs and did not go in time")
+    return GiveUp(f"{_pods(users.pods, facts.refused)} use GPUs and did not go in time")
 
 
 def _drain(facts: Facts, overdue: Set[Wait]) -> Step:
@@ -189,7 +189,7 @@ def _drain(facts: Facts, overdue: Set[Wait]) -> Step:
     if drained.blocked:
         return GiveUp(f"the node cannot be drained: {_blocked(drained)}")
     if Wait.DRAIN in overdue:
-        return GiveUp(f"the node could not be drained in time: {_pods(drained.pods)} did not go")
+        return GiveUp(f"the node could not be drained in time: {_pods(drained.pods, facts.refused)} did not go")
     return _ask(drained, Wait.DRAIN)
 
 
@@ -254,8 +254,8 @@ def _named(pods: tuple[PodView, ...]) -> str:
     return f"{'pod' if len(pods) == 1 else 'pods'} {_pods(pods)}"
 
 
-def _pods(pods: tuple[PodView, ...]) -> str:
-    shown = [f"{pod.namespace}/{pod.name}" for pod in pods[:5]]
+def _pods(pods: tuple[PodView, ...], refused: Mapping[Ref, str] = {}) -> str:
+    shown = [f"{pod.namespace}/{pod.name}" + (f" ({refused[pod.ref]})" if pod.ref in refused else "") for pod in pods[:5]]
     return ", ".join(shown) + (f" and {len(pods) - 5} more" if len(pods) > 5 else "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -81,7 +82,7 @@ class DriverManager:
             raise
 
     def _step(self, gatherer: Gatherer) -> bool:
-        facts = gatherer.gather()
+        facts = dataclasses.replace(gatherer.gather(), refused=self._refused)
         step = next_step(facts, self.settings, self._overdue())
         try:
             if isinstance(step, Finish):
@@ -147,7 +148,7 @@ class DriverManager:
                 self.api.create(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction", body)
             except errors.NotFound:
                 continue
-            except (errors.TooManyRequests, errors.ServerError, errors.Unreachable) as error:
+            except (errors.ApiError, errors.Unreachable) as error:  # of this pod alone, as of one whose namespace goes
                 self._refused[pod] = str(error)
                 continue
             self._refused.pop(pod, None)
