@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -49,6 +50,37 @@ def test_a_link_takes_the_place_of_another(machine: Machine) -> None:
     machine.symlink("/dev/char/195:0", "/dev/nvidia1")
     assert machine.link("/dev/char/195:0") == "/dev/nvidia1"
     assert machine.link("/dev/char") is None
+
+
+def test_two_containers_of_a_node_may_make_the_same_links_at_once(machine: Machine) -> None:
+    """Both validate the driver when it is ready, and link all devices that may come."""
+    together, failed = threading.Barrier(2), []
+
+    def link_all(mine: Machine) -> None:
+        for number in range(500):
+            together.wait()
+            try:
+                mine.symlink(f"/dev/char/195:{number % 250}", f"/dev/nvidia{number}")
+            except HostError as error:
+                failed.append(str(error))
+
+    both = [threading.Thread(target=link_all, args=(Machine(machine.root, machine.sys, machine.proc),)) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert failed == []
+    assert len(machine.entries("/dev/char")) == 250, "nothing is left beside them"
+    assert {machine.link(f"/dev/char/195:{number}") for number in range(250)} == {f"/dev/nvidia{n}" for n in range(250, 500)}
+
+
+def test_a_device_that_another_container_made_is_well(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine.root / "dev").mkdir()
+    (machine.root / "dev/nvidiactl").touch()
+    monkeypatch.setattr(Path, "exists", lambda self: False)  # it came after the look
+    machine.make_device("/dev/nvidiactl", 195, 255)
+    with pytest.raises(HostError, match="cannot make the device /nowhere/nvidiactl"):
+        machine.make_device("/nowhere/nvidiactl", 195, 255)
 
 
 def test_modules_are_those_with_a_count(machine: Machine) -> None:

@@ -95,18 +95,26 @@ class Machine:
             return
         with _refusals(f"cannot make the link {path}"):
             place.parent.mkdir(parents=True, exist_ok=True)
-            beside = place.with_name(f".{place.name}.new")
-            beside.unlink(missing_ok=True)
+            with contextlib.suppress(FileExistsError):
+                place.symlink_to(target)
+                return
+            # Another container of the node may do the same now, and its process may have the same number.
+            beside = place.with_name(f".{place.name}.{os.urandom(8).hex()}")
             beside.symlink_to(target)
-            os.replace(beside, place)
+            try:
+                os.replace(beside, place)
+            except OSError:
+                beside.unlink(missing_ok=True)
+                raise
 
     def make_device(self, path: str, major: int, minor: int) -> None:
         """Make a character device."""
         place = self._at(path)
-        if place.exists():
-            return
         with _refusals(f"cannot make the device {path}"):
-            os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+            try:
+                os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+            except FileExistsError:  # it was there, or another container was faster
+                return
             place.chmod(0o666)
 
     def remove(self, path: str) -> bool:
