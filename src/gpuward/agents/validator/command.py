@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import signal
@@ -49,6 +50,7 @@ def _run(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: 
         if called.clean:
             _remove(host, settings.output)
 
+        @functools.cache
         def connect() -> ApiServer:
             from gpuward.agents.api import KubernetesApi, find_access
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -36,13 +37,14 @@ def smi_arguments(settings: ValidatorSettings) -> list[str]:
     return ["--version"] if settings.skip_gpu_init else []
 
 
-def driver_facts(host: Host, settings: ValidatorSettings, *, managed: bool) -> DriverFacts:
-    """Look at the driver."""
+def driver_facts(host: Host, settings: ValidatorSettings, *, is_managed: Callable[[], bool]) -> DriverFacts:
+    """Look at the driver. Whether the operator brings one is asked only where the host has none that works."""
     if host.read(WSL_SMI):
         return DriverFacts(wsl=True)
     on_host = host_smi(host, settings)
     if on_host is not None and on_host.code == 0:
         return DriverFacts(host_smi=on_host)
+    managed = is_managed()
     ready = host.read(f"{settings.output}/{CONTAINER_READY}")
     if managed and ready is None:
         return DriverFacts(host_smi=on_host, managed=True)

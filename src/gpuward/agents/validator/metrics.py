@@ -104,7 +104,7 @@ class NodeMetrics:
 
     def driver(self) -> Readings:
         """Try the driver."""
-        well = not driver(driver_facts(self.host, self.settings, managed=False), self.settings).missing
+        well = not driver(driver_facts(self.host, self.settings, is_managed=lambda: False), self.settings).missing
         return {f"{NODE}driver_validation": float(well),
                 **({f"{NODE}driver_validation_last_success_ts_seconds": time.time()} if well else {})}
 

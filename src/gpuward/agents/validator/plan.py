@@ -39,6 +39,8 @@ def driver(facts: DriverFacts, settings: ValidatorSettings) -> Verdict:
         return Verdict(files={"driver-ready": _driver_ready(root, "/host", root, "/host", host=True)})
     if facts.managed and facts.container_ready is None:
         return Verdict("the driver container is not ready: see `kubectl logs` of the driver pod on this node")
+    if facts.host_smi is not None and not facts.managed and not (facts.library and facts.smi is not None):
+        return Verdict(f"the host's nvidia-smi {_ended(facts.host_smi)}: see `dmesg` on this node, and its driver")
     if not facts.library:
         return Verdict(f"there is no libnvidia-ml.so.1 below {settings.install_dir}: no driver is installed there")
     if facts.smi is None:

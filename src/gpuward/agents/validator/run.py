@@ -20,6 +20,8 @@ from gpuward.agents.waiting import Patience, TimeIsUpError
 AT_ONCE: Final = 15.0
 """Seconds for what is not waited for: an attempt of the kubelet's costs more than a few looks."""
 VGPU_SECONDS: Final = 300.0
+LONGEST_PAUSE: Final = 30.0
+"""Seconds between two questions whether the operator brings the driver."""
 MDEV: Final = "/sys/class/mdev_bus"
 MDEV_DEVICES: Final = "/sys/bus/mdev/devices"
 MLX_READY: Final = "/run/mellanox/drivers/.driver-ready"
@@ -33,6 +35,30 @@ FILES: Final = {
 """Status files of components that have other ones than their name's."""
 FOR: Final = {"vfio-pci": "vm-passthrough", "vgpu-manager": "vm-vgpu", "vgpu-devices": "vm-vgpu"}
 """What a node has to be for that a component matters there."""
+
+
+@dataclass(slots=True)
+class Managed:
+    """Know whether the operator brings the driver: it may begin to at any time, and is asked ever less often."""
+
+    ask: Callable[[], bool]
+    monotonic: Callable[[], float]
+    remembered: bool = False
+    """Whether the last answer was not a fresh one."""
+    _found: bool = False
+    _next: float = -math.inf
+    _pause: float = 1.0
+
+    def known(self) -> bool:
+        """Return what was answered last, or ask."""
+        self.remembered = not self._found and self.monotonic() < self._next
+        return self._found or (not self.remembered and self.now())
+
+    def now(self) -> bool:
+        """Ask."""
+        self.remembered, self._found = False, self._found or self.ask()
+        self._next, self._pause = self.monotonic() + self._pause, min(self._pause * 2, LONGEST_PAUSE)
+        return self._found
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +100,7 @@ class Validation:
         settings, host = self.settings, self.host
         match settings.component:
             case "driver":
-                seen: list[bool] = []  # the operator may make the DaemonSet only now
-
-                def managed() -> bool:
-                    if not any(seen):
-                        seen.append(self._managed())
-                    return any(seen)
-
-                return lambda: plan.driver(look.driver_facts(host, settings, managed=managed()), settings)
+                return self._driver(Managed(self._managed, self.patience.monotonic))
             case "toolkit":
                 return lambda: plan.toolkit(self._smi(""))
             case "mofed":
@@ -98,6 +117,17 @@ class Validation:
                 return lambda: plan.cc_manager(capable=capable, ready=host.exists(f"{settings.output}/{CC_READY}"))
             case component:
                 return lambda: plan.module(component, frozenset(host.modules()))
+
+    def _driver(self, managed: Managed) -> Callable[[], Verdict]:
+        def judged(is_managed: Callable[[], bool]) -> Verdict:
+            return plan.driver(look.driver_facts(self.host, self.settings, is_managed=is_managed), self.settings)
+
+        def judge() -> Verdict:
+            verdict = judged(managed.known)
+            # A driver that is half installed answers, too: nothing is called well by what was so a while ago.
+            return judged(managed.now) if managed.remembered and not verdict.missing else verdict
+
+        return judge
 
     def _smi(self, root: str) -> Ran | None:
         found = look.program(self.host, root)
