@@ -61,7 +61,10 @@ class Workload:
     def _wait(self, path: str, name: str) -> None:
         def missing() -> str:
             seen = self.api.get(path)
-            return "" if (seen.get("status") or {}).get("phase") == "Succeeded" else f"pod {name} {progress(seen)}"
+            phase = (seen.get("status") or {}).get("phase")
+            if phase == "Failed":  # for good: its containers are started again, but not what the kubelet has turned away
+                raise ValidationError(f"pod {name} {progress(seen)}")
+            return "" if phase == "Succeeded" else f"pod {name} {progress(seen)}"
 
         try:
             self._until(missing, POD_SECONDS)
@@ -113,6 +116,9 @@ def pod(settings: ValidatorSettings, app: str, daemonset: Object, resource: str)
 def progress(seen: Object) -> str:
     """Return in words how far a pod is, with the last words of the container that is not well."""
     status = seen.get("status") or {}
+    reason = f": {status['reason']} {' '.join(status.get('message', '').split())}".rstrip() if status.get("reason") else ""
+    if reason and status.get("phase") == "Failed":
+        return f"is Failed{reason}"
     for container in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
         state, last = container.get("state") or {}, container.get("lastState") or {}
         ended = state.get("terminated") or last.get("terminated") or {}
@@ -123,5 +129,4 @@ def progress(seen: Object) -> str:
         if waiting.get("reason", "PodInitializing") not in ("PodInitializing", "ContainerCreating"):
             words = " ".join((waiting.get("message") or "").split())[-300:]
             return f"does not start: {waiting['reason']}{f' ({words})' if words else ''}"
-    reason = f": {status['reason']} {status.get('message', '')}".rstrip() if status.get("reason") else ""
     return f"is {status.get('phase') or 'Pending'}{reason}"
