@@ -13,6 +13,8 @@ PCI: Final = "/sys/bus/pci/devices"
 NVIDIA: Final = "0x10de"
 GPU_CLASSES: Final = ("0x0300", "0x0302")
 """How the class of a VGA or 3D controller begins."""
+MDEV: Final = "/sys/class/mdev_bus"
+MDEV_DEVICES: Final = "/sys/bus/mdev/devices"
 WSL_SMI: Final = "/host/usr/lib/wsl/lib/nvidia-smi"
 PROGRAMS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
 LIBRARIES: Final = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64",
@@ -72,6 +74,18 @@ def gpus(host: Host) -> list[PciGpu]:
         found.append(PciGpu(address, (host.link(f"{folder}/driver") or "").rpartition("/")[2],
                             _number(enabled) if total is not None else None, _number(total)))
     return found
+
+
+def vgpu_parents(host: Host) -> list[str]:
+    """Return the addresses of NVIDIA's among the devices that others can be made of; graphics of other vendors are such, too."""
+    return [each for each in host.entries(MDEV) if host.read(f"{MDEV}/{each}/vendor") == NVIDIA]
+
+
+def vgpus(host: Host) -> int:
+    """Return how many devices are made of NVIDIA's: a link leads to each, below the device that it is made of."""
+    parents = set(vgpu_parents(host))
+    return sum(PurePosixPath(host.link(f"{MDEV_DEVICES}/{each}") or "").parent.name in parents
+               for each in host.entries(MDEV_DEVICES))
 
 
 def device_facts(host: Host) -> DeviceFacts:

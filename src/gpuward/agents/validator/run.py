@@ -22,8 +22,6 @@ AT_ONCE: Final = 15.0
 VGPU_SECONDS: Final = 300.0
 LONGEST_PAUSE: Final = 30.0
 """Seconds between two questions whether the operator brings the driver."""
-MDEV: Final = "/sys/class/mdev_bus"
-MDEV_DEVICES: Final = "/sys/bus/mdev/devices"
 MLX_READY: Final = "/run/mellanox/drivers/.driver-ready"
 CC_READY: Final = ".cc-manager-ctr-ready"
 CC_CAPABLE: Final = "nvidia.com/cc.capable"
@@ -111,7 +109,7 @@ class Validation:
             case "vgpu-manager":
                 return self._vgpu_manager
             case "vgpu-devices":
-                return lambda: plan.vgpu_devices(len(host.entries(MDEV_DEVICES)))
+                return lambda: plan.vgpu_devices(look.vgpus(host))
             case "cc-manager":
                 capable = self._label(CC_CAPABLE) == "true"
                 return lambda: plan.cc_manager(capable=capable, ready=host.exists(f"{settings.output}/{CC_READY}"))
@@ -136,7 +134,7 @@ class Validation:
     def _vgpu_manager(self) -> Verdict:
         on_host = look.program(self.host, "/host") is not None
         smi = self._smi("/host" if on_host else self.settings.install_dir_here)
-        return plan.vgpu_manager(smi, look.gpus(self.host), len(self.host.entries(MDEV)), host=on_host)
+        return plan.vgpu_manager(smi, look.gpus(self.host), len(look.vgpu_parents(self.host)), host=on_host)
 
     def _mofed_ready(self) -> bool:
         return "mlx5_core" in self.host.modules() if self.settings.host_mofed else self.host.exists(MLX_READY)
