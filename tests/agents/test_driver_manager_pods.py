@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import pytest
 
 from gpuward import names
 from gpuward.agents.drivermanager.facts import Settings
+from gpuward.agents.drivermanager.operands import is_operand
 from gpuward.agents.drivermanager.run import DriverManager, DriverManagerError
 from gpuward.agents.drivermanager.settings import read_settings
 from gpuward.agents.machine import Machine
 from gpuward.agents.telling import Teller
+from gpuward.wire.pods import pod_view
 from tests.agents.test_driver_manager_evict import TRAIN, Server
+from tests.operands.build import objects, states
 
 AS_VFIO_MANAGER = Settings("gpu-1", eviction=False, auto_drain=False, digest="new")
 BY_OPERATOR = Settings("gpu-1", digest="new")
@@ -117,6 +121,39 @@ def test_a_daemonsets_pod_is_in_the_way_unless_a_label_that_is_paused_makes_it_g
                           "spec": {**TRAIN["spec"], "nodeSelector": {deploy + label: "true"}}}]
     why = place.run(BY_OPERATOR)
     assert why.startswith("the operands default/train did not end" if goes else "the GPUs are in use by pod default/train")
+
+
+def in_daemonset(namespace: str, labels: dict[str, str]) -> dict[str, Any]:
+    owner = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u0", "controller": True}]
+    return {**TRAIN, "metadata": {**TRAIN["metadata"], "namespace": namespace, "labels": labels, "ownerReferences": owner}}
+
+
+@pytest.mark.parametrize("namespace", ["default", "gpu-operator"])
+def test_a_daemonset_of_peoples_own_keeps_its_driver_wherever_it_is(tmp_path: Path, namespace: str) -> None:
+    place = Place(tmp_path, "nvidia")
+    by_operator(place)
+    place.server.pods = [in_daemonset(namespace, {"app": "my-inference"})]
+    assert place.run(BY_OPERATOR).startswith(f"the GPUs are in use by pod {namespace}/train")
+    assert set(place.machine.modules()) == {"nvidia"}
+
+
+def test_no_operand_is_in_the_drivers_way(tmp_path: Path) -> None:
+    """Whatever gpuward renders, as it is labelled there."""
+    vgpu = {"enabled": True, "repository": "r", "image": "m", "version": "1"}
+    found: dict[str, dict[str, str]] = {}
+    for mode in (None, "kubevirt", "kata"):
+        virtual = {"sandboxWorkloads": {"enabled": True, "mode": mode}, "vgpuManager": vgpu} if mode else {}
+        made = objects(states({"dcgm": {"enabled": True}, "nodeStatusExporter": {"enabled": True},
+                               "ccManager": {"enabled": True}, **virtual}).values())
+        found |= {obj["metadata"]["name"]: obj["spec"]["template"]["metadata"]["labels"]
+                  for obj in made.values() if obj["kind"] == "DaemonSet"}
+    assert len(found) >= 17
+    found |= {"an NVIDIADriver's": {"app": "nvidia-gpu-driver-ubuntu24.04-1", names.COMPONENT_LABEL: names.DRIVER_COMPONENT},
+              "its host's": {"app": "nvidia-vgpu-host-driver-1", names.COMPONENT_LABEL: names.VGPU_HOST_COMPONENT}}
+    for name, labels in found.items():
+        pod = pod_view(json.dumps(in_daemonset("gpu-operator", labels)).encode())
+        assert is_operand(pod, "gpu-operator"), name
+        assert not is_operand(pod, "default"), name
 
 
 def test_a_machine_keeps_its_gpu(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from gpuward import errors, names
 from gpuward.agents.api import ApiServer
 from gpuward.agents.drivermanager.facts import Facts, Settings
-from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, is_paused_by
+from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, is_operand, is_paused_by
 from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio, users_of_vfio
 from gpuward.agents.host import DeviceUser, Host, HostError
 from gpuward.model.claims import ClaimView
@@ -122,7 +122,7 @@ class Gatherer:
 
     def _goes_with_labels(self, pod: PodView, labels: Mapping[str, str], selected: Mapping[str, str]) -> bool:
         """Tell whether a DaemonSet's pod goes once labels are paused: it is not in the way until then."""
-        return pod.namespace == self.settings.namespace or pod.labels.get("app") == DRA_APP or any(
+        return is_operand(pod, self.settings.namespace) or pod.labels.get("app") == DRA_APP or any(
             is_paused_by(key, labels, self.settings.custom_label) for key in selected)
 
     def _dra_plugins(self, labels: Mapping[str, str]) -> tuple[PodView, ...]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpuward import names
+from gpuward.model.driver import is_driver_pod, is_hosts_driver_pod
 from gpuward.model.pauses import MARKER, paused
+from gpuward.model.views import PodView
 
 ALWAYS: Final = (
     "operator-validator", "container-toolkit", "device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm",
@@ -21,6 +23,10 @@ APPS: Final = {
     "sandbox-device-plugin": "nvidia-sandbox-device-plugin-daemonset", "vgpu-device-manager": "nvidia-vgpu-device-manager",
 }
 """The value of the label `app` of their pods. Those of nvsm and of a label of people's own are not waited for."""
+OTHERS: Final = frozenset({
+    "nvidia-device-plugin-mps-control-daemon", "nvidia-node-status-exporter", "nvidia-kata-sandbox-device-plugin-daemonset",
+    "nvidia-vgpu-manager-daemonset", "nvidia-cc-manager", "nvidia-vfio-manager"})
+"""Further operands, by `app` or, the last two, by `name`."""
 CLIENT: Final = names.DEPLOY_PREFIX + "client"
 DRA_APP: Final = "nvidia-dra-driver-kubelet-plugin"
 
@@ -33,6 +39,14 @@ def pause_labels(labels: Mapping[str, str], custom: str = "") -> dict[str, str]:
 def is_paused_by(key: str, labels: Mapping[str, str], custom: str = "") -> bool:
     """Tell whether a pod that selects its node by this label goes while the driver is replaced: not by one that nobody pauses."""
     return key in (*_pausable(custom), names.DEPLOY_PREFIX + DRA) and MARKER in paused(labels.get(key, ""))
+
+
+def is_operand(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod is one of the operator's DaemonSets, and no other that somebody runs beside them."""
+    if pod.namespace != namespace:
+        return False
+    ours = {pod.labels.get("app"), pod.labels.get("name")} & {*APPS.values(), *OTHERS}
+    return bool(ours) or is_driver_pod(pod, namespace) or is_hosts_driver_pod(pod, namespace)
 
 
 def pause_dra(labels: Mapping[str, str]) -> dict[str, str]:
