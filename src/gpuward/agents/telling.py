@@ -14,6 +14,11 @@ LONGEST: Final = 4096
 """Bytes of them that it keeps."""
 
 
+def printable(text: str) -> str:
+    """Return a text in one line that does nothing to a terminal: processes and programs give themselves names and words."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in " ".join(text.split()))
+
+
 @dataclass(slots=True)
 class Teller:
     """Print lines with their time. What stays as it is is said once."""
@@ -28,13 +33,13 @@ class Teller:
             return
         self._last = line
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        print(now, " ".join(line.split()), file=self.stream, flush=True)
+        print(now, printable(line), file=self.stream, flush=True)
 
     def leave(self, line: str) -> None:
         """Print why the agent ends, and leave it where the kubelet reads it, if there is such a place."""
         self.say(line)
         try:
             if self.termination_log.exists():
-                self.termination_log.write_bytes(line.encode()[:LONGEST])
+                self.termination_log.write_bytes(printable(line).encode()[:LONGEST])
         except OSError as error:
             self.say(f"the termination message could not be left: {error}")

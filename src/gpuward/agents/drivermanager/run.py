@@ -31,7 +31,7 @@ from gpuward.agents.drivermanager.plan import (
 )
 from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio
 from gpuward.agents.host import Host, HostError, ModuleInUseError
-from gpuward.agents.telling import Teller
+from gpuward.agents.telling import Teller, printable
 from gpuward.agents.waiting import ToldToEndError, no_more_signals
 from gpuward.model.views import Ref
 
@@ -218,7 +218,7 @@ class DriverManager:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         node = {"apiVersion": "v1", "kind": "Node", "name": self.settings.node, "uid": self.settings.node}
         body = {"apiVersion": "v1", "kind": "Event", "type": "Warning" if reason.endswith("Failed") else "Normal",
-                "reason": reason, "message": message[:1024],
+                "reason": reason, "message": printable(message)[:1024],
                 "metadata": {"generateName": f"{self.settings.node}.", "namespace": "default"},
                 "involvedObject": node, "firstTimestamp": now, "lastTimestamp": now, "count": 1,
                 "source": {"component": "gpuward-driver-manager", "host": os.uname().nodename}}
