@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from gpuward.operands.objects import Json
@@ -126,3 +129,36 @@ def test_the_driver_manager_is_started_by_its_name() -> None:
 def test_the_validator_that_stays_takes_its_files_away_itself() -> None:
     assert "lifecycle" in container(pods({})["nvidia-operator-validator"], "nvidia-operator-validator")
     assert "lifecycle" not in container(pods({"validator": OWN})["nvidia-operator-validator"], "nvidia-operator-validator")
+
+
+def documented() -> dict[str, tuple[set[str], set[str]]]:
+    """Return what is mounted by the containers of each row of the table in the docs: all of it, and what is read-only."""
+    rows = {}
+    text = (Path(__file__).parents[2] / "docs/agents.md").read_text(encoding="utf-8").partition("## What the containers need")[2]
+    for line in text.splitlines():
+        if line.startswith("| ") and "mounted" not in line:
+            _, name, mounted, *_ = (cell.strip() for cell in line.split("|"))
+            paths = [set(re.findall("`(/[^`]*)`", part)) for part in mounted.partition("; read-only:")[::2]]
+            rows[name.strip("`")] = (paths[0] | paths[1], paths[1])
+    return rows
+
+
+def test_what_the_containers_mount_is_what_the_docs_say() -> None:
+    table, waiting = documented(), "those that wait for a status file"
+    rest = "all other validations, and the container that stays"
+    seen = set()
+    for mode in (None, "kubevirt", "kata"):
+        virtual = {**SANDBOXES, **MANAGED, "sandboxWorkloads": {"enabled": True, "mode": mode}} if mode else {}
+        for name, pod in pods({**virtual, "validator": OWN, "nodeStatusExporter": {"enabled": True, **OWN},
+                               "driver": {"manager": OWN}}).items():
+            paths = {each["name"]: each.get("hostPath", {}).get("path", "").rstrip("/") or "/host" for each in pod["volumes"]}
+            for each in (found for found in every(pod) if found["image"] == IMAGE):
+                row = waiting if (each.get("args") or [""])[0].startswith("await") else each["name"]
+                row = row if row in table else rest
+                seen.add(row)
+                everything, read_only = table[row]
+                mounted = {paths[mount["name"]] for mount in each["volumeMounts"]}
+                assert mounted <= everything, (name, each["name"])
+                assert len(mounted) == 1 if row == waiting else mounted >= everything - {"/run/mellanox/drivers"}, (name, row)
+                assert {paths[mount["name"]] for mount in each["volumeMounts"] if mount.get("readOnly")} == read_only, (name, row)
+    assert seen == set(table) - {"workload pods"} - {"container", "---"}
