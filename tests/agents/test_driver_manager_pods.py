@@ -17,6 +17,7 @@ from gpuward.agents.drivermanager.run import DriverManager, DriverManagerError
 from gpuward.agents.drivermanager.settings import read_settings
 from gpuward.agents.machine import Machine
 from gpuward.agents.telling import Teller
+from gpuward.errors import Forbidden, TooManyRequests
 from gpuward.wire.pods import pod_view
 from tests.agents.test_driver_manager_evict import TRAIN, Server
 from tests.operands.build import objects, states
@@ -105,6 +106,59 @@ def test_a_pod_in_which_nothing_runs_may_wait_for_the_very_driver_that_is_to_com
     place.server.pods = [{**TRAIN, "status": status}]
     assert place.run(BY_OPERATOR) == ""
     assert not place.machine.modules()
+
+
+RUNS: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+
+
+@pytest.mark.parametrize(("resources", "keeps"), [(GPU, True), ({"claims": [{"name": "gpu"}]}, True), ({}, False)])
+@pytest.mark.parametrize("status", [
+    {"phase": "Pending", "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "PodInitializing"}}}]},
+    CRASHED], ids=["an init container", "a sidecar"])
+def test_a_container_that_runs_before_the_others_keeps_the_driver_if_it_has_a_gpu(
+        tmp_path: Path, status: dict[str, Any], resources: dict[str, Any], keeps: bool) -> None:
+    """One without any may wait for the very driver that is to come."""
+    place = Place(tmp_path, "nvidia")
+    by_operator(place)
+    spec = {**TRAIN["spec"], "initContainers": [{"name": "first", "resources": resources}]}
+    first = {"initContainerStatuses": [{"name": "first", "state": RUNS}]}
+    place.server.pods = [{**TRAIN, "spec": spec, "status": {**status, **first}}]
+    assert place.run(BY_OPERATOR).startswith("the GPUs are in use by pod default/train") is keeps
+    assert bool(place.machine.modules()) is keeps
+
+
+class Deaf(Server):
+    """Be a cluster that no longer lets its pods be listed, from the third time on, and is busy when the node is given back."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.lists, self.busy = 0, 3
+
+    def list(self, path: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
+        self.lists += 1
+        if self.lists > 2:
+            raise Forbidden("pods may not be listed")
+        return super().list(path, labels=labels, fields=fields)
+
+    def get(self, path: str) -> dict[str, Any]:
+        if self.lists > 2 and self.busy:
+            self.busy -= 1
+            raise TooManyRequests("slow down")
+        return super().get(path)
+
+
+def test_a_node_is_given_back_by_what_is_known_of_the_node_alone(tmp_path: Path) -> None:
+    place = Place(tmp_path, "nvidia")
+    place.server = Deaf()
+    place.server.node["metadata"]["labels"][names.DEPLOY_PLUGIN] = "true"
+    plugin = in_daemonset("gpu-operator", {"app": "nvidia-device-plugin-daemonset"})
+    place.server.pods = [{**plugin, "spec": {"nodeName": "gpu-1", "containers": []}}]
+    with pytest.raises(Forbidden):
+        place.run(Settings("gpu-1", digest="new"))
+    assert place.server.node["metadata"]["labels"][names.DEPLOY_PLUGIN] == "true"
+    assert not place.server.node["spec"].get("unschedulable")
+    assert "pausing operands" in place.said.getvalue()
 
 
 @pytest.mark.parametrize(("label", "goes"), [("client", True), ("driver", False), ("dcgm-exporter", False)])

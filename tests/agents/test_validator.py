@@ -278,11 +278,17 @@ def test_without_a_device_plugin_the_resource_is_named(cluster: Cluster, tmp_pat
     process = machine.begin(COMPONENT="plugin", WITH_WORKLOAD="false")
     assert process.stdout is not None
     assert f"waiting: node {NODE} has no resource nvidia.com/gpu" in process.stdout.readline()
-    def offer(node: dict[str, Any]) -> None:
-        for each in ("capacity", "allocatable"):
-            node["status"][each] |= {"nvidia.com/gpu": "8"}
+    def offer(node: dict[str, Any], allocatable: str) -> None:
+        node["status"]["capacity"] |= {"nvidia.com/gpu": "8"}
+        node["status"]["allocatable"] |= {"nvidia.com/gpu": allocatable}
 
-    cluster.server.do(lambda: cluster.server.sandbox.store.patch_status("nodes", None, NODE, offer))
+    def patch(allocatable: str) -> None:
+        cluster.server.do(lambda: cluster.server.sandbox.store.patch_status(
+            "nodes", None, NODE, lambda node: offer(node, allocatable)))
+
+    patch("0")  # as a kubelet says for minutes of a plugin that has gone
+    assert f"waiting: no nvidia.com/gpu of node {NODE} is allocatable" in process.stdout.readline()
+    patch("8")
     assert process.wait(PATIENCE) == 0
     process.stdout.close()
     assert machine.left() == {"plugin-ready": ""}

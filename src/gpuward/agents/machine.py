@@ -29,6 +29,10 @@ VFIO: Final = re.compile(r"(/dev/vfio/(?:\d+|noiommu-\d+|devices/vfio\d+))(?: \(
 POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
 """A pod's uid in the name of its control group; systemd's have underscores."""
 LONGEST_LINK: Final = 40
+UNUSABLE: Final = (errno.ENOENT, errno.ENOEXEC, errno.EACCES)
+"""What the kernel says of a file that is no program, or whose interpreter is not there."""
+NOT_RUN: Final = 127
+"""The code with which a shell ends where a program cannot be run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,8 @@ class Machine:
             code, output = self._programs.run(
                 called, {**os.environ, **(env or {})}, timeout, enter if below not in ("", "/") else None)
         except (OSError, subprocess.SubprocessError) as error:
+            if isinstance(error, OSError) and error.errno in UNUSABLE:
+                return Ran(NOT_RUN, f"{command[0]} cannot be run: {os.strerror(error.errno)}")
             raise HostError(f"cannot run {command[0]}{f' in {root}' if root else ''}: {error}") from error
         return Ran(code, output.decode(errors="replace").strip())
 

@@ -16,10 +16,10 @@ def is_driver_managers(node: NodeView) -> bool:
     if not node.unschedulable or names.DRIVER_MANAGER_CORDON not in node.annotations:
         return False
     if node.cordoners:
-        return names.FIELD_MANAGER in node.cordoners
+        return not is_somebody_elses(node)
     return names.DRIVER_MANAGER_PAUSE in node.annotations and bool(restore_labels(node.labels))
 
 
 def is_somebody_elses(node: NodeView) -> bool:
-    """Tell whether managedFields say that the cordon under the driver manager's note is another one."""
-    return bool(node.cordoners) and names.FIELD_MANAGER not in node.cordoners
+    """Tell whether managedFields say that the cordon under the driver manager's note is another one, or somebody else's too."""
+    return any(each != names.FIELD_MANAGER for each in node.cordoners)

@@ -65,9 +65,13 @@ class Gatherer:
 
     def gather(self) -> Facts:
         """Return what is so now. Raises errors.ApiError, errors.Unreachable."""
+        return self._of_pods(self._of_machine(self.of_node()))
+
+    def of_node(self) -> Facts:
+        """Return what is so of the node alone, which is enough to give it back. Raises as `gather`."""
         node = self.api.get(f"/api/v1/nodes/{self.settings.node}")
         self.resource_version = node["metadata"].get("resourceVersion", "")
-        return self._of_pods(self._of_machine(_of_node(node)))
+        return _of_node(node)
 
     def _of_machine(self, facts: Facts) -> Facts:
         modules, vfio = self.host.modules(), bound_to_vfio(self.host, switches=self.settings.switches)
@@ -175,20 +179,33 @@ def _of_node(node: Object) -> Facts:
 
 
 def _is_of_others(meta: Object) -> bool:
-    """Tell whether managedFields say that somebody else has cordoned a node: after a first cordon of ours was lifted."""
+    """Tell whether managedFields say that somebody else has cordoned a node, too, or after a first cordon of ours was lifted."""
     managers = {entry.get("manager") for entry in meta.get("managedFields") or ()
                 if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})}
-    return bool(managers) and names.FIELD_MANAGER not in managers
+    return bool(managers - {names.FIELD_MANAGER})
 
 
 def _runs(pod: Object) -> bool:
-    """Tell whether a container of a pod runs. One that waits for its start, or for the next one, has no driver to lose, and may
-    wait for the very driver that is to come.
+    """Tell whether a container of a pod runs that may use GPUs. One that waits for its start, or for the next one, has no driver
+    to lose, and may wait for the very driver that is to come; so may an init container without a GPU.
     """
     status = pod.get("status") or {}
     containers = status.get("containerStatuses") or ()
-    started = not containers or any("running" in (each.get("state") or {}) for each in containers)
-    return started and status.get("phase") == "Running"
+    early = {each.get("name") for each in (pod.get("spec") or {}).get("initContainers") or () if _has_gpu(each)}
+    if any(_is_running(each) and each.get("name") in early for each in status.get("initContainerStatuses") or ()):
+        return status.get("phase") not in ("Succeeded", "Failed")
+    return status.get("phase") == "Running" and (not containers or any(map(_is_running, containers)))
+
+
+def _is_running(container: Object) -> bool:
+    return "running" in (container.get("state") or {})
+
+
+def _has_gpu(container: Object) -> bool:
+    """Tell whether a container was given GPUs, by a resource or by a claim."""
+    resources = container.get("resources") or {}
+    asked = {*(resources.get("limits") or {}), *(resources.get("requests") or {})}
+    return bool(resources.get("claims")) or any(name.startswith(names.GPU_RESOURCE_PREFIXES) for name in asked)
 
 
 def _with_pods(users: Iterable[DeviceUser], pods: Iterable[PodView]) -> tuple[DeviceUser, ...]:

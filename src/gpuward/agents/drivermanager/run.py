@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gpuward import errors, names
-from gpuward.agents.api import ApiServer
+from gpuward.agents.api import PASSING, ApiServer
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.gather import DRIVER_ROOT, PID_FILE, Gatherer, host_driver
 from gpuward.agents.drivermanager.plan import (
@@ -43,6 +43,8 @@ EVERY: Final = 2.0
 """Seconds between looks."""
 LEAVING: Final = 60.0
 """Seconds in which the pod goes that is not for this node, before it counts as an error."""
+GIVING_BACK: Final = 120.0
+"""Seconds in which the node is tried to be given back."""
 EVENT_AFTER: Final = 10.0
 """Seconds of waiting for the same thing, after which the node's events say so."""
 
@@ -201,15 +203,23 @@ class DriverManager:
         self.api.patch(f"/api/v1/nodes/{self.settings.node}", {"metadata": meta, **({"spec": dict(spec)} if spec else {})})
 
     def _give_back(self, gatherer: Gatherer) -> None:
-        for attempt in range(30):
+        until, pause = self.monotonic() + GIVING_BACK, 0.2
+        while True:
             try:
-                self._finish(give_back(gatherer.gather(), self.settings), gatherer)
-            except (errors.Conflict, errors.Unreachable, errors.ServerError):
-                self.sleep(min(0.2 * 2**attempt, 2.0))
-                continue
-            except (errors.ApiError, HostError) as error:
-                self.teller.say(f"the node could not be given back, the next attempt does it: {error}")
+                self._finish(give_back(gatherer.of_node(), self.settings), gatherer)
+            except (errors.Conflict, errors.Unauthorized, *PASSING) as error:
+                if self.monotonic() < until:
+                    self.teller.say(f"the node could not be given back yet: {error}")
+                    self.sleep(pause)
+                    pause = min(2 * pause, EVERY)
+                    continue
+                self._not_given_back(error)
+            except errors.ApiError as error:
+                self._not_given_back(error)
             return
+
+    def _not_given_back(self, error: Exception) -> None:
+        self.teller.say(f"the node could not be given back, the next attempt does it: {error}")
 
     def _event(self, reason: str, message: str) -> None:
         if message in self._told:
