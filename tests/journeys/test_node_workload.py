@@ -11,7 +11,7 @@ from gpuward.sandbox.machine import DriverChange
 from kubesandbox.sim.objects import is_ready
 from tests.journeys.looking import explanation_of, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
-from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver
+from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver, writes
 
 VFIO_MANAGER = names.DEPLOY_VFIO_MANAGER
 PASSTHROUGH = "vm-passthrough"
@@ -215,3 +215,35 @@ async def test_no_driver_is_upgraded_while_nodes_may_be_for_virtual_machines(sta
     await stage.cordon("gpu-3", wanted=False)
     await stage.patch_policy("sandboxWorkloads", {"enabled": False})
     await stage.upgraded()
+
+
+@on_stage(gpu_nodes=3)
+async def test_labels_and_upgrades_agree_that_no_driver_is_upgraded_beside_virtual_machines(stage: Stage) -> None:
+    """Nodes whose drivers come from elsewhere now wait, and nobody writes that again and again."""
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.rest(300)
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.rest(600)
+    before = writes(stage)
+    await stage.rest(3600)
+    assert {what: count - before.get(what, 0) for what, count in writes(stage).items() if count - before.get(what, 0) > 10} == {}
+    assert stage.drivers() == [OLD]
+    await stage.patch_policy("sandboxWorkloads", {"enabled": False})
+    await stage.until(lambda: stage.all_are(State.DONE), within=3600)
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_driver_comes_to_unused_nodes_though_no_driver_is_upgraded(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.rest(60)
+    await stage.remove_at_once()
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+    await stage.until(lambda: not driver_pods(stage))
+    await stage.rest(30)
+    await make(stage, nvidia_driver("default", default=True, version=NEW))
+    await stage.until(lambda: stage.drivers() == [NEW], within=3600)

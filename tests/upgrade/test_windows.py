@@ -176,6 +176,15 @@ def test_a_window_that_is_long_enough_is_looked_for_behind_those_that_are_not() 
     assert with_room(window_state(windows, at), windows, 2 * HOUR, at).changes == moment("2026-06-06T06:00Z")
 
 
+def test_however_many_short_windows_come_first_the_long_one_is_found() -> None:
+    windows = (Window(schedule="0 1 * * MON-FRI", duration=HOUR / 2), Window(schedule="0 0 1 * *", duration=6 * HOUR))
+    at = moment("2026-06-01T12:00Z")
+    assert with_room(window_state(windows, at), windows, 0.75 * HOUR, at).changes == moment("2026-07-01T00:00Z")
+    short = tuple(Window(start=at + number * HOUR, end=at + number * HOUR + 60) for number in range(1, 200))
+    later = Window(start=at + 300 * HOUR, end=at + 304 * HOUR)
+    assert with_room(window_state((*short, later), at), (*short, later), HOUR, at).changes == later.start
+
+
 def test_windows_of_which_nobody_can_tell_are_shut_however_long_an_upgrade_takes() -> None:
     edited = (Window(schedule="nonsense", duration=HOUR),)
     assert with_room(window_state(edited, 0.0), edited, 600.0, 0.0) == WindowState(opened=False, takes=600.0)

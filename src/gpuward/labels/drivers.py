@@ -100,6 +100,8 @@ class DriverLabels:
     def _is_automatic(self, labels: Mapping[str, str]) -> bool:
         if self._policy.claims is None:
             return self._policy.driver_upgrades
+        if self._policy.sandbox_workloads:  # no driver is upgraded then, whatever NVIDIADrivers say
+            return False
         found = claim_of(self._policy.claims, labels.get(names.DRIVER_OWNER))
         return found is not None and found.auto_upgrade
 

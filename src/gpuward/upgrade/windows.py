@@ -22,7 +22,7 @@ MOST_OPENINGS: Final = 50
 """Openings that follow each other without a gap, which are looked at for the end of the last: it is looked for again there."""
 MOST_TRIED: Final = 100
 """Windows that open and are shut by others, before it is said that none ever opens; as many that are open one after the other."""
-MOST_SHORT: Final = 20
+MOST_SHORT: Final = 500
 """Windows in a row that shut too soon, before it is said that none is long enough."""
 LOOKED_AGAIN: Final = 3600.0
 """Seconds after which what never changes is looked at again."""
@@ -53,8 +53,17 @@ def with_room(state: WindowState, windows: tuple[Window, ...], takes: float, now
     if not takes or (state.opened and (state.changes is None or state.changes - now >= takes)):
         return state
     shuts = state.changes if state.opened else None
-    opens = _long_enough(windows, takes, now) if state is not UNREADABLE else None
-    return WindowState(False, opens, state.zone, shuts, takes)
+    if state is UNREADABLE:
+        return WindowState(False, None, state.zone, shuts, takes)
+    known = _known_long(windows, takes)
+    if known.state is None or not known.since <= now < (known.state.changes or known.since + LOOKED_AGAIN):
+        known.since, known.state = now, WindowState(False, _long_enough(windows, takes, now))
+    return WindowState(False, known.state.changes, state.zone, shuts, takes)
+
+
+@lru_cache(maxsize=8)
+def _known_long(windows: tuple[Window, ...], takes: float) -> _Known:
+    return _Known()
 
 
 def _long_enough(windows: tuple[Window, ...], takes: float, now: float) -> float | None:
