@@ -13,7 +13,7 @@ from gpuward.model.states import State
 from gpuward.report.nodes import node_reports
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import condition_of, looking
+from tests.journeys.looking import condition_of, explanation_of, looking, reason_of, status_of
 from tests.journeys.stage import NEW, POLICY, Stage, on_stage, policy
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_explained import metric
@@ -170,3 +170,23 @@ async def test_a_pause_in_which_nothing_is_behind_is_no_rollout_that_stands_stil
     async with looking(stage) as picture:
         assert not is_done(picture)
         assert stopped(picture).startswith("Paused: 0 of 2 nodes up to date")
+
+
+@on_stage(gpu_nodes=5, upgrade=ONE)
+async def test_nodes_that_wait_for_the_drivers_of_nvidiadrivers_are_paused_by_virtual_machines(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("x", ONE, default=True, version=NEW))
+    await stage.until(lambda: list(stage.states().values()).count(State.DONE) == 2 and stage.state("gpu-5") != State.DONE)
+    await stage.patch_policy("sandboxWorkloads/enabled", True)
+    await stage.rest(300)
+    assert [line for line in stage.log if "keeps changing it back" in line.get("error", "")] == []
+    assert {stage.state(node) for node in ("gpu-4", "gpu-5")} == {""}
+    assert condition_of(stage)[:2] == ("False", "Paused")
+    assert "held: 2 Paused" in condition_of(stage)[2]
+    told = {node["name"]: node for node in (await status_of(stage))["nodes"]}
+    assert {told[node]["reason"] for node in ("gpu-4", "gpu-5")} == {"Paused"}
+    assert {told[node]["group"] for node in ("gpu-4", "gpu-5")} == {"on another driver"}
+    assert reason_of(await explanation_of(stage, "gpu-5")).startswith("upgrades are paused")
+    await stage.patch_policy("sandboxWorkloads/enabled", False)
+    await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=1800)

@@ -98,7 +98,7 @@ class DriverLabels:
         return self._is_automatic(placed)
 
     def _is_automatic(self, labels: Mapping[str, str]) -> bool:
-        if self._policy.claims is None:
+        if self._policy.claims is None or self._policy.sandbox_workloads:  # with these no driver is upgraded, whosever it is
             return self._policy.driver_upgrades
         if self._policy.sandbox_workloads:  # no driver is upgraded then, whatever NVIDIADrivers say
             return False

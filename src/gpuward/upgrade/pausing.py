@@ -106,13 +106,20 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, paused: Hold, now: float) -
     path = at_rest(node, policy, now)
     if (failed := remembered_failure(path.node)) is not None:
         return msgspec.structs.replace(path, hold=failed)
-    waits = is_outdated(node) or (node.driver is None and node.withheld)
+    waits = is_outdated(node) or _is_left_behind(node, policy) or (node.driver is None and node.withheld)
     hold = (paused if waits else unfinished(node)) if node.node.state in AT_REST else None
+    if node.node.state is State.UPGRADE_REQUIRED:  # its label goes in this pass
+        hold = paused
     if node.moving is not None:
         hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
     if policy.unseen and node.driver is not None:
         hold = Hold(DeletionUnseen(policy.driver, policy.unseen), node.record.since)
     return msgspec.structs.replace(path, hold=hold)
+
+
+def _is_left_behind(node: NodeFacts, policy: UpgradePolicy) -> bool:
+    """Tell whether the driver is older than its NVIDIADriver, which adopts none; a ClusterPolicy may adopt one yet."""
+    return bool(policy.driver) and node.unserved is None and node.driver is not None and node.driver.orphan and node.loaded
 
 
 def _stands_still(node: NodeFacts) -> Hold:
