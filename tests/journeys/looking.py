@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 from collections.abc import AsyncIterator
@@ -9,18 +10,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from rich.console import Console
 
 from gpuward import names
 from gpuward.cli.cordons import cordoned_by
-from gpuward.cli.explain import last_event, with_event
+from gpuward.cli.explain import last_event, show, with_event
 from gpuward.cli.explanation import Explanation, explained
+from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import headline
 from gpuward.cli.podwords import words_of
 from gpuward.cli.status import as_json
+from gpuward.cli.view import Row, node_rows
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.explain import sentence
+from gpuward.report.nodes import node_reports
 from tests.journeys.stage import Stage
 
 _KINDS = {"clusterpolicy": resources.CLUSTER_POLICIES, "nvidiadriver": resources.NVIDIA_DRIVERS,
@@ -79,3 +84,18 @@ def condition_of(stage: Stage, kind: str = "DriverUpgrade") -> tuple[str, str, s
     """Return status, reason and message of a condition of the ClusterPolicy; empty ones where it is not there."""
     conditions = stage.policy_status().get("conditions", ())
     return next(((one["status"], one["reason"], one["message"]) for one in conditions if one["type"] == kind), ("", "", ""))
+
+
+async def row_of(stage: Stage, node: str) -> Row:
+    """Return the line of a node in `gpuward status`."""
+    async with looking(stage) as picture:
+        reports = node_reports(picture.plan, picture.snapshot, picture.drivers)
+        return next(row for row in node_rows(reports, stage.clock.now()) if row.node == node)
+
+
+async def told_of(stage: Stage, node: str, title: str) -> str:
+    """Return what `gpuward explain` says of a node in the line of this title; nothing where it has none."""
+    shown = io.StringIO()
+    show(await explanation_of(stage, node), Leader("", stage.clock.now()), Console(file=shown, width=1000))
+    lines = shown.getvalue().splitlines()
+    return next((line.removeprefix(title).strip() for line in lines if line.startswith(title)), "")

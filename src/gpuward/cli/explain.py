@@ -37,7 +37,6 @@ from gpuward.model.record import CordonOwner, format_time
 from gpuward.model.states import State
 from gpuward.model.waits import Starting
 from gpuward.model.withheld import selecting
-from gpuward.report.nodes import group_of
 from gpuward.upgrade.remedies import Remedy, ordinal
 
 MOST_PODS = 20
@@ -176,8 +175,7 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     status = found.status
     if status is None:
         return [*facts, *_unmanaged(found)]
-    since = f" for {age(now - status.since)}, since {format_time(status.since)}" if status.since else ""
-    facts.append(("STATE", f"{status.label}{since}" if status.label else _unlabelled(found, status, since)))
+    facts.append(("STATE", _state(found, status, now)))
     if found.driver:
         facts.append(("DRIVER", found.driver))
     if status.hold is not None:
@@ -242,12 +240,19 @@ def _cordon_owner(found: Explanation) -> str | None:
     return str(found.cordon or CordonOwner.OTHER)
 
 
-def _unlabelled(found: Explanation, status: NodeStatus, since: str) -> str:
-    """Say how a node stands that has no state label: a pause takes it."""
+def _state(found: Explanation, status: NodeStatus, now: float) -> str:
+    """Say how a node stands and since when, and what its state label says where that is something else: a pause takes it."""
+    def lasting(since: float) -> str:
+        return f" for {age(now - since)}, since {format_time(since)}" if since else ""
+
+    shown, since = (found.report.shown, found.report.since) if found.report is not None else (status.label, status.since)
+    if status.label:
+        label = "" if shown == status.label else f"; its state label is {status.label}{lasting(status.since)}"
+        return f"{shown}{lasting(since)}{label}"
     if not status.failed and not found.policy.endswith("are off"):
         record = found.node.record
-        return "none" if record is not None and record.state is not State.UNKNOWN else f"none yet{since}"
-    return f"{State.FAILED if status.failed else group_of(status)}{since}; it has no label while upgrades are off"
+        return "none" if record is not None and record.state is not State.UNKNOWN else f"none yet{lasting(status.since)}"
+    return f"{shown}{lasting(since)}; it has no label while upgrades are off"
 
 
 def _distance(seconds: float) -> str:

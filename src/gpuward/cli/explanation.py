@@ -27,7 +27,7 @@ from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.policy.refused import ending, refusal
-from gpuward.report.nodes import node_reports
+from gpuward.report.nodes import NodeReport, node_reports
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
@@ -61,8 +61,8 @@ class Explanation(msgspec.Struct, frozen=True):
     now: float
     policy: str
     status: NodeStatus | None = None
-    driver: str = ""
-    """The version that it has loaded and, where that is another one, the one that it should have."""
+    report: NodeReport | None = None
+    """How `gpuward status` shows it."""
     unmanaged: str = ""
     operand: Hold | None = None
     """What fails on a node whose driver is nobody's matter here."""
@@ -80,6 +80,11 @@ class Explanation(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
 
+    @property
+    def driver(self) -> str:
+        """Return the version that it has loaded and, where that is another one, the one that it should have."""
+        return self.report.driver if self.report is not None else ""
+
 
 def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Explanation:
     """Return the explanation of one node of the cluster."""
@@ -92,7 +97,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     return msgspec.structs.replace(
         bare,
         status=plan.nodes[name],
-        driver=next((one.driver for one in node_reports(plan, snapshot, picture.drivers) if one.node == name), ""),
+        report=next((one for one in node_reports(plan, snapshot, picture.drivers) if one.node == name), None),
         next=_next(plan, name),
         failure=facts.record.failure,
         cordon=_owner(facts),

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from rich.table import Table
 
 from gpuward.cli.terminal import styled
-from gpuward.model.states import State
 from gpuward.report.nodes import Group, NodeReport
 
 COLOURS: dict[Group, str] = {
@@ -48,24 +47,10 @@ DROPPED = ("DRIVER", "FOR")
 def node_rows(reports: Sequence[NodeReport], now: float) -> list[Row]:
     """Return a row for each node, in their order."""
     return [
-        Row(one.node, state_of(one), one.driver, age(now - one.since) if one.since else "", one.waits,
+        Row(one.node, one.shown, one.driver, age(now - one.since) if one.since else "-", one.waits,
             COLOURS.get(one.group, "default"), one.reason)
         for one in reports
     ]
-
-
-_INSTEAD = {Group.NOT_READY: str(Group.NOT_READY), Group.HELD: str(Group.HELD)}
-
-
-def state_of(report: NodeReport) -> str:
-    """Return the state label, or what stands in its place: a pause takes it, and `done` says nothing of what came after."""
-    if report.group is Group.FAILED:
-        return str(State.FAILED)
-    if report.group is Group.UNWELL:
-        return "operand failing"
-    if report.state == State.DONE and report.group not in (Group.UP_TO_DATE, Group.OLDER, Group.SKIPPED):
-        return _INSTEAD.get(report.group, report.state)
-    return report.state or str(report.group)
 
 
 def node_table(rows: Sequence[Row], most: int | None = None, width: int | None = None, caption: str = "") -> Table:

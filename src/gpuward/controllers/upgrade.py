@@ -23,7 +23,7 @@ from gpuward.model.views import PodView
 from gpuward.model.waits import Starting
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.pods import covers
-from gpuward.report.nodes import wanted_versions
+from gpuward.report.versions import wanted_versions
 
 STEPS: Final = {
     State.UNKNOWN: "{n:node leaves|nodes leave} the driver upgrade",

@@ -55,6 +55,7 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     disk_pressure: bool = False
     record: Record | None = None
     record_error: str = ""  # why our annotation could not be read; empty when it could, or is absent
+    turned: float = 0.0  # when it last became Ready, or ceased to be; 0 where its condition does not say
 
     @property
     def ref(self) -> Ref:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -11,20 +11,15 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.cordons import is_driver_managers
-from gpuward.model.driver import driver_daemonsets
 from gpuward.model.explain import sentence
-from gpuward.model.placement import Placements, after
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
-from gpuward.model.versions import version_of
-from gpuward.model.views import DaemonSetView, NodeView
+from gpuward.model.views import NodeView
 from gpuward.model.waves import WaveSoaking
-from gpuward.model.withheld import is_withheld, selecting, with_driver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.report.versions import loaded_version
-from gpuward.upgrade.scope import concerns
+from gpuward.report.versions import loaded_version, wanted_versions
 
 
 class Group(StrEnum):
@@ -73,6 +68,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     state: str
     """The value of its state label; empty where it has none."""
     since: float = 0.0
+    """Since when it stands as it is shown, 0 where that is not known."""
     reason: str = ""
     message: str = ""
     until: float | None = None
@@ -91,6 +87,11 @@ class NodeReport(msgspec.Struct, frozen=True):
     """Whether its driver manager cordoned it, and no upgrade is under way there."""
     pool: str = ""
     """What it is one of: the nodes of an NVIDIADriver, or those with GPUs of one product."""
+
+    @property
+    def shown(self) -> str:
+        """Return the state label, or what stands in its place: see `shown_state`."""
+        return shown_state(self.group, self.state)
 
     @property
     def waits(self) -> str:
@@ -185,7 +186,7 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
     managers = node is not None and is_driver_managers(node)
     loaded, doubtful = loaded_version(node, snapshot) if snapshot is not None and node is not None else ("", False)
     return NodeReport(
-        name, group, status.label, hold.since if hold is not None and group is Group.UNWELL else status.since,
+        name, group, status.label, _since(status, group),
         reason=str(hold.reason) if hold is not None else "",
         message=_attempt(status, node) + sentence(hold) if hold is not None else "",
         until=hold.until if hold is not None else None,
@@ -199,6 +200,27 @@ def _report(name: str, status: NodeStatus, snapshot: Snapshot | None, wanted: st
     )
 
 
+_INSTEAD: Final = {Group.NOT_READY: str(Group.NOT_READY), Group.HELD: str(Group.HELD)}
+
+
+def shown_state(group: Group, label: str) -> str:
+    """Return the state label, or what stands in its place: a pause takes it, and `done` says nothing of what came after."""
+    if group is Group.FAILED:
+        return str(State.FAILED)
+    if group is Group.UNWELL:
+        return "operand failing"
+    if label == State.DONE and group not in (Group.UP_TO_DATE, Group.OLDER, Group.SKIPPED):
+        return _INSTEAD.get(group, label)
+    return label or str(group)
+
+
+def _since(status: NodeStatus, group: Group) -> float:
+    """Return since when a node stands as it is shown; 0 where all that is known is its record, which tells of its state."""
+    if shown_state(group, status.label) == status.label or group in (Group.FAILED, Group.UP_TO_DATE):
+        return status.since
+    return status.hold.since if status.hold is not None and status.hold.since != status.since else 0.0
+
+
 def _attempt(status: NodeStatus, node: NodeView | None) -> str:
     """Return which attempt a node is in that has failed before: by its state and its time alone it looks like any other."""
     failure = node.record.failure if node is not None and node.record is not None else None
@@ -209,27 +231,3 @@ def pool_of(node: NodeView) -> str:
     """Return the pool of a node; empty while GPU feature discovery has not said which GPUs it has."""
     owner = node.labels.get(names.DRIVER_OWNER, "")
     return f"NVIDIADriver {owner}" if owner else node.labels.get(names.GPU_PRODUCT, "")
-
-
-def wanted_versions(managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:
-    """Return the version of the driver that each of these nodes should have."""
-    found = wanted_daemonsets(managed, snapshot, policies)
-    return {name: version_of(ds.image) if ds is not None else "" for name, ds in found.items()}
-
-
-def wanted_daemonsets(
-    managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce
-) -> Mapping[str, DaemonSetView | None]:
-    """Return the DaemonSet that each of these nodes should have its driver from."""
-    daemonsets = driver_daemonsets(snapshot)
-    nodes = [node for name in managed if (node := snapshot.nodes.get(name)) is not None]
-    found: dict[str, DaemonSetView | None] = {}
-    for policy in policies.upgrades:
-        placements = Placements(snapshot, None if policy.unowned else policy.placing)
-        for node in nodes:
-            if concerns(policy, node):
-                moving = placements.moving(node, snapshot.pods.get(node.name, ()))
-                served = with_driver(node) if is_withheld(node) else node
-                labels = after(served.labels, moving.labels) if moving is not None else served.labels
-                found[node.name] = next(iter(selecting(daemonsets, labels)), None)
-    return found

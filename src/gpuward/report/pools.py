@@ -14,7 +14,8 @@ from gpuward.model.systems import kernel_of, system_of
 from gpuward.model.versions import version_of
 from gpuward.model.views import DaemonSetView, NodeView
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.report.nodes import Group, GroupReport, NodeReport, group_reports, wanted_daemonsets
+from gpuward.report.nodes import Group, GroupReport, NodeReport, group_reports
+from gpuward.report.versions import wanted_daemonsets
 
 NOBODY = "no NVIDIADriver"
 """Whose the nodes are that no NVIDIADriver takes."""

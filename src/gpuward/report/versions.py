@@ -1,15 +1,20 @@
-"""The versions of drivers: what an image has, and what is loaded on a node."""
+"""The versions of drivers: what is loaded on a node, and what should be."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpuward import names
-from gpuward.model.driver import is_driver_pod
+from gpuward.model.driver import driver_daemonsets, is_driver_pod
+from gpuward.model.placement import Placements, after
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.versions import version_of
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.views import DaemonSetView, NodeView, PodView
+from gpuward.model.withheld import is_withheld, selecting, with_driver
+from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.upgrade.scope import concerns
 
 _FULL: Final = re.compile(r"\d+(\.\d+)+$")
 """A version as discovery tells it: a precompiled driver's tag has the branch and the kernel instead."""
@@ -36,3 +41,27 @@ def _driver_pods(node: NodeView, snapshot: Snapshot) -> list[PodView]:
 def _is_past_manager(pod: PodView) -> bool:
     """Tell whether a pod waits for its driver container: its driver manager, which unloads what was there, has ended."""
     return pod.begun and not pod.deleting and not pod.unheard and pod.progress is not None and not pod.progress.init
+
+
+def wanted_versions(managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:
+    """Return the version of the driver that each of these nodes should have."""
+    found = wanted_daemonsets(managed, snapshot, policies)
+    return {name: version_of(ds.image) if ds is not None else "" for name, ds in found.items()}
+
+
+def wanted_daemonsets(
+    managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce
+) -> Mapping[str, DaemonSetView | None]:
+    """Return the DaemonSet that each of these nodes should have its driver from."""
+    daemonsets = driver_daemonsets(snapshot)
+    nodes = [node for name in managed if (node := snapshot.nodes.get(name)) is not None]
+    found: dict[str, DaemonSetView | None] = {}
+    for policy in policies.upgrades:
+        placements = Placements(snapshot, None if policy.unowned else policy.placing)
+        for node in nodes:
+            if concerns(policy, node):
+                moving = placements.moving(node, snapshot.pods.get(node.name, ()))
+                served = with_driver(node) if is_withheld(node) else node
+                labels = after(served.labels, moving.labels) if moving is not None else served.labels
+                found[node.name] = next(iter(selecting(daemonsets, labels)), None)
+    return found

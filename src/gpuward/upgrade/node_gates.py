@@ -40,7 +40,7 @@ def node_gone(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | No
 
 def not_ready(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node that is not Ready, or does not say: its pods could neither be evicted nor started."""
-    return None if node.node.ready else Hold(Plain(Reason.NODE_NOT_READY), node.record.since)
+    return None if node.node.ready else Hold(Plain(Reason.NODE_NOT_READY), node.node.turned or node.record.since)
 
 
 def driver_pod_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:

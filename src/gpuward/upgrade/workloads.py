@@ -35,5 +35,4 @@ def _may_say(status: NodeStatus) -> bool:
 
 
 def _held(status: NodeStatus, what: WorkloadKept | OperandsKept) -> NodeStatus:
-    since = status.hold.since if status.hold is not None else status.since
-    return msgspec.structs.replace(status, hold=Hold(what, since))
+    return msgspec.structs.replace(status, hold=Hold(what, status.since))

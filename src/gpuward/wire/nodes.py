@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from sys import intern
 from typing import Any
 
@@ -27,9 +28,10 @@ class _Spec(msgspec.Struct):
     taints: list[Taint] | None = None
 
 
-class _Condition(msgspec.Struct):
+class _Condition(msgspec.Struct, rename="camel"):
     type: str
     status: str
+    last_transition_time: datetime | None = None
 
 
 class _NodeInfo(msgspec.Struct, rename="camel"):
@@ -80,6 +82,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         unschedulable=node.spec.unschedulable,
         cordoners=_cordoners(raw) if node.spec.unschedulable and names.DRIVER_MANAGER_CORDON in (meta.annotations or {}) else (),
         ready=_ready(node.status),
+        turned=_turned(node.status),
         created=meta.created,
         deleting=meta.deletion_timestamp is not None,
         taints=tuple(taint for taint in node.spec.taints or () if not taint.key.startswith(_BY_CONDITION)),
@@ -102,6 +105,11 @@ def _ready(status: _Status) -> bool | None:
         if condition.type == "Ready":
             return {"True": True, "False": False}.get(condition.status)
     return None
+
+
+def _turned(status: _Status) -> float:
+    ready = next((one for one in status.conditions or () if one.type == "Ready"), None)
+    return ready.last_transition_time.timestamp() if ready is not None and ready.last_transition_time else 0.0
 
 
 def _record(meta: WireMeta) -> tuple[Record | None, str]:
