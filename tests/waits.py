@@ -34,6 +34,7 @@ PLAIN = get_args(get_type_hints(waits.Plain)["reason"])
 
 _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     *(waits.Plain(reason) for reason in PLAIN),
+    waits.Paused(),
     waits.NoPolicy("there is no ClusterPolicy", waits.Meanwhile.CORDONED),
     waits.InvalidPolicy("ClusterPolicy p"),
     TemplateEdited("nvidia-driver-daemonset", "kubectl-edit"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuward.cli.look import shown
+from gpuward.cli.pause import pause_rollouts
+from gpuward.cli.resume import resume_paused
 from gpuward.cli.view import node_rows
 from gpuward.cli.waiting import is_done, stopped
 from gpuward.kube import resources
@@ -13,7 +15,7 @@ from gpuward.model.states import State
 from gpuward.report.nodes import node_reports
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import condition_of, explanation_of, looking, reason_of, status_of
+from tests.journeys.looking import condition_of, explanation_of, looking, obey, reason_of, status_of
 from tests.journeys.stage import NEW, POLICY, Stage, on_stage, policy
 from tests.journeys.test_driver_truth import rollout
 from tests.journeys.test_explained import metric
@@ -190,3 +192,45 @@ async def test_nodes_that_wait_for_the_drivers_of_nvidiadrivers_are_paused_by_vi
     assert reason_of(await explanation_of(stage, "gpu-5")).startswith("upgrades are paused")
     await stage.patch_policy("sandboxWorkloads/enabled", False)
     await stage.until(lambda: stage.drivers() == [NEW] and stage.all_are(State.DONE), within=1800)
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_a_pause_names_what_paused_and_since_when(stage: Stage) -> None:
+    await stage.installed()
+    async for _ in pause_rollouts(stage.user, "", dry_run=False):
+        pass
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: condition_of(stage)[:2] == ("False", "Paused"))
+    paused = "upgrades are paused: autoUpgrade is false in ClusterPolicy cluster-policy"
+    told = reason_of(await explanation_of(stage, "gpu-1"))
+    assert told.startswith(f"{paused}, by `gpuward pause` since 2026-01-01T00:00:")
+    assert f"; {paused}, by" in condition_of(stage)[2]
+    async for _ in resume_paused(stage.user, "", dry_run=False):
+        pass
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.rest(60)
+    assert paused in [reason_of(await explanation_of(stage, node)) for node in stage.states()], "which somebody else set"
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_what_pauses_an_nvidiadriver_is_named_and_what_ends_it(stage: Stage) -> None:
+    await label_pools(stage, x="gpu-1 gpu-2")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("x", ONE))
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads/enabled", True)
+    await set_driver(stage, "x", {"version": NEW})
+    await stage.rest(60)
+    told = await explanation_of(stage, "gpu-1")
+    machines = "sandboxWorkloads.enabled is true in ClusterPolicy cluster-policy"
+    assert reason_of(told) == f"upgrades are paused: {machines}"
+    (remedy,) = told.remedies
+    assert remedy.do == "set sandboxWorkloads.enabled: false, if no node is to be for virtual machines"
+    await switch(stage, True, OFF)
+    await stage.rest(30)
+    told = await explanation_of(stage, "gpu-1")
+    assert reason_of(told) == f"upgrades are paused: autoUpgrade is false in NVIDIADriver x; and {machines}"
+    (remedy,) = told.remedies
+    for command in remedy.commands:
+        await obey(stage, command)
+    await stage.upgraded(NEW, within=900)

@@ -17,6 +17,7 @@ from gpuward.kube import resources
 from gpuward.kube.http.client import Client, Selection
 from gpuward.kube.resources import GVR
 from gpuward.model.views import NodeView, PolicyView
+from gpuward.policy.pausing import FIELDS, is_our_word
 from gpuward.policy.rolloutpolicy import annotation
 from gpuward.wire.nodes import node_view
 from gpuward.wire.policies import oldest_first, policy_view
@@ -47,7 +48,7 @@ class PolicyRollout(msgspec.Struct, frozen=True):
     @property
     def field(self) -> str:
         """Return the field that turns its upgrades on and off."""
-        return "spec.upgradePolicy.autoUpgrade" if self.driver else "spec.driver.upgradePolicy.autoUpgrade"
+        return FIELDS["NVIDIADriver" if self.driver else "ClusterPolicy"]
 
     @property
     def is_on(self) -> bool:
@@ -70,19 +71,7 @@ class PolicyRollout(msgspec.Struct, frozen=True):
     @property
     def is_paused(self) -> bool:
         """Tell whether `gpuward pause` has turned its upgrades off, and nobody has turned them on and off again since."""
-        return bool(self.paused_at) and not self.is_on and self._is_our_word
-
-    @property
-    def _is_our_word(self) -> bool:
-        """Tell whether we were the last to change the field that turns upgrades on and off, as far as managedFields tell."""
-        entries = self.view.body.get("metadata", {}).get("managedFields")
-        return not entries or any(entry.get("manager") == names.FIELD_MANAGER and self._has(entry) for entry in entries)
-
-    def _has(self, entry: Mapping[str, Any]) -> bool:
-        found: Any = entry.get("fieldsV1")
-        for key in self.field.split("."):
-            found = found.get(f"f:{key}") if isinstance(found, Mapping) else None
-        return found is not None
+        return bool(self.paused_at) and not self.is_on and is_our_word(self.view.body, self.field)
 
     def switched(self, on: bool, paused_at: str | None) -> Patch:
         """Return the merge patch that turns its upgrades on or off."""

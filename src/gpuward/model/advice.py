@@ -37,7 +37,7 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.WISH, "Automatic upgrades are off. No node starts and no pod is evicted; the clocks of nodes under way stand still, "
         "but for that of a validation.",
         "`gpuward resume` ends a `gpuward pause`. Where the field was set by hand or by a repository, set `autoUpgrade: true` "
-        "there. With `sandboxWorkloads.enabled` they are off whatever the field says, as with "
+        "there. The sentence names the object. With `sandboxWorkloads.enabled` they are off whatever the field says, as with "
         "NVIDIA's operator: delete the driver pods by hand, once nothing uses their GPUs."),
     Reason.NO_POLICY: Advice(
         Act.ROLLOUT, "There is no ClusterPolicy in force, and with it went the validators: no upgrade could be brought to an "

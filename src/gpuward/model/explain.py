@@ -34,6 +34,7 @@ from gpuward.model.waits import (
     NoPolicy,
     OnPod,
     OperandPod,
+    Paused,
     Plain,
     ProtectedPods,
     RetryLater,
@@ -77,14 +78,16 @@ def _template(hold: Hold) -> str:
             return OF_DOMAINS[hold.reason]
         case EvictionRefused(attempts=None) | ComesBack(times=None) | Failed(step=None):
             return UNCOUNTED[hold.reason]
+        case Paused(is_known=False):
+            return UNCOUNTED[hold.reason]
     return SENTENCES[hold.reason]
 
 
 def arguments(what: WaitsFor) -> dict[str, object]:
     """Return what the sentence of a wait leaves open, by the names that it has there. Recordings keep digests of this."""
     match what:
-        case Plain():
-            return {"label": names.UPGRADE_SKIP} if what.reason is Reason.SKIPPED else {}
+        case Plain() | Paused():
+            return _plain(what)
         case NotSelected() | DriverRefused() | DriverLabelUnknown():
             return _unserved(what)
         case Starting():
@@ -103,6 +106,12 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return _on_pod(what)
         case _:
             return {field: _told(value) for field, value in msgspec.structs.asdict(what).items()}
+
+
+def _plain(what: Plain | Paused) -> dict[str, object]:
+    if isinstance(what, Paused):
+        return {"why": str(what.why)} if what.is_known else {}
+    return {"label": names.UPGRADE_SKIP} if what.reason is Reason.SKIPPED else {}
 
 
 def _limit(what: Limit | DomainLimit) -> dict[str, object]:

@@ -9,6 +9,7 @@ import msgspec
 from gpuward.model.placement import Placing
 from gpuward.model.rollout import DeviceHolders, RolloutSettings
 from gpuward.model.selectors import PodSelection
+from gpuward.model.switches import Switches
 from gpuward.model.workloads import Workloads
 
 
@@ -59,6 +60,8 @@ class UpgradePolicy(msgspec.Struct, frozen=True):
     """Hold `driver.upgradePolicy` with NVIDIA's defaults (reference: API type DriverUpgradePolicySpec of 26.7)."""
 
     auto_upgrade: bool = False
+    switches: Switches = Switches()
+    """What has them off, as far as that is known."""
     max_parallel_upgrades: int = 1
     """Nodes in progress at once; 0 is no limit."""
     max_unavailable: MaxUnavailable = MaxUnavailable(percent=25)

@@ -6,8 +6,7 @@ from gpuward.model.reasons import Reason
 
 SENTENCES: dict[Reason, str] = {
     Reason.SKIPPED: "left alone: the node has the label {label}=true",
-    Reason.PAUSED: "upgrades are paused: autoUpgrade is false in the upgradePolicy of this node's driver, or "
-    "sandboxWorkloads.enabled is true in the ClusterPolicy",
+    Reason.PAUSED: "upgrades are paused: {why}",
     Reason.NO_POLICY: "{what}: no driver is upgraded until one is in force{then}",
     Reason.INVALID_POLICY: "nothing new starts while {what} is invalid; see its condition",
     Reason.NODE_GONE: "the node is being deleted",
@@ -107,6 +106,8 @@ NONE_NOW = "disruption budget {budget} lets none go now; pod {pod} is under it"
 NO_LIMIT = "maxUnavailable{whose} allows {limit}: no node may be taken out of service"
 """Said where it is not others that are in the way."""
 UNCOUNTED = {
+    Reason.PAUSED: "upgrades are paused: autoUpgrade is false in the upgradePolicy of this node's driver, or "
+    "sandboxWorkloads.enabled is true in the ClusterPolicy",
     Reason.EVICTION_REFUSED: "pod {pod} may not be evicted now: {message}",
     Reason.COMES_BACK: "{owner} puts pods back on the cordoned node{why}: {pod}",
     Reason.FAILED: "failed: {cause}{now}",

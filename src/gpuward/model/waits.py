@@ -18,6 +18,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.removal import DeletionUnseen, DriverKept
 from gpuward.model.staging import ImageNotStaged, StagingFailed
 from gpuward.model.states import State
+from gpuward.model.switches import Switches
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.unserved import Unserved
@@ -31,10 +32,22 @@ class Plain(msgspec.Struct, frozen=True):
     """Wait for what the reason alone says."""
 
     reason: Literal[
-        Reason.SKIPPED, Reason.PAUSED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.DRIVER_POD_MISSING,
+        Reason.SKIPPED, Reason.NODE_GONE, Reason.NODE_NOT_READY, Reason.DRIVER_POD_MISSING,
         Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.VALIDATOR_MISSING, Reason.MAINTENANCE, Reason.METADATA_BEHIND,
         Reason.WRITE_UNANSWERED, Reason.VALIDATION_OFF,
     ]
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """Wait until upgrades are on."""
+
+    reason: ClassVar = Reason.PAUSED
+    why: Switches = Switches()
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether it is known what has them off: recordings from before that was told, and invalid policies, do not say."""
+        return self.why != Switches()
 
 
 class OnPod(msgspec.Struct, frozen=True):
@@ -255,4 +268,4 @@ WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFai
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | DeletionUnseen | WindowShut | DomainLimit
-            | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed)
+            | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed | Paused)

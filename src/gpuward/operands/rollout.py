@@ -27,7 +27,7 @@ _STOPS = {Reason.ABORTED: "Aborted", Reason.FAILURE_BUDGET: "FailureBudgetExceed
 
 _QUOTED = frozenset({Reason.TEMPLATE_EDITED, Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.NO_NODE_MAY_START,
                      Reason.WINDOW_SHUT, Reason.DOMAIN_BROKEN, Reason.ABORTED, Reason.WAVE_FAILED, Reason.WAVE_SOAKING,
-                     Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE})
+                     Reason.APPROVAL_REQUIRED, Reason.WAVE_NOT_DONE, Reason.PAUSED})
 """Reasons of the fleet that say nothing without what they quote."""
 
 _PATIENT = (Reason.APPROVAL_REQUIRED, Reason.WAVE_SOAKING, Reason.IDLE_AWAITED, Reason.WINDOW_SHUT)

@@ -15,6 +15,7 @@ from gpuward.model.views import PolicyView
 from gpuward.policy.asked import asked_by
 from gpuward.policy.kept import KeptSettings, kept, kept_problems
 from gpuward.policy.lastvalid import last_valid
+from gpuward.policy.pausing import switched_off
 from gpuward.policy.rolloutpolicy import ActiveRollout, annotation, governed, resumed_at
 from gpuward.policy.typed import Typed
 from gpuward.policy.words import with_words
@@ -69,6 +70,8 @@ def read_driver(view: PolicyView, typed: Typed[NVIDIADriver], rollout: ActiveRol
     upgrades = governed(upgrades, rollout, last.upgrades.rollout, resumed)
     settings, unread = with_words(upgrades.rollout, view.body)
     upgrades = msgspec.structs.replace(upgrades, driver=view.name, rollout=settings, asked=asked_by(view.body, "spec"))
+    if not upgrades.auto_upgrade:
+        upgrades = msgspec.structs.replace(upgrades, switches=switched_off(view, "NVIDIADriver"))
     return ActiveDriver(view, driver, problems, _claim(view, driver, problems, last, valid), upgrades, problem or unread, valid)
 
 

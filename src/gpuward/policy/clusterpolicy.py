@@ -12,11 +12,13 @@ from gpuward.errors import PolicyError
 from gpuward.labels.policy import LabelSettings, label_policy, remembered_policy
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.switches import Switches
 from gpuward.model.views import PolicyView
 from gpuward.model.workloads import Workloads
 from gpuward.policy.asked import asked_by
 from gpuward.policy.kept import kept, kept_problems
 from gpuward.policy.lastvalid import last_valid
+from gpuward.policy.pausing import switched_off
 from gpuward.policy.rolloutpolicy import ActiveRollout, RolloutReader, annotation, governed, resumed_at
 from gpuward.policy.typed import Typed, TypedOnce
 from gpuward.policy.words import notes, with_words
@@ -77,7 +79,8 @@ class ClusterPolicyReader:
         if view is None:
             return ActivePolicy(rollout=rollout, upgrades=UpgradePolicy(absent=_absent(snapshot)))
         last, resumed = annotation(view.body, names.VALID_UPGRADE_POLICY), annotation(view.body, names.RESUMED_AT)
-        key = (view.uid, view.generation, last, annotation(view.body, names.VALID_SPEC), resumed, *notes(view.body), rollout.key)
+        key = (view.uid, view.generation, last, annotation(view.body, names.VALID_SPEC), resumed,
+               annotation(view.body, names.PAUSED_AT), *notes(view.body), rollout.key)
         if self._last is None or self._last[0] != key:
             self._last = (key, _governed(_active(view, self._typed.read(view)), rollout))
         active = self._last[1]
@@ -103,7 +106,16 @@ def _governed(active: ActivePolicy, rollout: ActiveRollout) -> ActivePolicy:
     upgrades = governed(active.upgrades, rollout, kept(body).upgrades.rollout, resumed)
     settings, unread = with_words(upgrades.rollout, body)
     upgrades = msgspec.structs.replace(upgrades, rollout=settings, asked=asked_by(body, "spec", "driver"))
+    upgrades = msgspec.structs.replace(upgrades, switches=_switches(active))
     return msgspec.structs.replace(active, upgrades=upgrades, rollout=rollout, resume_problem=problem or unread)
+
+
+def _switches(active: ActivePolicy) -> Switches:
+    if active.valid is None or active.view is None:
+        return Switches()
+    spec = active.valid.spec
+    found = Switches() if spec.driver.upgrade_policy.auto_upgrade else switched_off(active.view, "ClusterPolicy")
+    return msgspec.structs.replace(found, machines=active.view.name) if spec.sandbox_workloads.is_enabled else found
 
 
 def _active(view: PolicyView, typed: Typed[ClusterPolicy]) -> ActivePolicy:

@@ -17,6 +17,7 @@ from gpuward.labels.policy import LabelSettings
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.selectors import is_label_key, is_label_value, is_selector
+from gpuward.model.switches import Switches
 from gpuward.policy.rolloutpolicy import annotation
 
 VERSION: Final = 2
@@ -64,7 +65,8 @@ def remember(upgrades: UpgradePolicy, *, labels: LabelSettings | None = None, cl
         upgrades.rollout, resumed_at=usual.resumed_at, waves=usual.waves, growth=usual.growth, approved=None, promoted=None,
         aborted=None)  # nothing starts while the settings cannot be followed
     valid = msgspec.structs.replace(
-        upgrades, admit=True, invalid="", absent="", asked="", rollout=settings, placing=None, workloads=None)
+        upgrades, admit=True, invalid="", absent="", asked="", rollout=settings, placing=None, workloads=None,
+        switches=Switches())
     stored = msgspec.to_builtins(valid, str_keys=True)
     rest = {key: one for key, one in (("labels", labels), ("claim", claim)) if one is not None}
     return msgspec.json.encode(stored | {"version": VERSION} | rest).decode()

@@ -14,6 +14,7 @@ from gpuward.model.owners import Claim, NodeOwner, OwnerConflict, conflicts, own
 from gpuward.model.placement import Placing
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.switches import Switches
 from gpuward.model.views import NodeView, PolicyView
 from gpuward.policy import words
 from gpuward.policy.activedriver import ActiveDriver, read_driver
@@ -82,7 +83,7 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(claim, able=claim.able and not (conflict or is_unmade(driver.view)), conflict=conflict)
 
     def _unowned(self) -> UpgradePolicy:
-        return self._placed(msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True))
+        return self._placed(msgspec.structs.replace(self.policy.upgrades, auto_upgrade=False, unowned=True, switches=Switches()))
 
     def _own(self) -> UpgradePolicy:
         view, upgrades = self.policy.view, self.policy.upgrades
@@ -169,7 +170,8 @@ class PolicyReader:
     def _driver(
         self, view: PolicyView, rollout: ActiveRollout, before: Mapping[tuple[object, ...], ActiveDriver]
     ) -> ActiveDriver:
-        notes = (annotation(view.body, key) for key in (names.VALID_UPGRADE_POLICY, names.VALID_SPEC, names.RESUMED_AT))
+        keys = (names.VALID_UPGRADE_POLICY, names.VALID_SPEC, names.RESUMED_AT, names.PAUSED_AT)
+        notes = (annotation(view.body, key) for key in keys)
         key = (view.uid, view.generation, *notes, *words.notes(view.body), rollout.key)
         found = before.get(key) or read_driver(view, self._typed.read(view), rollout)
         self._read[key] = found

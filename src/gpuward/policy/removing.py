@@ -26,8 +26,11 @@ def paused_for_machines(upgrades: UpgradePolicy, policy: ActivePolicy) -> Upgrad
     """Return the policy of an NVIDIADriver under a ClusterPolicy: with sandboxWorkloads enabled no driver is upgraded, as with
     NVIDIA's operator, and no node tells driver managers that it is emptied for them.
     """
-    enabled = policy.workloads is not None and policy.workloads.enabled
-    return msgspec.structs.replace(upgrades, auto_upgrade=False) if enabled else upgrades
+    if policy.workloads is None or not policy.workloads.enabled:
+        return upgrades
+    machines = policy.view.name if policy.view is not None else ""
+    return msgspec.structs.replace(
+        upgrades, auto_upgrade=False, switches=msgspec.structs.replace(upgrades.switches, machines=machines))
 
 
 def gone_policies(snapshot: Snapshot, rollout: ActiveRollout) -> tuple[UpgradePolicy, ...]:

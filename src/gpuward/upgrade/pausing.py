@@ -11,13 +11,12 @@ from gpuward.model.actions import Action, PatchNode
 from gpuward.model.placement import placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
-from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.removal import DeletionUnseen
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, UNDISTURBED, State
 from gpuward.model.views import NodeView
-from gpuward.model.waits import MovePaused, Plain
+from gpuward.model.waits import MovePaused, Paused
 from gpuward.upgrade.done_or_failed import is_outdated, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
@@ -33,7 +32,7 @@ _GENTLE = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED, State.D
 
 def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
     """While upgrades are off, let a node under way be validated and uncordoned, and disturb nothing."""
-    state, paused = node.node.state, Hold(Plain(Reason.PAUSED), node.record.since)
+    state, paused = node.node.state, Hold(Paused(policy.switches), node.record.since)
     if node.left and not is_kept(node):
         path = walk(begin(node, now), policy, now)
         hold = None if node.unserved is None else Hold(node.unserved, path.node.record.since or node.node.created)
@@ -49,9 +48,9 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
         path = walk(begin(node, now), policy, now, within=_GENTLE)
         if path.hold is None and path.node.state in IN_PROGRESS:
-            return msgspec.structs.replace(path, hold=Hold(Plain(Reason.PAUSED), path.node.record.since))
+            return msgspec.structs.replace(path, hold=Hold(Paused(policy.switches), path.node.record.since))
         return path
-    return pause(node, _stands_still(node), now)
+    return pause(node, _stands_still(node, policy), now)
 
 
 def _sent_back(node: NodeFacts, now: float) -> NodeProgress:
@@ -122,13 +121,13 @@ def _is_left_behind(node: NodeFacts, policy: UpgradePolicy) -> bool:
     return bool(policy.driver) and node.unserved is None and node.driver is not None and node.driver.orphan and node.loaded
 
 
-def _stands_still(node: NodeFacts) -> Hold:
+def _stands_still(node: NodeFacts, policy: UpgradePolicy) -> Hold:
     """Say why a node under way gets no further: upgrades are off, but a driver that does not start is not for that."""
     if node.unserved is not None and node.driver is None:
         return Hold(node.unserved, node.record.since)
     if node.state is State.POD_RESTART_REQUIRED and node.in_step and node.trouble and node.driver is not None:
         return driver_starting(node, node.driver, node.record.since)
-    return Hold(Plain(Reason.PAUSED), node.record.since)
+    return Hold(Paused(policy.switches), node.record.since)
 
 
 def labels_to_drop(snapshot: Snapshot, policy: UpgradePolicy, nodes: Iterable[NodeDecision]) -> tuple[Action, ...]:

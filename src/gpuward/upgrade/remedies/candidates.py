@@ -6,6 +6,7 @@ Reasons that are missing here wait for something that nobody needs to do, or tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -15,6 +16,7 @@ from gpuward.model.driver_images import ImageMissing
 from gpuward.model.reasons import Reason
 from gpuward.model.staging import OnFailure
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.workloads import is_for_virtual_machines
 from gpuward.upgrade.remedies import fixes, policy_fixes, waves
 from gpuward.upgrade.remedies.driver_pod import (
     empty_for_driver,
@@ -67,11 +69,13 @@ def _unskip(question: Question) -> Iterator[Candidate]:
 
 
 def _unpause(question: Question) -> Iterator[Candidate]:
-    policy = replace(question.case.policy, auto_upgrade=True)
-    if policy.workloads is not None and policy.workloads.enabled:
-        return  # upgrades are off whatever the field says
-    yield policy_fixes.change_policy(question.case, UNPAUSE, {"autoUpgrade": True}, policy).risking(
-        "upgrades start: node after node, pods that use GPUs are evicted")
+    case, risk = question.case, "upgrades start: node after node, pods that use GPUs are evicted"
+    machines = case.policy.workloads is not None and case.policy.workloads.enabled
+    if case.policy.switches.off or not machines:
+        fix = policy_fixes.change_policy(case, UNPAUSE, {"autoUpgrade": True}, replace(case.policy, auto_upgrade=True))
+        yield replace(fix, change=partial(policy_fixes.switched_on, off="")).risking(risk)
+    if machines and case.policy.switches.machines and not any(map(is_for_virtual_machines, case.snapshot.nodes.values())):
+        yield policy_fixes.end_machines(case).risking(risk)
 
 
 def _evicts(question: Question) -> str:

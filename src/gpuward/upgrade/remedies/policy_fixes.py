@@ -26,6 +26,22 @@ def change_policy(case: DecisionFacts, do: str, fields: Mapping[str, object], po
     return Fix(do, partial(under, before=case.policy, after=policy), command)
 
 
+def end_machines(case: DecisionFacts) -> Fix:
+    """Return the fix after which no node is for virtual machines, so that upgrades are not off for these."""
+    command = f"kubectl patch clusterpolicy {quote(case.policy.switches.machines)} --type merge -p "
+    body = {"spec": {"sandboxWorkloads": {"enabled": False}}}
+    do = "set sandboxWorkloads.enabled: false, if no node is to be for virtual machines"
+    return Fix(do, partial(switched_on, machines=""), f"{command}'{as_json(body)}'")
+
+
+def switched_on(case: DecisionFacts, **switches: str) -> DecisionFacts:
+    """Return the facts once a switch is turned, which upgrades are on by if none keeps them off any more."""
+    policy = replace(case.policy, switches=replace(case.policy.switches, **switches))
+    found = policy.switches
+    workloads = policy.workloads if found.machines or policy.workloads is None else replace(policy.workloads, enabled=False)
+    return replace(case, policy=replace(policy, auto_upgrade=not (found.off or found.machines), workloads=workloads))
+
+
 def driver_source(case: DecisionFacts) -> str:
     """Return the object that says which driver the nodes have, as kubectl takes it."""
     if case.policy.driver:
