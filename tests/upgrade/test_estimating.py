@@ -134,6 +134,13 @@ def test_what_takes_longer_than_any_before_is_not_known() -> None:
     assert str(told) == "time left unknown: what is left has taken longer than any node before"
 
 
+def test_each_reason_that_holds_nodes_is_named_with_its_nodes() -> None:
+    holder = build.pod("b0", "holder", holds="hostPath /dev/nvidia0", owner="ReplicaSet")
+    silent = msgspec.structs.replace(remembering("c0", 300.0, to="550"), ready=False)
+    told = estimated(remembering("a0", 300.0), remembering("b0", 300.0, to="550"), silent, done=1, pods=(holder,))
+    assert str(told) == "time left unknown: 2 nodes are held (1 HeldDevices, 1 NodeNotReady)"
+
+
 def test_jobs_that_may_run_for_ever_make_it_unknown() -> None:
     busy = under_way(State.WAIT_FOR_JOBS_REQUIRED, name="b0")
     rules = policy(wait_for="app=job")

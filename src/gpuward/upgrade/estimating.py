@@ -198,10 +198,12 @@ def _is_open_ended(hold: Hold) -> bool:
 
 
 def _told(stuck: Counter[Reason]) -> str:
-    """Say for how many nodes nobody knows when they go on: those that somebody has to help first."""
+    """Say for how many nodes nobody knows when they go on, and for what reasons: those that somebody has to help first."""
     held = {reason: count for reason, count in stuck.items() if not reason.ends_by_itself}
     nodes = sum((held or stuck).values())
-    what = f"{'held' if held else 'waiting'} ({min(held or stuck)})"
+    reasons = sorted((held or stuck).items(), key=lambda each: (-each[1], each[0]))
+    named = ", ".join(f"{count} {reason}" for reason, count in reasons) if reasons[1:] else reasons[0][0]
+    what = f"{'held' if held else 'waiting'} ({named})"
     return f"1 node is {what}" if nodes == 1 else f"{nodes} nodes are {what}"
 
 
