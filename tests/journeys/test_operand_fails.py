@@ -14,7 +14,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
-from tests.journeys.looking import condition_of, explanation_of, status_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, status_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, label_pools, make, nvidia_driver
 from tests.journeys.test_status_screen import delete_pods, shown
@@ -173,3 +173,32 @@ async def test_the_first_line_counts_nodes_in_trouble_under_way(stage: Stage) ->
     await stage.rest(5)
     assert (await shown(stage))[0].endswith(
         ", 1 under way in trouble; the rollout has stopped: the new driver does not come up on gpu-1")
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_toolkit_that_crashes_in_an_upgrade_is_trouble_with_a_remedy(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.TOOLKIT_CRASH))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: "CrashLoopBackOff" in str(stage.pods("nvidia-container-toolkit-daemonset")), within=900)
+    await stage.until(lambda: "validation-required" in stage.states().values(), within=900)
+    await stage.rest(60)
+    (node,) = [node for node, state in stage.states().items() if state == "validation-required"]
+    told = await explained(stage, node)
+    assert "ValidatorStarting" in told["REASON"]
+    assert "correct what container nvidia-container-toolkit-ctr complains about" in told["HELP"]
+    assert "this node is up to date then" in told["HELP"]
+    assert ", 1 under way in trouble" in await headline_of(stage)
+
+
+@on_stage(gpu_nodes=3)
+async def test_the_hint_in_status_names_a_node_whose_pod_can_be_read(stage: Stage) -> None:
+    await stage.installed()
+    for node in ("gpu-1", "gpu-3"):
+        stage.sandbox.trouble(node, "device-plugin-crash")
+        await delete_pods(stage, PLUGIN, node)
+    await stage.until(lambda: all("CrashLoopBackOff" in str(stage.pods(PLUGIN, node)) for node in ("gpu-1", "gpu-3")))
+    stage.sandbox.disconnect("gpu-1")
+    await stage.until(lambda: stage.hold("gpu-1") == "NodeNotReady", within=600)
+    await stage.rest(30)
+    assert "gpuward explain gpu-3 has its last words and what would help" in "\n".join(await shown(stage))

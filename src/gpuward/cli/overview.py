@@ -113,9 +113,9 @@ def _operands(operands: Sequence[OperandReport], picture: Picture) -> list[tuple
 
 
 def _where_to_look(waiting: Sequence[OperandReport], picture: Picture) -> list[tuple[str, str]]:
-    """Name the command that says more of the first pod that is in trouble."""
-    stuck = (one.stuck for one in waiting if one.stuck is not None and one.stuck.in_trouble)
-    node = next((pod.node for pod in stuck if pod.node in picture.snapshot.nodes), "")
+    """Name the command that says more of the first pod that is in trouble, and can be read."""
+    stuck = (one.stuck for one in waiting if one.stuck is not None and one.stuck.in_trouble and not one.stuck.silent)
+    node = next((pod.node for pod in stuck if (view := picture.snapshot.nodes.get(pod.node)) is not None and view.ready), "")
     if not node:
         return []
     place = "" if picture.snapshot.namespace == names.DEFAULT_NAMESPACE else f" -n {quote(picture.snapshot.namespace)}"

@@ -23,6 +23,8 @@ class StuckPod(msgspec.Struct, frozen=True):
     """Such as `CrashLoopBackOff, 5 restarts`."""
     in_trouble: bool = False
     """Whether it may be more than a start that takes its time."""
+    silent: bool = False
+    """Whether its node says nothing, so that nobody can read what it has written."""
 
     def __str__(self) -> str:
         """Return the words for it."""
@@ -32,11 +34,11 @@ class StuckPod(msgspec.Struct, frozen=True):
 def stuck_pod(pods: Iterable[PodView]) -> StuckPod | None:
     """Return the pod to look at first: one that is in trouble before one that may just be starting, the oldest of them."""
     unready = [pod for pod in pods if not pod.ready and not pod.deleting]
-    pod = min(unready, key=lambda pod: (trouble_of(pod) is None, pod.created, pod.name), default=None)
+    pod = min(unready, key=lambda pod: (pod.unheard or trouble_of(pod) is None, pod.created, pod.name), default=None)
     if pod is None:
         return None
     if pod.unheard:
-        return StuckPod(pod.name, pod.node, "", "its node is not Ready", in_trouble=True)
+        return StuckPod(pod.name, pod.node, "", "its node is not Ready", in_trouble=True, silent=True)
     troubled = trouble_of(pod) is not None
     if pod.progress is None:
         return StuckPod(pod.name, pod.node, "", pod.waiting, troubled)

@@ -19,6 +19,11 @@ class PodTrouble(msgspec.Struct, frozen=True):
     """Why a container waits, or the pod has no node."""
     restarts: int
 
+    @property
+    def is_more_than_a_start(self) -> bool:
+        """Tell whether it says more than that a pod takes its time, or was started again."""
+        return self.waiting not in _ON_ITS_WAY
+
 
 class DriverNow(msgspec.Struct, frozen=True):
     """Say which driver pod a node has that failed with another one: none without a name."""

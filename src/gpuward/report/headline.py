@@ -7,11 +7,11 @@ from collections import Counter
 from gpuward.labels.discovery import has_gpu, how_to_label
 from gpuward.model.denials import RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
-from gpuward.model.plan import Plan
+from gpuward.model.plan import Hold, Plan
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
-from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, WaitsFor
+from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, Starting, WaitsFor
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed
 from gpuward.model.windows import WindowShut
 from gpuward.operands.decide import has_nfd_labels
@@ -53,10 +53,16 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
 def _bad(plan: Plan) -> str:
     """Count the nodes that somebody has to look at."""
     groups = Counter(map(group_of, plan.nodes.values()))
-    stuck = sum(status.hold is not None and status.hold.reason.needs_person and group_of(status) is Group.UNDER_WAY
+    stuck = sum(status.hold is not None and _is_in_trouble(status.hold) and group_of(status) is Group.UNDER_WAY
                 for status in plan.nodes.values())
     under_way = f", {stuck} under way in trouble" if stuck else ""
     return "".join(f", {groups[group]} {group}" for group in _BAD if groups[group]) + under_way
+
+
+def _is_in_trouble(hold: Hold) -> bool:
+    """Tell whether a node under way waits for somebody, or for a pod that does not start: not only the driver's."""
+    fails = isinstance(hold.what, Starting) and hold.what.trouble.is_more_than_a_start
+    return hold.reason.needs_person or (fails and hold.reason is Reason.VALIDATOR_STARTING)
 
 
 def _stopped(plan: Plan, policies: PoliciesInForce) -> str:

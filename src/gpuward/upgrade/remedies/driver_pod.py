@@ -80,7 +80,8 @@ def mend_validator_pod(question: Question) -> Iterator[Candidate]:
     """Get a validator pod ready that takes longer than it should."""
     pod = next((pod for pod in question.node.live_validators if not pod.ready), None)
     if question.node.operands and question.node.operands[0] != pod and trouble_of(question.node.operands[0]):
-        yield mended(question.node.operands[0])
+        fix = mended(question.node.operands[0])
+        yield fix if pod is None else replace(fix, change=lambda case: with_ready(fix.change(case), pod))
     elif pod is not None and question.now >= question.hold.since + SOON:
         yield _mended(pod, f"repair what keeps validator pod {pod.name} from getting ready")
 
