@@ -142,3 +142,15 @@ def test_pods_run_on_the_driver_that_is_loaded_meanwhile(before: Any, after: Any
         await stage.until(lambda: stage.driver("gpu-1") == OLD and not unplaced(stage), 1800)
 
     play()
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_driver_pod_that_waits_a_moment_for_the_one_before_it_is_no_warning(stage: Stage) -> None:
+    await stage.installed()
+    before = {node: len(stage.events(node)) for node in stage.states()}
+    await stage.user.delete(resources.DAEMON_SETS, "nvidia-driver-daemonset", names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: is_served(stage), within=900)
+    await stage.rest(120)
+    assert is_served(stage)
+    said = [message for node, known in before.items() for message in stage.events(node)[known:]]
+    assert [message for message in said if "DriverUnplaced" in message] == []

@@ -35,7 +35,7 @@ from gpuward.upgrade.idle_gate import begins_to_wait
 from gpuward.upgrade.ledger import Room, grant, may_be_granted, open_grants, withdraw
 from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_error
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
-from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver
+from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver, unplaced_if_it_lasts
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.queue_order import queue_order
 from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, rests
@@ -83,7 +83,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
     granted = open_grants(snapshot, now)
 
     def decided(node: NodeFacts) -> NodeProgress:
-        return with_operands(_if_ready(step(node, policy, now), node), now)
+        return unplaced_if_it_lasts(with_operands(_if_ready(step(node, policy, now), node), now), now)
 
     nodes = memory.judge_all(snapshot, policy, now, decided, granted)
     windows = window_state(policy.rollout.windows, now)

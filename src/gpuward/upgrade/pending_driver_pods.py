@@ -1,14 +1,23 @@
-"""Pending driver pods that are out of date: they have loaded nothing, so that deleting them takes nothing away."""
+"""Pending driver pods: those that are out of date have loaded nothing, so that deleting them takes nothing away."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+import msgspec
 
 from gpuward import names
 from gpuward.model.actions import DeletePod
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.waits import Starting
 from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.progress import NodeProgress
+
+PLACED_WITHIN: Final = 10.0
+"""Seconds that the scheduler may take to place a driver pod before anybody is told."""
 
 
 def delete_outdated(nodes: Iterable[NodeFacts], policy: UpgradePolicy) -> tuple[DeletePod, ...]:
@@ -45,3 +54,18 @@ def _deletion(node: NodeFacts) -> DeletePod:
     assert node.driver is not None
     return DeletePod(node.driver.ref, node.node.name, last_look=node.to_evict.look, why="it is out of date, and loaded nothing",
                      unplaced=node.unplaced)
+
+
+def unplaced_if_it_lasts(path: NodeProgress, now: float) -> NodeProgress:
+    """Return the path of a node whose new driver pod has just been made: that the pod before it has yet to end keeps it from its
+    place for a moment, and is nobody's trouble.
+    """
+    hold, driver = path.hold, path.node.driver
+    if hold is None or driver is None or hold.reason is not Reason.DRIVER_UNPLACED or not isinstance(hold.what, Starting):
+        return path
+    until = driver.created + PLACED_WITHIN
+    if now >= until:
+        return path
+    starting = msgspec.structs.replace(hold.what, reason=Reason.DRIVER_STARTING)
+    return msgspec.structs.replace(
+        path, hold=msgspec.structs.replace(hold, what=starting), retry_at=min(until, path.retry_at or until))
