@@ -147,7 +147,8 @@ def test_a_new_driver_that_fails_may_be_taken_back_as_explain_says(by_nvidia_dri
         held = next(node for node in stage.states() if stage.hold(node) == "NewDriverFails")
         first = (await explanation_of(stage, held)).remedies[0]
         source = "nvidiadriver default" if by_nvidia_driver else f"clusterpolicy {POLICY}"
-        assert first.do.startswith(f"take the new driver back: give {source} the driver version that it had before")
+        taken = f"take the new driver back: give {source} the driver version that it had before, with which this node runs"
+        assert first.do == f"{taken} ({OLD})"
         assert (first.then, first.commands) == ("this node is up to date then", (f"kubectl edit {source}",))
         await ask_for(OLD)
         await stage.upgraded(OLD)
@@ -327,6 +328,7 @@ async def test_a_node_whose_new_driver_does_not_come_up_is_told_how_to_take_it_b
     (node,) = [node for node in stage.states() if stage.hold(node) == "DriverFailing"]
     told = await explanation_of(stage, node)
     (found,) = [each for each in told.remedies if each.do.startswith("take the new driver back")]
+    assert found.do.endswith(f"the driver version that it had before ({OLD})")
     assert found.commands == ("kubectl edit clusterpolicy cluster-policy",)
     await stage.upgrade_to(OLD)
     await stage.upgraded(OLD)

@@ -65,6 +65,10 @@ async def test_a_node_changes_its_workload_once_its_gpus_are_free(stage: Stage) 
     told = reason_of(await explanation_of(stage, "gpu-1"))
     assert "stays a node for container until its GPUs are free, and becomes one for vm-passthrough then: pod " in told
     assert "train uses them (1 in all)" in told
+    end_them, stay = (await explanation_of(stage, "gpu-1")).remedies
+    assert (end_them.do, end_them.then) == (
+        "end the pods that use its GPUs, or wait for their end: 1 in all", "the node becomes one for vm-passthrough")
+    assert stay.commands == ("kubectl label node gpu-1 nvidia.com/gpu.workload.config=container --overwrite",)
     await end(stage, "train")
     await stage.until(lambda: is_host(stage, "gpu-1") and stage.policy_status()["state"] == "ready")
     assert torn(stage) == []

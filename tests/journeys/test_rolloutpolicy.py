@@ -238,3 +238,15 @@ def test_a_pod_that_asks_for_days_to_end_holds_its_node_no_longer_than_its_deadl
         await stage.upgraded()
 
     on_stage(1, upgrade={**ONE, "podDeletion": {"timeoutSeconds": 30}})(play)()
+
+
+@on_stage(gpu_nodes=2)
+async def test_explain_says_what_is_wrong_with_a_rolloutpolicy_that_holds_a_node(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, windows=[{"schedule": "0 25 * * FRI", "duration": "8h"}])
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "InvalidPolicy")
+    (remedy,) = (await explanation_of(stage, "gpu-1")).remedies
+    assert remedy.do.startswith("correct the RolloutPolicy: RolloutPolicy default cannot be followed: spec.windows")
+    assert "0 25 * * FRI" in remedy.do
+    assert remedy.commands == ("kubectl edit rolloutpolicy default",)

@@ -24,9 +24,10 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import UNDISTURBED, State
 from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.views import NodeView, PodView
-from gpuward.model.waits import OnPod
+from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
-from gpuward.policy.refused import ending, refusal
+from gpuward.model.workloads import WorkloadKept
+from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NodeReport, node_reports
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
@@ -106,7 +107,8 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
                *_notes(facts, picture, knows_budgets)),
         remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades),
-                  *_uncordoned(plan.nodes[name], node, picture, upgrades)),
+                  *_uncordoned(plan.nodes[name], node, picture, upgrades),
+                  *_by_hand(plan.nodes[name], node, picture, upgrades)),
     )
 
 
@@ -129,6 +131,26 @@ def _uncordoned(status: NodeStatus, node: NodeView, picture: Picture, upgrades: 
         fix = uncordon(node)
         yield Remedy("uncordon the node, once whoever cordoned it has finished", "new pods are scheduled to it again",
                      (fix.command,), fix.change(DecisionFacts(picture.snapshot, upgrades)), fix.risk)
+
+
+def _by_hand(status: NodeStatus, node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
+    """Return what helps and cannot be tried on paper: what is wrong with a policy, and whose work pods do, people know."""
+    after, hold = DecisionFacts(picture.snapshot, upgrades), status.hold
+    if hold is not None and isinstance(hold.what, InvalidPolicy):
+        kind, _, name = hold.what.policy.partition(" ")
+        problem = next((text for text in refusals(picture.drivers) if text.startswith(hold.what.policy)), "")
+        if problem:
+            yield Remedy(f"correct the {kind}: {problem}", "nodes start again when their turn comes",
+                         (f"kubectl edit {kind.lower()} {quote(name)}",), after)
+    if hold is not None and isinstance(hold.what, WorkloadKept):
+        pod, wanted = hold.what.pod, hold.what.wanted
+        yield Remedy(f"end the pods that use its GPUs, or wait for their end: {hold.what.pods} in all",
+                     f"the node becomes one for {wanted}",
+                     (f"kubectl delete pod {quote(pod.name)} -n {quote(pod.namespace)}",), after, "what they compute is lost")
+        if upgrades.workloads is None or not upgrades.workloads.enabled:
+            return  # its label says nothing then
+        yield Remedy(f"or let it stay a node for {hold.what.workload}", "nothing is asked of it then",
+                     (f"kubectl label node {quote(node.name)} {names.WORKLOAD_CONFIG}={hold.what.workload} --overwrite",), after)
 
 
 GONE = "kubectl patch nvidiadriver "

@@ -9,6 +9,7 @@ import msgspec
 
 from gpuward.model.driver import owner_uid, revisions_of
 from gpuward.model.states import IN_PROGRESS
+from gpuward.model.versions import version_of
 from gpuward.model.views import RevisionView
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.policy_fixes import driver_source
@@ -28,7 +29,9 @@ def take_back(question: Question) -> Iterator[Fix]:
     if before is None or newest is None or before.hash in revisions_of(uid, revisions).same:
         return
     source = driver_source(question.case)
-    do = f"take the new driver back: give {source} the driver version that it had before, with which this node runs"
+    version = version_of(driver.driver_image)
+    do = (f"take the new driver back: give {source} the driver version that it had before, with which this node runs"
+          + (f" ({version})" if version else ""))
     risk = "nodes that have the new driver are upgraded once more: pods that use GPUs are evicted there"
     yield Fix(do, partial(_reverted, before=before, number=newest.revision + 1), f"kubectl edit {source}", risk)
 
@@ -46,7 +49,9 @@ def take_back_untried(question: Question) -> Iterator[Fix]:
         return
     before = max(earlier, key=lambda each: each.revision)
     source = driver_source(question.case)
-    yield Fix(f"take the new driver back: give {source} the driver version that it had before", partial(
+    course = question.node.record.course
+    version = f" ({course.before})" if course is not None and course.before else ""
+    yield Fix(f"take the new driver back: give {source} the driver version that it had before{version}", partial(
         _reverted, before=before, number=found.newest.revision + 1), f"kubectl edit {source}")
 
 
