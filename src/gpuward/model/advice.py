@@ -241,8 +241,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "minutes.",
         "Nothing, until the deadline of `pod-restart-required` (30 minutes unless the RolloutPolicy has another one)."),
     Reason.DRIVER_UNPLACED: Advice(
-        Act.YES, "For 10 s the scheduler has found no place for the driver pod that was made for this node, mostly as it asks for "
-        "more memory or CPU than the node has left, or does not tolerate a taint.",
+        Act.YES, "For 10 s the scheduler has found no place for the driver pod that was made for this node, mostly as it asks "
+        "for more memory or CPU than the node has left, or does not tolerate a taint.",
         "`kubectl describe pod` of the driver pod says what it lacks. Make room, or correct the requests and tolerations in the "
         "policy: the pod is replaced then."),
     Reason.DRIVER_FAILING: Advice(
