@@ -12,6 +12,7 @@ from kubesandbox.sim.objects import is_ready
 from tests.journeys.looking import explanation_of, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, set_driver, writes
+from tests.journeys.test_status_screen import shown
 
 VFIO_MANAGER = names.DEPLOY_VFIO_MANAGER
 PASSTHROUGH = "vm-passthrough"
@@ -251,3 +252,19 @@ async def test_a_driver_comes_to_unused_nodes_though_no_driver_is_upgraded(stage
     await stage.rest(30)
     await make(stage, nvidia_driver("default", default=True, version=NEW))
     await stage.until(lambda: stage.drivers() == [NEW], within=3600)
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_label_that_asks_for_an_unknown_workload_is_told_of(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.rest(60)
+    await stage.label("gpu-1", names.WORKLOAD_CONFIG, "vm-pasthrough")
+    await stage.rest(60)
+    told = ("the label nvidia.com/gpu.workload.config=vm-pasthrough is none of container, vm-passthrough, vm-vgpu: "
+            "the node is for container, the default")
+    assert stage.driver("gpu-1") == OLD
+    assert told in stage.events("gpu-1")
+    assert told in (await explanation_of(stage, "gpu-1")).notes
+    assert (await explanation_of(stage, "gpu-2")).notes == ()
+    assert f"node gpu-1: {told}" in await shown(stage)

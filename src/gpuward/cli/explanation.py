@@ -91,7 +91,9 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     """Return the explanation of one node of the cluster."""
     snapshot, upgrades, plan = picture.snapshot, picture.upgrades(name), picture.plan
     node = snapshot.nodes[name]
-    bare = Explanation(node, picture.now, _policy(picture, upgrades, name))
+    workloads = picture.active.workloads
+    unknown = workloads.unknown(node) if workloads is not None else ""
+    bare = Explanation(node, picture.now, _policy(picture, upgrades, name), notes=(unknown,) if unknown else ())
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
         return _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
@@ -103,7 +105,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         failure=facts.record.failure,
         cordon=_owner(facts),
         pods=_pods(facts, upgrades, snapshot),
-        notes=(*prospects(plan.nodes[name], upgrades, facts.to_evict.pods),
+        notes=(*bare.notes, *prospects(plan.nodes[name], upgrades, facts.to_evict.pods),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
                *_notes(facts, picture, knows_budgets)),
         remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades),

@@ -39,6 +39,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
     lines = [(line, "") for line in (wrapped(first, width, len(INDENT)) if width is not None else [first])]
     lines.append((leader.message, ""))
     lines += [(told, "yellow") for told in picture.unsupported]
+    lines += [(told, "yellow") for told in _unknown_workloads(picture)]
     lines += [(f"the operator says: {told}", "red") for told in said_by_operator(picture)]
     for missing in missing_rights_of(picture):
         told, _, command = missing.partition(REMEDY)  # a command that is cut is of no use: it has a line of its own
@@ -80,6 +81,16 @@ def missing_rights_of(picture: Picture) -> list[str]:
     view = picture.active.view
     status: dict[str, Any] = (view.body.get("status") or {}) if view is not None else {}
     return [str(one.get("message") or "") for one in status.get("conditions") or () if one.get("type") == RIGHTS_MISSING]
+
+
+def _unknown_workloads(picture: Picture) -> list[str]:
+    """Say which nodes have a label for their workload that says nothing: it counts as if it were not there."""
+    workloads, nodes = picture.active.workloads, picture.snapshot.nodes
+    found = sorted(name for name, node in nodes.items() if workloads.unknown(node)) if workloads is not None else []
+    if not found or workloads is None:
+        return []
+    more = f" (and {len(found) - 1} more node{'s' if len(found) > 2 else ''} alike)" if found[1:] else ""
+    return [f"node {found[0]}: {workloads.unknown(nodes[found[0]])}{more}"]
 
 
 def _bar(picture: Picture) -> str:

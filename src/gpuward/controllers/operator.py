@@ -24,6 +24,7 @@ from gpuward.controllers.podfilter import PodFilter
 from gpuward.controllers.policyevents import PolicyEvents
 from gpuward.controllers.references import FollowedLater, ReferencedObjects
 from gpuward.controllers.rolloutpolicy import RolloutPolicyController, RolloutPolicyLog
+from gpuward.controllers.unknownworkloads import UnknownWorkloadEvents
 from gpuward.controllers.upgrade import UpgradeController, UpgradeLog
 from gpuward.errors import Forbidden, GpuwardError, NotFound
 from gpuward.execute.executor import ApiExecutor
@@ -107,7 +108,8 @@ class Operator:
         )
         """The loop of the upgrade; whoever wants to know of its passes is one of its listeners."""
         absences = AbsenceEvents(self.events)
-        self.operands = Loop(policies, watcher, shared, ClusterPolicyLog(), absences.applied, self.metrics.applied, pace=SLOW)
+        self.operands = Loop(policies, watcher, shared, ClusterPolicyLog(), absences.applied,
+                             UnknownWorkloadEvents(self.events), self.metrics.applied, pace=SLOW)
         drivers = NVIDIADriverController(settings.images)
         self.drivers = Loop(drivers, self.cluster.watcher(), shared, NVIDIADriverLog(), absences.driven, pace=SLOW)
         labels = LabelLog(partial(_warn, self.events), world.contested.rival)

@@ -66,6 +66,14 @@ class Workloads(msgspec.Struct, frozen=True):
         except ValueError:
             return self.default
 
+    def unknown(self, node: NodeView) -> str:
+        """Say that a node's label asks for a workload that nobody knows; nothing where it does not."""
+        label = node.labels.get(names.WORKLOAD_CONFIG, "")
+        if not (self.enabled and label and node.gpu_present) or label in set(Workload):
+            return ""
+        return (f"the label {names.WORKLOAD_CONFIG}={label} is none of {', '.join(Workload)}: the node is for "
+                f"{self.default}, the default")
+
 
 class WorkloadKept(msgspec.Struct, frozen=True):
     """Wait until the pods have gone for which a node stays for what it is for."""
