@@ -299,3 +299,8 @@ def test_restarts_are_counted(restarts: int, told: str) -> None:
                       decide(snapshot, rules, build.ADMITTED), build.ADMITTED)
     (note,) = [note for note in explained(picture, "n0").notes if "restarted" in note]
     assert note.endswith(told)
+
+
+def test_nodes_that_a_name_may_mean_are_offered_in_their_order() -> None:
+    error = unknown_node("gpu-1x", [f"gpu-{number}" for number in (12, 11, 10, 14, 13)])
+    assert "such as gpu-10, gpu-11, gpu-12" in str(error)

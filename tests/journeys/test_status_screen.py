@@ -269,3 +269,11 @@ async def test_80_columns_show_all_of_the_first_line(stage: Stage) -> None:
     assert first.startswith("ClusterPolicy cluster-policy: 0 of 2 nodes up to date, 1 under way in trouble;")
     assert f"{first} {second.strip()}".endswith("; the rollout has stopped: the new driver does not come up on "
                                                 + next(node for node in stage.states() if stage.driver(node) != OLD))
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_choice_that_no_node_meets_is_told_apart_from_what_is_said_of_all(stage: Stage) -> None:
+    await stage.installed()
+    lines = await shown(stage, selector="foo=bar")
+    assert lines[0] == "ClusterPolicy cluster-policy: 2 of 2 nodes up to date"
+    assert lines[-1] == "no node matches --selector foo=bar: what is told above is about all nodes"

@@ -39,6 +39,8 @@ from gpuward.model.waits import Starting
 from gpuward.model.withheld import selecting
 from gpuward.upgrade.remedies import Remedy, ordinal
 
+NEAR = 0.6
+"""How alike a name must be, from 0 to 1, that somebody may have meant."""
 MOST_PODS = 20
 """Pods that are listed; the rest is counted."""
 PADDING = 4
@@ -111,7 +113,9 @@ def with_event(found: Explanation, event: tuple[float, str]) -> Explanation:
 
 def unknown_node(name: str, known: list[str], where: str = "cluster") -> InputError:
     """Return the error for a node that is not there, with the names that it may have been meant as."""
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6) or [other for other in sorted(known) if name in other][:3]
+    like = {other: difflib.SequenceMatcher(None, name, other).ratio() for other in sorted(known)}
+    near = sorted((other for other, ratio in like.items() if ratio >= NEAR), key=lambda other: -like[other])
+    near = (near or [other for other in like if name in other])[:MOST_NAMED]
     named = ", ".join(near or sorted(known)[:MOST_NAMED])
     return InputError("NODE", name, f"name a node of the {where}, such as {named}" if named else f"the {where} has no nodes")
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -50,6 +51,12 @@ class Choice(msgspec.Struct, frozen=True):
     def is_structured(self) -> bool:
         """Tell whether a program is to read what is printed."""
         return self.output not in ("table", "wide")
+
+    @property
+    def asked_for(self) -> str:
+        """Return by what nodes are chosen, as it was given."""
+        given = ((self.selector, f"--selector {quote(self.selector)}"), (self.failed, "--failed"), (self.held, "--held"))
+        return "".join(f" {option}" for asked, option in given if asked)
 
     def takes(self, report: NodeReport, picture: Picture) -> bool:
         """Tell whether a node is asked for."""
@@ -166,7 +173,7 @@ def screen(picture: Picture, leader: Leader, choice: Choice, now: float, size: C
         lines += ["", operand_table(operands)]
     chosen = choice.of(picture)
     if not chosen:
-        return [*lines, *([styled("no node matches")] if every else [])]
+        return [*lines, *([styled(f"no node matches{choice.asked_for}: what is told above is about all nodes")] if every else [])]
     most = max(LEAST_ROWS, size.height - len(lines) - TABLE_LINES - 1) if size is not None else None
     return [*lines, "", node_table(node_rows(chosen, now), most, width, _caption(chosen, most))]
 
