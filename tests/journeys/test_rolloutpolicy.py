@@ -20,7 +20,7 @@ from kubesandbox.builders import deployment
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.kubelet import TERMINATION_SECONDS
-from tests.journeys.looking import explanation_of, obey
+from tests.journeys.looking import explanation_of, headline_of, obey
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage
 
 ONE = {"maxUnavailable": "100%", "maxParallelUpgrades": 1}
@@ -250,3 +250,13 @@ async def test_explain_says_what_is_wrong_with_a_rolloutpolicy_that_holds_a_node
     assert remedy.do.startswith("correct the RolloutPolicy: RolloutPolicy default cannot be followed: spec.windows")
     assert "0 25 * * FRI" in remedy.do
     assert remedy.commands == ("kubectl edit rolloutpolicy default",)
+
+
+@on_stage(gpu_nodes=2)
+async def test_the_first_of_several_problems_says_how_many_more_there_are(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, windows=[{"schedule": each, "duration": "8h"} for each in ("0 25 * * FRI", "0 26 * * FRI")])
+    await stage.rest(30)
+    first = await headline_of(stage)
+    assert first.startswith("RolloutPolicy default cannot be followed: spec.")
+    assert " (and 1 more problem: `gpuward check` names all); apart from that ClusterPolicy cluster-policy: 2 of 2" in first

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuward import names
+from gpuward.errors import PolicyError
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.policy.activedriver import ActiveDriver
@@ -14,15 +17,15 @@ def refusals(drivers: PoliciesInForce) -> tuple[str, ...]:
     """Return what cannot be followed: the ClusterPolicy, each NVIDIADriver while drivers are theirs, and the RolloutPolicy."""
     own = [refusal(drivers, each.view.name) for each in drivers.active] if drivers.in_force else []
     rollout = drivers.policy.rollout
-    settings = (f"{rollout.title} cannot be followed: {problem}" for problem in rollout.problems[:1])
-    return tuple(text for text in (refusal(drivers), *own, *settings) if text)
+    settings = f"{rollout.title} cannot be followed: {_first(rollout.problems)}" if rollout.problems else ""
+    return tuple(text for text in (refusal(drivers), *own, settings) if text)
 
 
 def refusal(drivers: PoliciesInForce, driver: str = "") -> str:
     """Say why an NVIDIADriver, or without one the ClusterPolicy, cannot be followed; empty if it can."""
     if not driver:
         view = drivers.policy.view
-        why = "" if view is None else "; ".join(map(str, drivers.policy.problems[:1])) or why_unmade(view)
+        why = "" if view is None else _first(drivers.policy.problems) or why_unmade(view)
         return f"ClusterPolicy {view.name} cannot be followed: {why}" if view is not None and why else ""
     why = next((_why(each, drivers) for each in drivers.active if each.view.name == driver), "")
     return f"NVIDIADriver {driver} cannot be followed: {why}" if why else ""
@@ -40,8 +43,15 @@ def ending(view: PolicyView) -> str:
     return f"{view.name} is being deleted" + (f", and is kept by its finalizers {', '.join(finalizers)}" if finalizers else "")
 
 
+def _first(problems: Sequence[PolicyError]) -> str:
+    """Return the first problem, and how many more there are."""
+    left = len(problems) - 1
+    more = f" (and {left} more problem{'s' if left > 1 else ''}: `gpuward check` names all)" if left > 0 else ""
+    return f"{problems[0]}{more}" if problems else ""
+
+
 def _why(each: ActiveDriver, drivers: PoliciesInForce) -> str:
     if each.problems:
-        return str(each.problems[0])
+        return _first(each.problems)
     conflict = drivers.conflicts.get(each.view.name)
     return str(conflict) if conflict is not None else why_unmade(each.view)
