@@ -164,6 +164,10 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_there(tmp_path: Path) -> 
         assert "status.json: 403 Forbidden: " in told
         assert {"cluster/nodes.json", "cluster/poddisruptionbudgets.json", "status.json"} & set(found) == set()
         assert "namespace/pods.json" in found
+        refused.clear()
+        options = ReportOptions(tmp_path / "another.tar.gz", False, 20, None)
+        lines = await made(Client(transport), None, names.DEFAULT_NAMESPACE, options)
+        assert lines[1] == "1 thing is not in it, see errors.txt there:"
 
     story()
 

@@ -14,6 +14,7 @@ from gpuward.model.states import State
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from tests.journeys.looking import explanation_of, looking
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_status_screen import delete_pods, shown
 
 MANAGER = "init container k8s-driver-manager (1 of 1)"
 
@@ -112,3 +113,13 @@ async def test_what_a_terminal_obeys_is_shown_and_a_long_line_takes_one_line(sta
     assert cleared == r"    | \x1b[2J\x1b]0;evil\x07"
     assert long.startswith("    | xxx")
     assert len(long) < 300
+
+
+@on_stage(gpu_nodes=1)
+async def test_a_container_that_runs_and_is_not_ready_is_told_in_one_clause(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.trouble("gpu-1", "validator-hangs")
+    await delete_pods(stage, "nvidia-operator-validator", "gpu-1")
+    await stage.rest(60)
+    lines = "\n".join(await shown(stage))
+    assert "gpu-1: init container driver-validation (1 of 4) runs, but is not ready" in lines

@@ -225,9 +225,13 @@ async def made(client: Client, access: Access | None, namespace: str, options: R
         await report.fill(archive, recordings)
     told = [f"{path}: {len(archive.members)} files, {path.stat().st_size / 1024:.0f} KiB"]
     if report.problems:
-        told.append(f"{len(report.problems)} things are not in it, see {ERRORS} there:")
+        told.append(f"{_things(len(report.problems))} not in it, see {ERRORS} there:")
         told += [f"  {problem}" for problem in sorted(report.problems)[:MOST_TOLD]]
         if (more := len(report.problems) - MOST_TOLD) > 0:
             told.append(f"  and {more} more")
     return [*told, "Secrets were not read, and values that look like credentials are left out. Names of nodes, namespaces and "
                    "pods are in it, and logs: look through it before you hand it on."]
+
+
+def _things(count: int) -> str:
+    return "1 thing is" if count == 1 else f"{count} things are"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from gpuward.model.troubles import trouble_of
 from gpuward.model.views import PodView
 
+RUNS: Final = "runs, but is not ready"
 _NOT_STARTED = ("PodInitializing", "ContainerCreating")
 
 
@@ -28,7 +30,8 @@ class StuckPod(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the words for it."""
-        return f"{self.node or 'no node'}: {', '.join(filter(None, (self.container, self.why))) or 'not started yet'}"
+        joint = " " if self.why.startswith(RUNS) else ", "
+        return f"{self.node or 'no node'}: {joint.join(filter(None, (self.container, self.why))) or 'not started yet'}"
 
 
 def stuck_pod(pods: Iterable[PodView]) -> StuckPod | None:
@@ -59,4 +62,4 @@ def _why(pod: PodView, *, counted: bool = True) -> str:
     progress = pod.progress
     restarts = f"{progress.restarts} restart{'s' if progress.restarts > 1 else ''}" if progress.restarts and counted else ""
     ended = f"its last exit code was {progress.exit_code}" if progress.exit_code else ""
-    return ", ".join(filter(None, (progress.reason or "runs, but is not ready", restarts, ended)))
+    return ", ".join(filter(None, (progress.reason or RUNS, restarts, ended)))
