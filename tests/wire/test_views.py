@@ -302,6 +302,10 @@ def test_revisions_that_differ_in_labels_and_annotations_alone_run_the_same_pods
     assert one.pod_digest == restarted.pod_digest != other.pod_digest
     elsewhere = revision_of({"spec": {**swapped, "nodeSelector": {"other": "nodes"}}})
     assert one.pod_digest == elsewhere.pod_digest, "which nodes it selects changes nothing about what runs there"
+    alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}}
+    assert one.pod_digest == revision_of({"spec": {**swapped, "affinity": alone}}).pod_digest, "nor which pods it is beside"
+    near = revision_of({"spec": {**swapped, "affinity": {**alone, "nodeAffinity": {"x": [{}]}}}})
+    assert near.pod_digest not in (one.pod_digest, "")
     assert one.config_digest == "5"
     assert one.pod_digest != ""
     assert revision_view(raw(metadata={"name": "drv-1"}, revision=1)).pod_digest == ""

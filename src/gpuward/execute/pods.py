@@ -179,7 +179,8 @@ async def last_look(world: World, node: str, look: LastLook) -> None:
     there = await _listed(world, node)
     if any(pod.uid in look.module_holders and holds_modules(pod) for pod in there):
         return
-    if staying := users_of_driver(there, look, world.cluster.namespace):
+    hosted = [pod for pod in there if look.machines and pod.uses_vm_gpu and not pod.finished]
+    if staying := [*hosted, *users_of_driver(there, look, world.cluster.namespace)]:
         raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")
 
 

@@ -31,6 +31,8 @@ class LastLook(msgspec.Struct, frozen=True):
     """Whether the node heeds NVIDIA_VISIBLE_DEVICES in any container: else that alone holds nothing."""
     module_holders: tuple[str, ...] = ()
     """Pods, by uid, one of which is enough for the action to go on under users of GPUs: it keeps the driver loaded."""
+    machines: bool = False
+    """Whether the driver is that of a host: then the pods of virtual machines do."""
 
 
 class PatchNode(msgspec.Struct, frozen=True, tag=True):

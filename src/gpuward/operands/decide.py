@@ -28,6 +28,7 @@ from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.pod_security import labelled
 from gpuward.operands.render import render
 from gpuward.operands.rollout import Rollout, held_up
+from gpuward.operands.sandboxes.handing_over import behind_hosts, hand_over, waits_for_hosts
 from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
 from gpuward.operands.state import OperandState
 from gpuward.operands.status import Verdict, failed, invalid, judged, status_of
@@ -97,15 +98,15 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         states, prepared = _render(active, active.valid, facts, images, memory)
     except PolicyError as problem:
         return told(invalid([problem]), rollout)
-    waiting = waiting_states(states, snapshot, prepared)
+    left, off = active.valid.spec.driver.is_left_to_nvidia_drivers, active.valid.spec.driver.is_off
+    waiting = waiting_states(states, snapshot, prepared) | waits_for_hosts(states, snapshot)
     verdict = _judge(active.valid, states, prepared, waiting, snapshot, facts)
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
     at_once = active.upgrades.rollout.remove_at_once
-    left, off = active.valid.spec.driver.is_left_to_nvidia_drivers, active.valid.spec.driver.is_off
     wanted = while_needed(prepared, snapshot, left=left) if left or (off and not at_once) else prepared
     writes = [*_remember(active), *labelled(active.valid, snapshot),
-              *spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot),
+              *hand_over(spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot), states, snapshot, left=left),
               *_stale(active.valid, states, view, snapshot, at_once=at_once), *homeless(snapshot),
               *(_taken_back(active.valid, snapshot) if not behind else ())]
     return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)
@@ -138,7 +139,7 @@ def _missing(active: ActivePolicy, snapshot: Snapshot, images: Mapping[str, str]
     except PolicyError:
         return ()
     emptying = frozenset({active.view.uid} if active.last.spec.driver.is_upgraded else ())
-    return changes(prepared, snapshot, emptying, only_missing=True)
+    return behind_hosts(changes(prepared, snapshot, emptying, only_missing=True), snapshot)
 
 
 def _render(active: ActivePolicy, policy: ClusterPolicy, facts: ClusterFacts, images: Mapping[str, str], memory: OperandMemory

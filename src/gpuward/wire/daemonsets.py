@@ -160,11 +160,15 @@ def revision_view(raw: bytes | msgspec.Raw) -> RevisionView:
 
 
 def _pod_digest(template: msgspec.Raw) -> str:
-    """Return a digest of what runs in the pods that a template makes: of its spec without the nodes that it selects, whatever
-    labels and annotations it puts on them.
+    """Return a digest of what runs in the pods that a template makes: of its spec without the nodes that it selects and the pods
+    that it is never beside, whatever labels and annotations it puts on them.
     """
     spec = msgspec.json.decode(template, type=_Spelled).spec
     spec.pop("nodeSelector", None)
+    affinity = spec.pop("affinity", None)
+    others = {key: value for key, value in affinity.items() if key != "podAntiAffinity"} if isinstance(affinity, dict) else {}
+    if others:
+        spec["affinity"] = others
     return hashlib.sha256(_canonical.encode(spec)).hexdigest()[:16]
 
 

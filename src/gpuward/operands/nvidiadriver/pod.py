@@ -18,6 +18,10 @@ from gpuward.operands.objects import Json, env, find, host_path, mount
 from gpuward.operands.own_agents import use_own_agent
 
 _ALONE = {"key": names.COMPONENT_LABEL, "operator": "In", "values": [names.DRIVER_COMPONENT, "nvidia-vgpu-manager"]}
+_ALONE_ON_HOSTS = (
+    {"key": names.COMPONENT_LABEL, "operator": "In", "values": [names.VGPU_HOST_COMPONENT]},
+    {"key": "app", "operator": "In", "values": [names.VGPU_MANAGER_APP]},
+)
 _VOID = ("NVIDIA_VISIBLE_DEVICES", "void")
 
 
@@ -63,7 +67,11 @@ def pod_spec(ctx: DriverContext, account: str) -> Json:
 
 
 def _turn_to_hosts(pod: Json) -> None:
-    """Make of a driver for containers one for hosts of vGPUs: it reaches their devices, and no probe looks at it."""
+    """Make of a driver for containers one for hosts of vGPUs: it reaches their devices, no probe looks at it, and it is never
+    beside another one for hosts, as a vGPU manager's pod that its DaemonSet left behind or one that is ending.
+    """
+    alone = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    alone += [{"labelSelector": {"matchExpressions": [one]}, "topologyKey": "kubernetes.io/hostname"} for one in _ALONE_ON_HOSTS]
     pod["terminationGracePeriodSeconds"] = 120
     container = find(pod["containers"], driver_pod.CONTAINER)
     del container["startupProbe"], container["lifecycle"]

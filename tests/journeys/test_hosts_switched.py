@@ -1,0 +1,135 @@
+"""Hosts of vGPUs whose driver is to come from elsewhere: from the ClusterPolicy's vGPU manager, or from an NVIDIADriver.
+
+No machine ever has two drivers, none loses its driver under a virtual machine, and each ends with one that is loaded.
+"""
+
+from __future__ import annotations
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.sandbox.hosts import VM_RESOURCE
+from kubesandbox.sim.objects import is_ready, labels_of
+from kubesandbox.store import Event
+from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
+from tests.journeys.test_hosts_left import HOSTS, OURS, host_sets, hosts, with_machine
+from tests.journeys.test_node_workload import HOST, end, run_machine, runs, torn
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+
+MANAGER = {"repository": "registry.example.com/vgpu", "version": "580.95.02", "enabled": True}
+MANAGED = "vgpu-580.95.02"
+
+
+def brings(pod: Object) -> bool:
+    """Tell whether a pod brings the driver of a host."""
+    labels = labels_of(pod)
+    return labels.get("app") == names.VGPU_MANAGER_APP or labels.get(names.COMPONENT_LABEL) == HOST
+
+
+class Doubles:
+    """Note the nodes that have two pods which bring the driver of a host."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.seen: set[str] = set()
+        stage.sandbox.store.subscribe(self._look, "pods")
+
+    def _look(self, _: Event) -> None:
+        there = [pod["spec"].get("nodeName", "") for pod in self._stage.pods() if brings(pod)]
+        self.seen |= {node for node in there if node and there.count(node) > 1}
+
+
+def managed(stage: Stage) -> set[str]:
+    """Return the nodes with a ready pod of the vGPU manager."""
+    return {pod["spec"]["nodeName"] for pod in stage.pods(names.VGPU_MANAGER_APP) if is_ready(pod)}
+
+
+async def switch(stage: Stage, *, to_manager: bool) -> None:
+    spec = {"driver": {"useNvidiaDriverCRD": not to_manager}, "vgpuManager": {**MANAGER, "enabled": to_manager}}
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {"spec": spec})
+
+
+def loaded(stage: Stage) -> list[str]:
+    return [stage.driver(node) for node in HOSTS]
+
+
+async def with_manager(stage: Stage) -> None:
+    """Let the vGPU manager bring the drivers of two hosts, and run a virtual machine on the first."""
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, POLICY, {"spec": {
+        "vgpuManager": MANAGER, "sandboxWorkloads": {"enabled": True}}})
+    for node in HOSTS:
+        await stage.label(node, names.WORKLOAD_CONFIG, "vm-vgpu")
+    await stage.until(lambda: managed(stage) == set(HOSTS) and loaded(stage) == [MANAGED, MANAGED])
+    await stage.until(lambda: int(stage.node("gpu-1")["status"]["allocatable"].get(VM_RESOURCE, 0)))
+    run_machine(stage, "vm", "gpu-1")
+    await stage.until(lambda: runs(stage, "vm"))
+    await stage.rest(30)
+
+
+@on_stage(gpu_nodes=3)
+async def test_hosts_go_from_an_nvidiadriver_to_the_vgpu_manager_once_they_are_free(stage: Stage) -> None:
+    await with_machine(stage, default=False)
+    doubles = Doubles(stage)
+    await switch(stage, to_manager=True)
+    await stage.rest(300)
+    assert (loaded(stage), hosts(stage), managed(stage)) == ([OLD, OLD], set(HOSTS), set())
+    assert (runs(stage, "vm"), torn(stage), doubles.seen) == (True, [], set())
+    [ds] = host_sets(stage)
+    told = f"waits for the pods of virtual machines to go: until then all hosts keep the driver of NVIDIADrivers (DaemonSet {ds})"
+    assert told in stage.condition()["message"]
+    await end(stage, "vm")
+    await stage.until(lambda: managed(stage) == set(HOSTS) and loaded(stage) == [MANAGED, MANAGED])
+    await stage.until(lambda: not host_sets(stage))
+    await stage.rest(300)
+    assert (loaded(stage), torn(stage), doubles.seen, stage.cordons()) == ([MANAGED, MANAGED], [], set(), [])
+    assert stage.policy_status()["state"] == "ready"
+
+
+@on_stage(gpu_nodes=3)
+async def test_hosts_go_from_the_vgpu_manager_to_an_nvidiadriver_once_they_are_free(stage: Stage) -> None:
+    await stage.installed()
+    await with_manager(stage)
+    doubles = Doubles(stage)
+    await label_pools(stage, a=" ".join(HOSTS))
+    await make(stage, nvidia_driver("a", **OURS), nvidia_driver("default", default=True))
+    await switch(stage, to_manager=False)
+    await stage.until(lambda: stage.driver("gpu-2") == OLD)
+    await stage.rest(300)
+    assert (loaded(stage), runs(stage, "vm"), torn(stage), doubles.seen) == ([MANAGED, OLD], True, [], set())
+    await end(stage, "vm")
+    await stage.until(lambda: loaded(stage) == [OLD, OLD] and hosts(stage) == set(HOSTS))
+    await stage.rest(300)
+    assert (loaded(stage), torn(stage), doubles.seen, stage.cordons()) == ([OLD, OLD], [], set(), [])
+    assert not stage.pods(names.VGPU_MANAGER_APP)
+
+
+@on_stage(gpu_nodes=3)
+async def test_hosts_that_no_nvidiadriver_selects_keep_the_vgpu_managers_driver_until_it_is_switched_off(stage: Stage) -> None:
+    await stage.installed()
+    await with_manager(stage)
+    await label_pools(stage, a="gpu-2")
+    await make(stage, nvidia_driver("a", **OURS))
+    await switch(stage, to_manager=False)
+    await stage.until(lambda: stage.driver("gpu-2") == OLD)
+    await end(stage, "vm")
+    await stage.rest(300)
+    assert (loaded(stage), torn(stage)) == ([MANAGED, OLD], [])
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "a")
+    await stage.patch_policy("driver/useNvidiaDriverCRD", False)
+    await stage.until(lambda: loaded(stage) == ["", ""] and not stage.pods(names.VGPU_MANAGER_APP))
+    assert torn(stage) == []
+
+
+@on_stage(gpu_nodes=3)
+async def test_hosts_that_go_to_and_fro_end_with_one_driver(stage: Stage) -> None:
+    await with_machine(stage, default=False)
+    doubles = Doubles(stage)
+    for seconds, to_manager in ((2, True), (5, False), (20, True), (40, False), (1, True)):
+        await switch(stage, to_manager=to_manager)
+        await stage.rest(seconds)
+    await end(stage, "vm")
+    for to_manager in (False, True, False, True):
+        await switch(stage, to_manager=to_manager)
+        await stage.rest(7)
+    await stage.until(lambda: managed(stage) == set(HOSTS) and loaded(stage) == [MANAGED, MANAGED])
+    await stage.rest(300)
+    assert (loaded(stage), torn(stage), doubles.seen, stage.cordons()) == ([MANAGED, MANAGED], [], set(), [])
