@@ -20,6 +20,7 @@ from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_moves import Watcher, be_precompiled, uids, with_one_owner, with_workloads
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver, owners, set_driver
 from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_switched_off import off_with
 from tests.journeys.test_two_leaders import first_leads, operator
 
 COMPILED, PRECOMPILED, NVIDIADRIVER = "compiled", "precompiled", "NVIDIADriver"
@@ -81,8 +82,8 @@ def test_drivers_go_node_by_node(mode: str) -> None:
             assert State.POD_DELETION_REQUIRED in stage.entered(node)
         if mode != NVIDIADRIVER:
             assert condition_of(stage)[:2] == ("Unknown", "NoNodes")
-            assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
-            assert condition_of(stage)[2] == "driver.enabled is false: no drivers are managed"
+            assert await headline_of(stage) == f"ClusterPolicy cluster-policy: {off_with(3)}"
+            assert condition_of(stage)[2] == off_with(3)
             assert stage.policy_status()["state"] == "ready"
 
     scenario()

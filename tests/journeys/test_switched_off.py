@@ -5,17 +5,27 @@ from __future__ import annotations
 import pytest
 
 from gpuward import names
+from gpuward.cli.drivers import without_pools
 from gpuward.errors import Forbidden
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
 from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.store import Event
-from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, reason_of
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Proceed, Stage, on_stage, policy
 from tests.journeys.test_moves import Watcher, be_precompiled, with_one_owner, with_workloads
 from tests.journeys.test_nvidiadriver import condition as driver_condition
 from tests.journeys.test_nvidiadriver import driver_pods
+
+OFF = "driver.enabled is false: no drivers are managed"
+WHAT_TO_DO = ("cordon and reboot such a node, with a driver installed on the host if its GPUs are to be used, or set "
+              "nvidia.com/gpu.deploy.operands=false on it")
+
+
+def off_with(nodes: int) -> str:
+    """Return what is told once drivers are off and their modules still loaded on so many nodes."""
+    return f"{OFF}; {nodes} nodes offer GPUs by a driver that is still loaded and that nobody serves: {WHAT_TO_DO}"
 
 
 class OnHosts(Stage):
@@ -42,7 +52,36 @@ async def test_hosts_with_drivers_of_their_own_wait_for_no_precompiled_one(stage
     assert driver_pods(stage) == []
     told = await explanation_of(stage, "gpu-1")
     assert (told.status, reason_of(told)) == (None, "ClusterPolicy cluster-policy has driver.enabled: false")
-    assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
+    assert await headline_of(stage) == f"ClusterPolicy cluster-policy: {OFF}"
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_is_read_says_where_a_driver_is_still_loaded_that_nobody_serves(at_once: bool) -> None:
+    """The device plugin and DCGM hold the modules open, so that these nodes go on offering GPUs."""
+    @on_stage(gpu_nodes=2, upgrade={"autoUpgrade": True})
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await (stage.switch_off_at_once() if at_once else stage.patch_policy("driver/enabled", False))
+        await stage.until(lambda: not driver_pods(stage) and condition_of(stage)[:2] == ("Unknown", "NoNodes"), within=1800)
+        await stage.rest(120)
+        machines = [stage.sandbox.machine(node) for node in ("gpu-1", "gpu-2")]
+        assert [(machine.driver, machine.server) for machine in machines] == [(OLD, ""), (OLD, "")]
+        told = off_with(2)
+        assert await headline_of(stage) == f"ClusterPolicy cluster-policy: {told}"
+        assert condition_of(stage) == ("Unknown", "NoNodes", told)
+        async with looking(stage) as picture:
+            assert without_pools(picture.snapshot) == "no node has a driver that is served; one is still loaded on gpu-1, gpu-2"
+        why = f"its driver is still loaded, nobody serves it, and the node offers its GPUs: {WHAT_TO_DO}"
+        assert reason_of(await explanation_of(stage, "gpu-1")) == f"ClusterPolicy cluster-policy has driver.enabled: false; {why}"
+        await stage.label("gpu-1", names.DEPLOY_OPERANDS, "false")
+        await stage.until(lambda: "1 node offers" in condition_of(stage)[2])
+        await stage.patch_policy("driver/enabled", True)
+        await stage.label("gpu-1", names.DEPLOY_OPERANDS, None)
+        await stage.until(lambda: len(driver_pods(stage)) == 2)
+        await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"))
+        assert "nobody serves" not in await headline_of(stage)
+
+    scenario()
 
 
 @on_stage(gpu_nodes=2)
@@ -54,7 +93,7 @@ async def test_precompiled_drivers_that_are_switched_off_go_with_their_daemonset
     assert not [name for name in left if name.startswith(names.DRIVER_APP)]
     await stage.until(lambda: condition_of(stage)[:2] == ("Unknown", "NoNodes"))
     assert set(stage.states().values()) == {""}
-    assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
+    assert await headline_of(stage) == f"ClusterPolicy cluster-policy: {off_with(2)}"
     await stage.patch_policy("driver/enabled", True)
     await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate") and stage.all_are(State.DONE))
     assert len(driver_pods(stage)) == 2
@@ -82,7 +121,7 @@ def test_drivers_of_nvidia_drivers_run_on_until_those_are_deleted(more: Object) 
                 "driver.enabled is false in ClusterPolicy")
         assert driver_condition(stage, "default") == ("disabled", "Reconciled", told)
         assert condition_of(stage)[:2] == ("Unknown", "NoNodes")
-        assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
+        assert await headline_of(stage) == f"ClusterPolicy cluster-policy: {OFF}"
         pod = driver_pods(stage, "gpu-1")[0]["metadata"]["name"]
         why = f"driver.enabled: false; driver pod {pod} runs on until NVIDIADriver default is deleted"
         assert reason_of(await explanation_of(stage, "gpu-1")) == f"ClusterPolicy cluster-policy has {why}"
@@ -114,7 +153,7 @@ def test_drivers_that_somebody_took_from_their_daemonset_go_node_by_node_when_dr
         await stage.until(lambda: condition_of(stage)[:2] == ("Unknown", "NoNodes"), within=1800)
         assert (driver_pods(stage), watcher.torn, stage.most_in_progress) == ([], [], 1)
         assert set(stage.states().values()) == {""}
-        assert await headline_of(stage) == "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"
+        assert await headline_of(stage) == f"ClusterPolicy cluster-policy: {off_with(2)}"
 
     scenario()
 

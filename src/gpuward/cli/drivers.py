@@ -13,6 +13,9 @@ from gpuward.cli.look import Look
 from gpuward.cli.overview import headline
 from gpuward.cli.status import Choice
 from gpuward.cli.terminal import console, say_json, styled
+from gpuward.model.abandoned import abandoned
+from gpuward.model.snapshot import Snapshot
+from gpuward.operands.rollout import MOST_NODES
 from gpuward.report.nodes import Group
 from gpuward.report.pools import PoolReport, pool_reports
 
@@ -39,7 +42,19 @@ async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, 
         return
     shown = console()
     shown.print(styled(headline(picture)), soft_wrap=True)
-    shown.print(pool_table(pools) if pools else styled("no node matches" if chosen else "no node has a driver"))
+    if pools:
+        shown.print(pool_table(pools))
+    else:
+        shown.print(styled("no node matches" if chosen else without_pools(picture.snapshot)), soft_wrap=True)
+
+
+def without_pools(snapshot: Snapshot) -> str:
+    """Say that no node has a driver of a pool, and which have one all the same."""
+    left = abandoned(snapshot)
+    if not left:
+        return "no node has a driver that is managed"
+    more = f" and {len(left) - MOST_NODES} more" if len(left) > MOST_NODES else ""
+    return f"no node has a driver that is served; one is still loaded on {', '.join(left[:MOST_NODES])}{more}"
 
 
 def pool_table(pools: Sequence[PoolReport]) -> Table:

@@ -11,6 +11,7 @@ from gpuward.crd.clusterpolicy import ClusterPolicy
 from gpuward.errors import PolicyError
 from gpuward.labels.discovery import has_gpu
 from gpuward.labels.policy import label_settings
+from gpuward.model.abandoned import told_of_abandoned
 from gpuward.model.actions import Action, DeleteObject, PatchAnnotations, PatchStatus
 from gpuward.model.driver import driver_daemonsets
 from gpuward.model.placement import Placing, placed_nodes
@@ -79,7 +80,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     if rollout is not None:
         rollout = msgspec.structs.replace(rollout, generation=view.generation)
         if active.switched_off and rollout.status == "Unknown":
-            rollout = msgspec.structs.replace(rollout, message="driver.enabled is false: no drivers are managed")
+            off = f"driver.enabled is false: no drivers are managed{told_of_abandoned(snapshot)}"
+            rollout = msgspec.structs.replace(rollout, message=off)
 
     def told(verdict: Verdict, held: Rollout | None, actions: Sequence[Action] = (),
              waiting: Mapping[str, str] = {}) -> Reconciliation:
@@ -98,13 +100,13 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         states, prepared = _render(active, active.valid, facts, images, memory)
     except PolicyError as problem:
         return told(invalid([problem]), rollout)
-    left, off = active.valid.spec.driver.is_left_to_nvidia_drivers, active.valid.spec.driver.is_off
+    left = active.valid.spec.driver.is_left_to_nvidia_drivers
     waiting = waiting_states(states, snapshot, prepared) | waits_for_hosts(states, snapshot)
     verdict = _judge(active.valid, states, prepared, waiting, snapshot, facts)
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
     at_once = active.upgrades.rollout.remove_at_once
-    wanted = while_needed(prepared, snapshot, left=left) if left or (off and not at_once) else prepared
+    wanted = while_needed(prepared, snapshot, left=left) if left or (active.switched_off and not at_once) else prepared
     writes = [*_remember(active), *labelled(active.valid, snapshot),
               *hand_over(spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot), states, snapshot, left=left),
               *_stale(active.valid, states, view, snapshot, at_once=at_once), *homeless(snapshot),

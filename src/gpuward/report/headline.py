@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from gpuward.labels.discovery import has_gpu, how_to_label
+from gpuward.model.abandoned import told_of_abandoned
 from gpuward.model.denials import RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.plan import Hold, Plan
@@ -35,9 +36,9 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     if refused := refusal(policies):
         return refused
     if active.switched_off and not plan.nodes:
-        return f"ClusterPolicy {active.view.name}: driver.enabled is false: no drivers are managed"
+        return f"ClusterPolicy {active.view.name}: driver.enabled is false: no drivers are managed{told_of_abandoned(snapshot)}"
     if not plan.nodes:
-        return f"ClusterPolicy {active.view.name}: {why_no_nodes(snapshot, active.view)}"
+        return f"ClusterPolicy {active.view.name}: {why_no_nodes(snapshot, active.view)}{told_of_abandoned(snapshot)}"
     mode = "" if plan.auto_upgrade else "; automatic upgrades are off"
     counts = plan.counts
     done = f"{goal(counts)}{_bad(plan)}{_stopped(plan, policies)}"

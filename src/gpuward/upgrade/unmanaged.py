@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuward import names
+from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
 from gpuward.model.driver import driver_daemonsets, owner_uid, spares_default_runtime
 from gpuward.model.explain import sentence
 from gpuward.model.placement import Placements
@@ -71,10 +72,12 @@ def _loaded_on(node: NodeView, snapshot: Snapshot) -> str:
 
 
 def _running_on(node: NodeView, snapshot: Snapshot) -> str:
-    """Say which driver a node has that nobody takes away: an NVIDIADriver's."""
+    """Say which driver a node has that nobody takes away: an NVIDIADriver's, or one that is left in the kernel."""
     owned = ((ds.uid, ds.owner) for ds in driver_daemonsets(snapshot))
     owners = {uid: owner.name for uid, owner in owned if owner is not None and owner.kind == "NVIDIADriver"}
     for pod in snapshot.pods.get(node.name, ()):
         if (name := owners.get(owner_uid(pod))) and not pod.deleting:
             return f"; driver pod {pod.name} runs on until NVIDIADriver {name} is deleted"
+    if is_abandoned(node, snapshot):
+        return f"; its driver is still loaded, nobody serves it, and the node offers its GPUs: {WHAT_TO_DO}"
     return ""
