@@ -11,6 +11,7 @@ from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
 from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.sim.objects import is_ready
 from kubesandbox.store import Event
 from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, reason_of
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Proceed, Stage, on_stage, policy
@@ -25,7 +26,8 @@ WHAT_TO_DO = ("cordon and reboot such a node, with a driver installed on the hos
 
 def off_with(nodes: int) -> str:
     """Return what is told once drivers are off and their modules still loaded on so many nodes."""
-    return f"{OFF}; {nodes} nodes offer GPUs by a driver that is still loaded and that nobody serves: {WHAT_TO_DO}"
+    offer = f"{nodes} nodes offer" if nodes > 1 else "1 node offers"
+    return f"{OFF}; {offer} GPUs by a driver that is still loaded and that nobody serves: {WHAT_TO_DO}"
 
 
 class OnHosts(Stage):
@@ -82,6 +84,19 @@ def test_what_is_read_says_where_a_driver_is_still_loaded_that_nobody_serves(at_
         assert "nobody serves" not in await headline_of(stage)
 
     scenario()
+
+
+@on_stage(gpu_nodes=1, upgrade={"autoUpgrade": True})
+async def test_a_validator_that_begins_where_a_driver_was_left_loaded_finds_no_libraries(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/enabled", False)
+    await stage.until(lambda: not driver_pods(stage) and condition_of(stage)[:2] == ("Unknown", "NoNodes"), within=1800)
+    [validator] = stage.pods(names.VALIDATOR_APP)
+    await stage.user.delete(resources.PODS, validator["metadata"]["name"], names.DEFAULT_NAMESPACE)
+    await stage.rest(300)
+    [validator] = stage.pods(names.VALIDATOR_APP)
+    assert (stage.driver("gpu-1"), is_ready(validator), stage.policy_status()["state"]) == (OLD, False, "notReady")
+    assert await headline_of(stage) == f"ClusterPolicy cluster-policy: {off_with(1)}"
 
 
 @on_stage(gpu_nodes=2)

@@ -94,6 +94,13 @@ class GpuMachine(Machine):
         self.status = _without_gpus(self.status)
         self._now, self._passed = now, passed
 
+    @property
+    def has_libraries(self) -> bool:
+        """Tell whether containers can be given a driver: its libraries are in its container's root, and go with that though the
+        modules stay loaded, unless it is installed on the host.
+        """
+        return bool(self.host_driver) or (DRIVER_CONTAINER_READY in self.files and bool(self.driver))
+
     def write(self, name: str) -> None:
         """Write a status file."""
         self.files.add(name)

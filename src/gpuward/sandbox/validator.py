@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.gpus import is_gpu
-from gpuward.sandbox.machine import CUDA_READY, DRIVER_CONTAINER_READY, DRIVER_READY, PLUGIN_READY, TOOLKIT_READY
+from gpuward.sandbox.machine import CUDA_READY, DRIVER_READY, PLUGIN_READY, TOOLKIT_READY
 from gpuward.sandbox.programs import GpuProgram, GpuService
 from kubesandbox.sim.demands import quantity
 from kubesandbox.sim.objects import controller_of, labels_of, name_of, namespace_of, phase_of, uid_of
@@ -130,8 +130,7 @@ class DriverValidation(Validation):
     awaited = "a driver that is loaded and ready"
 
     def holds(self) -> bool:
-        return bool(self.machine.host_driver) or (
-            DRIVER_CONTAINER_READY in self.machine.files and bool(self.machine.driver))
+        return self.machine.has_libraries
 
 
 class ToolkitValidation(Validation):
@@ -141,7 +140,7 @@ class ToolkitValidation(Validation):
     awaited = "a container runtime that knows NVIDIA's runtime classes, with a driver"
 
     def holds(self) -> bool:
-        return self.machine.toolkit and bool(self.machine.driver)
+        return self.machine.toolkit and self.machine.has_libraries
 
 
 class CudaValidation(Validation):
@@ -152,7 +151,7 @@ class CudaValidation(Validation):
     workload = CUDA_WORKLOAD
 
     def holds(self) -> bool:
-        return self.machine.toolkit and bool(self.machine.driver)
+        return self.machine.toolkit and self.machine.has_libraries
 
 
 class PluginValidation(Validation):
