@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuward import names
+from gpuward.model.explain import sentence
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.rollout import FailureBudget, RolloutSettings
@@ -233,6 +234,13 @@ def test_each_wave_asks_for_an_approval_of_its_own() -> None:
     assert told.what == ApprovalRequired("more")
     end = world.rollout(end.end, said(policy, approved=Word(end.now, "a", (NEW,))), now=end.now + 1)
     assert upgraded(end) == ["n0", "n1", "n2", "n3"]
+
+
+def test_a_wave_without_a_node_is_not_called_done() -> None:
+    policy = waving(Wave("canary", selector={"pool": "nosuch"}, approval=True))
+    told = build.hold_of(world.rollout(build.fleet(2), policy).plan, "n1")
+    assert sentence(told) == ("wave canary has no node (see its nodeSelector), so that nothing has been tried: waits for "
+                              "approval: gpuward approve")
 
 
 def test_promoting_ends_a_soak_and_waits_no_longer_for_the_nodes_that_it_names() -> None:

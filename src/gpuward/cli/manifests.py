@@ -52,7 +52,7 @@ def _objects(option: str, file: str) -> Iterator[Object]:
         documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except OSError as error:
         raise InputError(option, file, f"name a file that can be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that no calendar has is a ValueError
         raise InputError(option, file, f"write valid YAML: {' '.join(str(error).split())}") from error
     while documents:
         found = documents.pop(0)

@@ -21,7 +21,7 @@ def read_policy(file: str) -> Mapping[str, Any]:
         documents = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError("--policy", file, f"name a file that can be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that no calendar has is a ValueError
         raise InputError("--policy", file, f"write valid YAML: {' '.join(str(error).split())}") from error
     for document in documents:
         if isinstance(document, Mapping) and document.get("kind") == "ClusterPolicy":

@@ -109,7 +109,8 @@ async def approve(client: Client, namespace: str, wave: str, driver: str, *, dry
             yield f"{case.rollout.title}: {refused}: nothing is written"
             continue
         word = Word(max(time_of(client), awaited.finished), by, case.waves.every)
-        async for line in _say(client, case, names.APPROVED, word, f"approved of wave {awaited.name}", dry_run=dry_run):
+        told = f"approved of wave {awaited.name}{_untried(awaited)}"
+        async for line in _say(client, case, names.APPROVED, word, told, dry_run=dry_run):
             yield line
         yield f"Next: {_after(case, awaited)}"
 
@@ -188,6 +189,10 @@ async def _say(client: Client, case: Case, key: str, word: Word, told: str, *, d
         return
     await change(client, case.rollout, patch_of)
     yield f"{case.rollout.title}: {told}, by {word.by} at {format_time(word.at)}, for {_drivers(word)}"
+
+
+def _untried(wave: WaveStatus) -> str:
+    return "" if wave.total else ", which has no node: nothing has been tried"
 
 
 def _drivers(word: Word) -> str:

@@ -100,8 +100,6 @@ class DriverLabels:
     def _is_automatic(self, labels: Mapping[str, str]) -> bool:
         if self._policy.claims is None or self._policy.sandbox_workloads:  # with these no driver is upgraded, whosever it is
             return self._policy.driver_upgrades
-        if self._policy.sandbox_workloads:  # no driver is upgraded then, whatever NVIDIADrivers say
-            return False
         found = claim_of(self._policy.claims, labels.get(names.DRIVER_OWNER))
         return found is not None and found.auto_upgrade
 

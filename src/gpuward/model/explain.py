@@ -152,7 +152,8 @@ def _of_wave(what: Aborted | ApprovalRequired | WaveSoaking) -> dict[str, object
         return {"wave": what.wave, "until": moment_in(what.ends, what.zone), "then": then}
     if isinstance(what, Aborted):
         return {"by": what.by or "somebody", "at": moment_in(what.at, UTC_NAME), "command": command}
-    return {"wave": what.wave, "command": command}
+    state = "has no node (see its nodeSelector), so that nothing has been tried" if what.empty else "is done"
+    return {"wave": what.wave, "state": state, "command": command}
 
 
 def _span(seconds: float) -> str:

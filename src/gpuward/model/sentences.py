@@ -32,7 +32,7 @@ SENTENCES: dict[Reason, str] = {
     "`gpuward explain`, then `gpuward resume`, or `gpuward promote`",
     Reason.WAVE_NOT_DONE: "waits for wave {wave}: {done} of {total} nodes done (not yet: {nodes})",
     Reason.WAVE_SOAKING: "wave {wave} is done and soaks until {until}{then}",
-    Reason.APPROVAL_REQUIRED: "wave {wave} is done: waits for approval: {command}",
+    Reason.APPROVAL_REQUIRED: "wave {wave} {state}: waits for approval: {command}",
     Reason.WAVE_LIMIT: "waits for its turn: {used} of {limit} nodes that may be out of service in its wave ({nodes})",
     Reason.GROWTH_LIMIT: "waits for its turn: {used} of {limit} nodes that may be under way so far, which grow with the "
     "nodes that are done ({nodes})",

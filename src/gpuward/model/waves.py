@@ -193,6 +193,8 @@ class ApprovalRequired(msgspec.Struct, frozen=True):
     wave: str
     driver: str = ""
     """The NVIDIADriver whose rollout it is."""
+    empty: bool = False
+    """Whether no node is in the wave, so that nothing has been tried."""
 
 
 class WaveLimit(msgspec.Struct, frozen=True):
