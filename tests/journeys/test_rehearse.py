@@ -469,7 +469,7 @@ async def without_gpus(stage: Stage) -> None:
 
 
 NOTHING = {"without_policy": (2, without_policy, "no ClusterPolicy: nothing is managed"),
-           "switched_off": (2, switched_off, "ClusterPolicy cluster-policy: driver.enabled is false, so no driver is managed"),
+           "switched_off": (2, switched_off, "ClusterPolicy cluster-policy: driver.enabled is false: no drivers are managed"),
            "without_gpus": (0, without_gpus, "found no NVIDIA GPU on any node")}
 
 

@@ -236,6 +236,20 @@ def test_each_wave_asks_for_an_approval_of_its_own() -> None:
     assert upgraded(end) == ["n0", "n1", "n2", "n3"]
 
 
+def test_nodes_have_their_turn_wave_after_wave_but_for_one_that_is_asked_for_by_hand() -> None:
+    """Within a wave those go first that disturb least, here by name; `n1` runs a pod."""
+    nodes = [build.node(f"n{number}", State.UPGRADE_REQUIRED, remembers=build.record(State.UPGRADE_REQUIRED), labels=labels,
+                        annotations=notes)
+             for number, (labels, notes) in enumerate((
+                 ({}, {}), ({"pool": "test"}, {}), ({"pool": "test"}, {}), ({}, {names.UPGRADE_REQUESTED: "true"})))]
+    pods = [pod for node in nodes for pod in (build.driver_pod(node.name), build.validator(node.name))]
+    snapshot = build.cluster(nodes, [*pods, build.gpu_pod("n1", "job", ready=True, phase="Running")])
+    policy = replace(waving(Wave("test", selector={"pool": "test"})), max_parallel_upgrades=1)
+    plan = decide(snapshot, policy, NOW)
+    assert plan.nodes["n2"].state is not State.UPGRADE_REQUIRED, "it goes now"
+    assert [plan.nodes[name].turn for name in ("n3", "n1", "n0")] == [1, 2, 3]
+
+
 def test_a_wave_without_a_node_is_not_called_done() -> None:
     policy = waving(Wave("canary", selector={"pool": "nosuch"}, approval=True))
     told = build.hold_of(world.rollout(build.fleet(2), policy).plan, "n1")

@@ -192,7 +192,8 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     place, room = 0, Room(snapshot, now)
     found.holding.begin(policy)
     waiting = [node for node in nodes if node.waits and node.before.node.name not in snapshot.unsettled]
-    for judged in sorted(waiting, key=queue_order(granted, policy.rollout.domains, fleets.of(policy).domains)):
+    own = fleets.of(policy)
+    for judged in sorted(waiting, key=queue_order(granted, policy.rollout.domains, own.domains, own.waves.places)):
         node, hold, name = judged.path.node, judged.hold, judged.before.node.name
         hold = hold or found.holding.held(node, fleets, policy, granted=name in granted)
         if hold is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import TypeAlias
 
 from gpuward.model.domains import DomainMode, DomainSettings, domains_of
@@ -10,20 +10,29 @@ from gpuward.upgrade.admission import Turn
 from gpuward.upgrade.domains import DomainUse, Rank
 from gpuward.upgrade.node_decision import NodeDecision
 
-QueueKey: TypeAlias = tuple[bool, bool, Turn] | tuple[bool, bool, Rank, Turn]
+QueueKey: TypeAlias = tuple[bool, bool, int, Turn] | tuple[bool, bool, int, Rank, Turn]
 
 
-def queue_order(granted: Set[str], domains: DomainSettings | None, use: DomainUse) -> Callable[[NodeDecision], QueueKey]:
+def queue_order(
+    granted: Set[str], domains: DomainSettings | None, use: DomainUse, waves: Mapping[str, int]
+) -> Callable[[NodeDecision], QueueKey]:
     """Return the sort key of the nodes that wait: those first that are in the ledger, and those last that may not be changed, as
-    others have to go on. Where domains are upgraded whole, the nodes of one follow each other.
+    others have to go on. Of the others wave after wave, but for nodes that somebody asks for by hand, which wait for none. Where
+    domains are upgraded whole, the nodes of one follow each other.
     """
+    last = max(waves.values(), default=0)
+
+    def wave(judged: NodeDecision) -> int:
+        return 0 if judged.before.requested else waves.get(judged.before.node.name, last)
+
     if domains is None or domains.mode is not DomainMode.WHOLE:
-        return lambda judged: (judged.before.node.name not in granted, judged.before.refused is not None, judged.turn)
+        return lambda judged: (
+            judged.before.node.name not in granted, judged.before.refused is not None, wave(judged), judged.turn)
     key = domains.key
 
     def domain_by_domain(judged: NodeDecision) -> QueueKey:
         node = judged.path.node
         rank = use.rank(domains_of(node.node, node.record, key))
-        return node.node.name not in granted, judged.before.refused is not None, rank, judged.turn
+        return node.node.name not in granted, judged.before.refused is not None, wave(judged), rank, judged.turn
 
     return domain_by_domain
