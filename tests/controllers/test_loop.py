@@ -134,6 +134,29 @@ def test_a_failing_action_is_tried_again_with_growing_pauses_whatever_changes(lo
     assert log[0] | {"object": "n1", "error": "forbidden", "action": "DeletePod"} == log[0]
 
 
+class Uneven(Done):
+    """Fail at once on one node, and take a fifth of a second on any other."""
+
+    async def execute(self, actions: Sequence[Action]) -> Sequence[Outcome]:
+        if actions[0].lane == ACTION.lane:
+            return await super().execute(actions)
+        await asyncio.sleep(0.2)
+        return [Outcome(action) for action in actions]
+
+
+def test_an_action_whose_rest_ends_while_a_pass_goes_on_is_not_forgotten(log: list[Any]) -> None:
+    """It failed at 0 s and rests until 0.7 s; a change begins a pass at 0.6 s, which ends at 0.8 s. Then nothing changes."""
+    async def one_change(seen: Seen) -> None:
+        await asyncio.sleep(0.6)
+        seen.change.set()
+
+    executor = Uneven(error="forbidden")
+    other = DeletePod(Ref("ns", "other", "uid2"), "n2")
+    play(Always(Plan(actions=(ACTION, other))), executor, 5, meanwhile=one_change)
+    assert len(executor.at) >= 3
+    assert executor.at[1] < 1.0
+
+
 def test_a_failing_action_is_tried_again_without_any_change(log: list[Any]) -> None:
     executor = Done(error="forbidden")
     play(Always(Plan(actions=(ACTION,))), executor, 4)

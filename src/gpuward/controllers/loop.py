@@ -136,7 +136,8 @@ class Loop(Generic[D]):
         self._log_failures(outcomes, ended)
         self._tell(msgspec.structs.replace(seen, decision=decision, outcomes=tuple(outcomes)))
         self._busy += self._clock.now() - ended
-        return min((at for at in (decision.wake_at, self._failures.retry_at(ended)) if at is not None), default=None)
+        # A rest may end while a pass goes on that did not try the lane: it counts from the beginning of the pass.
+        return min((at for at in (decision.wake_at, self._failures.retry_at(now)) if at is not None), default=None)
 
     def _tell(self, seen: Pass[PoliciesInForce, D]) -> None:
         for listener in self.listeners:
