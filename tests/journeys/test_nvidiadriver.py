@@ -193,6 +193,37 @@ async def test_a_conflict_is_told_to_those_that_are_in_it_and_changes_nothing(st
     await stage.upgraded()
 
 
+@on_stage(gpu_nodes=6)
+async def test_drivers_in_a_conflict_keep_what_they_need_to_come_up_again(stage: Stage) -> None:
+    await with_pools(stage, nvidia_driver("a", ALL_AT_ONCE), nvidia_driver("b", ALL_AT_ONCE))
+    await make(stage, nvidia_driver("greedy", nodeSelector={"pool": "a", names.GPU_PRESENT: "true"}))
+    await stage.until(lambda: condition(stage, "a")[1] == "ConflictingNodeSelector")
+    account = next(obj["metadata"]["name"] for obj in stage.sandbox.store.list("serviceaccounts", names.DEFAULT_NAMESPACE)
+                   if obj["metadata"]["name"].startswith("nvidia-gpu-driver-a-"))
+    await stage.user.delete(resources.SERVICE_ACCOUNTS, account, names.DEFAULT_NAMESPACE)
+    pod = driver_pods(stage, "gpu-1")[0]["metadata"]
+    await stage.user.delete(resources.PODS, pod["name"], names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: [each["metadata"]["uid"] for each in driver_pods(stage, "gpu-1")] not in ([], [pod["uid"]])
+                      and stage.driver("gpu-1") == OLD)
+
+
+@on_stage(gpu_nodes=6)
+async def test_an_empty_daemon_set_of_an_earlier_one_goes_while_its_namesake_is_in_a_conflict(stage: Stage) -> None:
+    """Its accounts are gone with the earlier one, so that no driver of it could come up if a node were given back to it."""
+    await with_pools(stage, nvidia_driver("a", ALL_AT_ONCE), nvidia_driver("b", ALL_AT_ONCE))
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "b")
+    await make(stage, nvidia_driver("b", nodeSelector={"pool": "a"}))
+    await stage.until(lambda: condition(stage, "b")[1] == "ConflictingNodeSelector")
+    earlier = [pod["metadata"]["labels"]["app"] for pod in driver_pods(stage, "gpu-4")]
+    for node in ("gpu-4", "gpu-5", "gpu-6"):
+        await stage.label(node, names.DRIVER_OWNER, "")
+        for pod in driver_pods(stage, node):
+            await stage.user.delete(resources.PODS, pod["metadata"]["name"], names.DEFAULT_NAMESPACE)
+    await stage.until(lambda: earlier[0] not in {ds["metadata"]["name"] for ds in stage.sandbox.store.list(
+        "daemonsets.apps", names.DEFAULT_NAMESPACE)}, within=1800)
+    assert stage.driver("gpu-1") == OLD
+
+
 @on_stage(gpu_nodes=2)
 async def test_a_second_default_is_refused_and_what_runs_stays(stage: Stage) -> None:
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)

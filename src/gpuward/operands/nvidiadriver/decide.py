@@ -113,23 +113,32 @@ def _decided(snapshot: Snapshot, policies: PoliciesInForce, images: Mapping[str,
         found[name] = verdicts.judged(waits, lacks, behind) if not error else verdicts.failed(one.state.name, error)
     if policy.view is None:
         found |= {name: verdicts.alone(policy.upgrades.absent) for name in rendered if found[name].reason in _FINE}
-    refused = [each for each in policies.active if each.problems]
+    refused = [each for each in policies.active if each.problems or each.view.name in policies.conflicts]
     actions = [*_changes(policies, rendered, made, snapshot, nodes), *_missing(refused, policies, snapshot, images, memory)]
     return _told(Driving(actions, None, found, waiting, made), policies, now, memory)
 
 
 def _missing(drivers: Iterable[ActiveDriver], policies: PoliciesInForce, snapshot: Snapshot, images: Mapping[str, str],
              memory: DriverMemory) -> Sequence[Action]:
-    """Make what nodes that join need and is not there, as the last valid versions ask for it."""
-    able = [each for each in drivers if each.followed is not None and each.view.name not in policies.conflicts
-            and snapshot.references.known_for(each.view)]
+    """Make what nodes that join need and is not there, as the last valid versions ask for it.
+
+    While it is not settled whose nodes these are no DaemonSet is made for them; but drivers that run there, be it those of an
+    earlier NVIDIADriver of the name, need an account to come up again.
+    """
+    able = [each for each in drivers if each.followed is not None and snapshot.references.known_for(each.view)]
     policy = policies.policy
     if not able or (policy.view is not None and policy.followed is None) or awaits_labels(snapshot):
         return ()
     nodes = placed_nodes(snapshot, policies.placing)
     rendered = {each.view.name: _render(each, policies, snapshot, nodes, images, memory) for each in able}
-    prepared = [*_probe(policies, rendered, snapshot), *(one for made in rendered.values() for one in made.prepared)]
+    needed = [_without_daemon_sets(one) if name in policies.conflicts else one
+              for name, made in rendered.items() for one in made.prepared]
+    prepared = [*_probe(policies, rendered, snapshot), *needed]
     return changes(prepared, snapshot, frozenset(each.view.uid for each in able if each.claim.auto_upgrade), only_missing=True)
+
+
+def _without_daemon_sets(prepared: Prepared) -> Prepared:
+    return msgspec.structs.replace(prepared, objects=tuple(obj for obj in prepared.objects if obj.key[0] != "DaemonSet"))
 
 
 def _running(each: ActiveDriver, snapshot: Snapshot) -> int:

@@ -46,21 +46,28 @@ def departing(snapshot: Snapshot, made: Mapping[str, frozenset[str]] = {}, *, at
 
 
 def _is_kept(ds: DaemonSetView, snapshot: Snapshot, made: Mapping[str, frozenset[str]]) -> bool:
-    """Tell whether another NVIDIADriver of the name takes a DaemonSet over, or has yet to say whether it does."""
+    """Tell whether another NVIDIADriver of the name takes a DaemonSet over, or has yet to say whether it does; one that has no
+    driver any more waits for nobody's word.
+    """
     known = made.get(ds.node_selector[names.DRIVER_OWNER])
-    return is_superseded(ds, snapshot) and (known is None or ds.name in known)
+    return is_superseded(ds, snapshot) and (_has_drivers(ds, snapshot) if known is None else ds.name in known)
+
+
+def _has_drivers(ds: DaemonSetView, snapshot: Snapshot) -> bool:
+    return bool(ds.desired) or any(pod.is_owned_by(ds.uid) for pods in snapshot.pods.values() for pod in pods)
 
 
 def _departing(ds: DaemonSetView, snapshot: Snapshot, *, at_once: bool) -> list[Action]:
+    end = DeleteObject("DaemonSet", ds.ref, orphan=True, if_empty=True, why="its NVIDIADriver and its drivers are gone")
     match departure(ds, snapshot):
         case Departure.UNKNOWN:
             return []
         case Departure.REMOVED if at_once:
             return [DeleteObject("DaemonSet", ds.ref, why="its NVIDIADriver is gone")]
         case Departure.REMOVED:
-            there = any(pod.is_owned_by(ds.uid) for pods in snapshot.pods.values() for pod in pods)
-            end = DeleteObject("DaemonSet", ds.ref, orphan=True, if_empty=True, why="its NVIDIADriver and its drivers are gone")
-            return [] if there or ds.desired else [end]
+            return [] if _has_drivers(ds, snapshot) else [end]
+        case None if not _has_drivers(ds, snapshot):
+            return [end]
     return [DeleteObject("DaemonSet", ds.ref, orphan=True, why="its NVIDIADriver left it behind")]
 
 
@@ -90,7 +97,6 @@ def _departing_host(ds: DaemonSetView, snapshot: Snapshot, placed: bool) -> Acti
     if is_superseded(ds, snapshot) or (how is Departure.REMOVED and not placed):
         why = "its NVIDIADriver is gone" if how is not None else "another NVIDIADriver has the name of its own"
         return None if is_used_by_machines(ds, snapshot) else DeleteObject("DaemonSet", ds.ref, why=why)
-    there = any(pod.is_owned_by(ds.uid) for pods in snapshot.pods.values() for pod in pods)
-    if how in (Departure.LEFT, Departure.REMOVED) and not (there or ds.desired):
+    if how in (Departure.LEFT, Departure.REMOVED) and not _has_drivers(ds, snapshot):
         return DeleteObject("DaemonSet", ds.ref, orphan=True, if_empty=True, why="its NVIDIADriver and its drivers are gone")
     return None
