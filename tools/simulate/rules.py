@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -182,7 +183,9 @@ def done_is_what_is_loaded(change: NodeChange, world: SimulatedWorld) -> str | N
     if any(is_ready(pod) and not pod["metadata"].get("ownerReferences") for pod in world.driver_pods(change.node)):
         return None  # `second-driver-pod` looks like a driver that is loaded, and loads none
     loaded = world.watch.machines.loaded_since(change.node, change.writer.known["pods"])
-    if not loaded or loaded & world.watch.digests_known_to(change.writer):
+    record = change.after.memory()
+    decided = record.since - world.offset if record is not None else math.inf
+    if not loaded or loaded & world.watch.digests_known_to(change.writer, decided):
         return None
     return f"{before} -> upgrade-done, and what is loaded is {', '.join(sorted(loaded)) or 'nothing'}"
 

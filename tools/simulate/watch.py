@@ -7,6 +7,7 @@ driver pod, what its last look has shown. What others did since is not its fault
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -75,8 +76,8 @@ class Watch:
         """What the last look of a process at a node found that must leave, and whether it only holds the driver."""
         self._refused: dict[tuple[str, str], float] = {}
         self._overwritten: set[str] = set()
-        self._digests: dict[str, list[tuple[int, str]]] = {}
-        """The digests of each driver DaemonSet's templates, by its uid, with the version from which on."""
+        self._digests: dict[str, list[tuple[int, float, str]]] = {}
+        """The digests of each driver DaemonSet's templates, by its uid, with the version and the time from which on."""
         self._policies: dict[str, Object | None] = {}
         """The ClusterPolicies as they are, by name; None for one that is gone."""
         self.machines = Machines(world)
@@ -159,7 +160,8 @@ class Watch:
         elif event.resource_key == "daemonsets.apps" and is_driver(event.obj):
             uid = event.obj["metadata"]["uid"]
             self.driver_daemonsets.setdefault(uid, event.version)
-            self._digests.setdefault(uid, []).append((event.version, rules.digest_of(event.obj["spec"]["template"]["spec"])))
+            digest = rules.digest_of(event.obj["spec"]["template"]["spec"])
+            self._digests.setdefault(uid, []).append((event.version, self.world.now(), digest))
 
     def record_was_overwritten(self, node: str) -> None:
         """Take it that somebody wrote nonsense over the memory of a node's upgrade: whose cordon it carries is lost with it."""
@@ -244,11 +246,13 @@ class Watch:
         for group in self.world.groups_at_work():
             self.met[str(coverage.Cell(self.world.scenario.mode, group, name))] += 1
 
-    def digests_known_to(self, process: Process) -> set[str]:
-        """Return what the driver DaemonSets asked for when a process decided, or have asked for since."""
+    def digests_known_to(self, process: Process, at: float = math.inf) -> set[str]:
+        """Return what the driver DaemonSets asked for when a process decided, or have asked for since; or since a time `at` which
+        it says that it decided: what it does may take long, and it decides on about other nodes meanwhile.
+        """
         shown = process.known["daemonsets"]
-        return {text for seen in self._digests.values() for number, (_, text) in enumerate(seen)
-                if number + 1 == len(seen) or seen[number + 1][0] > shown}
+        return {text for seen in self._digests.values() for number, (_, _, text) in enumerate(seen)
+                if number + 1 == len(seen) or seen[number + 1][0] > shown or seen[number + 1][1] > at}
 
     def bound_at(self, pod: Object) -> int:
         """Return the version at which a pod got its node."""

@@ -16,7 +16,7 @@ def a_driver_goes_no_further_than_the_canary_before_it_runs(change: NodeChange, 
     """Admit no node of a later wave for a driver that no node has been brought to its end with.
 
     Judged where the canary is so many nodes, whichever they are, and nobody has changed that so far. A node that was sent to
-    the driver before, or that people ask for, is no new one.
+    the driver before, or that people ask for, is no new one; one that is to have no driver any more leaves the canary to another.
     """
     room = _room(change)
     after, before = change.after.memory(), change.before.memory()
@@ -49,7 +49,7 @@ def _room(change: NodeChange) -> int | None:
 def _was_sent(change: NodeChange, name: str, target: str) -> bool:
     view = change.history.view(name, change.writer)
     record = view.memory() if view is not None and view.exists else None
-    return record is not None and record.target == target and bool(record.started)
+    return view is not None and view.wanted and record is not None and record.target == target and bool(record.started)
 
 
 def _has_ended(change: NodeChange, name: str, target: str) -> bool:

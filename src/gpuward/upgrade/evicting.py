@@ -8,7 +8,7 @@ import msgspec
 
 from gpuward.model import causes
 from gpuward.model.actions import DeletePod, EvictPod
-from gpuward.model.backoff import backoff
+from gpuward.model.backoff import backoff, is_to_come
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.snapshot import Evicted
@@ -147,4 +147,4 @@ def came_since(node: NodeFacts, pod: PodView) -> bool:
 
 def _again_at(last: float, times: int, now: float) -> float:
     """Return when something is done again that was last done then; a time to come is one from before the clock was set back."""
-    return last + backoff(times, FIRST_RETRY, LAST_RETRY) if last <= now else 0.0
+    return 0.0 if is_to_come(last, now) else last + backoff(times, FIRST_RETRY, LAST_RETRY)

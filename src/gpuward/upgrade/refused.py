@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpuward.model.backoff import backoff
+from gpuward.model.backoff import backoff, is_to_come
 from gpuward.model.causes import unchangeable
 from gpuward.model.denials import LedgerRefused, WriteRefused
 from gpuward.model.plan import Hold
@@ -32,12 +32,12 @@ def retry_at(refusal: Refusal) -> float:
 
 def rests(refusal: Refusal | None, now: float) -> bool:
     """Tell whether a refused write is not repeated yet. A refusal to come was met before the clock was set back."""
-    return refusal is not None and refusal.at <= now < retry_at(refusal)
+    return refusal is not None and not is_to_come(refusal.at, now) and now < retry_at(refusal)
 
 
 def may_fail(refusal: Refusal, now: float) -> bool:
     """Tell whether the failure of a node may be written whose driver's label alone may be refused: that is tried all the time."""
-    return not refusal.at <= now < refusal.at + FAILS_AFTER
+    return is_to_come(refusal.at, now) or now >= refusal.at + FAILS_AFTER
 
 
 def refused(node: NodeFacts, refusal: Refusal, now: float) -> Hold:
