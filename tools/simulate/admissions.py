@@ -20,7 +20,7 @@ from gpuward import names
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.views import NodeView
 from gpuward.upgrade.ledger import read_grants, stamp
-from tools.simulate.known import followed, known_settings, leaves_drivers
+from tools.simulate.known import known_settings, leaves_drivers, versions_of
 from tools.simulate.policies import rack_of
 
 if TYPE_CHECKING:
@@ -97,10 +97,11 @@ def _terms(granter: Process, world: SimulatedWorld) -> Terms:
     found = [policy for policy in history.policies(granter) if policy is not None]
     modes = {leaves_drivers(policy) for policy in found}
     by_owner = modes.pop() if len(modes) == 1 else None
-    groups = {"": found} if not by_owner else {name: history.policies(granter, name) for name in history.drivers()}
+    groups = history.drivers() if by_owner else [""]
     settings = known_settings(granter, history)
     domains = tuple(None if each is None else each.get("domains") or {} for each in settings)
-    limits = {name: _limits(followed(policies), _total(name, granter, world)) for name, policies in groups.items()}
+    limits = {name: _limits([each for each in versions_of(granter, history, name) if each is not None],
+                            _total(name, granter, world)) for name in groups}
     return Terms(granter.name, granter.known["nodes"], granter.known["pods"], by_owner, domains, limits)
 
 

@@ -193,6 +193,9 @@ def left_behind(world: SimulatedWorld, name: str) -> str | None:
         return f"what is for other controllers: {', '.join((*marks.labels, *marks.annotations))}"
     # Where our memory of the upgrade was overwritten, they are taken for those of somebody else's.
     forgotten = sight is not None and sight.memory() is None and world.watch.is_overwritten(name)
+    # A driver whose NVIDIADrivers are in a conflict waits to be loaded until they are not: nothing is begun for it.
+    if (held := world.leader.operator.plan.holds.get(name)) is not None and held.reason is Reason.DRIVER_REFUSED:
+        clocks.remove(names.SAFE_LOAD)
     if (stray := [key for key in clocks if key in annotations]) and not forgotten:
         return f"annotations of an upgrade on a node that is {state or 'unlabelled'}: {', '.join(stray)}"
     # Nobody can tell whose cordon it is once the memory of it is gone; it is left to people then.
@@ -211,7 +214,8 @@ def left_behind(world: SimulatedWorld, name: str) -> str | None:
 def _is_told_why_there_is_none(world: SimulatedWorld, name: str) -> bool:
     """Tell whether a node may get no driver, as while NVIDIADrivers are in a conflict, and gpuward says that it has none."""
     hold = world.leader.operator.plan.holds.get(name)
-    return not world.watch.machines.wanted(name) and hold is not None and hold.reason is Reason.DRIVER_POD_MISSING
+    told = hold is not None and hold.reason in (Reason.DRIVER_POD_MISSING, Reason.DRIVER_REFUSED)
+    return told and not world.watch.machines.wanted(name)
 
 
 def _called_done_by_people(world: SimulatedWorld, name: str) -> bool:

@@ -223,6 +223,11 @@ class History:
             return [last, *(policy for policy in answered if policy is not None)]
         return (watched[-1:] or [None]) + answered
 
+    def is_deleted(self, process: Process, driver: str) -> bool:
+        """Tell whether a process may have known that an NVIDIADriver is deleted when it decided."""
+        known = max(process.known["drivers"], process.known["store"])
+        return next((policy for version, _, policy in reversed(self._policies.get(driver, [])) if version <= known), None) is None
+
     def drivers(self) -> list[str]:
         """Return the names of all NVIDIADrivers that there ever were."""
         return sorted(name for name in self._policies if name)

@@ -28,7 +28,8 @@ def known_policies(process: Process, history: History, node: str) -> list[Upgrad
         if policy is None or is_refused(policy):
             found.append(None)
         elif leaves_drivers(policy):
-            found += [_followed(each) for each in _drivers(node, process, history)]
+            found += [each for owner in sorted(history.owners(node, process)) if owner
+                      for each in versions_of(process, history, owner)]
         else:
             found.append(_followed(policy))
     return found
@@ -71,6 +72,16 @@ def _followed(policy: Object | None) -> UpgradePolicy | None:
 def followed(policies: Iterable[Object | None]) -> list[UpgradePolicy]:
     """Return those of several versions of a policy that can be followed."""
     return [found for policy in policies if (found := _followed(policy)) is not None]
+
+
+def versions_of(process: Process, history: History, driver: str) -> list[UpgradePolicy | None]:
+    """Return what an NVIDIADriver, or the ClusterPolicy under an empty name, said of upgrades; None where it cannot be followed.
+
+    The drivers of an NVIDIADriver that is deleted while it cannot be followed go by what was kept of those before.
+    """
+    deleted = bool(driver) and history.is_deleted(process, driver)
+    return [_followed(policy) or (_kept(policy) if deleted and policy is not None else None)
+            for policy in history.policies(process, driver)]
 
 
 def kept_policies(process: Process, history: History, node: str) -> list[UpgradePolicy]:
