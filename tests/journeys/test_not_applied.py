@@ -145,3 +145,20 @@ def test_that_it_is_not_applied_is_told_in_a_pause_too(mode: str) -> None:
         await stage.until(lambda: DENIED not in condition_of(stage)[2])
 
     story()
+
+
+@on_stage(gpu_nodes=1)
+async def test_what_was_refused_and_is_put_right_by_hand_is_told_no_longer(stage: Stage) -> None:
+    await stage.installed()
+    name = "nvidia-device-plugin-daemonset"
+
+    async def put(label: str | None) -> None:
+        await stage.user.patch_merge(resources.DAEMON_SETS, name, {"metadata": {"labels": {"app": label}}}, "gpu-operator")
+
+    before = stage.get("daemonsets.apps", name)["metadata"]["labels"]["app"]
+    stage.transport.interfere = deny_daemonsets
+    await put("mine")
+    await stage.until(lambda: DENIED in str(stage.policy_status()["conditions"]))
+    await put(before)
+    await stage.until(lambda: stage.policy_status()["state"] == "ready", within=300)
+    assert DENIED not in str(stage.policy_status()["conditions"])

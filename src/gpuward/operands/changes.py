@@ -102,6 +102,11 @@ def is_applied(wanted: WantedObject, snapshot: Snapshot) -> bool:
     return have is not None and have.applied_hash == wanted.digest
 
 
+def is_to_be_written(wanted: WantedObject, snapshot: Snapshot) -> bool:
+    """Tell whether an object is to be written, now or once nothing keeps it from that."""
+    return _apply(wanted, snapshot, "") is not None
+
+
 def is_missing(key: Key, snapshot: Snapshot) -> bool:
     """Tell whether an object is not there, or not for long. One of a kind that is not known now is where it was made last."""
     have = snapshot.owned.get(key)

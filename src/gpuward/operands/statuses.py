@@ -10,7 +10,7 @@ from gpuward.model.driver import going
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.stuck import stuck_pod
 from gpuward.model.views import DaemonSetView, PolicyView
-from gpuward.operands.changes import Prepared, is_applied, is_missing
+from gpuward.operands.changes import Prepared, is_applied, is_missing, is_to_be_written
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.state import OperandState, ref_of
 from gpuward.operands.status import Verdict, differs_in_phase, differs_in_words_only
@@ -98,10 +98,12 @@ def unapplied(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
 
 
 def refusal(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
-    """Say which DaemonSet the API server does not take as it is wanted, and why; empty if none."""
+    """Say which DaemonSet the API server does not take as it is wanted, and why; empty if none. What was refused and is
+    as it is wanted now, by whomever, is told no longer.
+    """
     for obj in (obj for one in prepared for obj in one.objects if obj.key[0] == "DaemonSet"):
         found = snapshot.untaken.get(str(obj.ref))
-        if found is not None and found.hash == obj.digest and found.count >= found.SURE:
+        if found is not None and found.hash == obj.digest and found.count >= found.SURE and is_to_be_written(obj, snapshot):
             return found.told(obj.ref.name)
     return ""
 
