@@ -204,6 +204,24 @@ def test_a_driver_pod_or_a_user_of_gpus_that_was_not_known_calls_a_change_of_lab
     on_a_bench(play)
 
 
+def test_a_node_is_not_called_done_by_a_driver_pod_that_is_gone() -> None:
+    """The watch may be silent for a while: the pod that it showed last may have gone, with the driver."""
+
+    async def play(bench: Bench) -> None:
+        node, pod = bench.cluster.observe().nodes["gpu-1"], bench.pods("web")[0]
+        done = PatchNode(node.ref, labels={names.UPGRADE_STATE: "upgrade-done"}, expect_labels={names.UPGRADE_STATE: None},
+                         has_annotations=node.has_annotations, done_by=pod.ref)
+        bench.sandbox.store.delete("pods", "ml", pod.name)
+        (outcome,) = await bench.execute(done)
+        assert outcome.called_off
+        assert outcome.error.startswith(f"driver pod ml/{pod.name} is there no longer")
+        assert bench.cluster.pods["ml", pod.name].deleting, "the next decision knows it"
+        (outcome,) = await bench.execute(msgspec.structs.replace(done, done_by=bench.pods("web")[1].ref))
+        assert outcome.error == ""
+
+    on_a_bench(play)
+
+
 def test_a_released_pod_has_no_owner_and_runs_on() -> None:
     async def play(bench: Bench) -> None:
         pod = bench.pods("web")[0]

@@ -7,6 +7,7 @@ in which one process leads, the API server answers, and no watch lags.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuward import names
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 LOOK: Final = 10.0
+UNDER_WAY: Final = 30.0
+"""Seconds for which a write may be under way that was decided before."""
 LASTS: Final = {
     "every GPU node is in the totals": 150.0,
     "done means that the driver is loaded and validated": 300.0,
@@ -48,6 +51,8 @@ class Machines:
         """From which version on which driver was loaded on a node, by the digest of its configuration."""
         self._serving: dict[str, list[tuple[int, bool]]] = {}
         """From which version on a node served, or not: its driver pod was ready and stayed, or users had its driver open."""
+        self._came: dict[str, float] = {}
+        """When a node served last that had not before."""
         self._validated: dict[str, list[tuple[int, bool]]] = {}
         """From which version on a validator had seen what is loaded on a node, or not."""
         self._untrue: dict[tuple[str, str], float] = {}
@@ -78,6 +83,8 @@ class Machines:
             loaded.append((version, machine.digest))
         ready = any(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in self._world.driver_pods(node))
         serves = ready or (bool(machine.driver) and bool(users_of(machine)))
+        if serves and not (self._serving.get(node) or [(0, False)])[-1][1]:
+            self._came[node] = self._world.now()
         for history, so in ((self._serving, serves), (self._validated, DRIVER_READY in machine.files)):
             seen = history.setdefault(node, [])
             if not seen or seen[-1][1] != so:
@@ -125,7 +132,9 @@ class Machines:
             self._world.watch.breach("no driver leaves a machine under a running GPU pod",
                                      f"{name} goes under {', '.join(users[:3])}: {why}", node)
         sight = self._world.watch.history.now(node)
-        if sight is not None and not sight.in_progress and not self.leaving.is_unseen(node):
+        # A write may be on its way for long that was decided while the machine had no driver anyway.
+        late = self._world.now() - self._came.get(node, -math.inf) < UNDER_WAY
+        if sight is not None and not sight.in_progress and not late and not self.leaving.is_unseen(node):
             self._world.watch.breach("no driver is taken off a node whose turn has not come", f"{name} goes: {why}", node)
 
     # What is said.

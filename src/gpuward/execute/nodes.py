@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuward import errors, names
-from gpuward.execute.pods import last_look, look_for_others
+from gpuward.execute.pods import last_look, look_for_driver, look_for_others
 from gpuward.execute.world import CalledOff, World, is_refusal, settle_after
 from gpuward.kube import resources
 from gpuward.model.actions import PatchNode
@@ -26,7 +26,8 @@ async def patch_node(world: World, action: PatchNode) -> None:
     Raises:
         errors.Conflict: something that the decision was made on has changed.
         errors.Invalid: the API server has not kept what was written.
-        CalledOff: a pod is on the node that must leave first, or that the decision did not know.
+        CalledOff: a pod is on the node that must leave first, or that the decision did not know; or the driver pod by which it is
+            done is there no longer.
     """
     try:
         await _patch(world, action)
@@ -64,6 +65,8 @@ async def _looked_at(world: World, action: PatchNode) -> None:
         await last_look(world, action.node.name, action.last_look)
     if action.known_pods is not None:
         await look_for_others(world, action.node.name, action.known_pods)
+    if action.done_by is not None:
+        await look_for_driver(world, action.done_by)
     _check_drivers(world, action)
     cache = world.cluster.nodes
     is_upgrade = bool(action.entered) or not _UPGRADES.isdisjoint(action.annotations) or not _DRIVERS.isdisjoint(action.labels)

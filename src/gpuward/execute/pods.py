@@ -205,6 +205,19 @@ def _is_ignored(world: World, pod: PodView) -> bool:
     return holds and world.cluster.pods.get((pod.namespace, pod.name)) is None
 
 
+async def look_for_driver(world: World, pod: Ref) -> None:
+    """Read a driver pod by which a node is to be called done.
+
+    Raises:
+        CalledOff: it is gone, or goes. That is in the cache now, so the next decision knows.
+    """
+    key = (pod.namespace, pod.name)
+    await settle(world.cluster.client, resources.PODS, world.cluster.pods, key)
+    found = world.cluster.pods.get(key)
+    if found is None or found.uid != pod.uid or found.deleting:
+        raise CalledOff(f"driver pod {pod} is there no longer: whether its node is done is decided anew")
+
+
 async def look_for_pods(world: World, owner: Ref) -> None:
     """List the pods of a DaemonSet's namespace by a quorum read: it may have adopted some that the watch has not shown.
 

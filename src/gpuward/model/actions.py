@@ -59,6 +59,8 @@ class PatchNode(msgspec.Struct, frozen=True, tag=True):
     """
     driver: Ref | None = None
     """The driver pod that is to go by this patch."""
+    done_by: Ref | None = None
+    """The driver pod by which an upgrade is called done: gone, or going, by a quorum read, it calls the patch off."""
     drivers: frozenset[str] | None = None
     """By their digests, the drivers of the DaemonSets that select the node once it is patched: others call the patch off. None
     where no driver pod may come by it on a node whose driver matters.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuward import names
 from gpuward.model.actions import Action, PatchNode
 from gpuward.model.record import encode_record
-from gpuward.model.states import State
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.progress import NodeProgress
 
@@ -25,6 +25,7 @@ def patch_of(path: NodeProgress, before: NodeFacts) -> PatchNode | None:
         return None
     before_label = node.labels.get(names.UPGRADE_STATE)
     label = str(path.node.state) if path.node.state is not State.UNKNOWN else None
+    ends = path.node.state is State.DONE and before.state in IN_PROGRESS
     left, kept = bool(path.entered) and label is None, path.node.record
     forgotten = left and not (kept.forced or kept.loaded)
     record = {names.UPGRADE_RECORD: None if forgotten else encode_record(kept)}
@@ -38,6 +39,7 @@ def patch_of(path: NodeProgress, before: NodeFacts) -> PatchNode | None:
         expect_unschedulable=node.unschedulable,
         has_annotations=node.has_annotations,
         entered=path.entered,
+        done_by=path.node.driver.ref if ends and path.node.driver is not None else None,
         events=path.events,
         why=f"{before.state or 'unknown'} -> {path.node.state or 'unknown'}",
     )
