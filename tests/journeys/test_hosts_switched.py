@@ -5,11 +5,15 @@ No machine ever has two drivers, none loses its driver under a virtual machine, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpuward import names
 from gpuward.kube import resources
 from gpuward.sandbox.hosts import VM_RESOURCE
+from kubesandbox.messages import Answer, Request, Stream
 from kubesandbox.sim.objects import is_ready, labels_of
 from kubesandbox.store import Event
+from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_hosts_left import HOSTS, OURS, host_sets, hosts, with_machine
 from tests.journeys.test_node_workload import HOST, end, run_machine, runs, torn
@@ -73,9 +77,10 @@ async def test_hosts_go_from_an_nvidiadriver_to_the_vgpu_manager_once_they_are_f
     await stage.rest(300)
     assert (loaded(stage), hosts(stage), managed(stage)) == ([OLD, OLD], set(HOSTS), set())
     assert (runs(stage, "vm"), torn(stage), doubles.seen) == (True, [], set())
-    [ds] = host_sets(stage)
-    told = f"waits for the pods of virtual machines to go: until then all hosts keep the driver of NVIDIADrivers (DaemonSet {ds})"
-    assert told in stage.condition()["message"]
+    kept = "the driver of NVIDIADrivers{} until pod ml/vm on node gpu-1 has gone (1 in all)"
+    assert f"waits for the pods of virtual machines to go: all hosts keep {kept.format('')}" in stage.condition()["message"]
+    for node in HOSTS:
+        assert f"; it keeps {kept.format(', as all such hosts do,')}" in reason_of(await explanation_of(stage, node))
     await end(stage, "vm")
     await stage.until(lambda: managed(stage) == set(HOSTS) and loaded(stage) == [MANAGED, MANAGED])
     await stage.until(lambda: not host_sets(stage))
@@ -133,3 +138,52 @@ async def test_hosts_that_go_to_and_fro_end_with_one_driver(stage: Stage) -> Non
     await stage.until(lambda: managed(stage) == set(HOSTS) and loaded(stage) == [MANAGED, MANAGED])
     await stage.rest(300)
     assert (loaded(stage), torn(stage), doubles.seen, stage.cordons()) == ([MANAGED, MANAGED], [], set(), [])
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_machine_that_comes_as_hosts_go_to_the_vgpu_manager_keeps_its_driver(stage: Stage) -> None:
+    """The machine comes between the decision and what is done."""
+    await with_machine(stage, default=False)
+    await switch(stage, to_manager=True)
+    await stage.rest(60)
+    came: list[str] = []
+
+    def come(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        if request.method == "DELETE" and "/daemonsets/" in request.path and not came:
+            came.append(request.path)
+            run_machine(stage, "late", "gpu-2")
+        return proceed()
+
+    stage.transport.interfere = come
+    await end(stage, "vm")
+    await stage.until(lambda: bool(came) and runs(stage, "late"))
+    await stage.rest(300)
+    assert (stage.driver("gpu-2"), runs(stage, "late"), torn(stage)) == (OLD, True, [])
+    assert "on node gpu-2 has gone (1 in all)" in stage.condition()["message"]
+    await end(stage, "late")
+    await stage.until(lambda: managed(stage) == set(HOSTS) and loaded(stage) == [MANAGED, MANAGED])
+    assert torn(stage) == []
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_machine_that_comes_as_the_vgpu_manager_is_switched_off_keeps_its_driver(stage: Stage) -> None:
+    await stage.installed()
+    await with_manager(stage)
+    await stage.patch_policy("vgpuManager/enabled", False)
+    await stage.rest(60)
+    came: list[str] = []
+
+    def come(request: Request, proceed: Callable[[], Answer | Stream]) -> Answer | Stream:
+        if request.method == "GET" and "spec.nodeName" in str(request.query) and not came:
+            came.append(request.path)
+            run_machine(stage, "late", "gpu-2")
+        return proceed()
+
+    stage.transport.interfere = come
+    await end(stage, "vm")
+    await stage.until(lambda: bool(came) and runs(stage, "late"), within=60)
+    await stage.rest(300)
+    assert (stage.driver("gpu-2"), runs(stage, "late"), torn(stage)) == (MANAGED, True, [])
+    await end(stage, "late")
+    await stage.until(lambda: loaded(stage) == ["", ""] and not stage.pods(names.VGPU_MANAGER_APP))
+    assert torn(stage) == []

@@ -189,7 +189,8 @@ def _unmanaged(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> str
     active = picture.active
     if active.view is None:
         return active.upgrades.absent
-    return why_unmanaged(node, picture.snapshot, upgrades, off=f"ClusterPolicy {active.view.name}" if active.switched_off else "")
+    off = f"ClusterPolicy {active.view.name}" if active.switched_off else ""
+    return why_unmanaged(node, picture.snapshot, upgrades, off=off, managed=active.manages_hosts)
 
 
 def _whose(owner: NodeOwner | None) -> str:

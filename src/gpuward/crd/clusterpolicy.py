@@ -147,6 +147,11 @@ class ClusterPolicySpec(Spec, frozen=True, kw_only=True):
     cc_manager: CcManager = CcManager()
     host_paths: HostPaths = HostPaths()
 
+    @property
+    def has_vgpu_manager(self) -> bool:
+        """Return whether hosts of vGPUs get their driver from the vGPU manager, and not from NVIDIADrivers."""
+        return self.sandbox_workloads.is_enabled and self.vgpu_manager.is_enabled and not self.driver.is_left_to_nvidia_drivers
+
 
 class ClusterPolicyStatus(Spec, frozen=True, kw_only=True):
     """Report how far the cluster is from what the policy asks for."""

@@ -12,13 +12,13 @@ import msgspec
 
 from gpuward import errors, names
 from gpuward.execute.contains import contains
-from gpuward.execute.pods import look_for_pods
+from gpuward.execute.pods import last_look, look_for_pods
 from gpuward.execute.world import CalledOff, World, is_refusal, settle_after
 from gpuward.kube import resources
 from gpuward.kube.cache.cache import Cache
 from gpuward.kube.http.client import Answer
 from gpuward.kube.resources import GVR
-from gpuward.model.actions import ApplyObject, DeleteObject, PatchAnnotations, PatchLabels, PatchStatus, SetOwner
+from gpuward.model.actions import ApplyObject, DeleteObject, LastLook, PatchAnnotations, PatchLabels, PatchStatus, SetOwner
 from gpuward.model.edits import TemplateEdited, is_news
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold
@@ -197,8 +197,11 @@ async def delete_object(world: World, action: DeleteObject) -> None:
     """Delete an object; one that has gone already is as good.
 
     Raises:
-        CalledOff: a DaemonSet that is to have no pods has one. It is in the cache now, so the next decision knows.
+        CalledOff: a DaemonSet that is to have no pods has one, or a pod uses the GPUs of a host that would lose its driver. It is
+            in the cache now, so the next decision knows.
     """
+    for node in action.unused:
+        await last_look(world, node, LastLook(machines=True))
     if action.if_empty:
         await look_for_pods(world, action.ref)
     gvr = next(gvr for (_, kind), gvr in resources.KINDS.items() if kind == action.kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from gpuward.kube.memory import Going
 from gpuward.model.actions import CreatePod, DeletePod, EvictPod, LastLook, ReleasePod
 from gpuward.model.driver import concerns_driver, is_driver_pod, owner_uid
 from gpuward.model.views import PodView, Ref
+from gpuward.model.workloads import uses_gpus
 from gpuward.upgrade.evictable_pods import users_of_driver
 from gpuward.upgrade.module_holders import holds_modules
 from gpuward.wire.pods import pod_view
@@ -78,7 +79,7 @@ async def _delete(world: World, action: DeletePod) -> None:
     key = (ref.namespace, ref.name)
     if action.last_look is not None:
         await last_look(world, action.node, action.last_look)
-    version, going = await _unplaced(world, ref) if action.unplaced else "", cluster.going(ref)
+    version, going = await _unplaced(world, ref) if action.unplaced else _version(world, action), cluster.going(ref)
     _check_same_driver(world, action)
     try:
         answer = await cluster.client.delete_pod(
@@ -92,6 +93,13 @@ async def _delete(world: World, action: DeletePod) -> None:
     else:
         cluster.accepted(ref, going, world.clock.now())
         cluster.pods.deleted(key, ref.uid, answer.body)
+
+
+def _version(world: World, action: DeletePod) -> str:
+    """Return the version of a host's driver pod that the last look saw: one that has changed since may have an owner again."""
+    machines = action.last_look is not None and action.last_look.machines
+    seen = world.cluster.pods.get((action.pod.namespace, action.pod.name)) if machines else None
+    return seen.version if seen is not None and seen.uid == action.pod.uid else ""
 
 
 def _check_same_driver(world: World, action: DeletePod) -> None:
@@ -179,9 +187,16 @@ async def last_look(world: World, node: str, look: LastLook) -> None:
     there = await _listed(world, node)
     if any(pod.uid in look.module_holders and holds_modules(pod) for pod in there):
         return
-    hosted = [pod for pod in there if look.machines and pod.uses_vm_gpu and not pod.finished]
-    if staying := [*hosted, *users_of_driver(there, look, world.cluster.namespace)]:
+    if staying := _staying(world, node, there, look):
         raise CalledOff(f"pod {staying[0].ref} uses a GPU of node {node}: the driver stays until it has gone")
+
+
+def _staying(world: World, node: str, there: Iterable[PodView], look: LastLook) -> list[PodView]:
+    """Return the pods that call an action off, as its decision tells them: else it would be tried again and again."""
+    namespace, view = world.cluster.namespace, world.cluster.nodes.get(node)
+    if not look.machines or view is None:
+        return users_of_driver(there, look, namespace)
+    return [pod for pod in there if uses_gpus(pod, view, namespace, variable=look.variable)]
 
 
 async def look_for_others(world: World, node: str, known: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 from gpuward import names
 from gpuward.labels.policy import LabelPolicy
 from gpuward.model.driver import driver_daemonsets, is_driver_pod, is_policys, spares_default_runtime
+from gpuward.model.orphans import is_hosts_orphan, kept_for
 from gpuward.model.owners import Claim
 from gpuward.model.placement import Placements, after
 from gpuward.model.removal import DriverKept
@@ -56,13 +57,15 @@ class DriverLabels:
         return digests_of(selecting(self._drivers, after(node.labels, changed)), self._namespace)
 
     def kept_for(self, node: NodeView, pods: Iterable[PodView]) -> DriverKept | None:
-        """Return for which virtual machines a node keeps the driver of its host."""
-        return self._placements.kept_for(node, pods)
+        """Return for which pods a node keeps a driver that is to go: that of its host, or one that no DaemonSet owns."""
+        pods = tuple(pods)
+        return self._placements.kept_for(node, pods) or kept_for(node, pods, self._namespace, spared=self._spared)
 
     def is_open(self, node: NodeView, pods: Iterable[PodView]) -> bool:
         """Tell whether something else than the node and its pods may change what is decided about it."""
         pods = tuple(pods)
-        return is_withheld(node) or self._placements.is_elsewhere(node, pods) or any(map(self._is_orphan, pods))
+        return is_withheld(node) or self._placements.is_elsewhere(node, pods) or any(
+            self._is_orphan(pod) or is_hosts_orphan(pod, self._namespace) for pod in pods)
 
     def is_starting(self, pods: Iterable[PodView]) -> bool:
         """Tell whether a driver pod is not ready, so that its driver manager may be at work."""

@@ -32,7 +32,7 @@ class LastLook(msgspec.Struct, frozen=True):
     module_holders: tuple[str, ...] = ()
     """Pods, by uid, one of which is enough for the action to go on under users of GPUs: it keeps the driver loaded."""
     machines: bool = False
-    """Whether the driver is that of a host: then the pods of virtual machines do."""
+    """Whether its GPUs may be for virtual machines: then the pods of these do, and none that has let go of its GPU."""
 
 
 class PatchNode(msgspec.Struct, frozen=True, tag=True):
@@ -167,6 +167,8 @@ class DeleteObject(_OnObject, frozen=True, tag=True):
     """Whether what the object owns stays: the pods of a DaemonSet then run on, owned by nobody."""
     if_empty: bool = False
     """Whether a pod of the DaemonSet on a node, by a quorum read, calls the deletion off."""
+    unused: tuple[str, ...] = ()
+    """Nodes that lose the driver of their host by it: a user of their GPUs, by a quorum read of each, calls the deletion off."""
     why: str = ""
 
 

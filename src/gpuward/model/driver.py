@@ -34,6 +34,11 @@ def is_hosts_driver_pod(pod: PodView, namespace: str) -> bool:
     return pod.namespace == namespace and pod.labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT
 
 
+def has_hosts_driver_labels(labels: Mapping[str, str]) -> bool:
+    """Tell whether a pod's labels are those of one that brings the driver of a host of vGPUs, whoever makes it."""
+    return labels.get("app") == names.VGPU_MANAGER_APP or labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT
+
+
 def comes_with_driver(pod: PodView, namespace: str) -> bool:
     """Tell whether a pod comes and goes with the driver: a driver pod, orphaned or not, or one that the validator starts."""
     return pod.namespace == namespace and (pod.labels.get("app") in _VALIDATORS_OWN or has_driver_labels(pod.labels))

@@ -6,13 +6,13 @@ No upgrade replaces such a driver: it goes with the labels of its node, or with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpuward import names
-from gpuward.model.driver import is_hosts_daemonset
+from gpuward.model.driver import is_hosts_daemonset, is_hosts_driver_pod
 from gpuward.model.owners import Claim
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import DaemonSetView
+from gpuward.model.views import DaemonSetView, Ref
 from gpuward.model.workloads import WorkloadKeeper, Workloads
 
 _NOBODYS: Final = Workloads()
@@ -32,6 +32,34 @@ class LeftHosts:
     def keep(self, labels: Mapping[str, str]) -> bool:
         """Tell whether a node keeps the driver that was left behind there, or of which nobody has seen yet what becomes of it."""
         return any(selector.items() <= labels.items() for selector in self._left)
+
+
+class InUse(NamedTuple):
+    """Say which pods use the GPUs of hosts whose driver is an NVIDIADriver's."""
+
+    pod: Ref
+    """One of them."""
+    node: str
+    """Where that is."""
+    pods: int
+
+    def __str__(self) -> str:
+        """Say until when all these hosts keep it."""
+        return f"until pod {self.pod} on node {self.node} has gone ({self.pods} in all)"
+
+
+def machines_on_hosts(snapshot: Snapshot) -> InUse | None:
+    """Return which pods use the GPUs of hosts whose driver is an NVIDIADriver's, whoever owns its pods; None where none does."""
+    keeper = WorkloadKeeper(snapshot, _NOBODYS)
+    users = [(user, name) for name, pods in snapshot.pods.items() if (node := snapshot.nodes.get(name)) is not None
+             and any(is_hosts_driver_pod(pod, snapshot.namespace) and not pod.finished for pod in pods)
+             for user in keeper.users(node, pods)]
+    return InUse(*min(users), len(users)) if users else None
+
+
+def nodes_of(ds: DaemonSetView, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the nodes that have a pod of a DaemonSet."""
+    return tuple(name for name, pods in sorted(snapshot.pods.items()) if name and any(pod.is_owned_by(ds.uid) for pod in pods))
 
 
 def is_used_by_machines(ds: DaemonSetView, snapshot: Snapshot) -> bool:

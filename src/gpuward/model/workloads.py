@@ -115,6 +115,14 @@ def is_for_virtual_machines(node: NodeView) -> bool:
     return workload_of(node.labels) in (Workload.VM_PASSTHROUGH, Workload.VM_VGPU)
 
 
+def uses_gpus(pod: PodView, node: NodeView, namespace: str, *, variable: bool) -> bool:
+    """Tell whether a pod uses its node's GPUs, for whatever they are."""
+    if pod.finished or pod.was_left_by(node) or comes_with_driver(pod, namespace):
+        return False
+    given = pod.uses_vm_gpu or (pod.uses_gpu and not pod.idle_claim)
+    return given or (not pod.uses_gpu and uses_driver(pod, namespace, variable=variable))
+
+
 class WorkloadKeeper:
     """Judge which nodes stay for what they are for, though they should be for something else."""
 
@@ -143,13 +151,7 @@ class WorkloadKeeper:
     def users(self, node: NodeView, pods: Iterable[PodView]) -> list[Ref]:
         """Return the pods that use a node's GPUs, for whatever they are."""
         variable = heeds_variable(node, self._spared)
-        return [pod.ref for pod in pods if self._uses(pod, node, variable=variable)]
-
-    def _uses(self, pod: PodView, node: NodeView, *, variable: bool) -> bool:
-        if pod.finished or pod.was_left_by(node) or comes_with_driver(pod, self._namespace):
-            return False
-        given = pod.uses_vm_gpu or (pod.uses_gpu and not pod.idle_claim)
-        return given or (not pod.uses_gpu and uses_driver(pod, self._namespace, variable=variable))
+        return [pod.ref for pod in pods if uses_gpus(pod, node, self._namespace, variable=variable)]
 
 
 def used_by_machines(snapshot: Snapshot, label: str) -> bool:

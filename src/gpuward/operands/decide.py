@@ -24,6 +24,7 @@ from gpuward.operands.changes import Prepared, changes, prepare
 from gpuward.operands.cluster import cluster_facts
 from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemon_sets, removal, stale_driver_daemon_sets
 from gpuward.operands.driver.switched_off import switched_off, while_needed
+from gpuward.operands.driver.unwanted import ending
 from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.pod_security import labelled
@@ -92,7 +93,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
 
     if active.valid is None:
         held = _held_up(rollout, "InvalidPolicy", "the ClusterPolicy is invalid")
-        return told(invalid(active.problems), held, _missing(active, snapshot, images, memory))
+        return told(invalid(active.problems), held, [*_missing(active, snapshot, images, memory), *ending(snapshot)])
     if not snapshot.references.known_for(view) or awaits_labels(snapshot):
         return Reconciliation(ignored, rights=rights)
     facts = _facts(snapshot, active.valid)
@@ -109,7 +110,7 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
     wanted = while_needed(prepared, snapshot, left=left) if left or (active.switched_off and not at_once) else prepared
     writes = [*_remember(active), *labelled(active.valid, snapshot),
               *hand_over(spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot), states, snapshot, left=left),
-              *_stale(active.valid, states, view, snapshot, at_once=at_once), *homeless(snapshot),
+              *_stale(active.valid, states, view, snapshot, at_once=at_once), *homeless(snapshot), *ending(snapshot),
               *(_taken_back(active.valid, snapshot) if not behind else ())]
     return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)
 

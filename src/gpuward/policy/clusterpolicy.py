@@ -46,6 +46,11 @@ class ActivePolicy(msgspec.Struct, frozen=True):
         return driver is not None and driver.is_off
 
     @property
+    def manages_hosts(self) -> bool:
+        """Tell whether it can be followed and brings the drivers of hosts of vGPUs by its own vGPU manager."""
+        return self.valid is not None and self.valid.spec.has_vgpu_manager
+
+    @property
     def workloads(self) -> Workloads | None:
         """Return what decides what nodes are for, also while the policy cannot be followed; None where nobody knows."""
         if self.valid is not None:

@@ -9,6 +9,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets, heeds_variable, is_driver_pod, spares_default_runtime
 from gpuward.model.operand_pods import unready_operands
+from gpuward.model.orphans import is_without_driver
 from gpuward.model.placement import Placements
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Record, only_remembers
@@ -218,7 +219,7 @@ def _drives_for(pod: PodView, node: NodeView, common: RolloutContext) -> bool:
     if not is_driver_pod(pod, common.snapshot.namespace):
         return False
     if pod.owner is None:
-        return True
+        return not is_without_driver(node)
     if pod.owner.uid in common.daemonsets:
         return True
     selector = common.placements.selectors.get(pod.owner.uid)

@@ -10,7 +10,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.containers import ContainerProgress, PullProgress
-from gpuward.model.driver import has_driver_labels, is_staging
+from gpuward.model.driver import has_driver_labels, has_hosts_driver_labels, is_staging
 from gpuward.model.views import PodView
 from gpuward.wire.meta import WireMeta, shared
 from gpuward.wire.podspec import WirePodSpec
@@ -251,4 +251,5 @@ def keep_pods(
 
 
 def _ours(pod: PodView) -> bool:
-    return pod.of_daemonset or (pod.orphan and has_driver_labels(pod.labels)) or is_staging(pod.labels)
+    drives = has_driver_labels(pod.labels) or has_hosts_driver_labels(pod.labels)
+    return pod.of_daemonset or (pod.orphan and drives) or is_staging(pod.labels)

@@ -33,4 +33,7 @@ def test_a_driver_in_use_stays_with_the_rights_of_its_pods(label: str, stay: tup
 @pytest.mark.parametrize("pods", [(), (PodView("vms", "vm", uses_vm_gpu=True, phase="Succeeded"),), (PodView("web", "web"),)])
 def test_a_driver_that_nobody_uses_goes(pods: tuple[PodView, ...]) -> None:
     every = [*OF_VFIO, *OF_VGPU]
-    assert spare_drivers_in_use(every, seen(names.DEPLOY_VFIO_MANAGER, *pods)) == every
+    going = spare_drivers_in_use(every, seen(names.DEPLOY_VFIO_MANAGER, *pods))
+    assert [action.ref for action in going if isinstance(action, DeleteObject)] == [action.ref for action in every]
+    assert isinstance(going[0], DeleteObject)
+    assert going[0].unused == ("n0",), "each host is looked at once more"

@@ -8,7 +8,7 @@ from gpuward import names
 from gpuward.model.actions import Action, DeleteObject
 from gpuward.model.departed import Departure, departure, is_superseded
 from gpuward.model.driver import is_hosts_daemonset, is_ownerless
-from gpuward.model.hosts import is_used_by_machines
+from gpuward.model.hosts import is_used_by_machines, nodes_of
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import DaemonSetView, Ref
 from gpuward.operands.objects import Json
@@ -96,7 +96,8 @@ def _departing_host(ds: DaemonSetView, snapshot: Snapshot, placed: bool) -> Acti
     how = departure(ds, snapshot)
     if is_superseded(ds, snapshot) or (how is Departure.REMOVED and not placed):
         why = "its NVIDIADriver is gone" if how is not None else "another NVIDIADriver has the name of its own"
-        return None if is_used_by_machines(ds, snapshot) else DeleteObject("DaemonSet", ds.ref, why=why)
+        nodes = nodes_of(ds, snapshot)
+        return None if is_used_by_machines(ds, snapshot) else DeleteObject("DaemonSet", ds.ref, unused=nodes, why=why)
     if how in (Departure.LEFT, Departure.REMOVED) and not _has_drivers(ds, snapshot):
         return DeleteObject("DaemonSet", ds.ref, orphan=True, if_empty=True, why="its NVIDIADriver and its drivers are gone")
     return None

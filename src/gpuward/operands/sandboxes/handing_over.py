@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gpuward import names
-from gpuward.model.actions import Action, ApplyObject, DeleteObject, DeletePod, LastLook
+from gpuward.model.actions import Action, ApplyObject, DeleteObject
 from gpuward.model.driver import is_hosts_daemonset, is_hosts_driver_pod
-from gpuward.model.hosts import is_used_by_machines
+from gpuward.model.hosts import machines_on_hosts
+from gpuward.model.orphans import is_hosts_orphan
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.views import DaemonSetView, PodView
-from gpuward.model.workloads import WorkloadKeeper, Workloads
+from gpuward.model.views import DaemonSetView, NodeView, PodView
+from gpuward.operands.driver.unwanted import once_unused
 from gpuward.operands.sandboxes.vgpu_manager import NAME
 from gpuward.operands.state import OperandState
 
@@ -27,10 +28,10 @@ def hand_over(actions: Iterable[Action], states: Sequence[OperandState], snapsho
     not any more.
     """
     if left:
-        return [*actions, *_leaving(_left_pods(snapshot), snapshot, to_others=True)]
+        return [*actions, *_to_others(snapshot)]
     wanted = any(state.name == NAME and state.enabled for state in states)
     if not wanted:
-        return [*actions, *_leaving(_left_pods(snapshot), snapshot, to_others=False)]
+        return [*actions, *_managers(snapshot)]
     made = any(state.name == NAME and any(obj["kind"] == "DaemonSet" for obj in state.objects) for state in states)
     return [*behind_hosts(actions, snapshot), *(_taken_back(snapshot) if made else ())]
 
@@ -46,9 +47,8 @@ def waits_for_hosts(states: Iterable[OperandState], snapshot: Snapshot) -> dict[
     """Return what the vGPU manager's state waits for, where it waits for hosts of NVIDIADrivers."""
     if not (any(state.name == NAME and state.enabled for state in states) and _is_held(snapshot)):
         return {}
-    used = sorted(ds.name for ds in _hosts_sets(snapshot) if is_used_by_machines(ds, snapshot))
-    why = ("hosts to lose that of NVIDIADrivers" if not used else
-           f"the pods of virtual machines to go: until then all hosts keep the driver of NVIDIADrivers (DaemonSet {used[0]})")
+    why = ("hosts to lose that of NVIDIADrivers" if (used := machines_on_hosts(snapshot)) is None else
+           f"the pods of virtual machines to go: all hosts keep the driver of NVIDIADrivers {used}")
     return {NAME: f"{names.VGPU_MANAGER_APP} waits for {why}"}
 
 
@@ -66,32 +66,40 @@ def _hosts_sets(snapshot: Snapshot) -> list[DaemonSetView]:
 
 
 def _taken_back(snapshot: Snapshot) -> list[Action]:
-    """Delete the DaemonSets of NVIDIADrivers for hosts, with their pods, once no virtual machine uses any of them: the vGPU
-    manager comes to all hosts at once, and till then none of these is to be without a driver.
+    """Delete the DaemonSets of NVIDIADrivers for hosts without their pods, and these one by one, each after a last look at its
+    host, once no virtual machine uses any of them: the vGPU manager comes to all hosts at once, and till then none of these is to
+    be without a driver.
     """
     there = [ds for ds in _hosts_sets(snapshot) if names.DRIVER_OWNER in ds.node_selector]
-    if any(is_used_by_machines(ds, snapshot) for ds in there):
+    if machines_on_hosts(snapshot):
         return []
-    return [DeleteObject("DaemonSet", ds.ref, why="the drivers of hosts are the ClusterPolicy's again")
-            for ds in there if not ds.deleting]
+    why = "the drivers of hosts are the ClusterPolicy's again"
+    gone: list[Action] = [DeleteObject("DaemonSet", ds.ref, orphan=True, why=why) for ds in there if not ds.deleting]
+    pods = (once_unused(pod, node, snapshot, why) for pod, node in _orphans(snapshot)
+            if is_hosts_driver_pod(pod, snapshot.namespace))
+    return [*gone, *(action for action in pods if action is not None)]
 
 
-def _left_pods(snapshot: Snapshot) -> list[PodView]:
-    """Return the vGPU manager's pods that their DaemonSet left behind."""
-    return [pod for pods in snapshot.pods.values() for pod in pods if pod.namespace == snapshot.namespace and pod.orphan
-            and pod.labels.get("app") == names.VGPU_MANAGER_APP and not pod.deleting]
+def _orphans(snapshot: Snapshot) -> list[tuple[PodView, NodeView]]:
+    """Return the pods that have the drivers of hosts and that no DaemonSet owns, those of the vGPU manager among them."""
+    return [(pod, node) for name, pods in snapshot.pods.items() if (node := snapshot.nodes.get(name)) is not None
+            for pod in pods if is_hosts_orphan(pod, snapshot.namespace)]
 
 
-def _leaving(left: Iterable[PodView], snapshot: Snapshot, *, to_others: bool) -> list[Action]:
-    """Delete pods that no DaemonSet owns from hosts that nobody uses; `to_others` only where that of an NVIDIADriver comes."""
-    keeper = WorkloadKeeper(snapshot, Workloads())
-    sets = [ds for ds in _hosts_sets(snapshot) if not ds.deleting]
-    why = "an NVIDIADriver brings the driver of its host" if to_others else "vgpuManager is switched off"
-    found: list[Action] = []
-    for pod in left:
-        node = snapshot.nodes.get(pod.node)
-        if node is None or pod.node in snapshot.unsettled or keeper.users(node, snapshot.pods.get(pod.node, ())):
-            continue
-        if not to_others or any(ds.node_selector.items() <= node.labels.items() for ds in sets):
-            found.append(DeletePod(pod.ref, pod.node, LastLook(machines=True), why=why))
-    return found
+def _to_others(snapshot: Snapshot) -> list[Action]:
+    """Delete those from hosts that nobody uses and to which an NVIDIADriver's come, unless that adopts them."""
+    sets = [ds for ds in _hosts_sets(snapshot) if not (ds.deleting or ds.drivers_go)]
+    why = "an NVIDIADriver brings the driver of its host"
+    found = []
+    for pod, node in _orphans(snapshot):
+        coming = [ds for ds in sets if ds.node_selector.items() <= node.labels.items()]
+        if coming and not any(ds.selector and ds.selector.items() <= pod.labels.items() for ds in coming):
+            found.append(once_unused(pod, node, snapshot, why))
+    return [action for action in found if action is not None]
+
+
+def _managers(snapshot: Snapshot) -> list[Action]:
+    """Delete the vGPU manager's from hosts that nobody uses."""
+    found = (once_unused(pod, node, snapshot, "vgpuManager is switched off") for pod, node in _orphans(snapshot)
+             if pod.labels.get("app") == names.VGPU_MANAGER_APP)
+    return [action for action in found if action is not None]

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Final
 
+import msgspec
+
 from gpuward import names
 from gpuward.model.actions import Action, DeleteObject
 from gpuward.model.snapshot import Snapshot
@@ -21,10 +23,23 @@ _LABELS: Final[Mapping[str, str]] = {
 
 
 def spare_drivers_in_use(actions: Iterable[Action], snapshot: Snapshot) -> list[Action]:
-    """Return the actions without deletions that wait until no virtual machine has a GPU by the driver that goes."""
+    """Return the actions without deletions that wait until no virtual machine has a GPU by the driver that goes; those of the
+    DaemonSets look once more.
+    """
     @cache
     def used(label: str) -> bool:
         return used_by_machines(snapshot, label)
 
-    return [action for action in actions if not (isinstance(action, DeleteObject) and not action.orphan
-                                                 and (label := _LABELS.get(action.ref.name)) is not None and used(label))]
+    spared: list[Action] = []
+    for action in actions:
+        label = _LABELS.get(action.ref.name) if isinstance(action, DeleteObject) and not action.orphan else None
+        if label is None or not isinstance(action, DeleteObject):
+            spared.append(action)
+        elif not used(label):
+            unused = _labelled(label, snapshot) if action.kind == "DaemonSet" else ()
+            spared.append(msgspec.structs.replace(action, unused=unused))
+    return spared
+
+
+def _labelled(label: str, snapshot: Snapshot) -> tuple[str, ...]:
+    return tuple(sorted(node.name for node in snapshot.nodes.values() if node.labels.get(label) == "true"))

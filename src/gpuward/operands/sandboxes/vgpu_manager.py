@@ -23,8 +23,7 @@ _MODULES = "spec.vgpuManager.kernelModuleConfig.name"
 
 def enabled(ctx: Context) -> bool:
     """Tell whether the policy wants vGPU hosts' drivers to be installed, and does not leave that to NVIDIADrivers."""
-    spec = ctx.spec
-    return spec.sandbox_workloads.is_enabled and spec.vgpu_manager.is_enabled and not spec.driver.is_left_to_nvidia_drivers
+    return ctx.spec.has_vgpu_manager
 
 
 def refs(ctx: Context) -> tuple[ObjectRef, ...]:
