@@ -158,3 +158,37 @@ def test_a_fleet_that_nvidias_operator_finished_is_disturbed_by_nothing_and_writ
         assert (stage.cordons(), stage.all_are(State.DONE)) == ([], True)
 
     story()
+
+
+@pytest.mark.parametrize("auto", [True, False])
+@pytest.mark.parametrize("restart", [True, False])
+def test_the_driver_stays_under_its_pods_though_somebody_deleted_our_record(auto: bool, restart: bool) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await set_driver(stage, {"enabled": False})
+        await stage.until(lambda: not driver_pods(stage))
+        await with_notebooks(stage)
+        for node in stage.states():
+            await stage.user.patch_merge(resources.NODES, node, {"metadata": {"annotations": {names.UPGRADE_RECORD: None}}})
+        await stage.rest(5)
+        if restart:
+            await stage.restart_operator()
+        await set_driver(stage, {"enabled": True, "version": NEW, "upgradePolicy": {"autoUpgrade": auto}})
+        await stage.until(lambda: torn(stage) or (stage.drivers() == [NEW] and not stage.cordons()), within=3600)
+        assert torn(stage) == []
+
+    story()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_driver_of_the_host_s_own_is_found_though_pods_run_on_it(stage: Stage) -> None:
+    """Nothing of ours was ever on this node."""
+    await set_driver(stage, {"enabled": False})
+    stage.sandbox.machine("gpu-1").host_driver = OLD
+    await stage.rest(60)
+    stage.run_pod("train", "gpu-1")
+    await stage.until(lambda: [is_ready(pod) for pod in stage.workload_pods("train")] == [True])
+    await set_driver(stage, {"enabled": True, "version": NEW})
+    await stage.until(lambda: stage.labels("gpu-1")[names.DEPLOY_DRIVER] == "pre-installed" and stage.driver("gpu-2") == NEW)
+    assert ([is_ready(pod) for pod in stage.workload_pods("train")], stage.cordons()) == ([True], [])

@@ -20,6 +20,7 @@ from gpuward.model.record import format_time
 from gpuward.model.removal import DriverKept
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
+from gpuward.model.withheld import loaded_last
 from gpuward.model.workloads import HOST_DRIVERS, OperandsKept, Workload, WorkloadKeeper, WorkloadKept
 
 MIG_PRODUCTS = ("h100", "a100", "a30")
@@ -192,7 +193,7 @@ def _patch(
 def _concerns_driver(node: NodeView, changed: Iterable[str]) -> bool:
     """Tell whether a driver pod may go by a change of these labels, or come where a driver may be loaded already."""
     labels = (key for key in changed if key in names.PLACED_BY or key in HOST_DRIVERS)
-    return any(key in node.labels or (node.record is not None and bool(node.record.loaded)) for key in labels)
+    return any(key in node.labels or bool(loaded_last(node)) for key in labels)
 
 
 def _operands(node: NodeView, policy: LabelPolicy, workload: Workload, *, managed: bool) -> Mapping[str, str | None]:

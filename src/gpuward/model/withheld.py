@@ -34,7 +34,7 @@ def is_withheld(node: NodeView) -> bool:
     and one for virtual machines is to have none.
     """
     lacks = not node.labels.get(names.DEPLOY_DRIVER) and node.labels.get(names.DEPLOY_OPERANDS) != "false"
-    return lacks and node.gpu_present and bool(_digest(node)) and not is_for_virtual_machines(node)
+    return lacks and node.gpu_present and bool(loaded_last(node)) and not is_for_virtual_machines(node)
 
 
 def with_driver(node: NodeView) -> NodeView:
@@ -49,14 +49,15 @@ def living_daemonsets(snapshot: Snapshot) -> frozenset[str]:
 
 def loaded_alone(node: NodeView, pods: Iterable[PodView], namespace: str, living: Set[str], *, spared: bool) -> Loaded | None:
     """Return the driver that may be loaded on a node without a driver pod, or with one that goes with its DaemonSet; None where
-    there is none, and where the upgrade has emptied the node for another one. A driver pod that failed is none, and nobody wished
+    there is none, and where the upgrade has emptied the node for another one. Of one that only the history of upgrades tells
+    pods have to tell, too. A driver pod that failed is none, and nobody wished
     for the one that its DaemonSet makes in its place, which can still go before anything in it has begun. A node that a GPU pod
     has come to since is not empty, whether that runs by now or is about to.
 
     `spared` is what `spares_default_runtime` says. Pods that only hold the driver use it, too; whether they have to leave before
     a node counts as emptied is a matter of its policy, which has not let it come so far otherwise.
     """
-    digest, used, held, going, comes = _digest(node), False, False, False, False
+    digest, used, held, going, comes = loaded_last(node), False, False, False, False
     variable = heeds_variable(node, spared)
     if not digest:
         return None
@@ -72,12 +73,20 @@ def loaded_alone(node: NodeView, pods: Iterable[PodView], namespace: str, living
         elif pod.uses_gpu and not (pod.finished or pod.was_left_by(node) or comes_with_driver(pod, namespace)):
             comes = True
     restarted = node.record is not None and bool(node.record.restart)
+    if not (used or held or comes or _remembered(node)):
+        return None
     emptied = node.state is State.POD_RESTART_REQUIRED and node.unschedulable and not (used or comes or restarted)
     return None if emptied else Loaded(digest, used or held, going)
 
 
-def _digest(node: NodeView) -> str:
-    """Return the digest of the driver that was loaded last, as far as that is remembered."""
+def loaded_last(node: NodeView) -> str:
+    """Return the digest of the driver that was loaded last, as far as that is remembered. Where somebody deleted our record, the
+    history of upgrades still tells that there was one of ours; a node with a driver of its own has none.
+    """
+    return _remembered(node) or (UNTOLD_DRIVER if names.UPGRADE_HISTORY in node.annotations else "")
+
+
+def _remembered(node: NodeView) -> str:
     return node.record.loaded if node.record is not None else ""
 
 
