@@ -81,9 +81,11 @@ def _taken_back(snapshot: Snapshot) -> list[Action]:
 
 
 def _orphans(snapshot: Snapshot) -> list[tuple[PodView, NodeView]]:
-    """Return the pods that have the drivers of hosts and that no DaemonSet owns, those of the vGPU manager among them."""
+    """Return the pods on hosts that have their drivers and that no DaemonSet owns, those of the vGPU manager among them. Those on
+    nodes that are no hosts any more go in any case.
+    """
     return [(pod, node) for name, pods in snapshot.pods.items() if (node := snapshot.nodes.get(name)) is not None
-            for pod in pods if is_hosts_orphan(pod, snapshot.namespace)]
+            and node.labels.get(names.DEPLOY_VGPU_MANAGER) == "true" for pod in pods if is_hosts_orphan(pod, snapshot.namespace)]
 
 
 def _to_others(snapshot: Snapshot) -> list[Action]:
