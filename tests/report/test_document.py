@@ -23,8 +23,9 @@ def test_a_fleet_in_a_rollout_is_told_node_by_node_and_in_sums_that_agree() -> N
     failed, waits, done = nodes["gpu-0005"], nodes["gpu-0001"], nodes["gpu-0003"]
     assert (failed["group"], failed["state"], failed["pool"]) == ("failed", "upgrade-failed", "NVIDIA-H100-80GB-HBM3")
     assert "llama-7b-0 was not evicted" in failed["message"]
-    assert (waits["driver"], waits["upToDate"]) == ({"loaded": OLD, "wanted": NEW}, False)
-    assert (done["driver"], done["group"], done["upToDate"]) == ({"loaded": NEW, "wanted": NEW}, "up to date", True)
+    assert (waits["driver"], waits["upToDate"]) == ({"loaded": OLD, "doubtful": False, "wanted": NEW}, False)
+    assert done["driver"] == {"loaded": NEW, "doubtful": False, "wanted": NEW}
+    assert (done["group"], done["upToDate"]) == ("up to date", True)
 
 
 def test_operands_say_which_pod_is_stuck_and_whether_an_upgrade_explains_it() -> None:

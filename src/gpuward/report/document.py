@@ -59,7 +59,7 @@ def _node(report: NodeReport) -> dict[str, Any]:
         "state": report.state or None,
         "group": str(report.group),
         "pool": report.pool or None,
-        "driver": {"loaded": report.loaded or None, "wanted": report.wanted or None},
+        "driver": {"loaded": report.loaded or None, "doubtful": report.doubtful, "wanted": report.wanted or None},
         "since": format_time(report.since) if report.since else None,
         "reason": report.reason or None,
         "message": report.message or None,

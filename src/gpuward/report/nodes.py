@@ -102,10 +102,14 @@ class NodeReport(msgspec.Struct, frozen=True):
     @property
     def driver(self) -> str:
         """Return the driver that it has and, where that is another one, the driver that it should have."""
-        loaded = f"{self.loaded}?" if self.doubtful else self.loaded
         if not self.wanted or self.loaded == self.wanted:
-            return loaded
-        return f"{loaded or 'none'} -> {self.wanted}"
+            return self.told
+        return f"{self.told or 'none'} -> {self.wanted}"
+
+    @property
+    def told(self) -> str:
+        """Return the version that is loaded, with a question mark where that is doubtful."""
+        return f"{self.loaded}?" if self.loaded and self.doubtful else self.loaded
 
 
 class GroupReport(msgspec.Struct, frozen=True):

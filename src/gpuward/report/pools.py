@@ -35,7 +35,7 @@ class PoolReport(msgspec.Struct, frozen=True):
     """The operating system that its nodes are placed by."""
     nodes: tuple[str, ...] = ()
     loaded: Mapping[str, int] = {}
-    """How many nodes have which version loaded; empty text for none."""
+    """How many nodes have which version loaded, with a question mark where that is doubtful; empty text for none."""
     kernels: Mapping[str, int] = {}
     systems: Mapping[str, int] = {}
     groups: tuple[GroupReport, ...] = ()
@@ -94,7 +94,7 @@ def _pool(owner: str, ds: DaemonSetView | None, reports: Sequence[NodeReport], s
         kernel=selector.get(names.DRIVER_KERNEL, ""),
         system=selector.get(names.DRIVER_OS, ""),
         nodes=tuple(sorted(one.node for one in reports)),
-        loaded=_counted(one.loaded for one in reports),
+        loaded=_counted(one.told for one in reports),
         kernels=_counted(node.kernel or kernel_of(node.labels) for node in nodes),
         systems=_counted(system_of(node.labels) for node in nodes),
         groups=tuple(group_reports(reports)),

@@ -22,7 +22,8 @@ _FULL: Final = re.compile(r"\d+(\.\d+)+$")
 
 def loaded_version(node: NodeView, snapshot: Snapshot) -> tuple[str, bool]:
     """Return the version of the driver that a node has loaded, and whether that is doubtful: that of its driver pod if it is
-    ready, else what GPU feature discovery found last. Once a driver manager has ended, another version is not loaded any more.
+    ready, else what GPU feature discovery found last, which is doubtful then: a driver manager may have unloaded it since. Once
+    that of another version has ended, it is not loaded any more.
     """
     found, said = _driver_pods(node, snapshot), node.labels.get(names.DRIVER_VERSION, "")
     image = next((pod.driver_image for pod in found if pod.ready and not pod.deleting), "")
@@ -31,7 +32,7 @@ def loaded_version(node: NodeView, snapshot: Snapshot) -> tuple[str, bool]:
     after_manager = [version_of(pod.driver_image) for pod in found if _is_past_manager(pod)]
     if any(_FULL.match(version) and version != said for version in after_manager):
         return "", False
-    return said, not found or any(version != said for version in after_manager)
+    return said, True
 
 
 def _driver_pods(node: NodeView, snapshot: Snapshot) -> list[PodView]:
