@@ -15,7 +15,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
 from tests.cli.test_check import checked, lines
 from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of, status_of
-from tests.journeys.stage import NEW, OLD, Object, Stage, on_stage
+from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
 
 NODES = ("gpu-3", "gpu-4")
@@ -189,8 +189,12 @@ async def test_without_any_nvidiadriver_it_is_said_what_to_create_or_set_back(st
     await stage.rest(300)
     assert stage.hold("gpu-1") == "NotSelected"
     told = await explanation_of(stage, "gpu-1")
-    create, back = (remedy.commands[0] for remedy in told.remedies)
-    assert create == "kubectl apply -f examples/nvidiadriver.yaml"
+    (create, (back,)) = (remedy.commands for remedy in told.remedies)
+    assert create == (f"kubectl get clusterpolicy {POLICY} -o jsonpath='{{.spec.driver}}'",), "a manifest would name a version"
+    assert told.remedies[0].do == ("create an NVIDIADriver that selects the node, with the version that the node runs, "
+                                   f"{stage.driver('gpu-1')}, or the one that you want: another one replaces it. The "
+                                   "ClusterPolicy still has the settings that it was made with")
+    assert stage.drivers() == [OLD]
     out = io.StringIO()
     with redirect_stdout(out):
         show(told, Leader("", stage.clock.now()))

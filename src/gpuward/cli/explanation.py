@@ -29,6 +29,7 @@ from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import WorkloadKept
 from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NodeReport, node_reports
+from gpuward.report.versions import loaded_version
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
@@ -108,7 +109,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         notes=(*bare.notes, *prospects(plan.nodes[name], upgrades, facts.to_evict.pods),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
                *_notes(facts, picture, knows_budgets)),
-        remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades),
+        remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades, node),
                   *_uncordoned(plan.nodes[name], node, picture, upgrades),
                   *_by_hand(plan.nodes[name], node, picture, upgrades)),
     )
@@ -159,10 +160,10 @@ GONE = "kubectl patch nvidiadriver "
 """How a command begins that is of no use once the NVIDIADriver of a node is deleted."""
 
 
-def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePolicy) -> tuple[Remedy, ...]:
+def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePolicy, node: NodeView) -> tuple[Remedy, ...]:
     """Return remedies, of which the one for a pause of `gpuward pause` is the command that ends it."""
     if upgrades.placing is not None and upgrades.placing.claims == () and upgrades.unowned and picture.active.view is not None:
-        return (*found, *_without_drivers(picture, upgrades))
+        return (*found, *_without_drivers(picture, upgrades, node))
     if upgrades.gone:  # nobody can edit it any more
         return tuple(each for each in found if not any(command.startswith(GONE) for command in each.commands))
     views = {each.view.name: each.view for each in picture.drivers.active} if upgrades.driver else {"": picture.active.view}
@@ -174,15 +175,23 @@ def _commanded(found: tuple[Remedy, ...], picture: Picture, upgrades: UpgradePol
                  for each in found)
 
 
-def _without_drivers(picture: Picture, upgrades: UpgradePolicy) -> Iterator[Remedy]:
-    """Return what to do where drivers are left to NVIDIADrivers and there is none: nobody can try one that is not written."""
+def _without_drivers(picture: Picture, upgrades: UpgradePolicy, node: NodeView) -> Iterator[Remedy]:
+    """Return what to do where drivers are left to NVIDIADrivers and there is none: nobody can try one that is not written, and a
+    version that is chosen here would replace the driver of the fleet.
+    """
     after, policy = DecisionFacts(picture.snapshot, upgrades), picture.active.view
-    yield Remedy("create an NVIDIADriver that selects the node", "its driver comes from that",
-                 ("kubectl apply -f examples/nvidiadriver.yaml",), after)
+    if policy is None:
+        return
+    loaded, doubtful = loaded_version(node, picture.snapshot)
+    version = "the version that you want"
+    if loaded and not doubtful:
+        version = f"the version that the node runs, {loaded}, or the one that you want: another one replaces it"
+    yield Remedy(f"create an NVIDIADriver that selects the node, with {version}. The ClusterPolicy still has the settings that it "
+                 "was made with", "its driver comes from that",
+                 (f"kubectl get clusterpolicy {quote(policy.name)} -o jsonpath='{{.spec.driver}}'",), after)
     back = '{"spec":{"driver":{"useNvidiaDriverCRD":false}}}'
-    if policy is not None:
-        yield Remedy("or leave drivers to the ClusterPolicy", "its driver comes from that",
-                     (f"kubectl patch clusterpolicy {quote(policy.name)} --type merge -p '{back}'",), after)
+    yield Remedy("or leave drivers to the ClusterPolicy", "its driver comes from that",
+                 (f"kubectl patch clusterpolicy {quote(policy.name)} --type merge -p '{back}'",), after)
 
 
 def _unmanaged(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> str:
