@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from gpuward import names
 from gpuward.cli.commands import commands
+from gpuward.errors import InputError
 from gpuward.execute.contains import contains
 from gpuward.kube import resources
 from gpuward.sandbox.fleet import cpu_node, fleet, gpu_node
@@ -106,6 +107,29 @@ def test_a_field_that_is_none_is_told(tmp_path: Path) -> None:
     _, said = rendered("--policy", file(tmp_path, "p.yaml", body))
     assert said.strip() == (
         "ClusterPolicy cluster-policy: spec.driver.versoin is no field, and is ignored; did you mean version?")
+
+
+def rollout(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "rollout"}, "spec": spec}
+
+
+def test_a_rollout_policy_alone_is_checked_and_makes_no_object(tmp_path: Path) -> None:
+    made, said = rendered("--policy", file(tmp_path, "p.yaml", rollout(retries=1)))
+    assert made == []
+    assert said.strip() == ("a RolloutPolicy says how nodes are upgraded, and no object is made from it: "
+                            "`gpuward plan --policy FILE` shows what it does")
+    with pytest.raises(InputError, match=r"RolloutPolicy rollout: spec\.retries: -1 cannot be used: write a whole") as wrong:
+        rendered("--policy", file(tmp_path, "p.yaml", rollout(retries=-1, windowFit="Never")))
+    assert "spec.windowFit: 'Never' cannot be used: write one of" in str(wrong.value)
+
+
+def test_a_field_that_is_none_anywhere_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    body = rollout(failureBudjet={"nodes": 1}, prestage={"mod": "Auto"}) | {"spce": {}}
+    _, said = rendered("--policy", file(tmp_path, "p.yaml", body))
+    assert [line for line in said.splitlines() if "no field" in line] == [
+        "RolloutPolicy rollout: spce is no field, and is ignored; did you mean spec?",
+        "RolloutPolicy rollout: spec.failureBudjet is no field, and is ignored; did you mean failureBudget?",
+        "RolloutPolicy rollout: spec.prestage.mod is no field, and is ignored; did you mean mode?"]
 
 
 def test_an_nvidia_driver_that_does_not_count_is_told(tmp_path: Path) -> None:

@@ -114,6 +114,26 @@ async def test_files_with_policies_are_taken_for_those_in_the_cluster(stage: Sta
         await lists_only(stage).patch_merge(resources.NODES, "gpu-1", {"metadata": {"labels": {"a": "b"}}})
 
 
+def test_a_rollout_policy_of_a_file_is_refused_by_its_field_and_not_by_a_condition(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "r"},
+                                    "spec": {"finishBy": "soon", "retrys": 1}}))
+
+    @on_stage(1)
+    async def play(stage: Stage) -> None:
+        await stage.installed()
+        with pytest.raises(InputError, match=r"RolloutPolicy r: spec\.finishBy: 'soon' cannot be used: write "):
+            await plan_of(stage, NEW, file)
+        said = capsys.readouterr().err.strip()
+        assert said == "RolloutPolicy r: spec.retrys is no field, and is ignored; did you mean retries?"
+        await apply(stage, domains={"key": names.UPGRADE_STATE})
+        assert any(f"problem: RolloutPolicy default: spec.domains.key: '{names.UPGRADE_STATE}' cannot be used" in line
+                   for line in lines(await plan_of(stage, NEW)))
+
+    play()
+
+
 def test_limits_and_windows_of_files_count(tmp_path: Path) -> None:
     shut = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"},
             "spec": {"windows": [{"schedule": "0 3 * * *", "duration": "1h"}]}}

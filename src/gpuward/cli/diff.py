@@ -11,7 +11,8 @@ import structlog
 
 from gpuward.cli.connect import connected
 from gpuward.cli.differences import Difference, differences, images_of, looked_at, with_references
-from gpuward.cli.manifests import policy_views, read_objects
+from gpuward.cli.manifests import policy_views, read_objects, without_objects
+from gpuward.cli.misspelt import warn_of
 from gpuward.cli.terminal import in_words, say
 from gpuward.errors import GpuwardError
 from gpuward.kube.http.client import Client
@@ -66,12 +67,16 @@ async def compared(client: Client, policies: Sequence[str], namespace: str) -> t
         InputError: a file cannot be read, or has no policy in it.
         GpuwardError: the operator works in another namespace.
     """
-    given = policy_views("--policy", read_objects("--policy", policies), policies) if policies else {}
+    objects = read_objects("--policy", policies)
+    given = policy_views("--policy", objects, policies) if policies else {}
+    warn_of(objects)
+    if hint := without_objects(given):
+        say(hint, err=True)
     async with looked_at(client, namespace) as look:
         leader = await look.leader()
         look.picture(leader).refuse_elsewhere()
         snapshot = look.cluster.observe()
-    snapshot = under(snapshot, given.get("ClusterPolicy", ()), given.get("NVIDIADriver", ()))
+    snapshot = under(snapshot, given.get("ClusterPolicy", ()), given.get("NVIDIADriver", ()), given.get("RolloutPolicy", ()))
     snapshot = await with_references(client, snapshot)
     return await differences(client, snapshot, await images_of(client, namespace), leader.now)
 

@@ -56,7 +56,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """Yield a unified diff."""
-        before, after = ([] if one is None else manifest(one).splitlines()[1:] for one in (self.before, self.after))
+        before, after = ([] if one is None else manifest(_ordered(one)).splitlines()[1:] for one in (self.before, self.after))
         yield from difflib.unified_diff(before, after, f"LIVE/{self.name}", f"GPUWARD/{self.name}", lineterm="")
 
 
@@ -173,6 +173,15 @@ def _place(written: Written, snapshot: Snapshot) -> Difference | None:
 def _of_kind(kind: str, name: str, fields: Mapping[str, Mapping[str, str]]) -> Object:
     meta = {"name": name, **{key: dict(value) for key, value in fields.items() if value}}
     return {"apiVersion": "v1", "kind": kind, "metadata": meta}
+
+
+def _ordered(value: Any) -> Any:
+    """Return an object with its keys in the order of the alphabet, as kubectl prints it: an order says nothing."""
+    if isinstance(value, Mapping):
+        return {key: _ordered(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, list | tuple):
+        return [_ordered(each) for each in value]
+    return value
 
 
 def _paths(before: Any, after: Any, path: str = "") -> Iterator[str]:

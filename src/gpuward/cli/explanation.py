@@ -186,8 +186,8 @@ def _without_drivers(picture: Picture, upgrades: UpgradePolicy, node: NodeView) 
     version = "the version that you want"
     if loaded and not doubtful:
         version = f"the version that the node runs, {loaded}, or the one that you want: another one replaces it"
-    yield Remedy(f"create an NVIDIADriver that selects the node, with {version}. The ClusterPolicy still has the settings that it "
-                 "was made with", "its driver comes from that",
+    yield Remedy(f"create an NVIDIADriver that selects the node, with {version}. The ClusterPolicy still has the settings that "
+                 "it was made with", "its driver comes from that",
                  (f"kubectl get clusterpolicy {quote(policy.name)} -o jsonpath='{{.spec.driver}}'",), after)
     back = '{"spec":{"driver":{"useNvidiaDriverCRD":false}}}'
     yield Remedy("or leave drivers to the ClusterPolicy", "its driver comes from that",

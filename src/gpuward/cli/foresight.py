@@ -10,6 +10,7 @@ from gpuward.cli.diff import under
 from gpuward.cli.differences import Difference, differences, images_of, looked_at, with_references
 from gpuward.cli.look import Picture, foreseen, latest
 from gpuward.cli.manifests import policy_views, read_objects
+from gpuward.cli.misspelt import warn_of
 from gpuward.cli.targets import retargeted
 from gpuward.controllers.planning import Planner
 from gpuward.kube.http.client import Client
@@ -71,11 +72,13 @@ def with_files(snapshot: Snapshot, files: Sequence[str]) -> Snapshot:
     """Return the facts as if the policies of files were in the cluster, in place of those of the same names.
 
     Raises:
-        InputError: a file cannot be read, or has no policy in it.
+        InputError: a file cannot be read, has no policy in it, or one that cannot be followed.
     """
     if not files:
         return snapshot
-    given = policy_views("--policy", read_objects("--policy", files), files, "RolloutPolicy")
+    objects = read_objects("--policy", files)
+    given = policy_views("--policy", objects, files)
+    warn_of(objects)
     return under(snapshot, given["ClusterPolicy"], given["NVIDIADriver"], given["RolloutPolicy"])
 
 

@@ -68,20 +68,19 @@ def _objects(option: str, file: str) -> Iterator[Object]:
         yield dict(found)
 
 
-def policy_views(option: str, objects: Iterable[Object], files: Sequence[str], *also: str) -> dict[str, tuple[PolicyView, ...]]:
+def policy_views(option: str, objects: Iterable[Object], files: Sequence[str]) -> dict[str, tuple[PolicyView, ...]]:
     """Return the custom resources among the objects of files by kind, as they would be stored.
 
     Raises:
-        InputError: there is no ClusterPolicy and no NVIDIADriver, and nothing of the kinds that will do also.
+        InputError: there is none.
     """
     views: dict[str, list[PolicyView]] = {kind: [] for kind in POLICIES}
     for number, obj in enumerate(obj for obj in objects if obj["kind"] in POLICIES):
         uid = obj["metadata"].get("uid") or f"{NO_UID[:-4]}{number:04d}"
         meta = {"generation": 1, **obj["metadata"], "uid": uid}
         views[obj["kind"]].append(policy_view(msgspec.json.encode({**obj, "metadata": meta})))
-    if not any(views[kind] for kind in ("ClusterPolicy", "NVIDIADriver", *also)):
-        meant = ", ".join(f"a {kind}" for kind in ("ClusterPolicy", *also))
-        raise InputError(option, ", ".join(files), f"name a file with {meant}, or with an NVIDIADriver, in it")
+    if not any(views.values()):
+        raise InputError(option, ", ".join(files), "name a file with a ClusterPolicy, a RolloutPolicy, or an NVIDIADriver, in it")
     return {kind: oldest_first(found) for kind, found in views.items()}
 
 
@@ -100,6 +99,14 @@ def cluster_of(namespace: str, objects: Sequence[Object], policies: Mapping[str,
         drivers=policies["NVIDIADriver"], rollout_policies=policies["RolloutPolicy"], references=known, followed=frozenset(),
         place=PlaceView(namespace, NO_UID),
     )
+
+
+def without_objects(policies: Mapping[str, tuple[PolicyView, ...]]) -> str:
+    """Say where to look for what a RolloutPolicy does, if there is nothing else: no object is made from it."""
+    if any(policies.get(kind) for kind in ("ClusterPolicy", "NVIDIADriver")) or not policies.get("RolloutPolicy"):
+        return ""
+    return ("a RolloutPolicy says how nodes are upgraded, and no object is made from it: `gpuward plan --policy FILE` shows what "
+            "it does")
 
 
 def left_to_nobody(snapshot: Snapshot) -> str:

@@ -1,23 +1,49 @@
-"""Fields of policies in files that their CRDs do not have: an API server drops them, and nobody misses them."""
+"""What is wrong with policies in files: fields that their CRDs do not have, which an API server drops and nobody misses, and a
+RolloutPolicy that cannot be followed.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from gpuward.cli.terminal import say
+from gpuward.crd.check import field_path
 from gpuward.crd.generate import all_crds
+from gpuward.crd.rollout_conversion import typed_rollout
+from gpuward.errors import InputError
 
 Object = dict[str, Any]
+_OF_EVERY_OBJECT: Final = ("apiVersion", "kind", "metadata", "status")
+
+
+def warn_of(objects: Sequence[Object]) -> None:
+    """Tell on the side of fields that are none, as kubectl's strict validation does.
+
+    Raises:
+        InputError: a RolloutPolicy cannot be followed; the message names every field, its value and what to write.
+    """
+    for line in no_fields(objects):
+        say(line, err=True)
+    for obj in objects:
+        if obj["kind"] != "RolloutPolicy":
+            continue
+        _, problems = typed_rollout(obj)
+        if problems:
+            first, *others = problems
+            fix = "; ".join((first.fix, *map(str, others)))
+            raise InputError(f"RolloutPolicy {obj['metadata']['name']}: {first.field}", first.value, fix)
 
 
 def no_fields(objects: Iterable[Object]) -> Iterator[str]:
-    """Yield a line for each field of a custom resource's spec that is none."""
+    """Yield a line for each field of a custom resource that is none."""
     schemas = {crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
                for crd in all_crds()}
     for obj in objects:
         if (schema := schemas.get(obj["kind"])) is not None:
-            yield from (f"{obj['kind']} {obj['metadata']['name']}: {told}" for told in _unknown(obj.get("spec"), schema, "spec"))
+            whole = {"properties": {"spec": schema, **{key: {} for key in _OF_EVERY_OBJECT}}}
+            yield from (f"{obj['kind']} {obj['metadata']['name']}: {told}" for told in _unknown(obj, whole, ""))
 
 
 def _unknown(value: object, schema: Mapping[str, Any], path: str) -> Iterator[str]:
@@ -29,9 +55,9 @@ def _unknown(value: object, schema: Mapping[str, Any], path: str) -> Iterator[st
         return
     for key, each in value.items():
         if known is not None and key in known:
-            yield from _unknown(each, known[key], f"{path}.{key}")
+            yield from _unknown(each, known[key], field_path(path, key))
         elif isinstance(others, Mapping):
-            yield from _unknown(each, others, f"{path}.{key}")
+            yield from _unknown(each, others, field_path(path, str(key)))
         elif known is not None:
             near = difflib.get_close_matches(str(key), known, n=1)
-            yield f"{path}.{key} is no field, and is ignored" + (f"; did you mean {near[0]}?" if near else "")
+            yield f"{field_path(path, str(key))} is no field, and is ignored" + (f"; did you mean {near[0]}?" if near else "")

@@ -40,8 +40,8 @@ def render(policies: tuple[str, ...], nodes: tuple[str, ...], namespace: str, fo
 
 @click.command()
 @click.option("--policy", "policies", multiple=True, metavar="FILE",
-              help="Compare with what these ClusterPolicies and NVIDIADrivers ask for, in place of those of the same names. "
-              "Without it with what the policies in the cluster ask for.")
+              help="Compare with what these ClusterPolicies, NVIDIADrivers and RolloutPolicies ask for, in place of those of the "
+              "same names. Without it with what the policies in the cluster ask for.")
 @connection_options
 @namespace_option
 def diff(policies: tuple[str, ...], kubeconfig: str | None, context: str | None, namespace: str) -> None:

@@ -19,6 +19,7 @@ from gpuward.cli.explanation import explained
 from gpuward.cli.leftout import as_captured, lacks, whole_policies
 from gpuward.cli.look import Picture
 from gpuward.cli.manifests import POLICIES, read_objects
+from gpuward.cli.misspelt import warn_of
 from gpuward.cli.plan import CHANGES
 from gpuward.cli.rehearsed import as_json, show
 from gpuward.cli.targets import changes_to, check_version, merged
@@ -153,6 +154,7 @@ class _Changes:
     def __init__(self, found: Captured, options: Options, whole: Sequence[Object] | None) -> None:
         self._options = options
         objects = [obj for obj in read_objects("--policy", options.policies) if obj["kind"] in POLICIES]
+        warn_of(objects)
         there = {(obj["kind"], obj["metadata"]["name"]): obj for obj in
                  (whole if whole is not None else (each for name in _RESOURCES.values() for each in found.of(name)))}
         self._given = [as_captured(obj, there[key] if whole is not None else None)

@@ -9,8 +9,17 @@ from pathlib import Path
 
 import click
 
-from gpuward.cli.manifests import Object, cluster_of, left_to_nobody, manifest, operator_images, policy_views, read_objects
-from gpuward.cli.misspelt import no_fields
+from gpuward.cli.manifests import (
+    Object,
+    cluster_of,
+    left_to_nobody,
+    manifest,
+    operator_images,
+    policy_views,
+    read_objects,
+    without_objects,
+)
+from gpuward.cli.misspelt import warn_of
 from gpuward.cli.terminal import say
 from gpuward.errors import InputError
 from gpuward.report.paper import Node, Written, play
@@ -22,7 +31,9 @@ def render_policies(policies: Sequence[str], nodes: Sequence[str], namespace: st
     others = read_objects("--nodes", nodes)
     if nodes and not any(obj["kind"] == "Node" for obj in others):
         raise InputError("--nodes", ", ".join(nodes), "name a file with Nodes in it, as `kubectl get nodes -o yaml` prints them")
-    snapshot = cluster_of(namespace, [*objects, *others], policy_views("--policy", objects, policies))
+    given = policy_views("--policy", objects, policies)
+    warn_of(objects)
+    snapshot = cluster_of(namespace, [*objects, *others], given)
     written = play(snapshot, operator_images(), time.time())
     made = list(objects_of(written))
     if folder is None:
@@ -30,9 +41,9 @@ def render_policies(policies: Sequence[str], nodes: Sequence[str], namespace: st
             click.echo(manifest(obj), nl=False)
     else:
         _save(folder, made)
-    if hint := left_to_nobody(snapshot):
+    if hint := without_objects(given) or left_to_nobody(snapshot):
         say(hint, err=True)
-    for problem in (*no_fields(objects), *written.problems):
+    for problem in written.problems:
         say(problem, err=True)
     if written.problems:
         sys.exit(1)

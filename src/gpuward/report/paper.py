@@ -88,6 +88,8 @@ def _problems(policies: PoliciesInForce, memory: OperandMemory, drivers: DriverM
         states = memory.rendered[1] if memory.rendered is not None else ()
         errors = [*policies.policy.problems, *(state.error for state in states if state.error is not None)]
         yield from (_told(f"ClusterPolicy {view.name}", error) for error in errors)
+    rollout = policies.policy.rollout
+    yield from (_told(rollout.title, error) for error in rollout.problems)
     for each in policies.active if policies.in_force else ():
         made = drivers.rendered.get(each.view.name)
         errors = [*each.problems, *([made[1].state.error] if made is not None and made[1].state.error is not None else [])]
