@@ -259,8 +259,7 @@ def test_windows_and_policies_of_files_count(crowd: Captured, tmp_path: Path) ->
     file.write_text(yaml.safe_dump(body))
     with pytest.raises(InputError, match="--policy"):
         rehearsed(crowd, Options(policies=(str(file),), assumed=EXACT, runs=1, time=0.0))
-    night["spec"]["finishBy"] = "soon"
-    file.write_text(yaml.safe_dump(night))
+    file.write_text(yaml.safe_dump({**night, "spec": {"finishBy": "soon"}}))
     with pytest.raises(InputError, match=r"RolloutPolicy default: spec\.finishBy: 'soon' cannot be used"):
         rehearsed(crowd, Options(policies=(str(file),), assumed=EXACT, runs=1, time=0.0))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -10,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuward import names
+from gpuward.crd.rollout_conversion import rollout_settings, typed_rollout
 from gpuward.model.budgets import BudgetView
 from gpuward.model.domains import DomainSettings
 from gpuward.model.estimate import Estimate, joined, roughly
 from gpuward.model.history import Ending, PastUpgrade, encode_history
 from gpuward.model.opportunities import OpportunisticSettings
+from gpuward.model.reading import format_time
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import State
 from gpuward.model.views import NodeView
@@ -253,3 +256,35 @@ def test_more_nodes_at_once_are_not_said_to_help_where_something_else_lets_none_
     rules = policy(parallel=4, rollout=RolloutSettings(domains=DomainSettings("rack"), finish_by=NOW + 60))
     told = decide(build.cluster([remembering("a0", 300.0), *waiting], pods), rules, NOW).estimate
     assert str(told) == "about 8 min left, from 2 nodes of earlier rollouts too; that is 7 min after finishBy"
+
+
+def shut_until(hours: int, **settings: Any) -> RolloutSettings:
+    opens = datetime.fromtimestamp(NOW, UTC) + timedelta(hours=hours)
+    body = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "r"},
+            "spec": {"windows": [{"schedule": f"{opens.minute} {opens.hour} * * *", "duration": "30m"}]}}
+    policy, problems = typed_rollout(body)
+    assert policy is not None
+    assert problems == []
+    return msgspec.structs.replace(rollout_settings(policy), **settings)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_window_that_is_shut_has_an_end_that_is_known(remembers: bool) -> None:
+    nodes = [remembering("a0", 300.0), remembering("b0", 300.0, to="550")] if remembers else [
+        remembering("a0", 300.0, to="550", failures=1), remembering("b0", 300.0, to="550", failures=1)]
+    opens = (NOW // 60 + 120) * 60
+    words = f"not done before {datetime.fromtimestamp(opens, UTC):%Y-%m-%d %H:%M} (UTC), when the window opens"
+    told = estimated(*nodes, done=1, rollout=shut_until(2))
+    assert str(told) == f"time left unknown: 1 node is waiting (WindowShut); {words}"
+    told = estimated(*nodes, done=1, rollout=shut_until(2, finish_by=opens - 3600.0))
+    assert str(told).endswith(f"{words}; that is 60 min after finishBy at least")
+    assert told is not None
+    assert (told.as_json() or {})["notBefore"] == format_time(opens)
+
+
+def test_a_time_to_be_done_by_that_has_passed_is_said_whatever_else_is_known() -> None:
+    late = RolloutSettings(finish_by=NOW - 7200.0)
+    assert str(estimated(remembering("a0", 300.0, to="550", failures=1), rollout=late)) == "finishBy was 2 h ago"
+    silent = msgspec.structs.replace(remembering("c0", 300.0, to="550"), ready=False)
+    held = estimated(remembering("a0", 300.0), silent, done=1, rollout=late)
+    assert str(held) == "time left unknown: 1 node is held (NodeNotReady); finishBy was 2 h ago"

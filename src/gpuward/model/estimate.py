@@ -28,6 +28,10 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     """Why it cannot be told; empty where it can."""
     finish_by: float = 0.0
     """When it should be done, in Unix seconds; 0 where nobody says."""
+    not_before: float = 0.0
+    """Before when it will not be done, as nodes wait for something that has a known end; 0 where none does."""
+    ends: str = ""
+    """What it is that ends then, in words, with the time."""
     would_do: int | None = None
     """How many nodes at once would do for that, where it will be late; 0 where no number would, None where nobody can tell."""
 
@@ -39,7 +43,11 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_silent(self) -> bool:
         """Tell whether there is nothing from which to tell."""
-        return not (self.nodes or self.unknown)
+        return not (self.nodes or self.unknown or self._has_passed)
+
+    @property
+    def _has_passed(self) -> bool:
+        return bool(self.finish_by) and self.finish_by <= self.at
 
     def __str__(self) -> str:
         return "; ".join(self.parts())
@@ -48,12 +56,19 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
         """Return what people read of it: how much time is left and, where it should be done at some time, whether it will."""
         if self.is_silent:
             return []
-        if self.unknown:
-            return [f"time left unknown: {self.unknown}"]
+        if self.unknown or not self.nodes:
+            unknown = [f"time left unknown: {self.unknown}"] if self.unknown else []
+            late = [self._too_late()] if self.finish_by and max(self.at, self.not_before) >= self.finish_by else []
+            return [*unknown, *([f"not done before {self.ends}"] if self.not_before else []), *late]
         whence = "of earlier rollouts too" if self.earlier else ""
         nodes = "1 node" if self.nodes == 1 else f"{self.nodes} nodes"
         left = f"about {roughly(self.left)} left, from {' '.join(filter(None, (nodes, whence)))}"
         return [left, self._in_time()] if self.finish_by else [left]
+
+    def _too_late(self) -> str:
+        if self._has_passed:
+            return f"finishBy was {roughly(self.at - self.finish_by)} ago"
+        return f"that is {roughly(self.not_before - self.finish_by)} after finishBy at least"
 
     def _in_time(self) -> str:
         slack = self.finish_by - self.finish
@@ -66,11 +81,12 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
         """Return it for programs."""
         if self.is_silent:
             return None
-        known = not self.unknown
+        known = not self.unknown and bool(self.nodes)
         return {
             "secondsLeft": round(self.left) if known else None,
             "finishesAt": format_time(self.finish) if known else None, "fromNodes": self.nodes if known else None,
             "fromEarlierRolloutsToo": self.earlier if known else None, "unknownBecause": self.unknown or None,
+            "notBefore": format_time(self.not_before) if self.not_before else None,
             "finishBy": format_time(self.finish_by) if self.finish_by else None,
             "slackSeconds": round(self.finish_by - self.finish) if known and self.finish_by else None,
             "nodesAtOnceThatWouldDo": self.would_do,

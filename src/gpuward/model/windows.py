@@ -67,8 +67,10 @@ class WindowShut(msgspec.Struct, frozen=True):
 
 
 def moment_in(at: float, zone: str) -> str:
-    """Return a moment as people read it in a time zone."""
-    return f"{datetime.fromtimestamp(at, ZoneInfo(zone)).isoformat(' ', 'minutes')} ({zone})"
+    """Return a moment as people read it in a time zone; with its distance from UTC only in an hour that comes twice."""
+    moment = datetime.fromtimestamp(at, ZoneInfo(zone))
+    twice = moment.replace(fold=0).utcoffset() != moment.replace(fold=1).utcoffset()
+    return f"{(moment if twice else moment.replace(tzinfo=None)).isoformat(' ', 'minutes')} ({zone})"
 
 
 def opening(what: WindowShut) -> str:

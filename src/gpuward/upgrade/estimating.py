@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, auto
 from math import ceil
 from typing import Final
@@ -21,6 +21,8 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.waves import WaveSoaking
+from gpuward.model.windows import WindowShut, moment_in
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.noting import STEP_OF
@@ -126,10 +128,12 @@ def estimate(
     waiting = kinds[_Kind.IN_TURN] + kinds[_Kind.AFTER_OTHERS] + kinds[_Kind.LATER]
     if not (under_way or waiting or stuck.total()):
         return None
-    if (samples := samples_of(nodes)) is None:
-        return Estimate(at=now)
-    if stuck.total():
-        return Estimate(unknown=_told(+stuck), at=now)
+    samples = samples_of(nodes)
+    if samples is None or stuck.total():
+        waits = [*(hold for hold, _ in held.values()), *(hold for hold in alone if hold is not None)]
+        at, ends = _known_end(waits)
+        unknown = _told(+stuck) if stuck.total() and (at or samples is not None) else ""
+        return Estimate(unknown=unknown, at=now, not_before=at, ends=ends, finish_by=policy.rollout.finish_by)
     slots = max(1, len(under_way)) if kinds[_Kind.AFTER_OTHERS] else _slots(fleet, policy)
     retries = [hold for hold in alone if hold is not None] + (
         [hold for hold, _ in held.values()] if Reason.RETRY_LATER in reasons else [])
@@ -137,11 +141,21 @@ def estimate(
     elapsed = tuple(_elapsed(node, now) for node in under_way)
     remaining = Remaining(waiting, elapsed, slots, max(0.0, later))
     found = _within_windows(samples, remaining, fleet, now)
+    found = msgspec.structs.replace(found, finish_by=policy.rollout.finish_by)
     if not policy.rollout.finish_by or found.unknown:
         return found
-    found = msgspec.structs.replace(found, finish_by=policy.rollout.finish_by)
     late = found.finish > found.finish_by and not kinds[_Kind.AFTER_OTHERS]
     return msgspec.structs.replace(found, would_do=_would_do(found, samples, remaining)) if late else found
+
+
+def _known_end(waits: Iterable[Hold]) -> tuple[float, str]:
+    """Return until when the last of these waits for its window, or for a wave to soak, and what ends then, in words."""
+    last = max((hold for hold in waits if isinstance(hold.what, WindowShut | WaveSoaking) and hold.until is not None),
+               key=lambda hold: hold.until or 0.0, default=None)
+    if last is None or not isinstance(last.what, WindowShut | WaveSoaking) or last.until is None:
+        return 0.0, ""
+    what = f"wave {last.what.wave} has soaked" if isinstance(last.what, WaveSoaking) else "the window opens"
+    return last.until, f"{moment_in(last.until, last.what.zone)}, when {what}"
 
 
 class _Kind(Enum):
