@@ -35,7 +35,7 @@ OF_ONE_NODE = {
 def played(nodes: int, **options: object) -> tuple[Story, float | None]:
     """Play a demo in virtual time; return it, and how long its upgrade took, None when nodes are left."""
     async def main() -> tuple[Story, float | None]:
-        story = Story(Options(sample_policy(), nodes=nodes, **options), lambda plan: None)  # type: ignore[arg-type]
+        story = Story(Options(sample_policy(), nodes=nodes, **options), lambda plan, unwritten: None)  # type: ignore[arg-type]
         await story.start()
         try:
             await story.install()

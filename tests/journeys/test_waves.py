@@ -164,6 +164,22 @@ async def test_a_driver_that_always_fails_fails_on_the_canary_alone_and_the_next
 
 
 @on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
+async def test_a_wave_that_is_promoted_before_it_is_done_is_not_called_done(stage: Stage) -> None:
+    await stage.installed()
+    await apply(stage, waves=[{**CANARY, "approval": "Required"}])
+    await stage.rest(1)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.state("gpu-1") in IN_PROGRESS)
+    assert "without waiting for gpu-1" in (await promote(stage))[0]
+    await stage.rest(2)
+    async with looking(stage) as picture:
+        hold = picture.plan.nodes["gpu-2"].hold
+    assert hold is not None
+    assert sentence(hold) == (
+        "wave canary is waited for no longer, with 0 of its 1 nodes done: waits for approval: gpuward approve")
+
+
+@on_stage(gpu_nodes=4, upgrade=ALL_AT_ONCE)
 async def test_an_approval_counts_for_no_other_driver(stage: Stage) -> None:
     await stage.installed()
     await apply(stage, waves=[{**CANARY, "approval": "Required"}])

@@ -305,7 +305,7 @@ HARMLESS = re.compile(r"kubectl (patch \S+ \S+ .*(maxUnavailable|maxParallelUpgr
 def test_what_a_remedy_destroys_is_told_with_it(world: World) -> None:
     for remedy in remedies(world.snapshot, world.policy, NOW, world.node):
         dangerous = [command for command in remedy.commands if not HARMLESS.match(command)]
-        leaves = "upgrade-required" in " ".join(dangerous) or "upgrade.skip-" in " ".join(dangerous)
+        leaves = any(said in " ".join(dangerous) for said in ("gpuward retry", "upgrade-required", "upgrade.skip-"))
         assert remedy.risk or not dangerous or leaves, (remedy.do, dangerous)
 
 
@@ -358,6 +358,8 @@ def _obey(words: list[str], world: World) -> World:
     match words[1:]:
         case ["label", "node", name, change, *_]:
             return world._replace(snapshot=_relabelled(snapshot, name, change))
+        case ["retry", name]:
+            return world._replace(snapshot=_relabelled(snapshot, name, f"{names.UPGRADE_STATE}={State.UPGRADE_REQUIRED}"))
         case ["uncordon", name]:
             nodes = {**snapshot.nodes, name: replace(snapshot.nodes[name], unschedulable=False)}
             return world._replace(snapshot=replace(snapshot, nodes=nodes))
@@ -396,7 +398,7 @@ def _patched(current: UpgradePolicy, fields: dict[str, Any]) -> UpgradePolicy:
     return replace(current, **changes)
 
 
-OBEYED = ("kubectl label", "kubectl uncordon", "kubectl delete", "kubectl patch", "echo '{\"apiVersion\"")
+OBEYED = ("kubectl label", "gpuward retry", "kubectl uncordon", "kubectl delete", "kubectl patch", "echo '{\"apiVersion\"")
 
 
 def complete(remedy: Remedy) -> bool:

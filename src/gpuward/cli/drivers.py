@@ -19,6 +19,7 @@ from gpuward.operands.rollout import MOST_NODES
 from gpuward.report.nodes import Group
 from gpuward.report.pools import PoolReport, pool_reports
 
+GAP = 2
 TITLES = ("FROM", "PRECOMPILED FOR", "NODES", "TARGET", "LOADED", "KERNELS", "PROGRESS", "WAITS FOR")
 
 
@@ -43,7 +44,7 @@ async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, 
     shown = console()
     shown.print(styled(headline(picture)), soft_wrap=True)
     if pools:
-        shown.print(pool_table(pools))
+        shown.print(pool_table(pools, shown.width))
     else:
         shown.print(styled("no node matches" if chosen else without_pools(picture.snapshot)), soft_wrap=True)
 
@@ -57,15 +58,34 @@ def without_pools(snapshot: Snapshot) -> str:
     return f"no node has a driver that is served; one is still loaded on {', '.join(left[:MOST_NODES])}{more}"
 
 
-def pool_table(pools: Sequence[PoolReport]) -> Table:
-    """Return the pools, one line each; a column that is empty for all of them is left out."""
+def pool_table(pools: Sequence[PoolReport], width: int | None = None) -> Table:
+    """Return the pools, one line each; a column that is empty for all of them is left out. Where `width` columns are too few for
+    its longest words, each value has a line of its own: words are not broken.
+    """
     rows = [_row(pool) for pool in pools]
     used = [number for number, title in enumerate(TITLES) if any(row[number] for row in rows)]
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for number in used:
-        table.add_column(TITLES[number], overflow="fold")
+    least = [max(len(word) for text in (TITLES[number], *(row[number] for row in rows)) for word in text.split() or [""])
+             for number in used]
+    if width is not None and sum(least) + GAP * len(used) > width:
+        return _listed(rows)
+    table = Table(box=None, padding=(0, GAP, 0, 0))
+    for number, room in zip(used, least, strict=True):
+        table.add_column(TITLES[number], overflow="fold", min_width=room)
     for row in rows:
         table.add_row(*(styled(row[number]) for number in used))
+    return table
+
+
+def _listed(rows: Sequence[tuple[str, ...]]) -> Table:
+    table = Table(box=None, padding=(0, GAP, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for place, row in enumerate(rows):
+        if place:
+            table.add_row("", "")
+        for title, text in zip(TITLES, row, strict=True):
+            if text:
+                table.add_row(title, styled(text))
     return table
 
 

@@ -190,7 +190,7 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
         facts.append(("EVENT", f"{age(now - found.event[0])} ago the operator said: {found.event[1]}"))
     if found.next:
         facts.append(("NEXT", f"{' -> '.join(found.next)}, as soon as the operator acts"))
-    if status.turn:
+    if status.turn and (status.hold is None or not status.hold.reason.needs_person):
         facts.append(("TURN", f"{ordinal(status.turn)} of those that wait to start"))
     if (failure := found.failure) is not None:
         times = f"{failure.attempts} time{'s' if failure.attempts > 1 else ''}"

@@ -115,7 +115,7 @@ def _left(run: Run) -> Iterator[str]:
 
 def _trials(trials: tuple[Trial, ...]) -> Iterator[str]:
     for one in trials:
-        freed = f", and {listed(one.freed, 3)} get their driver" if one.freed else ""
+        freed = f", and {listed(one.freed, 3)} {'gets its' if len(one.freed) == 1 else 'get their'} driver" if one.freed else ""
         yield (f"{one.do} -> {age(one.lasted)} instead of {age(one.before)}, with at most {_nodes(one.most_out)} out of service "
                f"at once{freed}")
 

@@ -55,11 +55,15 @@ class Screen:
         """Print a line."""
         self.console.print(styled(text), soft_wrap=True)
 
-    def planned(self, plan: Plan) -> None:
-        """Take notice of a plan; without a terminal each node whose state or reason is new is a line."""
+    def planned(self, plan: Plan, unwritten: frozenset[str] = frozenset()) -> None:
+        """Take notice of a plan; without a terminal each node whose state or reason is new is a line. Steps that were not written
+        are not told: they were not taken.
+        """
         if self._quiet or self.console.is_terminal:
             return
         for name, status in plan.nodes.items():
+            if name in unwritten:
+                continue
             said = (status.state, status.hold.reason if status.hold else "")
             if self._said.setdefault(name, (State.DONE, "")) == said:
                 continue

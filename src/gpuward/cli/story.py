@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -22,7 +22,8 @@ from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.stats import RequestKey
 from gpuward.kube.lease.election import Candidate, Elector
-from gpuward.model.passes import Pass
+from gpuward.model.actions import PatchNode
+from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.policy.nvidiadrivers import PoliciesInForce
@@ -62,9 +63,11 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Story:
-    """Play the demo: `start`, `install`, `upgrade`. Whoever shows it is told of each plan."""
+    """Play the demo: `start`, `install`, `upgrade`. Whoever shows it is told of each plan, and which nodes
+    were not written.
+    """
 
-    def __init__(self, options: Options, told: Callable[[Plan], None]) -> None:
+    def __init__(self, options: Options, told: Callable[[Plan, frozenset[str]], None]) -> None:
         self.options = options
         self.clock = LoopClock()
         self.sandbox = Sandbox()
@@ -88,7 +91,7 @@ class Story:
         """How the ClusterPolicy stood then."""
 
     def _planned(self, seen: Pass[PoliciesInForce, Plan]) -> None:
-        self._told(self.plan)
+        self._told(self.plan, unwritten(seen.outcomes))
         self.tally.planned(self.plan, self.clock.now())
 
     @property
@@ -293,6 +296,12 @@ class Story:
         conditions = (await self._policy_status()).get("conditions") or ()
         holding = [condition for condition in conditions if condition["status"] == "True"]
         return f"{holding[0]['reason']}: {holding[0]['message']}" if holding else "the ClusterPolicy has no status"
+
+
+def unwritten(outcomes: Iterable[Outcome]) -> frozenset[str]:
+    """Return the nodes whose step was not written: what a plan says of their state is not so."""
+    return frozenset(each.action.node.name for each in outcomes
+                     if isinstance(each.action, PatchNode) and (each.error or each.dropped or each.called_off))
 
 
 def adjusted(options: Options) -> dict[str, Any]:

@@ -153,6 +153,8 @@ def _of_wave(what: Aborted | ApprovalRequired | WaveSoaking) -> dict[str, object
     if isinstance(what, Aborted):
         return {"by": what.by or "somebody", "at": moment_in(what.at, UTC_NAME), "command": command}
     state = "has no node (see its nodeSelector), so that nothing has been tried" if what.empty else "is done"
+    if what.left:
+        state = f"is waited for no longer, with {what.done} of its {what.total} nodes done"
     return {"wave": what.wave, "state": state, "command": command}
 
 

@@ -195,6 +195,11 @@ class ApprovalRequired(msgspec.Struct, frozen=True):
     """The NVIDIADriver whose rollout it is."""
     empty: bool = False
     """Whether no node is in the wave, so that nothing has been tried."""
+    left: int = 0
+    """Nodes of the wave that are waited for no longer, since somebody promoted the rollout."""
+    total: int = 0
+    """All nodes of the wave."""
+    done: int = 0
 
 
 class WaveLimit(msgspec.Struct, frozen=True):

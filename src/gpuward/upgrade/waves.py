@@ -127,7 +127,10 @@ def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, *, approved: b
     wanted = wave.approval and not (approved and _since(rollout.approved, gate))
     if gate.soaks is not None and not (promoted and _since(rollout.promoted, gate)):
         return WaveSoaking(wave.name, gate.soaks, zone, wanted, policy.driver)
-    return ApprovalRequired(wave.name, policy.driver, empty=not gate.members) if wanted else None
+    if not wanted:
+        return None
+    total, left = len(gate.members), len(gate.members) - gate.total
+    return ApprovalRequired(wave.name, policy.driver, not total, left, total if left else 0, gate.done if left else 0)
 
 
 def _since(word: Word | None, gate: WaveGate) -> bool:

@@ -146,11 +146,11 @@ def _go_on(question: Question) -> Iterator[Candidate]:
 def _try_again(question: Question) -> Iterator[Candidate]:
     failure = question.node.record.failure
     if failure is not None and failure.state in _EMPTYING:
-        again = fixes.start_anew(question.view, "let it be tried again now").risking(_evicts(question))
+        again = fixes.try_again(question.view, "let it be tried again now").risking(_evicts(question))
         yield from (fix.followed_by(again) for fix in keep_away(question))
         if ending := [pod for pod in question.node.to_evict.pods if pod.deleting]:
             yield fixes.end_pods(ending[:MOST_ENDING]).followed_by(again)
-    yield fixes.start_anew(question.view, "let it be tried again now, once the cause is mended").risking(_evicts(question))
+    yield fixes.try_again(question.view, "let it be tried again now, once the cause is mended").risking(_evicts(question))
 
 
 def _relabel(question: Question) -> Iterator[Candidate]:

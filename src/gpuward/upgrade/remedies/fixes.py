@@ -92,6 +92,11 @@ def start_anew(node: NodeView, do: str) -> Fix:
     return label_node(node, names.UPGRADE_STATE, str(State.UPGRADE_REQUIRED), do)
 
 
+def try_again(node: NodeView, do: str) -> Fix:
+    """Return the fix that has a failed node tried again."""
+    return replace(start_anew(node, do), command=f"gpuward retry {quote(node.name)}")
+
+
 def request_upgrade(node: NodeView, do: str) -> Fix:
     """Return the fix that asks for an upgrade by annotation."""
     change = partial(_edit, name=node.name, annotations={names.UPGRADE_REQUESTED: "true"})

@@ -1,0 +1,26 @@
+"""What `gpuward drivers` shows on terminals of several widths."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from gpuward.cli.drivers import pool_table
+from gpuward.report.nodes import Group, GroupReport
+from gpuward.report.pools import PoolReport
+
+POOL = PoolReport(
+    "ClusterPolicy cluster-policy", "nvidia-driver-daemonset", target="595.91.08", nodes=("gpu-1", "gpu-2"),
+    loaded={"595.91.07": 1, "595.91.08": 1}, kernels={"5.15.0-101-generic": 1, "6.8.0-1021-nvidia": 1}, up_to_date=1,
+    groups=(GroupReport(Group.HELD, 1),), held={"NewDriverFails": 1})
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_word_is_broken_in_two(width: int) -> None:
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as capture:
+        console.print(pool_table([POOL, POOL], width))
+    text = capture.get()
+    assert max(map(len, text.splitlines())) <= width
+    for word in ("ClusterPolicy", "cluster-policy", "595.91.07", "5.15.0-101-generic", "6.8.0-1021-nvidia", "NewDriverFails"):
+        assert text.count(word) >= 2, (word, text)
