@@ -18,7 +18,7 @@ from kubesandbox.messages import Answer, Request
 from kubesandbox.sim.faults import Fault
 from tests.contract.api import APPLY_PATCH
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage
-from tests.journeys.test_nvidiadriver import make, nvidia_driver, set_driver
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
 
 
 async def remembered(stage: Stage) -> list[PastRollout]:
@@ -203,3 +203,18 @@ async def test_cleanup_and_recreation_leave_no_history(stage: Stage) -> None:
     cleaning = cleaning_of(raw, [], names.DEFAULT_NAMESPACE)
     assert cleaning.patch is not None
     assert cleaning.patch.annotations[names.UPGRADE_HISTORY] is None
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_driver_that_is_deleted_in_mid_upgrade_is_removed_from_nodes_and_not_turned_back(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", {"autoUpgrade": True, "maxUnavailable": 1}, default=True))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    await set_driver(stage, "default", {"version": NEW})
+    await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values())
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+    await stage.until(lambda: not stage.cordons() and set(stage.states().values()) == {""} and not driver_pods(stage))
+    await stage.rest(300)
+    (told,) = await remembered(stage)
+    assert (told.policy, told.to, told.before) == ("NVIDIADriver default", "none", {OLD: 3})
+    assert told.outcomes == {"done": 3}

@@ -133,6 +133,8 @@ def _left_out(course: Course, node: NodeFacts, move: Move, now: float) -> Course
 def _entry(course: Course, node: NodeFacts, move: Move, now: float) -> dict[str, str | None]:
     """Return the history with the upgrade that ends; nothing where nobody was disturbed and nothing changed."""
     ending = _ending(node, move)
+    if _is_removed(node, move):
+        course = msgspec.structs.replace(course, to=NO_DRIVER, digest="")
     if ending is Ending.BACK and not (course.out or course.was_out or course.evicted):
         return {}
     failed_in = str(node.state) if ending is Ending.FAILED and node.state in IN_PROGRESS else ""
@@ -147,7 +149,11 @@ def _ending(node: NodeFacts, move: Move) -> Ending:
         return Ending.FAILED
     if move.to is State.DONE:
         return Ending.BACK if node.untouched and not node.record.forced else Ending.DONE
-    removed = move.to is State.UNKNOWN and node.record.target == NO_DRIVER and node.driver is None
-    return Ending.DONE if removed else Ending.BACK
+    return Ending.DONE if _is_removed(node, move) else Ending.BACK
+
+
+def _is_removed(node: NodeFacts, move: Move) -> bool:
+    """Tell whether a node is left without a driver: whatever it was sent to, as when its NVIDIADriver was deleted meanwhile."""
+    return move.to is State.UNKNOWN and node.driver is None
 
 
