@@ -15,6 +15,7 @@ from gpuward.controllers.operator import Operator, Settings
 from gpuward.kube import resources
 from gpuward.ports import ImageFound, Login
 from gpuward.sandbox.samples import IMAGES
+from tests.journeys.looking import condition_of
 from tests.journeys.stage import NEW, Stage, on_stage
 from tests.journeys.test_moves import images
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver
@@ -177,3 +178,19 @@ async def test_pull_secrets_are_read_and_shown_nowhere(stage: Stage) -> None:
     assert "hush" not in repr(registry(stage).logins[-1])
     assert "hush" not in json.dumps(stage.log)
     assert "hush" not in repr(stage.operator.cluster.observe())
+
+
+def test_that_nobody_knows_whether_an_image_exists_is_in_the_condition_while_nodes_are_to_get_it() -> None:
+    @on_stage(gpu_nodes=2, kind=WithRegistry)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        registry(stage).there = None
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: "exists is not known" in condition_of(stage)[2], within=120)
+        assert f"driver:{NEW}-ubuntu22.04 exists is not known" in condition_of(stage)[2]
+        assert condition_of(stage)[2].endswith(": no answer in time; no node waits for the answer")
+        await stage.upgraded()
+        await stage.rest(60)
+        assert "exists is not known" not in condition_of(stage)[2]
+
+    scenario()

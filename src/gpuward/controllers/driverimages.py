@@ -138,7 +138,8 @@ class ImageQuestions:
     def _tell(self) -> None:
         missing = {image: found.why for image, (found, _) in self._answers.items() if found.there is False}
         passed = {image for image, (found, _) in self._answers.items() if found.there is not False} | self._late
-        self._take(DriverImages(missing, frozenset(passed - missing.keys())))
+        unknown = {image: found.why for image, (found, _) in sorted(self._answers.items()) if found.there is None}
+        self._take(DriverImages(missing, frozenset(passed - missing.keys()), unknown))
 
 
 def wanted_images(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:

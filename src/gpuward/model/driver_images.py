@@ -27,6 +27,9 @@ class DriverImages(msgspec.Struct, frozen=True):
     passed: frozenset[str] = frozenset()
     """Images that are there, or of which it is not known, or not in time."""
 
+    unknown: Mapping[str, str] = {}
+    """Why it is not known whether an image is there, by image."""
+
     def awaits(self, image: str) -> bool:
         """Tell whether an answer is on its way, for a few seconds at most."""
         return image not in self.missing and image not in self.passed

@@ -29,7 +29,7 @@ from gpuward.operands.facts import ClusterFacts
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.pod_security import labelled
 from gpuward.operands.render import render
-from gpuward.operands.rollout import Rollout, held_up
+from gpuward.operands.rollout import Rollout, held_up, unchecked
 from gpuward.operands.sandboxes.handing_over import behind_hosts, hand_over, waits_for_hosts
 from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
 from gpuward.operands.state import OperandState
@@ -112,6 +112,8 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
               *hand_over(spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot), states, snapshot, left=left),
               *_stale(active.valid, states, view, snapshot, at_once=at_once), *homeless(snapshot), *ending(snapshot),
               *(_taken_back(active.valid, snapshot) if not behind else ())]
+    if rollout is not None:
+        rollout = unchecked(rollout, snapshot.images)
     return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)
 
 

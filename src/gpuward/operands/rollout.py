@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 
 import msgspec
 
+from gpuward.model.driver_images import DriverImages
 from gpuward.model.explain import large_domain, sentence
 from gpuward.model.plan import Counts, NodeStatus, Plan
 from gpuward.model.reasons import Reason
@@ -82,6 +83,18 @@ def held_up(rollout: Rollout, reason: str, why: str) -> Rollout:
         return rollout
     reason = reason if rollout.status == "True" else rollout.reason
     return msgspec.structs.replace(rollout, status="False", reason=reason, message=f"{why}; apart from that {rollout.message}")
+
+
+def unchecked(rollout: Rollout, images: DriverImages | None) -> Rollout:
+    """Return the condition with a driver's image of which nobody knows whether it exists, while nodes are yet to get a driver: no
+    node waits for the answer, so that a mistyped version would empty the first of them.
+    """
+    if images is None or not images.unknown or rollout.status != "False":
+        return rollout
+    image, why = next(iter(images.unknown.items()))
+    more = f" (and {len(images.unknown) - 1} more)" if len(images.unknown) > 1 else ""
+    told = f"whether image {image} exists is not known{more}: {why}; no node waits for the answer"
+    return msgspec.structs.replace(rollout, message=f"{rollout.message}; {told}")
 
 
 def progress(counts: Counts) -> str:
