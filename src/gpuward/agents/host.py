@@ -20,6 +20,10 @@ class HostError(GpuwardError):
     """Say in one line what the machine did not let an agent do."""
 
 
+class KernelBusyError(GpuwardError):
+    """Say what the kernel has begun and not done yet. Nobody can break that off; the same call waits on for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """Hold how a program ended."""
@@ -67,7 +71,7 @@ class Host(Protocol):
         ...
 
     def poke(self, path: str, text: str) -> None:
-        """Write to a file of the kernel. Raises HostError."""
+        """Write to a file of the kernel. Raises KernelBusyError, HostError."""
         ...
 
     def symlink(self, path: str, target: str) -> None:
@@ -87,7 +91,7 @@ class Host(Protocol):
         ...
 
     def unload(self, module: str) -> None:
-        """Unload a kernel module. Raises ModuleInUseError, HostError."""
+        """Unload a kernel module. Raises ModuleInUseError, KernelBusyError, HostError."""
         ...
 
     def mounts_below(self, path: str) -> Sequence[str]:

@@ -9,12 +9,13 @@ import os
 import re
 import stat
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from gpuward.agents.host import DeviceUser, HostError, ModuleInUseError, Ran
+from gpuward.agents.host import DeviceUser, HostError, KernelBusyError, ModuleInUseError, Ran
 from gpuward.agents.programs import Programs
 
 if TYPE_CHECKING:
@@ -31,6 +32,24 @@ POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a
 LONGEST_LINK: Final = 40
 UNUSABLE: Final = (errno.ENOENT, errno.ENOEXEC, errno.EACCES)
 """What the kernel says of a file that is no program, or whose interpreter is not there."""
+KERNEL_SECONDS: Final = 5.0
+"""How long one look waits for the kernel to do what it was asked for. A wedged GPU keeps it from ever doing so."""
+PYTHON: Final = (sys.executable, "-I", "-S", "-c")
+DELETE: Final = """\
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+sys.exit(libc.syscall(int(sys.argv[1]), os.fsencode(sys.argv[2]), os.O_NONBLOCK) and ctypes.get_errno())
+"""
+POKE: Final = """\
+import os, sys
+try:
+    file = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
+    os.write(file, os.fsencode(sys.argv[2]))
+    os.close(file)
+except OSError as error:
+    sys.exit(error.errno)
+"""
+"""What may hold its caller up in the kernel for ever is called by a process of its own, so that the agent can say so and end."""
 NOT_RUN: Final = 127
 """The code with which a shell ends where a program cannot be run."""
 
@@ -88,9 +107,10 @@ class Machine:
                 raise
 
     def poke(self, path: str, text: str) -> None:
-        """Write to a file of the kernel, which takes what it is given at once."""
-        with _refusals(f"cannot write {text!r} to {path}"), open(self._at(path), "w", encoding="utf-8") as file:
-            file.write(text)
+        """Write to a file of the kernel, which takes what it is given at once, or when others let go of a device."""
+        number, _ = self._ask_kernel([*PYTHON, POKE, str(self._at(path)), text], f"taken {text.strip()!r} in {path}")
+        if number:
+            raise HostError(f"cannot write {text!r} to {path}: {os.strerror(number)}")
 
     def symlink(self, path: str, target: str) -> None:
         """Make a symbolic link, in place of whatever is there."""
@@ -143,18 +163,27 @@ class Machine:
 
     def unload(self, module: str) -> None:
         """Unload a kernel module, as rmmod does."""
-        number = self._by_tool(module) if self.module_tool else _delete_module(module)
+        by_kernel = [*PYTHON, DELETE, str(DELETE_MODULE[os.uname().machine]), module]
+        number, said = self._ask_kernel([self.module_tool, "unload", module] if self.module_tool else by_kernel,
+                                        f"unloaded the module {module}")
         if number in (errno.EWOULDBLOCK, errno.EBUSY):
+            if self.read(f"/sys/module/{module}/initstate") == "going":  # somebody before us has asked for it
+                raise KernelBusyError(f"the kernel has not unloaded the module {module} yet, as another process asked it to")
             raise ModuleInUseError(f"the module {module} is in use")
+        if self.module_tool and number:
+            raise HostError(f"the module {module} cannot be unloaded: {said or f'{self.module_tool} ended with {number}'}")
         if number not in (0, errno.ENOENT):
             raise HostError(f"the module {module} cannot be unloaded: {os.strerror(number)}")
 
-    def _by_tool(self, module: str) -> int:
-        ran = self.run([self.module_tool, "unload", module])
-        if ran.code not in (0, errno.EWOULDBLOCK):
-            why = ran.output or f"{self.module_tool} ended with {ran.code}"
-            raise HostError(f"the module {module} cannot be unloaded: {why}")
-        return ran.code
+    def _ask_kernel(self, called: Sequence[str], done: str) -> tuple[int, str]:
+        try:
+            code, said, pid = self._programs.join(called, os.environ, KERNEL_SECONDS)
+        except (OSError, subprocess.SubprocessError) as error:
+            why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+            raise HostError(f"the kernel could not be asked: {called[0]} cannot be run: {why}") from error
+        if code is None:
+            raise KernelBusyError(f"the kernel has not {done} yet (process {pid})")
+        return code, said.decode(errors="replace").strip()
 
     def mounts_below(self, path: str) -> Sequence[str]:
         """Return the mount points at and below a path, the deepest first."""
@@ -276,10 +305,6 @@ def _refusals(what: str) -> Iterator[None]:
 def _call(call: Callable[[ctypes.CDLL], int]) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     return 0 if call(libc) == 0 else ctypes.get_errno()
-
-
-def _delete_module(module: str) -> int:
-    return _call(lambda libc: libc.syscall(DELETE_MODULE[os.uname().machine], os.fsencode(module), os.O_NONBLOCK))
 
 
 def _numbers(folder: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+PR_SET_PDEATHSIG: Final = 1
 LONGEST: Final = 65536
 """Bytes of a program's output that are kept, its last ones."""
 LOOK_EVERY: Final = 0.1
@@ -27,6 +29,7 @@ class Programs:
     """Run programs, and remember those that could not be killed."""
 
     _hung: dict[tuple[str, ...], subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    _begun: dict[tuple[str, ...], subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
 
     def run(self, called: Sequence[str], env: Mapping[str, str], timeout: float, enter: Callable[[], None] | None,
             ) -> tuple[int | None, bytes]:
@@ -56,6 +59,26 @@ class Programs:
             return None, said
         return child.returncode, said
 
+    def join(self, called: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int | None, bytes, int]:
+        """Return how a program ended that only the kernel can end, what it said, and its process. Where it has not ended in
+        time the code is None; the next call with the same words waits on for it.
+
+        Raises:
+            OSError, subprocess.SubprocessError: it cannot be started.
+        """
+        key = tuple(called)
+        child = self._begun.get(key)
+        if child is None:
+            child = self._begun[key] = subprocess.Popen(
+                called, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                start_new_session=True, preexec_fn=_ends_with_its_parent)
+        said = _listen(child, time.monotonic() + timeout)
+        if child.returncode is not None:
+            del self._begun[key]
+            if child.stdout is not None:
+                child.stdout.close()
+        return child.returncode, said, child.pid
+
     def _kill(self, key: tuple[str, ...], child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -63,6 +86,10 @@ class Programs:
             child.wait(GRACE)
         except subprocess.TimeoutExpired:
             self._hung[key] = child
+
+
+def _ends_with_its_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _listen(child: subprocess.Popen[bytes], until: float) -> bytes:

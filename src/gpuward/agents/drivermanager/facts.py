@@ -64,6 +64,8 @@ class Facts:
     """Pods that hold allocated claims of the DRA driver."""
     to_evict: EvictablePods = NOBODY
     to_drain: EvictablePods = NOBODY
+    stuck: str = ""
+    """What the kernel was asked for last and has not done yet."""
     refused: Mapping[Ref, str] = field(default_factory=dict)
     """Pods whose eviction was refused last, with the refusal."""
     gpu_pods: tuple[PodView, ...] = ()

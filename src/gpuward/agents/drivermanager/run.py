@@ -30,14 +30,15 @@ from gpuward.agents.drivermanager.plan import (
     next_step,
 )
 from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio
-from gpuward.agents.host import Host, HostError, ModuleInUseError
+from gpuward.agents.host import Host, HostError, KernelBusyError, ModuleInUseError
 from gpuward.agents.telling import Teller, printable
 from gpuward.agents.waiting import ToldToEndError, no_more_signals
 from gpuward.model.views import Ref
 
 HOUR: Final = 3600.0
 DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 300.0, Wait.MACHINES: 300.0,
-                    Wait.MODULES: 30.0, Wait.MOFED: 600.0, Wait.ROOT: 30.0, Wait.VFIO: 30.0, Wait.NOUVEAU: 30.0}
+                    Wait.MODULES: 30.0, Wait.MOFED: 600.0, Wait.ROOT: 30.0, Wait.VFIO: 30.0, Wait.NOUVEAU: 30.0,
+                    Wait.KERNEL: 120.0}
 """Seconds. Evictions and drains have those of the settings."""
 EVERY: Final = 2.0
 """Seconds between looks."""
@@ -66,6 +67,7 @@ class DriverManager:
     _since: dict[Wait, float] = field(default_factory=dict, init=False)
     _told: set[str] = field(default_factory=set, init=False)
     _refused: dict[Ref, str] = field(default_factory=dict, init=False)
+    _stuck: str = field(default="", init=False)
 
     def uninstall(self) -> None:
         """Make room, or raise an error that says why not. In either case the node is given back as it was found."""
@@ -84,7 +86,7 @@ class DriverManager:
             raise
 
     def _step(self, gatherer: Gatherer) -> bool:
-        facts = dataclasses.replace(gatherer.gather(), refused=self._refused)
+        facts = dataclasses.replace(gatherer.gather(), refused=self._refused, stuck=self._stuck)
         step = next_step(facts, self.settings, self._overdue())
         try:
             if isinstance(step, Finish):
@@ -98,6 +100,7 @@ class DriverManager:
         return False
 
     def _perform(self, step: Step, gatherer: Gatherer) -> None:
+        self._stuck = ""
         match step:
             case Cordon():
                 self.teller.say(f"cordoning {self.settings.node}")
@@ -160,12 +163,20 @@ class DriverManager:
 
     def _unload(self, modules: tuple[str, ...], wait: Wait) -> None:
         for module in modules:
+            self.teller.say(f"unloading the module {module}")
             try:
                 self.host.unload(module)
+            except KernelBusyError as error:
+                self._wait_for_kernel(error)
+                return
             except ModuleInUseError as error:
                 self._wait(wait, f"waiting: {error}")
                 return
             self.teller.say(f"unloaded the module {module}")
+
+    def _wait_for_kernel(self, error: KernelBusyError) -> None:
+        self._stuck = str(error)
+        self._wait(Wait.KERNEL, f"waiting: {error}")
 
     def _clean(self) -> None:
         for point in self.host.mounts_below(DRIVER_ROOT):
@@ -179,9 +190,13 @@ class DriverManager:
     def _unbind(self, devices: tuple[str, ...]) -> None:
         for device in devices:
             override, driver = f"{PCI}/{device}/driver_override", f"{PCI}/{device}/driver"
+            self.teller.say(f"taking {device} from its driver for virtual machines")
             try:
                 self.host.poke(override, "\n")
                 self.host.poke(f"{driver}/unbind", device)
+            except KernelBusyError as error:
+                self._wait_for_kernel(error)
+                return
             except HostError as error:  # what is left is told below, and tried again
                 self.teller.say(f"{device} stays with its driver for virtual machines: {error}")
                 continue

@@ -1,0 +1,104 @@
+"""The driver manager under a kernel that does not do what it was asked for: a wedged GPU keeps it from ending, for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuward import names
+from gpuward.agents import machine
+from tests.agents.test_driver_manager import PATIENCE, PLUGIN, Node
+from tests.agents.test_driver_manager_pods import AS_VFIO_MANAGER, BY_OPERATOR, DEVICE, Place, by_operator
+
+HANGS = f"#!{sys.executable}\nimport time\ntime.sleep(3600)\n"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the kernel for a moment only; the driver manager's clock goes on by ten seconds with each look."""
+    monkeypatch.setattr(machine, "KERNEL_SECONDS", 0.3)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """Yield a machine whose kernel's processes end with the test."""
+    made = Place(tmp_path, "nvidia")
+    by_operator(made)
+    made.server.pods = []
+    made.server.node["metadata"]["labels"][names.DEPLOY_PLUGIN] = "true"
+    yield made
+    for child in made.machine._programs._begun.values():
+        child.kill()
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def test_a_module_that_the_kernel_does_not_unload_is_named_and_given_up(place: Place) -> None:
+    (place.folder / "rmmod").write_text(HANGS)
+    why = place.run(BY_OPERATOR)
+    assert why.startswith("the kernel has not unloaded the module nvidia yet (process ")
+    assert why.endswith("see `dmesg` on the node, end what uses the GPU, or else restart the node")
+    said = [line.partition(" ")[2] for line in place.said.getvalue().splitlines()]
+    assert said.index("unloading the module nvidia") < said.index(next(line for line in said if "waiting: the kernel" in line))
+    assert len(place.machine._programs._begun) == 1, "no second one is started beside it"
+    assert place.server.node["metadata"]["labels"][names.DEPLOY_PLUGIN] == "true", "the node is given back"
+
+
+def test_a_module_that_another_process_unloads_without_end_is_not_called_one_in_use(place: Place) -> None:
+    """It is what an attempt leaves behind that was given up: the kernel goes on with it."""
+    (place.folder / "rmmod").write_text("#!/bin/sh\nexit 11\n")
+    (place.folder / "sys/module/nvidia/initstate").write_text("going\n")
+    assert place.run(BY_OPERATOR).startswith("the kernel has not unloaded the module nvidia yet, as another process asked it to")
+
+
+def test_a_slow_kernel_is_waited_for(place: Place) -> None:
+    tool = place.folder / "rmmod"
+    tool.write_text(tool.read_text().replace("rm -r", "sleep 1; rm -r"))
+    assert place.run(BY_OPERATOR) == ""
+    assert not place.machine.modules()
+
+
+def test_a_device_that_the_kernel_does_not_take_from_its_driver_is_named_and_given_up(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.server.pods = []
+    place.give_to_vfio()
+    unbind = tmp_path / "sys/bus/pci/drivers/vfio-pci/unbind"
+    unbind.unlink()
+    os.mkfifo(unbind)  # to open it for writing waits for a reader, as the kernel waits for those who use a device
+    why = place.run(AS_VFIO_MANAGER)
+    assert why.startswith(f"the kernel has not taken '{DEVICE}' in /sys/bus/pci/devices/{DEVICE}/driver/unbind yet (process ")
+    assert f"taking {DEVICE} from its driver for virtual machines" in place.said.getvalue()
+    with open(unbind, encoding="utf-8") as taken:
+        assert taken.read() == DEVICE, "the kernel goes on with it"
+    for child in place.machine._programs._begun.values():
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def test_it_ends_when_told_to_while_the_kernel_does_not(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    try:
+        node.load()
+        (tmp_path / "rmmod").write_text(HANGS)
+        process = node.begin(DRIVER_CONFIG_DIGEST="new")
+        assert process.stdout is not None
+        said = ""
+        while "unloading the module" not in said:
+            said = process.stdout.readline()
+            assert said
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 128 + signal.SIGTERM, rest
+        assert node.now()["metadata"]["labels"][PLUGIN] == "true"
+        assert not node.now()["spec"].get("unschedulable")
+    finally:
+        node.server.stop()
