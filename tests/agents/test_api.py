@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from gpuward import errors
+from gpuward.agents import answers
 from gpuward.agents.api import KubernetesApi, PodAccess, find_access
 
 Answer = tuple[int, dict[str, Any] | str]
@@ -159,6 +162,45 @@ def test_a_refusal_is_no_matter_of_patience(tmp_path: Path, answer: Answer, kind
 def test_garbage_is_a_servers_error_that_names_it(tmp_path: Path) -> None:
     with scripted(tmp_path, *[(200, "{")] * 5) as (api, _), pytest.raises(errors.ServerError, match="cannot be read"):
         api.get("/version")
+
+
+@contextmanager
+def speaking(first: bytes, byte: bytes, every: float) -> Iterator[str]:
+    """Yield the address of a server that says something, and then one byte after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def speak(connection: socket.socket) -> None:
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(first)
+                while byte:
+                    connection.sendall(byte)
+                    time.sleep(every)
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=speak, args=(server.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n"])
+def test_an_answer_that_comes_byte_by_byte_does_not_hold_anybody_up(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+    monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.5)
+    (tmp_path / "token").write_text("t")
+    with speaking(first, b"a", 0.05) as address:
+        begun = time.monotonic()
+        with pytest.raises(errors.Unreachable, match=r"the answer was not there in 0\.5 s|timed out"):
+            KubernetesApi(PodAccess(address, tmp_path), patience=0.0).get("/version")
+        assert time.monotonic() - begun < 5.0
+
+
+def test_an_answer_ends_with_its_connection(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    with speaking(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"kind": "Node"}', b"", 0.0) as address:
+        assert KubernetesApi(PodAccess(address, tmp_path), patience=0.0).get("/version") == {"kind": "Node"}
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from gpuward import errors, names
+from gpuward.agents.answers import AnswerInTime
 from gpuward.kube.http.refusals import refusal
 from gpuward.kube.http.transport import Response
 
@@ -30,7 +31,7 @@ JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 TIMEOUT: Final = 10.0
-"""Seconds for one request."""
+"""Seconds to connect, to send, and of silence in an answer, which has a time of its own as a whole."""
 PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Seconds between attempts; the last one again and again."""
 PAGE_SIZE: Final = 500
@@ -206,6 +207,8 @@ class KubernetesApi:
         connection = self._connection = self._connection or self._connect()
         path = urlsplit(self.access.server).path.rstrip("/") + target
         try:
+            if connection.sock is not None:  # the answer before may have left less
+                connection.sock.settimeout(TIMEOUT)
             connection.request(method, path, msgspec.json.encode(body) if body is not None else None, headers)
             answer = connection.getresponse()
             return Response(answer.status, dict(answer.getheaders()), answer.read())
@@ -219,9 +222,10 @@ class KubernetesApi:
     def _connect(self) -> http.client.HTTPConnection:
         server = urlsplit(self.access.server)
         host, port = server.hostname or "", server.port
-        if server.scheme == "http":
-            return http.client.HTTPConnection(host, port or 80, timeout=TIMEOUT)
-        return http.client.HTTPSConnection(host, port or 443, timeout=TIMEOUT, context=self.access.context())
+        connection = (http.client.HTTPConnection(host, port or 80, timeout=TIMEOUT) if server.scheme == "http" else
+                      http.client.HTTPSConnection(host, port or 443, timeout=TIMEOUT, context=self.access.context()))
+        connection.response_class = AnswerInTime
+        return connection
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""
