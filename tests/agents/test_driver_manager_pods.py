@@ -128,6 +128,19 @@ def test_a_container_that_runs_before_the_others_keeps_the_driver_if_it_has_a_gp
     assert bool(place.machine.modules()) is keeps
 
 
+def test_a_process_of_a_static_pod_is_named_with_it(tmp_path: Path) -> None:
+    place = Place(tmp_path, "nvidia")
+    by_operator(place)
+    number = "0123456789abcdef" * 2
+    meta = {"name": "monitor-gpu-1", "namespace": "kube-system", "uid": "u9", "annotations": {
+        "kubernetes.io/config.mirror": number, "kubernetes.io/config.hash": number}}
+    place.server.pods = [{**TRAIN, "metadata": meta}]
+    place.opens("/dev/nvidia0")
+    (tmp_path / "proc/4711/cgroup").write_text(f"0::/kubepods.slice/kubepods-burstable-pod{number}.slice/cri-1.scope\n")
+    why = place.run(BY_OPERATOR)
+    assert why.startswith("the GPUs are in use by process 4711 (qemu-kvm) of pod kube-system/monitor-gpu-1: stop them")
+
+
 class Deaf(Server):
     """Be a cluster that no longer lets its pods be listed, from the third time on, and is busy when the node is given back."""
 

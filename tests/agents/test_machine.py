@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gpuward.agents import processes
 from gpuward.agents.host import HostError, ModuleInUseError
 from gpuward.agents.machine import Machine
 
@@ -142,6 +143,60 @@ def test_who_uses_devices_is_named_with_its_pod(machine: Machine) -> None:
     assert [(user.pid, user.command, user.device, user.pod_uid) for user in machine.device_users()] == [
         (80, "program-80", "/dev/nvidiactl", ""),
         (100, "program-100", "/dev/nvidia0", UID), (110, "program-110", "/dev/nvidia1", UID)]
+
+
+@pytest.mark.parametrize("path", [
+    "/host/dev/nvidia0", "/dev/gdrdrv", "/dev/nvidia-fs0", "/dev/nvidia-caps-imex-channels/channel0", "/dev/nvidia-vgpu1",
+    "/dev/nvidia-caps/nvidia-cap4", "/run/nvidia/driver/dev/nvidiactl"])
+def test_every_device_of_nvidias_is_one_by_its_name(machine: Machine, path: str) -> None:
+    process(machine, 80, opens=path)
+    process(machine, 90, opens="/home/dev/nvidia.txt")
+    assert [(user.pid, user.device) for user in machine.device_users()] == [(80, path)]
+
+
+def test_a_device_that_can_be_looked_at_is_known_by_its_number(machine: Machine) -> None:
+    (machine.proc / "devices").write_text("Character devices:\n  1 nvidia-caps-imex-channels\n\nBlock devices:\n  8 sd\n")
+    assert os.major(os.stat("/dev/null").st_rdev) == 1
+    process(machine, 80)
+    assert [(user.pid, user.device) for user in machine.device_users()] == [(80, "/dev/null")]
+    (machine.proc / "devices").write_text("Character devices:\n  1 mem\n195 nvidia\n\nBlock devices:\n  1 nvidia\n")
+    assert not machine.device_users()
+
+
+def test_a_graphics_device_is_nvidias_where_its_driver_is(machine: Machine) -> None:
+    for number, driver in ((128, "ast"), (129, "nvidia")):
+        device = machine.sys / f"class/drm/renderD{number}/device"
+        device.mkdir(parents=True)
+        (device / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+        process(machine, number, opens=f"/dev/dri/renderD{number}")
+    assert [user.pid for user in machine.device_users()] == [129]
+
+
+def test_who_has_a_device_mapped_is_not_hidden_by_who_goes_anyway(machine: Machine) -> None:
+    process(machine, 80, opens="/dev/nvidiactl", cgroup=f"0::/kubepods/burstable/pod{UID}/abc")
+    process(machine, 90, maps="/dev/nvidia0 (deleted)")
+    assert [user.pid for user in machine.device_users()] == [80]
+    assert [(user.pid, user.device) for user in machine.device_users(without={UID})] == [(90, "/dev/nvidia0")]
+
+
+def test_a_process_whose_memory_cannot_be_read_holds_nobody_up(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel holds whoever reads the maps of a process that a GPU holds, as here a pipe does that nobody writes to."""
+    monkeypatch.setattr(processes, "MAPS_SECONDS", 1.0)
+    for pid in (70, 80, 90):
+        process(machine, pid, maps="/dev/nvidia0")
+    (machine.proc / "80/maps").unlink()
+    os.mkfifo(machine.proc / "80/maps")
+    assert [user.pid for user in machine.device_users()] == [70, 90]
+    begun = time.monotonic()
+    assert [user.pid for user in machine.device_users()] == [70, 90]
+    assert time.monotonic() - begun < 0.9, "it is left out from then on"
+
+
+def test_a_static_pod_is_known_by_the_hash_of_its_file(machine: Machine) -> None:
+    number = UID.replace("-", "")
+    group = f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{number}.slice/cri-containerd-ab.scope"
+    process(machine, 80, opens="/dev/nvidia0", cgroup=group)
+    assert [user.pod_uid for user in machine.device_users()] == [number]
 
 
 def test_programs_end_in_time_and_are_looked_for_below_their_root(machine: Machine) -> None:

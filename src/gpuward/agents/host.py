@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from gpuward.errors import GpuwardError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Set
     from pathlib import PurePosixPath
 
 
@@ -42,7 +42,7 @@ class DeviceUser:
     command: str
     device: str
     pod_uid: str = ""
-    """Empty for a process of the host."""
+    """Empty for a process of the host; of a static pod the hash of its file."""
     pod: str = ""
     """The pod's namespace and name, where they are known."""
 
@@ -102,8 +102,11 @@ class Host(Protocol):
         """Detach a mount point. Raises HostError."""
         ...
 
-    def device_users(self) -> Sequence[DeviceUser]:
-        """Return the processes that use NVIDIA's devices; those of other containers are seen in the host's pid namespace only."""
+    def device_users(self, without: Set[str] = frozenset()) -> Sequence[DeviceUser]:
+        """Return the processes that use NVIDIA's devices, but for those of some pods, by their uids.
+
+        Those of other containers are seen in the host's pid namespace only.
+        """
         ...
 
     def vfio_users(self) -> Sequence[DeviceUser]:

@@ -16,19 +16,15 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from gpuward.agents.host import DeviceUser, HostError, KernelBusyError, ModuleInUseError, Ran
+from gpuward.agents.processes import Processes
 from gpuward.agents.programs import Programs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 MNT_DETACH: Final = 2
 DELETE_MODULE: Final = {"x86_64": 176, "aarch64": 106}
 """The number of the system call, which the C library has no function for."""
-DEVICE: Final = re.compile(r"(/dev/nvidia(?:\d+|ctl|-uvm|-uvm-tools|-modeset|-nvswitch\w*|-caps/.*?)?)(?: \(deleted\))?")
-VFIO: Final = re.compile(r"(/dev/vfio/(?:\d+|noiommu-\d+|devices/vfio\d+))(?: \(deleted\))?")
-"""The file of a group, or of one device; `/dev/vfio/vfio` itself holds none."""
-POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
-"""A pod's uid in the name of its control group; systemd's have underscores."""
 LONGEST_LINK: Final = 40
 UNUSABLE: Final = (errno.ENOENT, errno.ENOEXEC, errno.EACCES)
 """What the kernel says of a file that is no program, or whose interpreter is not there."""
@@ -64,6 +60,8 @@ class Machine:
     module_tool: str = ""
     """A program that unloads modules in place of the kernel, called with `unload NAME`; it ends with 11 where one is in use."""
     _programs: Programs = field(default_factory=Programs, init=False, compare=False, repr=False)
+    _unreadable: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
+    """Processes that it would hold one up to look into."""
 
     def exists(self, path: str) -> bool:
         """Tell whether something is at a path."""
@@ -203,17 +201,15 @@ class Machine:
         if number not in (0, errno.EINVAL, errno.ENOENT):
             raise HostError(f"cannot unmount {path}: {os.strerror(number)}")
 
-    def device_users(self) -> Sequence[DeviceUser]:
-        """Return the processes that have a device file of NVIDIA's open, and may be looked into.
-
-        Where there are none, those that have one mapped: to read the maps of all processes takes the kernel much longer.
-        """
-        return self._users(self._open_devices) or self._users(self._mapped_devices)
+    def device_users(self, without: Set[str] = frozenset()) -> Sequence[DeviceUser]:
+        """Return the processes that have a device file of NVIDIA's open. Where there are none, those that have one mapped."""
+        processes = Processes(self.proc, self.sys, self._programs, self._unreadable)
+        return next((found for look in (processes.opening, processes.mapping)
+                     if (found := [user for user in look() if user.pod_uid not in without])), [])
 
     def vfio_users(self) -> Sequence[DeviceUser]:
         """Return the processes that have a group or a device of vfio's open."""
-        return [self._user(name, device) for name in _numbers(self.proc)
-                for device in dict.fromkeys(_open_files(self.proc / name, VFIO))]
+        return Processes(self.proc, self.sys, self._programs).opening_vfio()
 
     def run(self, command: Sequence[str], *, root: str = "", env: Mapping[str, str] | None = None, timeout: float = 30.0) -> Ran:
         """Run a program. What it leaves behind when its time is up is killed with it."""
@@ -258,27 +254,6 @@ class Machine:
     def _below(self, root: str) -> Path:
         return self._at(root) if root else self.root
 
-    def _users(self, devices: Callable[[Path], Iterator[str]]) -> list[DeviceUser]:
-        found = []
-        for name in _numbers(self.proc):
-            if (device := next(devices(self.proc / name), None)) is not None:
-                found.append(self._user(name, device))
-        return found
-
-    def _user(self, pid: str, device: str) -> DeviceUser:
-        group = POD.search(self._text(self.proc / pid / "cgroup"))
-        uid = group[1].replace("_", "-") if group else ""
-        return DeviceUser(int(pid), self._text(self.proc / pid / "comm").strip(), device, uid)
-
-    @staticmethod
-    def _open_devices(folder: Path) -> Iterator[str]:
-        return _open_files(folder, DEVICE)
-
-    def _mapped_devices(self, folder: Path) -> Iterator[str]:
-        for line in self._text(folder / "maps").splitlines():
-            if "/dev/nvidia" in line and (found := DEVICE.fullmatch(line.split(maxsplit=5)[-1])) is not None:
-                yield found[1]
-
     def _at(self, path: str) -> Path:
         if path == "/sys" or path.startswith("/sys/"):
             return self.sys / path[5:]
@@ -305,21 +280,6 @@ def _refusals(what: str) -> Iterator[None]:
 def _call(call: Callable[[ctypes.CDLL], int]) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     return 0 if call(libc) == 0 else ctypes.get_errno()
-
-
-def _numbers(folder: Path) -> list[str]:
-    try:
-        return sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
-    except OSError:
-        return []
-
-
-def _open_files(folder: Path, wanted: re.Pattern[str]) -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        for name in sorted(os.listdir(folder / "fd"), key=lambda each: (len(each), each)):
-            with contextlib.suppress(OSError):
-                if (found := wanted.fullmatch(os.readlink(folder / "fd" / name))) is not None:
-                    yield found[1]
 
 
 def _followed(base: Path, path: PurePosixPath) -> PurePosixPath | None:

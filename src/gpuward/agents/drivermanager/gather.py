@@ -37,6 +37,8 @@ MODULES: Final = (
 """In the order in which they can be unloaded."""
 SMI: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
 SMI_SECONDS: Final = 30.0
+CONFIG_HASH: Final = "kubernetes.io/config.hash"
+"""The annotation by which the kubelet knows a static pod: that which the API server has has a uid of its own."""
 CLAIMS: Final = ("v1", "v1beta2", "v1beta1")
 
 Object = Mapping[str, Any]
@@ -95,12 +97,13 @@ class Gatherer:
             return dataclasses.replace(facts, dra_plugins=self._dra_plugins(facts.labels))
         found = self.api.list("/api/v1/pods", fields=f"spec.nodeName={self.settings.node}")
         selected = {each["metadata"]["uid"]: (each.get("spec") or {}).get("nodeSelector") or {} for each in found}
+        hashes = {str((each["metadata"].get("annotations") or {}).get(CONFIG_HASH)): each["metadata"]["uid"] for each in found}
         seen = [with_claims(pod, self._claim) for pod in (pod_view(msgspec.json.encode(each)) for each in found)]
         pods = [pod for pod in seen if not pod.finished]
         facts = dataclasses.replace(
             facts,
             machines=tuple(pod for pod in pods if pod.uses_vm_gpu),
-            machine_users=_with_pods(facts.machine_users, pods),
+            machine_users=_with_pods(facts.machine_users, pods, hashes),
             dra_plugins=tuple(pod for pod in pods if pod.labels.get("app") == DRA_APP and pod.of_daemonset),
         )
         if not facts.loaded:
@@ -121,7 +124,7 @@ class Gatherer:
             claimants=tuple(pod for pod in pods if pod.claims and pod.uses_gpu),
             to_evict=pods_to_evict(pods, rules, self.settings.namespace),
             to_drain=pods_to_drain(pods, rules, self.settings.namespace),
-            device_users=_with_pods([user for user in self.host.device_users() if user.pod_uid not in going], pods),
+            device_users=_with_pods(self.host.device_users(without=going), pods, hashes),
         )
 
     def _goes_with_labels(self, pod: PodView, labels: Mapping[str, str], selected: Mapping[str, str]) -> bool:
@@ -208,6 +211,7 @@ def _has_gpu(container: Object) -> bool:
     return bool(resources.get("claims")) or any(name.startswith(names.GPU_RESOURCE_PREFIXES) for name in asked)
 
 
-def _with_pods(users: Iterable[DeviceUser], pods: Iterable[PodView]) -> tuple[DeviceUser, ...]:
+def _with_pods(users: Iterable[DeviceUser], pods: Iterable[PodView], hashes: Mapping[str, str]) -> tuple[DeviceUser, ...]:
     named = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods}
-    return tuple(dataclasses.replace(user, pod=named.get(user.pod_uid, "")) for user in users)
+    known = (dataclasses.replace(user, pod_uid=hashes.get(user.pod_uid, user.pod_uid)) for user in users)
+    return tuple(dataclasses.replace(user, pod=named.get(user.pod_uid, "")) for user in known)

@@ -1,0 +1,155 @@
+"""Processes of a machine, and which of them use devices: NVIDIA's, and those that virtual machines are given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from gpuward.agents.host import DeviceUser
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence, Set
+    from pathlib import Path
+
+    from gpuward.agents.programs import Programs
+
+DELETED: Final = r"(?: \(deleted\))?"
+DEVICE: Final = re.compile(rf"((?:/.*)?/dev/(?:nvidia(?:\d+|ctl|-[\w-]+(?:/[\w-]+)?)|gdrdrv|dri/(card\d+|renderD\d+))){DELETED}")
+"""What has another root than ours mounted names a device by a longer path."""
+VFIO: Final = re.compile(rf"(?:/.*)?(/dev/vfio/(?:\d+|noiommu-\d+|devices/vfio\d+)){DELETED}")
+"""The file of a group, or of one device; `/dev/vfio/vfio` itself holds none."""
+POD: Final = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?![0-9a-f])")
+"""A pod's uid in the name of its control group; systemd's have underscores, and a static pod has the hash of its file."""
+DRM: Final = 226
+"""The major number of graphics devices, whosever they are."""
+MAPS_SECONDS: Final = 5.0
+AT_ONCE: Final = 500
+"""Processes that one look at maps is for: what it finds has to fit into the output that is kept."""
+MAPS: Final = """\
+import re, sys
+wanted = re.compile(sys.argv[1])
+for pid in sys.argv[3:]:
+    print(pid, flush=True)
+    try:
+        with open(f"{sys.argv[2]}/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+            paths = {line.rstrip().split(maxsplit=5)[-1] for line in maps if "/dev/" in line}
+    except OSError:
+        continue
+    for path in sorted(filter(wanted.fullmatch, paths))[:5]:
+        print("", path, flush=True)
+"""
+"""A process that the kernel holds while it changes its memory holds who reads its maps, too: another program does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Look at the processes below a folder like /proc, on a machine with a folder like /sys."""
+
+    proc: Path
+    sys: Path
+    programs: Programs
+    unreadable: set[str] = field(default_factory=set)
+    """Processes whose maps could not be read in time."""
+
+    def opening(self) -> list[DeviceUser]:
+        """Return who has a device of NVIDIA's open, with the first one."""
+        nvidias = partial(self._nvidias, self._majors())
+        found = ((pid, next(self._opened(pid, nvidias), None)) for pid in _numbers(self.proc))
+        return [self._user(pid, device) for pid, device in found if device is not None]
+
+    def opening_vfio(self) -> list[DeviceUser]:
+        """Return who has devices of vfio's open, with an entry for each."""
+        return [self._user(pid, device) for pid in _numbers(self.proc) for device in dict.fromkeys(self._opened(pid, _vfios))]
+
+    def mapping(self) -> list[DeviceUser]:
+        """Return who has a device of NVIDIA's mapped. It takes the kernel much longer than to tell who has one open."""
+        pids = [pid for pid in _numbers(self.proc) if pid not in self.unreadable]
+        return [user for first in range(0, len(pids), AT_ONCE) for user in self._mapping(pids[first:first + AT_ONCE])]
+
+    def _mapping(self, pids: Sequence[str]) -> Iterator[DeviceUser]:
+        while pids:
+            code, output = self.programs.run(
+                [sys.executable, "-I", "-S", "-c", MAPS, DEVICE.pattern, str(self.proc), *pids], os.environ, MAPS_SECONDS, None)
+            pid, done = "", set()
+            for line in output.decode(errors="replace").splitlines():
+                if not line.startswith(" "):
+                    pid = line
+                elif pid not in done and (device := self._named(line[1:])) is not None:
+                    done.add(pid)
+                    yield self._user(pid, device)
+            if code is not None or pid not in pids:
+                return
+            self.unreadable.add(pid)
+            pids = pids[pids.index(pid) + 1:]
+
+    def _nvidias(self, majors: Set[int], file: Path, link: str) -> str | None:
+        """Return a device of NVIDIA's: it is known by its number, or by its name where it cannot be looked at."""
+        # To look at a file of a file system that is away would hold us up; those of /dev are the machine's own.
+        if not link.startswith("/dev/") and DEVICE.fullmatch(link) is None:
+            return None
+        try:
+            seen = file.stat()
+        except OSError:
+            return self._named(link)
+        if not stat.S_ISCHR(seen.st_mode):
+            return None
+        major, minor = os.major(seen.st_rdev), os.minor(seen.st_rdev)
+        if major == DRM:
+            return link if self._is_driven(f"dev/char/{major}:{minor}") else None
+        if not majors:
+            return self._named(link)
+        return link.removesuffix(" (deleted)") if major in majors else None
+
+    def _named(self, link: str) -> str | None:
+        found = DEVICE.fullmatch(link)
+        return found[1] if found is not None and (not found[2] or self._is_driven(f"class/drm/{found[2]}")) else None
+
+    def _is_driven(self, device: str) -> bool:
+        try:
+            return os.readlink(self.sys / device / "device/driver").rpartition("/")[2].startswith("nvidia")
+        except OSError:
+            return False
+
+    def _majors(self) -> set[int]:
+        characters = _text(self.proc / "devices").partition("Block devices:")[0]
+        lines = (line.split() for line in characters.splitlines())
+        return {int(words[0]) for words in lines if len(words) == 2 and words[0].isdecimal()
+                and (words[1].startswith("nvidia") or words[1] == "gdrdrv")}
+
+    def _opened(self, pid: str, device: Callable[[Path, str], str | None]) -> Iterator[str]:
+        folder = self.proc / pid / "fd"
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(folder), key=lambda each: (len(each), each)):
+                with contextlib.suppress(OSError):
+                    if (found := device(folder / name, os.readlink(folder / name))) is not None:
+                        yield found
+
+    def _user(self, pid: str, device: str) -> DeviceUser:
+        group = POD.search(_text(self.proc / pid / "cgroup"))
+        uid = group[1].replace("_", "-") if group else ""
+        return DeviceUser(int(pid), _text(self.proc / pid / "comm").strip(), device, uid)
+
+
+def _vfios(file: Path, link: str) -> str | None:
+    found = VFIO.fullmatch(link)
+    return found[1] if found is not None else None
+
+
+def _numbers(folder: Path) -> list[str]:
+    try:
+        return sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
