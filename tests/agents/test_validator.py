@@ -154,6 +154,29 @@ def test_the_pod_that_stays_takes_its_word_back_when_it_goes(machine: Machine) -
     assert sorted(machine.left()) == [".driver-ctr-ready"]
 
 
+@pytest.mark.parametrize(("component", "stay"), [("toolkit", []), ("driver", ["toolkit-ready"])])
+def test_a_pod_that_goes_before_all_is_validated_takes_back_what_it_has_said(
+        machine: Machine, component: str, stay: list[str]) -> None:
+    """The driver is validated by pods of other operands, too, which have nothing to take back for the validator's."""
+    for name in ("toolkit-ready", "driver-ready", "workload-type"):
+        machine.file(f"root/{OUTPUT}/{name}", "")
+    machine.program("usr/bin/nvidia-smi", 9)
+    machine.file("root/run/nvidia/driver/none")
+    machine.program("host/usr/bin/nvidia-smi")
+    os.mkfifo(machine.folder / "fifo")
+    process = machine.begin(COMPONENT=component, WITH_WAIT="true", KUBECONFIG=str(machine.folder / "fifo"))
+    if component == "toolkit":
+        assert process.stdout is not None
+        assert "waiting: nvidia-smi ended with 9" in process.stdout.readline()
+    else:
+        until(lambda: "driver-ready" not in machine.left())
+        time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert [name for name in machine.left() if name.startswith("toolkit")] == stay
+
+
 def test_without_libcuda_the_last_words_say_whom_to_ask(machine: Machine) -> None:
     code, words = machine.run("vector-add")
     if code == 0:

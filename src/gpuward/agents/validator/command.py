@@ -7,7 +7,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpuward import errors
 from gpuward.agents.environment import machine_of, teller_of
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gpuward.agents.api import ApiServer
     from gpuward.agents.host import Host
     from gpuward.agents.telling import Teller
+
+OF_VALIDATOR: Final = ("toolkit", "cuda", "plugin")
+"""What only the validator's own pod validates, after the driver: when it ends there, what it has said before holds no more."""
 
 
 def nvidia_validator(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
@@ -62,7 +65,12 @@ def _run(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: 
             NodeMetrics(settings, host, connect(), teller).serve()
         from gpuward.agents.validator.run import Validation
 
-        Validation(settings, host, connect, teller, Patience(teller)).run()
+        try:
+            Validation(settings, host, connect, teller, Patience(teller)).run()
+        except ToldToEndError:
+            if settings.component in OF_VALIDATOR:
+                _take_back(host, settings.output, teller)
+            raise
 
 
 def _idle(host: Host, output: str, teller: Teller) -> None:
@@ -71,9 +79,13 @@ def _idle(host: Host, output: str, teller: Teller) -> None:
         while True:
             signal.pause()
     except ToldToEndError:
-        no_more_signals()
-        _remove(host, output)
-        teller.say("removed the status files: what waits for them waits for the next validation")
+        _take_back(host, output, teller)
+
+
+def _take_back(host: Host, output: str, teller: Teller) -> None:
+    no_more_signals()
+    _remove(host, output)
+    teller.say("removed the status files: what waits for them waits for the next validation")
 
 
 def _await(missing: Callable[[], str], settings: ValidatorSettings, teller: Teller) -> None:
