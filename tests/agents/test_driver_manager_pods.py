@@ -17,7 +17,7 @@ from gpuward.agents.drivermanager.run import DriverManager, DriverManagerError
 from gpuward.agents.drivermanager.settings import read_settings
 from gpuward.agents.machine import Machine
 from gpuward.agents.telling import Teller
-from gpuward.errors import Forbidden, TooManyRequests
+from gpuward.errors import Conflict, Forbidden, TooManyRequests
 from gpuward.wire.pods import pod_view
 from tests.agents.test_driver_manager_evict import TRAIN, Server
 from tests.operands.build import objects, states
@@ -139,6 +139,21 @@ def test_a_process_of_a_static_pod_is_named_with_it(tmp_path: Path) -> None:
     (tmp_path / "proc/4711/cgroup").write_text(f"0::/kubepods.slice/kubepods-burstable-pod{number}.slice/cri-1.scope\n")
     why = place.run(BY_OPERATOR)
     assert why.startswith("the GPUs are in use by process 4711 (qemu-kvm) of pod kube-system/monitor-gpu-1: stop them")
+
+
+class Faster(Server):
+    """Be a cluster in which somebody is always faster."""
+
+    def patch(self, path: str, body: Any, kind: str = "") -> dict[str, Any]:
+        raise Conflict("the object has been modified")
+
+
+def test_a_node_that_others_change_without_end_is_given_up(tmp_path: Path) -> None:
+    place = Place(tmp_path, "nvidia")
+    place.server = Faster([])
+    place.server.pods = []
+    why = place.run(BY_OPERATOR)
+    assert why == "nothing that was seen still held when it was acted on, for 60 s: the object has been modified"
 
 
 class Deaf(Server):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
 
+from gpuward import errors
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator.facts import ValidatorSettings
 from gpuward.agents.validator.workload import ValidationError, Workload
@@ -40,5 +42,27 @@ def test_a_pod_that_the_kubelet_has_turned_away_is_not_waited_for(status: dict[s
     with pytest.raises(ValidationError) as error:
         Workload(ValidatorSettings("cuda", node="n", namespace="g", every=1.0), Refusing({"phase": "Failed", **status}),
                  patience).run()
-    assert str(error.value) == f"pod nvidia-cuda-validator-x is Failed: {why}"
+    assert re.sub("-[0-9a-f]{8} ", "-x ", str(error.value)) == f"pod nvidia-cuda-validator-x is Failed: {why}"
     assert now == [0.0]
+
+
+class Forgetful(Refusing):
+    """Be a cluster whose answer to the first request for a pod is lost, so that it is asked for again."""
+
+    def __init__(self) -> None:
+        super().__init__({"phase": "Succeeded"})
+        self.made: list[str] = []
+
+    def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        for _ in range(2):
+            name = body["metadata"].get("name") or f"generated-{len(self.made)}"
+            if name in self.made:
+                raise errors.AlreadyExists(f"pods {name} exists")
+            self.made.append(name)
+        return body
+
+
+def test_a_pod_whose_making_was_not_heard_of_is_no_reason_for_a_second_one() -> None:
+    cluster = Forgetful()
+    Workload(ValidatorSettings("cuda", node="n", namespace="g", every=1.0), cluster, Patience(Teller(io.StringIO()))).run()
+    assert len(cluster.made) == 1

@@ -44,6 +44,8 @@ EVERY: Final = 2.0
 """Seconds between looks."""
 LEAVING: Final = 60.0
 """Seconds in which the pod goes that is not for this node, before it counts as an error."""
+LOOKING_AGAIN: Final = 60.0
+"""Seconds in which others may be faster, one time after the other."""
 GIVING_BACK: Final = 120.0
 """Seconds in which the node is tried to be given back."""
 EVENT_AFTER: Final = 10.0
@@ -67,6 +69,8 @@ class DriverManager:
     _since: dict[Wait, float] = field(default_factory=dict, init=False)
     _told: set[str] = field(default_factory=set, init=False)
     _refused: dict[Ref, str] = field(default_factory=dict, init=False)
+    _outrun: float | None = field(default=None, init=False)
+    """Since when others have been faster."""
     _stuck: str = field(default="", init=False)
 
     def uninstall(self) -> None:
@@ -95,9 +99,18 @@ class DriverManager:
                 return True
             self._perform(step, gatherer)
         except (errors.Conflict, errors.NotFound) as error:  # what was seen is no longer so
-            self.teller.say(f"looking again: {error}")
-            self.sleep(0.2)
+            self._look_again(error)
+        else:
+            self._outrun = None
         return False
+
+    def _look_again(self, error: errors.ApiError) -> None:
+        now = self.monotonic()
+        self._outrun = now if self._outrun is None else self._outrun
+        if now - self._outrun >= LOOKING_AGAIN:
+            raise DriverManagerError(f"nothing that was seen still held when it was acted on, for {LOOKING_AGAIN:g} s: {error}")
+        self.teller.say(f"looking again: {error}")
+        self.sleep(0.2 if now - self._outrun < EVERY else EVERY)
 
     def _perform(self, step: Step, gatherer: Gatherer) -> None:
         self._stuck = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,8 +44,11 @@ class Workload:
         for old in self.api.list(pods, labels=f"app={app}", fields=f"spec.nodeName={self.settings.node}"):
             self._delete(f"{pods}/{old['metadata']['name']}")
         daemonset = self.api.get(f"/apis/apps/v1/namespaces/{self.settings.namespace}/daemonsets/{VALIDATOR}")
-        made = self.api.create(pods, pod(self.settings, app, daemonset, resource))
-        self._wait(f"{pods}/{made['metadata']['name']}", made["metadata"]["name"])
+        # By a name of our own: where the answer is lost and it is asked for again, there is no second pod beside the first.
+        name = f"{app}-{os.urandom(4).hex()}"
+        with contextlib.suppress(errors.AlreadyExists):
+            self.api.create(pods, pod(self.settings, name, app, daemonset, resource))
+        self._wait(f"{pods}/{name}", name)
 
     def _resource(self) -> str:
         found: list[str] = []
@@ -87,7 +92,7 @@ class Workload:
             return
 
 
-def pod(settings: ValidatorSettings, app: str, daemonset: Object, resource: str) -> Object:
+def pod(settings: ValidatorSettings, name: str, app: str, daemonset: Object, resource: str) -> Object:
     """Return the pod: it adds two vectors on a GPU, and belongs to whom the validator does."""
     said = settings.workload_pod
     image: Object = {"image": said.get("VALIDATOR_IMAGE", "")}
@@ -111,7 +116,7 @@ def pod(settings: ValidatorSettings, app: str, daemonset: Object, resource: str)
     if runtime := said.get("VALIDATOR_RUNTIME_CLASS"):
         spec["runtimeClassName"] = runtime
     return {"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
-        "generateName": f"{app}-", "namespace": settings.namespace, "labels": {"app": app},
+        "name": name, "namespace": settings.namespace, "labels": {"app": app},
         "ownerReferences": daemonset["metadata"].get("ownerReferences") or []}}
 
 
