@@ -224,3 +224,9 @@ def test_a_pod_is_let_in_by_its_service_account_and_others_by_a_kubeconfig(tmp_p
         PodAccess("https://10.0.0.1", tmp_path).headers()
     with pytest.raises(errors.KubeconfigError, match=r"ca\.crt cannot be used: .*No such file"):
         PodAccess("https://10.0.0.1", tmp_path).context()
+
+
+@pytest.mark.parametrize("port", ["abc", "tcp://10.0.0.1:443", "99999", "\udcff"])
+def test_a_port_that_is_none_is_named(port: str) -> None:
+    with pytest.raises(errors.KubeconfigError, match=r"^KUBERNETES_SERVICE_PORT: .* is no port$"):
+        find_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": port})

@@ -157,7 +157,18 @@ def test_variables_and_flags_are_nvidias() -> None:
     assert read_settings([], ENVIRONMENT).settings == Settings("gpu-1")
 
 
+@pytest.mark.parametrize(("said", "seconds"), [
+    ("0", 0.0), ("1500ms", 1.5), ("1000000s", 1e6), ("1h30m", 5400.0), ("90.5s", 90.5), (".5m", 30.0), ("1m1s1m", 121.0)])
+def test_durations_are_gos(said: str, seconds: float) -> None:
+    assert read_settings([], {**ENVIRONMENT, "DRAIN_TIMEOUT_SECONDS": said}).settings.timeout == seconds
+
+
 @pytest.mark.parametrize(("arguments", "changed", "said"), [
+    ([], {"DRAIN_TIMEOUT_SECONDS": "9999999999s"},
+     "DRAIN_TIMEOUT_SECONDS: '9999999999s' cannot be used: write a duration such as 30s, 10m or 1h30m"),
+    ([], {"NODE_NAME": "a\udcff"}, "NODE_NAME: 'a\\udcff' cannot be used: write it as UTF-8"),
+    ([], {"NODE_NAME": "../pods"},
+     "NODE_NAME: '../pods' cannot be used: write the name of a node, of lower-case letters, digits, '-' and '.'"),
     ([], {"NODE_NAME": ""}, "NODE_NAME: '' cannot be used: set it to the name of the node that this runs on"),
     ([], {"DRAIN_TIMEOUT_SECONDS": "300"},
      "DRAIN_TIMEOUT_SECONDS: '300' cannot be used: write a duration such as 30s, 10m or 1h30m"),

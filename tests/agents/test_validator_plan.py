@@ -121,8 +121,30 @@ def test_variables_and_flags_are_nvidias() -> None:
     ([], {"COMPONENT": "driver", "SKIP_VALIDATION": "true"},
      "SKIP_VALIDATION: 'true' cannot be used: it is for toolkit, cuda, plugin"),
     (["await"], {}, "command: 'await' cannot be used"),
+    ([], {"COMPONENT": "metrics", "NODE_NAME": "n", "METRICS_PORT": f"{0:011}99999"},
+     "METRICS_PORT: '0000000000099999' cannot be used: write a whole number from 0 to 65535"),
+    ([], {"COMPONENT": "metrics", "NODE_NAME": "n", "METRICS_PORT": "0" * 5000 + "x"}, f"METRICS_PORT: '{'0' * 100}...' c"),
+    ([], {"COMPONENT": "cc-manager", "NODE_NAME": "a\udcff"}, "NODE_NAME: 'a\\udcff' cannot be used: write it as UTF-8"),
+    ([], {"COMPONENT": "cuda", "NODE_NAME": "n", "OPERATOR_NAMESPACE": "g", "VALIDATOR_IMAGE": "\udcff"},
+     "VALIDATOR_IMAGE: '\\udcff' cannot be used: write it as UTF-8"),
 ])
 def test_what_cannot_be_used_is_named(arguments: list[str], environ: dict[str, str], said: str) -> None:
     with pytest.raises(InputError) as error:
         read_settings(arguments, environ)
     assert str(error.value).startswith(said)
+
+
+def test_a_port_may_have_any_number_of_zeros_before_it() -> None:
+    said = {"COMPONENT": "metrics", "NODE_NAME": "n", "METRICS_PORT": f"{8080:05000}"}
+    assert read_settings([], said).settings.port == 8080
+
+
+@pytest.mark.parametrize(("quantity", "count"), [("8", 8), ("1k", 1000), ("2Ki", 2048), ("0", 0), ("x", 0), ("i", 0), ("-1", 0)])
+def test_whole_quantities_are_kubernetes(quantity: str, count: int) -> None:
+    assert plan.count(quantity) == count
+    assert plan.gpu_resource({"nvidia.com/gpu": quantity}) == ("nvidia.com/gpu" if count else "")
+
+
+def test_a_node_for_virtual_machines_without_a_gpu_is_not_well() -> None:
+    assert plan.vfio([]).missing.startswith("there is no GPU of NVIDIA's on the PCI bus")
+    assert plan.vfio([PciGpu("0000:01:00.0", "vfio-pci")]).files == {"vfio-pci-ready": ""}

@@ -114,6 +114,8 @@ def find_access(kubeconfig: str = "", environ: Mapping[str, str] = os.environ) -
     """Find the API server: by a kubeconfig, in a pod by its service account. Raises errors.KubeconfigError."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if host and not kubeconfig and not environ.get("KUBECONFIG"):
+        if not (port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536):
+            raise errors.KubeconfigError(f"KUBERNETES_SERVICE_PORT: {port[:100]!r} is no port")
         return PodAccess(f"https://{f'[{host}]' if ':' in host else host}:{port}")
     # What it needs is a third of the memory that an agent in a pod takes.
     from gpuward.agents.kubeconfig import KubeconfigAccess

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, NoReturn
@@ -12,6 +13,15 @@ from gpuward.errors import InputError
 TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 """What Go reads as booleans."""
+UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+DURATION_PART: Final = r"(\d+\.?\d*|\.\d+)(h|ms|m|s|us|µs|μs|ns)"
+LONGEST_DURATION: Final = 2**63 / 1e9
+"""Seconds that Go can count."""
+NODE_NAME: Final = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+
+
+LONGEST_SAID: Final = 100
+"""Characters of a wrong value that are repeated."""
 
 
 class Flag(NamedTuple):
@@ -47,7 +57,25 @@ class Flags:
     def named(self, name: str) -> tuple[str, str]:
         """Return a flag's value after the name under which it was said."""
         said, flag = self.said[name], self.known[name]
-        return (f"--{name}", said) if said is not None else (flag.variable, self.environ.get(flag.variable) or flag.default)
+        where, value = (f"--{name}", said) if said is not None else (
+            flag.variable, self.environ.get(flag.variable) or flag.default)
+        return where, checked_text(where, value)
+
+    def node(self, name: str) -> str:
+        """Return the name of a node, or nothing. Raises errors.InputError for what can be none."""
+        where, value = self.named(name)
+        if value and re.fullmatch(NODE_NAME, value, re.ASCII) is None:
+            raise InputError(where, value, "write the name of a node, of lower-case letters, digits, '-' and '.'")
+        return value
+
+    def duration(self, name: str) -> float:
+        """Return the seconds of a duration, as Go reads it. Raises errors.InputError for what is none."""
+        where, value = self.named(name)
+        parts = re.findall(DURATION_PART, value, re.ASCII) if re.fullmatch(f"(?:{DURATION_PART})+", value, re.ASCII) else []
+        seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+        if seconds >= LONGEST_DURATION or not (parts or value == "0"):
+            raise InputError(where, value, "write a duration such as 30s, 10m or 1h30m")
+        return seconds
 
     def switch(self, name: str) -> bool:
         """Return whether a flag is on. Raises errors.InputError for what is no boolean."""
@@ -59,9 +87,10 @@ class Flags:
     def number(self, name: str, *, least: int = 0, most: int = 2**31) -> int:
         """Return a whole number. Raises errors.InputError for what is none within bounds."""
         where, value = self.named(name)
-        if not (value.isascii() and value.isdecimal() and least <= int(value[:12]) <= most):
-            raise InputError(where, value, f"write a whole number from {least} to {most}")
-        return int(value)
+        digits = (value.lstrip("0") or "0") if value else ""
+        if not (digits.isascii() and digits.isdecimal() and len(digits) <= 12 and least <= int(digits) <= most):
+            raise InputError(where, _short(value), f"write a whole number from {least} to {most}")
+        return int(digits)
 
 
 def read_flags(program: str, description: str, known: Mapping[str, Flag], arguments: Sequence[str], environ: Mapping[str, str],
@@ -81,6 +110,19 @@ def read_flags(program: str, description: str, known: Mapping[str, Flag], argume
         f"-{flag.short}" for flag in known.values() if flag.switch and flag.short}
     given = vars(parser.parse_intermixed_args([_with_value(each) if each in switches else each for each in arguments]))
     return Flags({name: given[name] for name in known}, known, environ, tuple(given["words"]))
+
+
+def checked_text(where: str, value: str) -> str:
+    """Return a value. Raises errors.InputError for bytes that are no text, which the system passes on as they are."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(where, _short(value), "write it as UTF-8") from None
+    return value
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= LONGEST_SAID else f"{value[:LONGEST_SAID]}..."
 
 
 def _with_value(switch: str) -> str:

@@ -8,7 +8,6 @@ from typing import Final
 
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.flags import TRUE, Flag, read_flags
-from gpuward.crd.durations import parse_duration
 from gpuward.errors import InputError
 from gpuward.model.selectors import is_selector
 
@@ -66,10 +65,10 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Calle
     if not flags.text("node-name"):
         raise InputError("NODE_NAME", "", "set it to the name of the node that this runs on")
     return Called(command, Settings(
-        node=flags.text("node-name"), namespace=flags.text("operator-namespace"), force=flags.switch("drain-use-force"),
+        node=flags.node("node-name"), namespace=flags.text("operator-namespace"), force=flags.switch("drain-use-force"),
         eviction=flags.switch("enable-gpu-pod-eviction"), auto_drain=flags.switch("enable-auto-drain"),
         delete_empty_dir=flags.switch("drain-delete-emptydir-data"), selector=flags.text("drain-pod-selector-label"),
-        timeout=parse_duration(*flags.named("drain-timeout-seconds")),
+        timeout=flags.duration("drain-timeout-seconds"),
         custom_label=flags.text("node-label-for-gpu-pod-eviction"), rdma=flags.switch("gpu-direct-rdma-enabled"),
         host_mofed=flags.switch("use-host-mofed"), reinstall=flags.switch("force-reinstall"),
         digest=environ.get("DRIVER_CONFIG_DIGEST", ""), switches=environ.get("BIND_NVSWITCHES", "") in TRUE),

@@ -19,7 +19,7 @@ from gpuward.agents.host import Host, HostError
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator.facts import ValidatorSettings
 from gpuward.agents.validator.look import driver_facts, gpus
-from gpuward.agents.validator.plan import RESOURCES, driver
+from gpuward.agents.validator.plan import RESOURCES, count, driver
 from gpuward.kube.http.listening import on_all_addresses
 
 READY = ("driver", "toolkit", "plugin", "cuda")
@@ -112,9 +112,9 @@ class NodeMetrics:
         """Count what the device plugin offers."""
         node = self.api.get(f"/api/v1/nodes/{self.settings.node}")
         offered = (node.get("status") or {}).get("capacity") or {}
-        count = sum(int(value) for name, value in offered.items() if name.startswith(RESOURCES) and value.isdecimal())
-        return {f"{NODE}device_plugin_devices_total": float(count),
-                **({f"{NODE}device_plugin_validation_last_success_ts_seconds": time.time()} if count else {})}
+        there = sum(count(value) for name, value in offered.items() if name.startswith(RESOURCES))
+        return {f"{NODE}device_plugin_devices_total": float(there),
+                **({f"{NODE}device_plugin_validation_last_success_ts_seconds": time.time()} if there else {})}
 
     def pci(self) -> Readings:
         """Count the GPUs on the PCI bus."""

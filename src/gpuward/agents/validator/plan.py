@@ -4,6 +4,7 @@ well.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -111,6 +112,8 @@ def workload_type(settings: ValidatorSettings, label: str | None) -> str:
 
 def vfio(gpus: Sequence[PciGpu]) -> Verdict:
     """Judge whether all GPUs are bound for virtual machines."""
+    if not gpus:
+        return Verdict("there is no GPU of NVIDIA's on the PCI bus: see `lspci -d 10de:` and `dmesg` on this node")
     for gpu in gpus:
         if gpu.driver not in VFIO:
             bound = gpu.driver or "no driver"
@@ -152,9 +155,18 @@ def gpu_resource(quantities: Mapping[str, str]) -> str:
     """Return the name of a resource that a node has GPUs by, parts of GPUs first; empty where it has none."""
     for prefix in RESOURCES:
         for name in sorted(quantities):
-            if name.startswith(prefix) and quantities[name].isdecimal() and int(quantities[name]) > 0:
+            if name.startswith(prefix) and count(quantities[name]) > 0:
                 return name
     return ""
+
+
+def count(quantity: str) -> int:
+    """Return how many a Kubernetes quantity of whole things is, such as 8 or 1k; 0 for what is none."""
+    found = re.fullmatch(r"([0-9]{1,18})(|[kMGTPE]|[KMGTPE]i)", quantity)
+    if found is None:
+        return 0
+    power: int = "-KMGTPE".index(found[2][:1].upper() or "-")
+    return int(int(found[1]) * (1024 if found[2].endswith("i") else 1000) ** power)
 
 
 def device_links(facts: DeviceFacts, root: str) -> dict[str, str]:

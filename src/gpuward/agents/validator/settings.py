@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuward.agents.flags import Flag, Flags, read_flags
+from gpuward.agents.flags import Flag, Flags, checked_text, read_flags
 from gpuward.agents.validator.facts import ValidatorSettings
 from gpuward.errors import InputError
 
@@ -74,7 +74,7 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Valid
     if not words:
         _check(flags, component)
     return ValidatorCall(ValidatorSettings(
-        component=component, node=flags.text("node-name"), namespace=flags.text("namespace"), wait=flags.switch("with-wait"),
+        component=component, node=flags.node("node-name"), namespace=flags.text("namespace"), wait=flags.switch("with-wait"),
         workload=flags.switch("with-workload"), output=flags.text("output-dir").rstrip("/"),
         every=float(flags.number("sleep-interval-seconds", least=1, most=3600)), port=flags.number("metrics-port", most=65535),
         default_workload=flags.text("default-gpu-workload-config"),
@@ -82,7 +82,7 @@ def read_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> Valid
         install_dir=flags.text("driver-install-dir"), install_dir_here=flags.text("driver-install-dir-ctr-path"),
         skip_gpu_init=flags.switch("driver-validation-skip-gpu-init"), skip=flags.switch("skip-validation"),
         rdma=environ.get("GPU_DIRECT_RDMA_ENABLED") == "true", host_mofed=environ.get("USE_HOST_MOFED") == "true",
-        workload_pod={name: environ[name] for name in WORKLOAD_POD if environ.get(name)},
+        workload_pod={name: checked_text(name, environ[name]) for name in WORKLOAD_POD if environ.get(name)},
     ), words, flags.switch("cleanup-all"), flags.text("kubeconfig"))
 
 
