@@ -216,6 +216,8 @@ def test_every_field_of_a_clusterpolicy_can_be_set(helm: str, chart: Path, tmp_p
     ("operator.resources.limits.cpu=lots", "at '/operator/resources/limits/cpu'"),
     ("toolkit.enabled=false,cdi.nriPluginEnabled=true", "Set toolkit.enabled=true."),
     ("devicePlugin.config.create=true", "devicePlugin.config.data is empty"),
+    ("operator.repository=", "operator.repository is empty, and operator.image is gpuward, which is no full name"),
+    ("operator.repository=,operator.image=a/gpuward:1,operator.version=2", "which has a version, and operator.version is 2"),
 ])
 def test_a_mistake_is_refused_by_name(value: str, said: str, helm: str, chart: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
@@ -327,6 +329,56 @@ def test_an_image_can_be_pinned_by_its_digest(helm: str, chart: Path) -> None:
         "VALIDATOR_IMAGE": f"nvcr.io/nvidia/gpu-operator@{DIGEST}"}
     text = rendered(helm, chart, [f"operator.version={DIGEST}", "operator.agents=gpuward"])
     assert set(variables(text).values()) == {f"docker.io/library/gpuward@{DIGEST}"}
+
+
+@pytest.mark.parametrize(("image", "whole"), [
+    ("reg.example:5000/a/gpuward", "reg.example:5000/a/gpuward:0.1.0"), ("reg.example/gpuward:1", "reg.example/gpuward:1"),
+    (f"reg.example/gpuward@{DIGEST}", f"reg.example/gpuward@{DIGEST}")])
+def test_an_image_without_a_repository_is_a_full_name(helm: str, chart: Path, image: str, whole: str) -> None:
+    text = rendered(helm, chart, ["operator.repository=", f"operator.image={image}", "operator.agents=gpuward", *HOOKS])
+    assert own_images(text) == {whole}
+    assert set(variables(text).values()) == {whole}
+    validator = of_kind(text, "ClusterPolicy")["spec"]["validator"]
+    assert "/".join(filter(None, (validator.get("repository"), validator["image"]))) + (
+        f":{validator['version']}" if validator.get("version") else "") == whole
+
+
+NUMBERS = (
+    "operator.imagePullSecrets[0]", "operator.trustedCA.configMapName", "operator.priorityClassName",
+    "operator.nodeSelector.gpu", "operator.labels.team", "operator.annotations.team", "nameOverride",
+    "operator.networkPolicy.metricsFrom.team", "operator.prometheusRule.labels.team", "operator.dashboard.labels.team",
+    "driver.repoConfig.configMapName", "driver.certConfig.name", "driver.licensingConfig.secretName",
+    "driver.virtualTopology.config", "driver.kernelModuleConfig.name", "devicePlugin.config.name",
+    "migManager.config.name", "dcgmExporter.config.name", "daemonsets.labels.team")
+TEXTS = {"name", "namespace", "secretName", "priorityClassName", "image", "imagePullPolicy", "driverType"}
+
+
+def not_text(found: Any, path: str = "") -> Iterator[str]:
+    """Yield where a name, or a value of a map of strings, is none."""
+    for key, value in found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ():
+        of_strings = path.endswith(("labels", "annotations", "nodeSelector", "matchLabels"))
+        if (of_strings or key in TEXTS) and not isinstance(value, str | dict | list):
+            yield f"{path}.{key}"
+        yield from not_text(value, f"{path}.{key}")
+
+
+def test_a_name_of_digits_is_text_wherever_it_is(helm: str, chart: Path) -> None:
+    more = [word for name in NUMBERS for word in ("--set-string", f"{name}=1000000")]
+    text = rendered(helm, chart, [
+        "operator.networkPolicy.enabled=true", "operator.prometheusRule.enabled=true", "operator.dashboard.enabled=true",
+        "driver.nvidiaDriverCRD.enabled=true", "devicePlugin.config.create=true", "devicePlugin.config.data.any=a",
+        "dcgmExporter.config.create=true", "dcgmExporter.config.data=a", *HOOKS], *more)
+    crds = ("CustomResourceDefinition",)
+    assert [f"{each['kind']}{where}" for each in objects(text) if each["kind"] not in crds for where in not_text(each)] == []
+    assert text.count("1000000") >= len(NUMBERS)
+
+
+def test_a_number_in_a_map_of_strings_is_text(helm: str, chart: Path, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("operator: {nodeSelector: {gpu: true, count: 1000000, half: 0.5}}\n")
+    pod = of_kind(rendered(helm, chart, [], "--values", str(values)), "Deployment")["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {
+        "kubernetes.io/os": "linux", "gpu": "true", "count": "1000000", "half": "0.5"}
 
 
 def test_a_version_that_yaml_takes_for_a_number_is_text(helm: str, chart: Path) -> None:

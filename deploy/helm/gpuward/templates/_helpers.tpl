@@ -4,13 +4,13 @@
 {{- end -}}
 
 {{- define "gpuward.labels" -}}
-app.kubernetes.io/name: {{ include "gpuward.name" . }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "gpuward.name" . | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 {{- with .Values.operator.labels }}
-{{ toYaml . }}
+{{ include "gpuward.strings" . }}
 {{- end }}
 {{- end -}}
 
@@ -25,7 +25,41 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "gpuward.image" -}}
-{{ include "gpuward.reference" (merge (dict "version" (include "gpuward.version" .)) .Values.operator) }}
+{{ include "gpuward.reference" (include "gpuward.ownImage" . | fromJson) }}
+{{- end -}}
+
+{{/* The operator's image, in parts. Without a repository, operator.image is its full name, as in a ClusterPolicy. */}}
+{{- define "gpuward.ownImage" -}}
+{{- $repository := .Values.operator.repository | default "" -}}
+{{- $image := .Values.operator.image | default "" -}}
+{{- $version := include "gpuward.version" . -}}
+{{- if not $image -}}
+{{- fail "operator.image is empty. Name the operator's image." -}}
+{{- end -}}
+{{- if not $repository -}}
+{{- if regexMatch "(@|:[^/]*$)" $image -}}
+{{- if .Values.operator.version -}}
+{{- fail (printf "operator.image is %s, which has a version, and operator.version is %s. Set one of them." $image (toString .Values.operator.version)) -}}
+{{- end -}}
+{{- $version = "" -}}
+{{- else if contains "/" $image -}}
+{{- $repository = dir $image -}}
+{{- $image = base $image -}}
+{{- else -}}
+{{- fail (printf "operator.repository is empty, and operator.image is %s, which is no full name. Set operator.repository, or write the image as registry.example/%s." $image $image) -}}
+{{- end -}}
+{{- end -}}
+{{ dict "repository" $repository "image" $image "version" $version | toJson }}
+{{- end -}}
+
+{{/* A map of strings, such as labels, whatever YAML took their values for. */}}
+{{- define "gpuward.strings" -}}
+{{- $strings := dict -}}
+{{- range $key, $value := . -}}
+{{- $whole := kindIs "float64" $value | ternary (eq (printf "%v" (floor $value)) (printf "%v" $value)) false -}}
+{{- $_ := set $strings $key ($whole | ternary (printf "%.0f" ($value | float64)) (toString $value)) -}}
+{{- end -}}
+{{ toYaml $strings }}
 {{- end -}}
 
 {{- define "gpuward.version" -}}
@@ -46,8 +80,9 @@ driver managers; otherwise a validator without a version gets one.
 {{- $own := include "gpuward.version" .root -}}
 {{- $v := .values -}}
 {{- if eq $operator.agents "gpuward" -}}
-{{- $image := dict "repository" $operator.repository "image" $operator.image "version" $own
-      "imagePullPolicy" $operator.imagePullPolicy "imagePullSecrets" $operator.imagePullSecrets -}}
+{{- $image := include "gpuward.ownImage" .root | fromJson -}}
+{{- $_ := set $image "imagePullPolicy" $operator.imagePullPolicy -}}
+{{- $_ := set $image "imagePullSecrets" $operator.imagePullSecrets -}}
 {{- $parts := list $v.validator $v.nodeStatusExporter $v.driver.manager $v.vfioManager.driverManager $v.vgpuManager.driverManager -}}
 {{- range $part := $parts -}}
 {{- range $key, $value := $image -}}
@@ -69,12 +104,12 @@ driver managers; otherwise a validator without a version gets one.
 {{- with .Values.operator.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- with .Values.operator.nodeSelector }}
 nodeSelector:
-  {{- toYaml . | nindent 2 }}
+  {{- include "gpuward.strings" . | nindent 2 }}
 {{- end }}
 {{- with .Values.operator.tolerations }}
 tolerations:
