@@ -75,7 +75,7 @@ def fetched(arch: str, source: Source, pins: Iterable[Pin]) -> list[Path]:
     wanted = [pin for pin in pins if pin.arch == arch]
     if missing := set(WANTED) - {pin.name for pin in wanted}:
         raise BuildError(f"{LIST.name} has no {', '.join(sorted(missing))} for {arch}: run {REFRESH}")
-    if not all(_kept(source.cache, pin).exists() for pin in wanted):
+    if not all(_is_kept(source.cache, pin) for pin in wanted):
         try:
             found = {pin.name: pin for pin in download(arch, [f"{pin.name}={pin.version}" for pin in wanted], source)}
         except BuildError as error:
@@ -129,6 +129,14 @@ def _keep(deb: Path, arch: str, cache: Path) -> Pin:
 
 def _kept(cache: Path, pin: Pin) -> Path:
     return cache / f"{pin.sha256}.deb"
+
+
+def _is_kept(cache: Path, pin: Pin) -> bool:
+    """Tell whether a package is in the cache as it was put there: another one's bytes would go into the image unseen."""
+    try:
+        return hashlib.sha256(_kept(cache, pin).read_bytes()).hexdigest() == pin.sha256
+    except FileNotFoundError:
+        return False
 
 
 def _sources(mirrors: Sequence[str]) -> list[str]:
