@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -230,3 +231,11 @@ def test_a_pod_is_let_in_by_its_service_account_and_others_by_a_kubeconfig(tmp_p
 def test_a_port_that_is_none_is_named(port: str) -> None:
     with pytest.raises(errors.KubeconfigError, match=r"^KUBERNETES_SERVICE_PORT: .* is no port$"):
         find_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": port})
+
+
+def test_a_token_that_cannot_be_sent_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\nof mine\n")
+    with speaking(b"", b"", 0.0) as address, pytest.raises(errors.KubeconfigError) as caught:
+        KubernetesApi(PodAccess(address, tmp_path), patience=0.0).get("/version")
+    assert "characters that none may have" in str(caught.value)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))

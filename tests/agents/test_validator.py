@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gpuward.agents.validator import command
 from kubesandbox import builders
 from tests.contract.servers import SandboxThread
 
@@ -175,6 +176,18 @@ def test_a_pod_that_goes_before_all_is_validated_takes_back_what_it_has_said(
     said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGTERM, said
     assert [name for name in machine.left() if name.startswith("toolkit")] == stay
+
+
+def test_a_defect_is_left_in_one_line_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*args: object) -> None:
+        raise KeyError("metadata")
+
+    last = tmp_path / "last"
+    last.touch()
+    monkeypatch.setattr(command, "_run", fails)
+    monkeypatch.setattr(command, "end_by_signals", lambda: None)
+    code = command.nvidia_validator(["-c", "toolkit"], {"AGENT_TERMINATION_LOG": str(last)})
+    assert (code, last.read_text()) == (1, "defect of gpuward's: KeyError: 'metadata'")
 
 
 def test_without_libcuda_the_last_words_say_whom_to_ask(machine: Machine) -> None:

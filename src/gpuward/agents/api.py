@@ -208,10 +208,11 @@ class KubernetesApi:
         fresh = self._connection is None
         connection = self._connection = self._connection or self._connect()
         path = urlsplit(self.access.server).path.rstrip("/") + target
+        content = msgspec.json.encode(body) if body is not None else None
         try:
             if connection.sock is not None:  # the answer before may have left less
                 connection.sock.settimeout(TIMEOUT)
-            connection.request(method, path, msgspec.json.encode(body) if body is not None else None, headers)
+            connection.request(method, path, content, headers)
             answer = connection.getresponse()
             return Response(answer.status, dict(answer.getheaders()), answer.read())
         except BROKEN as error:
@@ -220,6 +221,10 @@ class KubernetesApi:
             if not fresh and method == "GET" and isinstance(error, ConnectionError):
                 return self._once(method, target, body, content_type)
             raise errors.Unreachable(f"{self.access.server}: {str(error) or type(error).__name__}") from error
+        except ValueError:  # its words repeat the header, and so the token
+            self.close()
+            raise errors.KubeconfigError("a request cannot be sent: its token or its server's name has "
+                                         "characters that none may have") from None
 
     def _connect(self) -> http.client.HTTPConnection:
         server = urlsplit(self.access.server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,3 +44,8 @@ class Teller:
                 self.termination_log.write_bytes(printable(line).encode()[:LONGEST])
         except OSError as error:
             self.say(f"the termination message could not be left: {error}")
+
+    def leave_defect(self, error: Exception) -> None:
+        """Print where an agent failed that should not have, and leave in one line what it was."""
+        self.say("".join(traceback.format_exception(error)))
+        self.leave(f"defect of gpuward's: {type(error).__name__}: {error}")

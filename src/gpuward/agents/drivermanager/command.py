@@ -17,15 +17,18 @@ def driver_manager(arguments: Sequence[str], environ: Mapping[str, str] = os.env
     """Run the driver manager; return its exit code."""
     teller = teller_of(environ)
     try:
+        end_by_signals()
         called = read_settings(arguments, environ)
         api = KubernetesApi(find_access(called.kubeconfig, environ))
         if called.command == "preflight_check":
             api.get(f"/api/v1/nodes/{called.settings.node}")
             teller.say(f"node {called.settings.node} can be read: nothing is in the way")
             return 0
-        end_by_signals()
         DriverManager(called.settings, machine_of(environ), api, teller).uninstall()
     except errors.GpuwardError as error:
         teller.leave(str(error))
         return error.exit_code
+    except Exception as error:  # a defect of ours: who looks at the pod reads that it is one
+        teller.leave_defect(error)
+        return 1
     return 0

@@ -28,12 +28,15 @@ def nvidia_validator(arguments: Sequence[str], environ: Mapping[str, str] = os.e
     """Run the validator; return its exit code."""
     teller = teller_of(environ)
     try:
-        called = read_settings(arguments, environ)
         end_by_signals()
+        called = read_settings(arguments, environ)
         _run(called, environ, machine_of(environ), teller)
     except errors.GpuwardError as error:
         teller.leave(str(error))
         return error.exit_code
+    except Exception as error:  # a defect of ours: who looks at the pod reads that it is one
+        teller.leave_defect(error)
+        return 1
     return 0
 
 
