@@ -31,6 +31,7 @@
     │   ├── cli.cleanup._Used                  somebody uses what was to be cleaned up
     │   ├── agents.host.HostError              what the machine did not let an agent do
     │   ├── agents.host.ModuleInUseError       a kernel module that something uses
+    │   ├── agents.host.KernelBusyError        what the kernel has begun and not done yet
     │   ├── agents.waiting.ToldToEndError      a signal told an agent to end
     │   ├── agents.waiting.TimeIsUpError       what an agent waited for did not come in time
     │   ├── agents.drivermanager.run.DriverManagerError  no room could be made for a driver
