@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from gpuward.model import waits
+from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.denials import LedgerRefused, RefusedElsewhere, ReplacementRefused, WriteRefused
 from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
@@ -87,6 +88,9 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     WaveFailed("canary", 2, 3, 1, ("n1", "n2")),
     WaveSoaking("canary", 1_767_312_000.0, "Europe/Berlin"),
     WaveSoaking("canary", 1_767_312_000.0, "UTC", True, "a"),
+    WaveAnalysis(Reason.ANALYSIS_FAILED, "canary", "slo", "3 of query xids", failures=3, limit=3),
+    WaveAnalysis(Reason.ANALYSIS_UNKNOWN, "canary", "slo", "http://prometheus:9090: no answer in time", lasts=300.0),
+    WaveAnalysis(Reason.ANALYSIS_RUNNING, "canary", "slo", "0 of query xids", 1_767_312_000.0, 300.0),
     ApprovalRequired("canary", "a"),
     WaveLimit(Reason.WAVE_LIMIT, 1, 1, ("n1",)),
     WaveLimit(Reason.GROWTH_LIMIT, 1, 1, ("n1",)),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gpuward.model.actions import Action
+from gpuward.model.measuring import Answer
 from gpuward.model.passes import Outcome
 from gpuward.model.snapshot import Snapshot
 
@@ -68,4 +69,23 @@ class Registry(Protocol):
 
     async def find(self, image: str, logins: Mapping[str, Login]) -> ImageFound:
         """Say whether an image is there, with logins by registry. Never raises for what a registry does."""
+        ...
+
+
+class Access(NamedTuple):
+    """Hold what lets us ask a Prometheus. It is not to be logged or recorded."""
+
+    token: str = ""
+    authorities: str = ""
+    """Certificates in PEM that are trusted besides the system's."""
+
+    def __repr__(self) -> str:
+        return "Access(...)"
+
+
+class Prometheus(Protocol):
+    """Ask a Prometheus, or what speaks its HTTP API."""
+
+    async def ask(self, server: str, query: str, access: Access) -> Answer:
+        """Return the samples of an instant query. Never raises for what a server does."""
         ...

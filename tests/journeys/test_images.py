@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuward import names
-from gpuward.controllers.operator import Operator, Settings
+from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.kube import resources
 from gpuward.ports import ImageFound, Login
 from gpuward.sandbox.samples import IMAGES
@@ -53,7 +53,8 @@ class WithRegistry(Stage):
         super().__init__(*arguments, **options)
 
     def _operator(self) -> Operator:
-        return Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock, registry=self.registry)
+        settings = Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0)
+        return Operator(self.client, settings, self.clock, outside=Outside(self.registry))
 
 
 def registry(stage: Stage) -> Images:

@@ -26,6 +26,7 @@ NEWER = {Reason.DRIVER_IN_USE, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reaso
          Reason.WINDOW_SHUT, Reason.OPERANDS_KEPT,
          Reason.DOMAIN_LIMIT, Reason.DOMAIN_BROKEN, Reason.IDLE_AWAITED, Reason.ABORTED, Reason.WAVE_FAILED, Reason.WAVE_NOT_DONE,
          Reason.WAVE_SOAKING, Reason.APPROVAL_REQUIRED, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT,
+         Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,
          Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN}
 """Reasons that no such recording has."""
 

@@ -13,6 +13,7 @@ from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_node
 from gpuward.cli.words import without_abort
 from gpuward.errors import PolicyError
 from gpuward.kube.http.client import Client
+from gpuward.model.analysis_note import read_analysis
 from gpuward.model.listing import listed
 from gpuward.model.record import format_time
 from gpuward.model.rollout import CLOCKS_DIFFER
@@ -98,7 +99,9 @@ async def resume_rollout(client: Client, now: float, driver: str = "") -> Resume
     target = rollouts.named(driver, "resume") if driver else rollouts.in_force("resume")
     nodes, before = await all_nodes(client), _forgiven_before(rollouts, target)
     failed = _failed(nodes, driver, before)
-    at = max([now, *(time for time in (*failed.values(), before) if time <= now + CLOCKS_DIFFER)])
+    verdict = read_analysis(annotation(target.view.body, names.ANALYSIS)).failed
+    checked = verdict.at if verdict is not None else 0.0
+    at = max([now, *(time for time in (*failed.values(), before, checked) if time <= now + CLOCKS_DIFFER)])
     patch = {"metadata": {"uid": target.view.uid, "annotations": {names.RESUMED_AT: format_time(at)}}}
     await client.patch_merge(target.resource, target.view.name, patch)
     return Resumed(target.view.name, at, tuple(sorted(failed)), bool(driver))

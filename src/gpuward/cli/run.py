@@ -24,7 +24,7 @@ from gpuward.cli.connect import WallClock, check_access, connected, unsupported
 from gpuward.cli.place import check_place
 from gpuward.cli.recordings import own_folder
 from gpuward.cli.values import NAMESPACE_FORM, is_namespace
-from gpuward.controllers.operator import Operator, Settings
+from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.controllers.page import board_of, page_routes
 from gpuward.controllers.serving import health_routes, metrics_routes, parse_address, serve
 from gpuward.crd.durations import parse_duration
@@ -36,6 +36,7 @@ from gpuward.kube.lease.election import Candidate
 from gpuward.kube.lease.rules import LeaseTiming
 from gpuward.model.kubernetes import OLDEST_NAME, is_too_old
 from gpuward.model.rights import LEASES
+from gpuward.prometheus.client import PrometheusClient
 from gpuward.recorder.recorder import Recorder
 from gpuward.registry.client import RegistryClient
 
@@ -114,7 +115,7 @@ async def _run(kubeconfig: str | None, context: str | None, settings: Settings, 
         elector = standing.elector(access)
         ledger = candidate if flags.leader_elect else None
         operator = Operator(client, settings, WallClock(), lambda: standing.acts(elector), ledger,
-                            RegistryClient(flags.trusted_ca) if flags.check_images else None)
+                            Outside(RegistryClient(flags.trusted_ca) if flags.check_images else None, PrometheusClient()))
         board = board_of(operator, settings.namespace, lambda: elector.holder) if flags.ui else None
 
         def turned() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -31,6 +32,11 @@ from gpuward.upgrade.words import behind, counts_for, is_about, rollout_aborted
 
 MOST_NODES = 500
 """Nodes that are not waited for at once: they are named in an annotation."""
+
+
+_DONE: Final = {WavePhase.SOAKS: ", although it soaks", WavePhase.ANALYSIS: ", although its checks have not passed",
+               WavePhase.ANALYSIS_FAILED: ", although a check failed"}
+"""What is said of one who promotes a wave whose nodes are done."""
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -123,12 +129,12 @@ async def promote(client: Client, namespace: str, driver: str, *, dry_run: bool)
         if ended or awaited is None or case.waves is None or awaited.phase is WavePhase.APPROVAL:
             yield f"{case.rollout.title}: {ended or _not_to_promote(case, awaited)}: nothing is written"
             continue
-        left = awaited.waiting if awaited.phase is not WavePhase.SOAKS else ()
+        left = awaited.waiting if awaited.phase not in _DONE else ()
         if len(left) > MOST_NODES:
             raise GpuwardError(f"{len(left)} nodes of wave {awaited.name} are not done, and {MOST_NODES} can be left out: "
                                "take the wave from the RolloutPolicy")
         word = Word(max(time_of(client), awaited.finished), by, case.waves.every, left)
-        without = f", without waiting for {listed(left)}" if left else ", although it soaks"
+        without = f", without waiting for {listed(left)}" if left else _DONE.get(awaited.phase, ", although it soaks")
         told = f"promoted from wave {awaited.name}{without}"
         async for line in _say(client, case, names.PROMOTED, word, told, dry_run=dry_run):
             yield line
@@ -216,7 +222,7 @@ def _not_to_approve(case: Case, awaited: WaveStatus | None, wave: str) -> str:
         return f"there is nothing to approve of wave {wave}, as nodes wait for wave {awaited.name}"
     if not _wants_approval(case, awaited.name):
         return f"there is nothing to approve, as wave {awaited.name} asks for none"
-    if awaited.phase not in (WavePhase.APPROVAL, WavePhase.SOAKS):
+    if awaited.phase not in (WavePhase.APPROVAL, WavePhase.SOAKS, WavePhase.ANALYSIS, WavePhase.ANALYSIS_FAILED):
         return f"there is nothing to approve yet, as {awaited.done} of {awaited.total} nodes of wave {awaited.name} are done"
     before = case.said(case.rollout, names.APPROVED)
     if before is not None and before.at >= awaited.finished and is_about(before, case.behind):
@@ -236,6 +242,10 @@ def _not_to_promote(case: Case, awaited: WaveStatus | None) -> str:
 
 
 def _after(case: Case, awaited: WaveStatus) -> str:
+    if awaited.phase is WavePhase.ANALYSIS_FAILED:
+        return f"nothing yet, as a check of wave {awaited.name} failed: gpuward explain NODE"
+    if awaited.phase is WavePhase.ANALYSIS:
+        return f"nodes of later waves start when the checks of wave {awaited.name} have passed"
     if awaited.soaks is not None and case.waves is not None:
         return f"nodes of later waves start when wave {awaited.name} has soaked, at {moment_in(awaited.soaks, case.waves.zone)}"
     return _go(case)

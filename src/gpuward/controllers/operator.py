@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
 from gpuward import names
 from gpuward.controllers.absences import AbsenceEvents
+from gpuward.controllers.analysis import Measure, Measuring, WaveChecks
 from gpuward.controllers.clusterpolicy import ClusterPolicyController, ClusterPolicyLog
 from gpuward.controllers.driverimages import ImageQuestions
 from gpuward.controllers.holds import HoldEvents
@@ -43,7 +44,7 @@ from gpuward.model.passes import Pass
 from gpuward.model.plan import Plan
 from gpuward.model.views import NodeView, Ref
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
-from gpuward.ports import Clock, Registry
+from gpuward.ports import Clock, Prometheus, Registry
 
 NOT_INSTALLED = {
     ROLLOUT_POLICIES: "gpuward's own settings have their defaults",
@@ -64,6 +65,18 @@ class Settings(msgspec.Struct, frozen=True):
     seed: int | None = None
 
 
+class Outside(NamedTuple):
+    """Hold what is asked beside the cluster; None for what is not."""
+
+    registry: Registry | None = None
+    prometheus: Prometheus | None = None
+    measure: Measure | None = None
+    """Stands for any measuring."""
+
+
+NOTHING_OUTSIDE = Outside()
+
+
 class Operator:
     """Keep one cluster's GPU stack and upgrade its drivers.
 
@@ -73,7 +86,7 @@ class Operator:
 
     def __init__(
         self, client: Client, settings: Settings, clock: Clock, acting: Callable[[], bool] = lambda: True,
-        candidate: Candidate | None = None, registry: Registry | None = None,
+        candidate: Candidate | None = None, outside: Outside = NOTHING_OUTSIDE,
     ) -> None:
         random = Random(settings.seed)
         clock = ServerClock(clock)
@@ -89,10 +102,13 @@ class Operator:
         later = FollowedLater(self.cluster.follow_monitors, self.cluster.follow_place)
         self._references = ReferencedObjects(
             client, settings.namespace, self.policies, clock, later, self.cluster.refer)
+        registry = outside.registry
         self._images = ImageQuestions(
             client, settings.namespace, registry, clock, self.cluster.find_images) if registry is not None else None
         if self._images is not None:
             self.cluster.find_images(DriverImages())
+        measure = outside.measure or Measuring(client, settings.namespace, outside.prometheus)
+        self._checks = WaveChecks(measure, clock, self.leads, self.cluster.measure)
         self.ledger = LeaseLedger(client, self.cluster, candidate) if candidate else None
         self._beginning = self.ledger or Takeover(self.cluster)
         world = World(self.cluster, Events(self.events), clock, self.ledger)
@@ -104,6 +120,7 @@ class Operator:
         self.upgrades = Loop(
             UpgradeController(), self.cluster.watcher(counts=False), shared,
             self._planned, HoldEvents(self.events), PolicyEvents(self.events), self.metrics.planned, UpgradeLog(),
+            self._checks.planned,
             policies.follow, lambda _: watcher.wake(),
         )
         """The loop of the upgrade; whoever wants to know of its passes is one of its listeners."""
@@ -165,6 +182,7 @@ class Operator:
         yield "references", partial(self._references.run, self.cluster.watcher())
         if self._images is not None:
             yield "images", partial(self._images.run, self.cluster.watcher())
+        yield "analysis", partial(self._checks.run, self.cluster.watcher())
         yield "ledger" if self.ledger else "takeover", partial(self._beginning.run, self._acting)
         for loop in self._loops:
             yield loop.controller.name, loop.run

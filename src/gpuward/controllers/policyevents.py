@@ -16,7 +16,8 @@ _SAME: Final = {"Blocked": "Progressing"}
 _QUIET: Final = frozenset({"NoNodes", "DriversNotReady"})
 """Reasons that say nothing about a rollout."""
 _NORMAL: Final = frozenset({
-    "WindowShut", "IdleAwaited", "WaveSoaking", "ApprovalRequired", "Aborted", "UpToDate", "Progressing", "Paused"})
+    "WindowShut", "IdleAwaited", "WaveSoaking", "AnalysisRunning", "ApprovalRequired", "Aborted", "UpToDate",
+    "Progressing", "Paused"})
 
 
 class PolicyEvents:

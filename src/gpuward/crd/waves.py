@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import Meta, field
 
+from gpuward.crd.analysis import CHECKS_DIFFER, MOST_CHECKS, ONE_KIND, WaveCheck, analysis_problems, followed_check
 from gpuward.crd.durations import Duration, parse_duration
-from gpuward.crd.facts import DEFAULTED, NonNegative, Spec, cel, shape
+from gpuward.crd.facts import DEFAULTED, NonNegative, Spec, cel, schema, shape
 from gpuward.errors import PolicyError
 from gpuward.model.selectors import is_label_key, is_label_value
 from gpuward.model.waves import REST, Growth, Share, Tolerance, Wave
@@ -43,6 +45,8 @@ class RolloutWave(Spec, frozen=True, kw_only=True):
     soak: Annotated[Duration, DEFAULTED] = "0"
     approval: Annotated[Approval, DEFAULTED] = "NotRequired"
     failure_budget: Annotated[WaveFailureBudget, DEFAULTED] = WaveFailureBudget()
+    analysis: Annotated[
+        tuple[Annotated[WaveCheck, ONE_KIND], ...], schema(maxItems=MOST_CHECKS), CHECKS_DIFFER] = ()
 
 
 class RolloutGrowth(Spec, frozen=True, kw_only=True):
@@ -60,9 +64,10 @@ def wave_problems(path: str, waves: Sequence[RolloutWave]) -> Iterator[PolicyErr
             yield PolicyError(f"{path}[{place}].name", wave.name, "give each wave a name of its own")
         names.add(wave.name)
         try:
-            followed_wave(f"{path}[{place}]", wave)
+            followed_wave(f"{path}[{place}]", msgspec.structs.replace(wave, analysis=()))
         except PolicyError as problem:
             yield problem
+        yield from analysis_problems(f"{path}[{place}].analysis", wave.analysis)
     if len(waves) > MOST_WAVES:
         yield PolicyError(path, f"{len(waves)} waves", f"write up to {MOST_WAVES}; {REST} are the last one in any case")
 
@@ -84,6 +89,7 @@ def followed_wave(path: str, wave: RolloutWave) -> Wave:
         soak,
         wave.approval == "Required",
         Tolerance(wave.failure_budget.nodes, wave.failure_budget.percent),
+        tuple(followed_check(f"{path}.analysis[{place}]", check) for place, check in enumerate(wave.analysis)),
     )
 
 

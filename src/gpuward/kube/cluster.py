@@ -25,6 +25,7 @@ from gpuward.kube.installation import installation_wait
 from gpuward.kube.memory import Going, Memory
 from gpuward.kube.resources import GVR
 from gpuward.kube.watcher import Subscribers, Watcher, only_counts
+from gpuward.model.analysis import Measured
 from gpuward.model.claims import ClaimView
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.driver_images import DriverImages
@@ -54,6 +55,7 @@ class Cluster:
         self._selected = frozenset[PodSelection]()
         self._references = References()
         self._images: DriverImages | None = None
+        self._measured: Mapping[str, Measured] = {}
         self._kept: dict[GVR, tuple[Followed[Any, Any], Cache[Any, Any]]] = {}
         """What is kept of each resource, whether it is followed already or not."""
         self.nodes = self._keep(followed.NODES, followed.NODES.cache())
@@ -241,6 +243,7 @@ class Cluster:
             followed=self._selected if self.pods.synced.is_set() else None,
             references=self._references,
             images=self._images,
+            measured=self._measured,
             place=self.places.get(self.namespace),
             unlisted=self._unlisted(), forbidden=memory.forbidden,
         )
@@ -254,6 +257,12 @@ class Cluster:
         """Take what registries say of drivers' images."""
         if images != self._images:
             self._images = images
+            self.touch()
+
+    def measure(self, measured: Mapping[str, Measured]) -> None:
+        """Take what was measured of the waves' checks."""
+        if measured != self._measured:
+            self._measured = measured
             self.touch()
 
     def _unlisted(self) -> dict[str, str]:

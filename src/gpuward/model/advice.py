@@ -124,6 +124,19 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.WISH, "All nodes of an earlier wave are done, and its `soak` in the RolloutPolicy is not over.",
         "Wait: it goes on by itself or, where the wave has `approval: Required`, waits for `gpuward approve`, which may be given "
         "now. `gpuward promote` ends the soak now."),
+    Reason.ANALYSIS_FAILED: Advice(
+        Act.ROLLOUT, "A check of an earlier wave (`analysis` in the RolloutPolicy) failed as often as it may. No later wave "
+        "starts until somebody has looked.",
+        "The reason names the check, and what was measured. Ask for the driver before, or mend what is wrong and let `gpuward "
+        "resume` have it measured anew. `gpuward promote` goes on all the same; a check that is written anew is measured anew."),
+    Reason.ANALYSIS_UNKNOWN: Advice(
+        Act.YES, "All nodes of an earlier wave are done, and nothing is known of a check of it: its Prometheus does not answer "
+        "or has no data, or nodes do not report the condition. What is not known neither passes nor fails.",
+        "The reason says what is in the way. Mend that: it is measured again by itself. `gpuward promote` goes on without."),
+    Reason.ANALYSIS_RUNNING: Advice(
+        Act.WISH, "All nodes of an earlier wave are done, and its checks (`analysis` in the RolloutPolicy) have to pass for a "
+        "while before later waves start.",
+        "Wait: it goes on by itself if they pass. `gpuward status` says what was measured last; `gpuward promote` goes on now."),
     Reason.APPROVAL_REQUIRED: Advice(
         Act.YES, "All nodes of an earlier wave are done, and the RolloutPolicy wants somebody's approval before the next ones "
         "start.",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from gpuward import names
+from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.counting import counted
 from gpuward.model.domains import DomainLimit
 from gpuward.model.listing import listed
@@ -98,7 +99,7 @@ def arguments(what: WaitsFor) -> dict[str, object]:
             return {"what": what.why, "then": _MEANWHILE[what.meanwhile]}
         case InvalidPolicy():
             return {"what": what.policy}
-        case MovePaused() | WindowShut() | IdleAwaited() | Aborted() | ApprovalRequired() | WaveSoaking():
+        case MovePaused() | WindowShut() | IdleAwaited() | Aborted() | ApprovalRequired() | WaveSoaking() | WaveAnalysis():
             return _later(what)
         case Failed() | RetryLater():
             return _failed(what)
@@ -132,7 +133,7 @@ def large_domain(what: WaitsFor) -> str:
 
 
 def _later(
-    what: MovePaused | WindowShut | IdleAwaited | Aborted | ApprovalRequired | WaveSoaking
+    what: MovePaused | WindowShut | IdleAwaited | Aborted | ApprovalRequired | WaveSoaking | WaveAnalysis
 ) -> dict[str, object]:
     if isinstance(what, IdleAwaited):
         now = f" (now pod {what.pod} does, {what.pods} in all)" if what.pod is not None else " (now none does)"
@@ -140,6 +141,8 @@ def _later(
         return {"idle_for": _span(what.idle_for), "now": now, "evicts": moment}
     if isinstance(what, Aborted | ApprovalRequired | WaveSoaking):
         return _of_wave(what)
+    if isinstance(what, WaveAnalysis):
+        return _analysed(what)
     if isinstance(what, MovePaused):
         return {"to": destination(what.to, what.before)}
     return {"opens": opening(what)}
@@ -156,6 +159,16 @@ def _of_wave(what: Aborted | ApprovalRequired | WaveSoaking) -> dict[str, object
     if what.left:
         state = f"is waited for no longer, with {what.done} of its {what.total} nodes done"
     return {"wave": what.wave, "state": state, "command": command}
+
+
+def _analysed(what: WaveAnalysis) -> dict[str, object]:
+    now = "it has not been measured yet"
+    if what.good:
+        now = f"it passes since {moment_in(what.good, what.zone)}, with {what.told}"
+    elif what.failures:
+        now = f"{what.failures} of {what.limit} failures are counted, the last with {what.told}"
+    return {"wave": what.wave, "check": what.check, "told": what.told, "failures": what.failures, "lasts": _span(what.lasts),
+            "now": now, "resume": command_for("resume", what.driver), "promote": command_for("promote", what.driver)}
 
 
 def _span(seconds: float) -> str:

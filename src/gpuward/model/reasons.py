@@ -31,6 +31,9 @@ class Reason(StrEnum):
     WAVE_FAILED = "WaveFailed"
     WAVE_NOT_DONE = "WaveNotDone"
     WAVE_SOAKING = "WaveSoaking"
+    ANALYSIS_FAILED = "AnalysisFailed"
+    ANALYSIS_UNKNOWN = "AnalysisUnknown"
+    ANALYSIS_RUNNING = "AnalysisRunning"
     APPROVAL_REQUIRED = "ApprovalRequired"
     WAVE_LIMIT = "WaveLimit"
     GROWTH_LIMIT = "GrowthLimit"
@@ -123,6 +126,7 @@ _OF_FLEET: Final = _TURN | {
     Reason.PAUSED, Reason.NO_POLICY, Reason.INVALID_POLICY, Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS,
     Reason.REFUSED_ELSEWHERE, Reason.LEDGER_REFUSED, Reason.TEMPLATE_SETTLING, Reason.TEMPLATE_EDITED,
     Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT, Reason.ABORTED, Reason.WAVE_FAILED, Reason.WAVE_SOAKING,
+    Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,
     Reason.APPROVAL_REQUIRED, Reason.IMAGE_NOT_STAGED, Reason.DELETION_UNSEEN,
 }
 _IN_PASSING: Final = frozenset({
@@ -132,7 +136,7 @@ _IN_PASSING: Final = frozenset({
 })
 _WAITS: Final = _TURN | _IN_PASSING | {
     Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.JOBS_RUNNING, Reason.RETRY_LATER, Reason.METADATA_BEHIND,
-    Reason.WINDOW_SHUT, Reason.WAVE_SOAKING, Reason.IMAGE_NOT_STAGED}
+    Reason.WINDOW_SHUT, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IMAGE_NOT_STAGED}
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,

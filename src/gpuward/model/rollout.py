@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from gpuward.model.analysis import Analysis
 from gpuward.model.domains import DomainSettings
 from gpuward.model.marks import Interop
 from gpuward.model.opportunities import OpportunisticSettings
@@ -83,6 +84,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     promoted: Word | None = None
     """Waves that were done by then soak no longer, and its nodes are not waited for."""
     aborted: Word | None = None
+    analysis: Analysis = Analysis()
+    """What is remembered of the analyses of its waves."""
     prestage: Prestage = Prestage()
     interop: Interop = Interop()
     resumed_at: float = 0.0

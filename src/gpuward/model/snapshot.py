@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
+from gpuward.model.analysis import Measured
 from gpuward.model.budgets import BudgetView
 from gpuward.model.driver_images import DriverImages
 from gpuward.model.owned import OwnedView
@@ -143,6 +144,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     references: References = References()
     images: DriverImages | None = None
     """What registries say of drivers' images; None where they are not asked."""
+    measured: Mapping[str, Measured] = {}
+    """What was measured of checks of waves, by the key of the run; lost in a restart, and measured anew."""
     place: PlaceView | None = None
     """The operator's namespace; None where no policy makes it matter, or it may not be seen."""
     unlisted: Mapping[str, str] = {}

@@ -53,6 +53,7 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     runtime: str = ""  # `containerd`, `docker`, `cri-o`, ... as the kubelet reports it
     kernel: str = ""
     disk_pressure: bool = False
+    conditions: Mapping[str, str] = {}  # the status of each but Ready
     record: Record | None = None
     record_error: str = ""  # why our annotation could not be read; empty when it could, or is absent
     turned: float = 0.0  # when it last became Ready, or ceased to be; 0 where its condition does not say

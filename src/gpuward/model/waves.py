@@ -10,6 +10,7 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
+from gpuward.model.analysis import Check, CheckRun, Measured, WaveAnalysis
 from gpuward.model.reasons import Reason
 
 REST: Final = "all other nodes"
@@ -57,6 +58,8 @@ class Wave(msgspec.Struct, frozen=True):
     approval: bool = False
     """Whether later waves wait until somebody approves."""
     tolerance: Tolerance = Tolerance()
+    analysis: tuple[Check, ...] = ()
+    """What has to be seen of it before later waves start."""
 
 
 class Growth(msgspec.Struct, frozen=True):
@@ -98,10 +101,20 @@ class WavePhase(StrEnum):
     GOES = "Goes"
     FAILED = "Failed"
     SOAKS = "Soaks"
+    ANALYSIS = "Analysis"
+    """Its checks are measured, or nothing is known of one."""
+    ANALYSIS_FAILED = "AnalysisFailed"
     APPROVAL = "WaitsForApproval"
     ABORTED = "Aborted"
     """No node of it starts, as somebody aborted the rollout."""
     DONE = "Done"
+
+
+class CheckStatus(msgspec.Struct, frozen=True):
+    """Summarise a check of a wave for people; nothing is measured where it was not yet."""
+
+    name: str
+    measured: Measured | None = None
 
 
 class WaveStatus(msgspec.Struct, frozen=True):
@@ -119,7 +132,9 @@ class WaveStatus(msgspec.Struct, frozen=True):
     approval: bool = False
     """Whether somebody has to approve when it has soaked."""
     finished: float = 0.0
-    """When the last of its nodes was done first: what people said since is about them all."""
+    """When the last of its nodes was done first, or a check of it failed: what people said since is about them all."""
+    checks: tuple[CheckStatus, ...] = ()
+    """Its checks, while they are measured and when one has failed."""
 
 
 class Aborted(msgspec.Struct, frozen=True):
@@ -144,6 +159,8 @@ class RolloutWaves(msgspec.Struct, frozen=True):
     """The drivers that nodes are to have, up to date or not."""
     zone: str = "UTC"
     """In which people read times."""
+    runs: tuple[CheckRun, ...] = ()
+    """What is to be measured now."""
     aborted: Aborted | None = None
     """That somebody aborted the rollout of all these drivers."""
 
@@ -212,4 +229,4 @@ class WaveLimit(msgspec.Struct, frozen=True):
     """Some of those that count."""
 
 
-WaveWait = WaveNotDone | WaveFailed | WaveSoaking | ApprovalRequired | WaveLimit | Aborted
+WaveWait = WaveNotDone | WaveFailed | WaveSoaking | WaveAnalysis | ApprovalRequired | WaveLimit | Aborted

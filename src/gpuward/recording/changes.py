@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gpuward.model.analysis import Measured
 from gpuward.model.budgets import BudgetView
 from gpuward.model.driver_images import DriverImages
 from gpuward.model.owned import OwnedView
@@ -70,6 +71,7 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
     applied: Table[Applied] = Table()
     references: References | UnsetType = UNSET
     images: DriverImages | UnsetType | None = UNSET
+    measured: Mapping[str, Measured] | UnsetType = UNSET
     place: PlaceView | UnsetType | None = UNSET
     unlisted: Mapping[str, str] | UnsetType = UNSET
     forbidden: frozenset[str] | UnsetType = UNSET
@@ -106,6 +108,7 @@ def changes_between(before: Snapshot, after: Snapshot) -> Changes:
         applied=_table(_joined(before.applied), _joined(after.applied)),
         references=_whole(before.references, after.references),
         images=_whole(before.images, after.images),
+        measured=_whole(before.measured, after.measured),
         place=_whole(before.place, after.place),
         unlisted=_whole(before.unlisted, after.unlisted),
         forbidden=_whole(before.forbidden, after.forbidden),

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from gpuward.controllers.loop import Pace
-from gpuward.controllers.operator import Operator, Settings
+from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.kube.http.client import Client
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
@@ -19,6 +19,7 @@ from gpuward.rehearse.approving import Approving
 from gpuward.rehearse.assumptions import Assumptions, DrawnDelays
 from gpuward.rehearse.captured import Manifest, Object
 from gpuward.rehearse.loading import Loaded
+from gpuward.rehearse.measuring import assumed_good
 from gpuward.rehearse.results import Run
 from gpuward.rehearse.templates import PODS, Change
 from gpuward.rehearse.watching import Watching
@@ -68,7 +69,7 @@ class _Played:
         self._clock = LoopClock()
         self._sandbox = Sandbox(seed=SEEDS + seed, delays=DrawnDelays(play.assumed, seed), fill=self._fill)
         settings = Settings(play.manifest.namespace, play.manifest.images, seed=seed)
-        self._operator = Operator(Client(self._sandbox.transport()), settings, self._clock)
+        self._operator = Operator(Client(self._sandbox.transport()), settings, self._clock, outside=Outside(measure=assumed_good))
         nodes = {node["metadata"]["name"]: self._sandbox.machine(node["metadata"]["name"]).gpus
                  for node in self._sandbox.store.list("nodes")}
         self._watching = Watching(self._clock.now(), nodes, play.manifest.namespace)

@@ -6,6 +6,7 @@ from collections import Counter
 
 from gpuward.labels.discovery import has_gpu, how_to_label
 from gpuward.model.abandoned import told_of_abandoned
+from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.denials import RefusedElsewhere
 from gpuward.model.edits import TemplateEdited
 from gpuward.model.plan import Hold, Plan
@@ -21,7 +22,8 @@ from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
 from gpuward.report.nodes import Group, group_of
 
-_STOPS = (Reason.ABORTED, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE,
+_STOPS = (Reason.ABORTED, Reason.FAILURE_BUDGET, Reason.WAVE_FAILED, Reason.ANALYSIS_FAILED,
+          Reason.ANALYSIS_UNKNOWN, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE,
           Reason.TEMPLATE_EDITED, Reason.APPROVAL_REQUIRED, Reason.NO_NODE_MAY_START, Reason.WINDOW_SHUT)
 """Reasons that stop a rollout, the most important first."""
 _BAD = (Group.FAILED, Group.HELD, Group.NOT_READY, Group.UNWELL)
@@ -77,10 +79,8 @@ def _why_stopped(what: WaitsFor) -> str:
     match what:
         case Aborted():
             return f"{what.by or 'somebody'} aborted it"
-        case WaveFailed():
-            return f"{what.failed} of {what.total} nodes of wave {what.wave} failed"
-        case ApprovalRequired():
-            return f"wave {what.wave} waits for approval"
+        case WaveFailed() | WaveAnalysis() | ApprovalRequired():
+            return _why_after_wave(what)
         case FailureBudgetSpent():
             return f"{what.failed} of {what.total} nodes failed"
         case NewDriverFails():
@@ -95,6 +95,14 @@ def _why_stopped(what: WaitsFor) -> str:
             return "no window is long enough" if what.takes else "its windows never open"
         case _:
             return ""
+
+
+def _why_after_wave(what: WaveFailed | WaveAnalysis | ApprovalRequired) -> str:
+    if isinstance(what, WaveFailed):
+        return f"{what.failed} of {what.total} nodes of wave {what.wave} failed"
+    if isinstance(what, ApprovalRequired):
+        return f"wave {what.wave} waits for approval"
+    return f"check {what.check} of wave {what.wave} {'failed' if what.reason is Reason.ANALYSIS_FAILED else 'says nothing'}"
 
 
 def why_no_nodes(snapshot: Snapshot, policy: PolicyView) -> str:

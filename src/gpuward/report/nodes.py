@@ -179,6 +179,8 @@ def group_of(status: NodeStatus) -> Group:
 
 def _starts_in_time(hold: Hold | None) -> bool:
     """Tell whether time alone lets a node start: not where somebody has to approve of a wave when it has soaked."""
+    if hold is not None and hold.reason is Reason.ANALYSIS_RUNNING:
+        return True
     if hold is None or hold.until is None or (isinstance(hold.what, WaveSoaking) and hold.what.approval):
         return False
     return hold.reason in (Reason.WINDOW_SHUT, Reason.WAVE_SOAKING)

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from gpuward.model.analysis import Measured, Result
 from gpuward.model.listing import MOST_NAMED, listed
 from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS
-from gpuward.model.waves import RolloutWaves, WavePhase, WaveStatus, command_for
+from gpuward.model.waves import CheckStatus, RolloutWaves, WavePhase, WaveStatus, command_for
 from gpuward.model.windows import moment_in
 
 
@@ -36,7 +37,9 @@ def _phase(wave: WaveStatus, rollout: RolloutWaves, plan: Plan) -> str:
     match wave.phase:
         case WavePhase.SOAKS if wave.soaks is not None:
             then = f", then{_approval(rollout)}" if wave.approval else ""
-            return f", soaks until {moment_in(wave.soaks, rollout.zone)}{then}"
+            return f", soaks until {moment_in(wave.soaks, rollout.zone)}{then}{_checks(wave)}"
+        case WavePhase.ANALYSIS | WavePhase.ANALYSIS_FAILED:
+            return _checks(wave)
         case WavePhase.APPROVAL:
             return f",{_approval(rollout)}"
         case WavePhase.FAILED:
@@ -47,6 +50,26 @@ def _phase(wave: WaveStatus, rollout: RolloutWaves, plan: Plan) -> str:
         case WavePhase.WAITS:
             return ", waits"
     return ""
+
+
+def _checks(wave: WaveStatus) -> str:
+    """Say what was measured last of its checks."""
+    return "".join(f", check {one.name} {_result(one.measured)}" for one in wave.checks)
+
+
+def _result(measured: Measured | None) -> str:
+    if measured is None:
+        return "is not measured yet"
+    if measured.result is Result.PASSED:
+        return f"passes ({measured.told})"
+    return f"says nothing ({measured.told})" if measured.result is Result.UNKNOWN else f"fails ({measured.told})"
+
+
+def _check(one: CheckStatus) -> dict[str, Any]:
+    found = one.measured
+    return {"name": one.name, "result": str(found.result) if found is not None else None,
+            "told": found.told if found is not None else "", "failures": found.failures if found is not None else 0,
+            "passesSince": format_time(found.good) if found is not None and found.good else None}
 
 
 def _approval(rollout: RolloutWaves) -> str:
@@ -71,7 +94,7 @@ def approvals_to_come(plan: Plan, upgrades: Iterable[UpgradePolicy]) -> list[tup
         wants = {wave.name for wave in rollout.waves if wave.approval} if rollout is not None and each.targets else set()
         word = rollout.approved if rollout is not None else None
         for wave in each.waves[:-1]:
-            given = word is not None and wave.phase is WavePhase.SOAKS and word.at >= wave.finished and (
+            given = word is not None and wave.phase in (WavePhase.SOAKS, WavePhase.ANALYSIS) and word.at >= wave.finished and (
                 set(each.targets) <= set(word.targets))
             if wave.name in wants and not given and wave.phase not in (WavePhase.DONE, WavePhase.APPROVAL):
                 found.append((each.driver, wave.name))
@@ -87,4 +110,5 @@ def wave_documents(plan: Plan) -> list[dict[str, Any]]:
 def _wave(wave: WaveStatus, plan: Plan) -> dict[str, Any]:
     phase = WavePhase.WAITS if wave.phase is WavePhase.GOES and _held(wave, plan) else wave.phase
     return {"name": wave.name, "state": str(phase), "nodes": wave.total, "done": wave.done, "failed": list(wave.failed),
-            "notDone": list(wave.waiting), "soaksUntil": format_time(wave.soaks) if wave.soaks is not None else None}
+            "notDone": list(wave.waiting), "soaksUntil": format_time(wave.soaks) if wave.soaks is not None else None,
+            "checks": [_check(one) for one in wave.checks]}

@@ -23,6 +23,7 @@ from gpuward.model.waits import Plain, UnknownState
 from gpuward.model.windows import WindowFit
 from gpuward.upgrade import admission, done_or_failed, drain, driver_restart, uncordon  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.admission import admit
+from gpuward.upgrade.analysis import note_analysis
 from gpuward.upgrade.beside_the_driver import with_operands
 from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
@@ -89,7 +90,8 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
     windows = window_state(policy.rollout.windows, now)
     if policy.rollout.window_fit is WindowFit.P90:
         windows = with_room(windows, policy.rollout.windows, likely_seconds(samples_of(nodes)), now)
-    waves = waves_of((node.wave for node in nodes), (node.before for node in nodes), policy, now, windows.zone)
+    waves = waves_of((node.wave for node in nodes), (node.before for node in nodes), policy, now, windows.zone,
+                     snapshot.measured)
     standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
     fleet = fleet_of(standings, snapshot.unsettled | granted, now, windows, waves)
     if policy.rollout.aborted is not None:
@@ -109,6 +111,7 @@ def settle(snapshot: Snapshot, found: Survey, now: float, fleets: Fleets) -> Pla
         waiting = (facts for facts in (node.path.node for node in nodes)
                    if has_pending_driver(facts) and facts.node.name in admitted.held)
         more = (*grant(snapshot, admitted.wanted, goes_on, now), *delete_outdated(waiting, policy))
+        more = (*more, *note_analysis(snapshot, policy, found.fleet.waves.note))
         left = estimate(nodes, admitted.held, found.fleet, policy, now)
         return replace(_plan(nodes, admitted, policy, more), estimate=left)
     admitted = _Admission(found.fleet, _withdrawn(nodes, snapshot, granted, now))

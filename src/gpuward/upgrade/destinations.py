@@ -59,7 +59,7 @@ class Fleets:
         if word is not None:
             return Hold(Aborted(word.by, word.at, limits.driver), node.record.since)
         if fleet.waves.waits is not None and not node.requested:
-            return held_by_wave(node, fleet.waves.waits)
+            return held_by_wave(node, fleet.waves.waits, fleet.now)
         return next((held for gate in _GATES if (held := gate(node, grown, limits)) is not None), None)
 
     def admit(self, node: NodeFacts, policy: UpgradePolicy) -> None:

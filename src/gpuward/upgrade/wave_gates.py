@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -33,12 +34,13 @@ def wave_waits(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | N
     found = (waits_after(gate, policy, fleet.waves.zone, approved=approved, promoted=promoted)
              for gate in fleet.waves.gates[:place])
     waits = next((each for each in found if each is not None), None)
-    return None if waits is None else held_by_wave(node, waits)
+    return None if waits is None else held_by_wave(node, waits, fleet.now)
 
 
-def held_by_wave(node: Candidate, waits: WaveWait) -> Hold:
-    """Return the hold of a node that waits for a wave; one that soaks is over at a known time."""
-    return Hold(waits, node.record.since, waits.ends if isinstance(waits, WaveSoaking) else None)
+def held_by_wave(node: Candidate, waits: WaveWait, now: float) -> Hold:
+    """Return the hold of a node that waits for a wave; one that soaks, or whose checks pass so far, is over at a known time."""
+    ends = waits.ends if isinstance(waits, WaveSoaking | WaveAnalysis) else None
+    return Hold(waits, node.record.since, ends if ends is not None and ends > now else None)
 
 
 def wave_limit(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:

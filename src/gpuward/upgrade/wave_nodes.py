@@ -27,6 +27,8 @@ class WaveNode(msgspec.Struct, frozen=True, gc=False):
     """When it was sent to the driver that it should have; 0 where it was not."""
     done: bool = False
     """Whether that driver is loaded and validated, and nothing is under way there."""
+    serves: bool = False
+    """Whether it is done, and in service."""
     done_at: float = 0.0
     proven_at: float = 0.0
     """When it was done first with that driver: somebody may have asked for it again since."""
@@ -67,6 +69,7 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
         node.name, node.labels,
         began=_began(before),
         done=at_rest and before.up_to_date,
+        serves=at_rest and before.up_to_date and node.ready is True and not (before.unschedulable or node.deleting),
         done_at=done_at,
         proven_at=record.proven or done_at,
         failed=failed,

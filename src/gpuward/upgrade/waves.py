@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from gpuward.model.analysis import Analysis, Measured, WaveAnalysis
 from gpuward.model.listing import some_of
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.waves import (
     REST,
     Aborted,
     ApprovalRequired,
+    CheckStatus,
     RolloutWaves,
     Wave,
     WaveFailed,
@@ -22,9 +25,12 @@ from gpuward.model.waves import (
     WaveWait,
     Word,
 )
+from gpuward.upgrade.analysis import NO_ANALYSIS, GateAnalysis, Seen, analysis_of, noted, seen_of
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.wave_nodes import WaveNode, places
 from gpuward.upgrade.words import behind, is_about, rollout_aborted
+
+NOTHING_MEASURED: Mapping[str, Measured] = {}
 
 
 class WaveGate(msgspec.Struct, frozen=True):
@@ -38,6 +44,7 @@ class WaveGate(msgspec.Struct, frozen=True):
     """When the last of its nodes was done first: what people said since is about them all, also when one is upgraded again."""
     soaks: float | None = None
     """Until when it soaks; None where that is over."""
+    analysis: GateAnalysis = NO_ANALYSIS
     done: int = 0
     total: int = 0
 
@@ -54,13 +61,16 @@ class Waves(msgspec.Struct, frozen=True):
     growth: int | None = None
     """How many nodes may be under way at once by now."""
     zone: str = "UTC"
+    note: Analysis | None = None
+    """What is to be remembered of its analyses from now on; None where that is known already."""
 
 
 NO_WAVES = Waves()
 
 
 def waves_of(
-    found: Iterable[WaveNode | None], facts: Iterable[NodeFacts], policy: UpgradePolicy, now: float, zone: str
+    found: Iterable[WaveNode | None], facts: Iterable[NodeFacts], policy: UpgradePolicy, now: float, zone: str,
+    measured: Mapping[str, Measured] = NOTHING_MEASURED,
 ) -> Waves:
     """Return the waves of a rollout, and how far it may have grown. Drivers that only go are in no wave."""
     rollout = policy.rollout
@@ -76,13 +86,16 @@ def waves_of(
     members: list[list[WaveNode]] = [[] for _ in range(len(rollout.waves) + 1)]
     for node in nodes:
         members[where[node.name]].append(node)
-    gates = tuple(_gate(wave, members[place], now) for place, wave in enumerate(rollout.waves))
     facts = tuple(facts)
     late, every = behind(facts), targets_of_rollout(facts)
+    seen = seen_of(policy, late, measured, now, zone)
+    gates = tuple(_analysed(_gate(wave, members[place], now), members[place], seen) for place, wave in enumerate(rollout.waves))
     word = rollout_aborted(late, policy) if late else None
     status, waits = _told(gates, members, policy, late, zone)
-    told = RolloutWaves(policy.driver, _targets(late), status, every, zone)
-    return Waves(where, gates, (told if word is None else _ended(told, word),), waits, limit, zone)
+    runs = tuple(run for gate in gates for run in gate.analysis.runs)
+    told = RolloutWaves(policy.driver, _targets(late), status, every, zone, runs)
+    note = noted([gate.analysis for gate in gates], seen, every)
+    return Waves(where, gates, (told if word is None else _ended(told, word),), waits, limit, zone, note)
 
 
 def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float) -> WaveGate:
@@ -108,6 +121,14 @@ def _gate(wave: Wave, nodes: Sequence[WaveNode], now: float) -> WaveGate:
     return msgspec.structs.replace(gate, finished=seen, soaks=ends if finished and wave.soak and now < ends else None)
 
 
+def _analysed(gate: WaveGate, nodes: Sequence[WaveNode], seen: Seen) -> WaveGate:
+    """Return a wave whose nodes are done with how its analysis stands."""
+    if gate.waits is not None:
+        return gate
+    found = analysis_of(gate.wave, nodes, gate.finished, seen, soaks=gate.soaks is not None)
+    return msgspec.structs.replace(gate, analysis=found)
+
+
 def _waiting(gate: WaveGate, waits: WaveNotDone | WaveFailed) -> WaveGate:
     return msgspec.structs.replace(gate, waits=waits)
 
@@ -125,8 +146,12 @@ def waits_after(gate: WaveGate, policy: UpgradePolicy, zone: str, *, approved: b
     if gate.waits is not None:
         return gate.waits
     wanted = wave.approval and not (approved and _since(rollout.approved, gate))
-    if gate.soaks is not None and not (promoted and _since(rollout.promoted, gate)):
-        return WaveSoaking(wave.name, gate.soaks, zone, wanted, policy.driver)
+    if not (promoted and _since(rollout.promoted, gate)):
+        analysis = gate.analysis.waits
+        if gate.soaks is not None and (analysis is None or analysis.reason is not Reason.ANALYSIS_FAILED):
+            return WaveSoaking(wave.name, gate.soaks, zone, wanted, policy.driver)
+        if analysis is not None:
+            return analysis
     if not wanted:
         return None
     total, left = len(gate.members), len(gate.members) - gate.total
@@ -141,7 +166,13 @@ def _since(word: Word | None, gate: WaveGate) -> bool:
 _PHASES: Mapping[type[object], WavePhase] = {
     WaveFailed: WavePhase.FAILED, WaveSoaking: WavePhase.SOAKS, ApprovalRequired: WavePhase.APPROVAL, WaveNotDone: WavePhase.GOES}
 
-_LASTING = frozenset({WavePhase.DONE, WavePhase.FAILED})
+def _phase(waits: WaveWait) -> WavePhase:
+    if isinstance(waits, WaveAnalysis):
+        return WavePhase.ANALYSIS_FAILED if waits.reason is Reason.ANALYSIS_FAILED else WavePhase.ANALYSIS
+    return _PHASES[type(waits)]
+
+
+_LASTING = frozenset({WavePhase.DONE, WavePhase.FAILED, WavePhase.ANALYSIS_FAILED})
 """Phases that say the same when a rollout was aborted."""
 
 
@@ -154,11 +185,12 @@ def _told(
     first: WaveWait | None = None
     for gate, nodes in zip(gates, members, strict=False):
         waits = waits_after(gate, policy, zone, approved=approved, promoted=promoted) if late else gate.waits
-        phase = WavePhase.DONE if waits is None else _PHASES[type(waits)]
+        phase = WavePhase.DONE if waits is None else _phase(waits)
         if first is not None and phase is not WavePhase.DONE:
             phase = WavePhase.WAITS
         soaks = waits if phase is WavePhase.SOAKS and isinstance(waits, WaveSoaking) else None
-        told.append(_status(gate.wave.name, nodes, phase, soaks, gate.finished))
+        at = waits.at if isinstance(waits, WaveAnalysis) else 0.0
+        told.append(_status(gate.wave.name, nodes, phase, soaks, max(gate.finished, at), gate.analysis.checks))
         first = first if first is not None else waits
     rest = members[-1]
     done = all(node.done or node.waived for node in rest)
@@ -174,14 +206,15 @@ def _ended(rollout: RolloutWaves, word: Word) -> RolloutWaves:
 
 
 def _status(
-    name: str, nodes: Sequence[WaveNode], phase: WavePhase, soaks: WaveSoaking | None = None, finished: float = 0.0
+    name: str, nodes: Sequence[WaveNode], phase: WavePhase, soaks: WaveSoaking | None = None, finished: float = 0.0,
+    checks: tuple[CheckStatus, ...] = (),
 ) -> WaveStatus:
     counted = [node for node in nodes if not node.waived]
     return WaveStatus(
         name, phase, len(counted), sum(node.done for node in counted),
         tuple(sorted(node.name for node in counted if node.failed and not node.done)),
         tuple(sorted(node.name for node in counted if not node.done)),
-        soaks.ends if soaks is not None else None, soaks is not None and soaks.approval, finished)
+        soaks.ends if soaks is not None else None, soaks is not None and soaks.approval, finished, checks)
 
 
 def targets_of_rollout(nodes: Iterable[NodeFacts]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from gpuward.model.marks import SLURM_REASON
 from gpuward.model.record import Record, decode_record
 from gpuward.model.taints import Taint
 from gpuward.model.views import NodeView
-from gpuward.wire.meta import WireMeta, with_prefix, with_shared_values
+from gpuward.wire.meta import WireMeta, shared, with_prefix, with_shared_values
 
 KEPT = ("nvidia.com/", "gpuward.io/", SLURM_REASON)
 """Prefixes of the annotations that are kept. Labels are all kept: an NVIDIADriver may choose its nodes by any of them."""
@@ -89,6 +89,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         runtime=node.status.node_info.container_runtime_version.partition("://")[0],
         kernel=node.status.node_info.kernel_version,
         disk_pressure=any(one.type == "DiskPressure" and one.status == "True" for one in node.status.conditions or ()),
+        conditions=shared({one.type: one.status for one in node.status.conditions or () if one.type != "Ready"}),
         record=record,
         record_error=error,
     )

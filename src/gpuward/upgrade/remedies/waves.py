@@ -52,6 +52,12 @@ def look_at_failures(question: Question) -> Iterator[Candidate]:
     yield from promote(question)
 
 
+def after_analysis(question: Question) -> Iterator[Candidate]:
+    """Go back to the driver before, or go on although a check failed."""
+    yield from take_back(question)
+    yield from promote(question)
+
+
 def go_without(question: Question) -> Iterator[Candidate]:
     """Wait no longer for nodes of a wave that need somebody."""
     what = question.hold.what

@@ -1,0 +1,1 @@
+"""Ask a Prometheus what a check of a wave wants to know."""
