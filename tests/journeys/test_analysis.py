@@ -127,6 +127,9 @@ def test_a_wave_whose_check_passes_lets_the_next_one_go_after_its_time(mode: str
             assert on_new(stage, old) == ["gpu-1"]
             await stage.rest(60)
             began = stage.clock.now()
+            lines = await shown(stage)
+            assert not any("stopped" in line for line in lines), "it goes on by itself"
+            assert any("canary: 1 of 1 done, check slo passes (0 {" in line for line in lines)
             assert "wave canary is done, and its check slo has to pass for 5m: it passes since" in told(stage)
             assert 'with 0 {gpu="0"} of query xids' in told(stage)
             await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3000)

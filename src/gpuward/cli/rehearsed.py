@@ -131,6 +131,7 @@ def assumed_lines(found: Rehearsal, assumed: Assumptions) -> Iterator[str]:
     yield f"a driver takes {age(assumed.driver)}, and its validation {age(assumed.validation)}"
     yield f"an evicted pod takes {age(assumed.eviction)} to end, and any pod {age(assumed.start)} to start"
     yield f"one in ten of these takes {assumed.spread:g} times as long"
+    yield "each check of a wave passes: nothing is asked of a Prometheus"
     yield f"pods of Jobs run for {age(assumed.job)} where their Job has no activeDeadlineSeconds"
     yield "all images can be pulled, drivers load, and nobody else changes anything"
 

@@ -15,7 +15,7 @@ from gpuward.cli import logs
 from gpuward.cli.tally import Tally
 from gpuward.cli.targets import named_driver
 from gpuward.cli.view import node_rows, some
-from gpuward.controllers.operator import Operator, Settings
+from gpuward.controllers.operator import Operator, Outside, Settings
 from gpuward.crd.generate import all_crds
 from gpuward.errors import DemoFailed
 from gpuward.kube import resources
@@ -27,6 +27,7 @@ from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.prometheus.client import PrometheusClient
 from gpuward.report.nodes import node_reports
 from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE, fleet, operator_place, workloads
@@ -76,7 +77,8 @@ class Story:
         self.log: deque[str] = deque(maxlen=LOG_LINES)
         logs.configure(self.log.append, self.clock.now)
         self.client = Client(self.sandbox.transport())
-        self.operator = Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock)
+        self.operator = Operator(self.client, Settings(names.DEFAULT_NAMESPACE, IMAGES, seed=0), self.clock,
+                                 outside=Outside(prometheus=PrometheusClient()))
         self._told = told
         self.old_version = ""
         self.new_version = ""

@@ -102,7 +102,8 @@ def _why_after_wave(what: WaveFailed | WaveAnalysis | ApprovalRequired) -> str:
         return f"{what.failed} of {what.total} nodes of wave {what.wave} failed"
     if isinstance(what, ApprovalRequired):
         return f"wave {what.wave} waits for approval"
-    return f"check {what.check} of wave {what.wave} {'failed' if what.reason is Reason.ANALYSIS_FAILED else 'says nothing'}"
+    ends = {Reason.ANALYSIS_FAILED: "failed", Reason.ANALYSIS_UNKNOWN: "says nothing"}.get(what.reason, "")
+    return f"check {what.check} of wave {what.wave} {ends}" if ends else ""
 
 
 def why_no_nodes(snapshot: Snapshot, policy: PolicyView) -> str:
