@@ -438,6 +438,21 @@ def test_a_rehearsal_goes_on_where_waves_ask_for_approval_and_says_that_it_assum
     assert all(one["given"] - one["asked"] == pytest.approx(7200, abs=30) for one in told_json)
 
 
+def test_a_rehearsal_takes_checks_of_waves_for_good_and_waits_for_their_time() -> None:
+    check = {"name": "slo", "promql": {"server": "http://127.0.0.1:1", "query": "up", "failWhen": "> 0"}, "for": "1h"}
+
+    async def play() -> Captured:
+        async with playing(at_pace(3, upgrade={"maxUnavailable": 1})) as stage:
+            await installed(stage)
+            await apply(stage, waves=[{"name": "canary", "nodes": 1, "analysis": [check]}])
+            await stage.rest(30)
+            return await capture(stage)
+
+    run = rehearsed(run_virtual(play), Options(version=NEW, assumed=EXACT, runs=1, time=0.0)).first
+    assert held(run) == {}
+    assert run.lasted >= 3600
+
+
 def test_a_rollout_that_was_aborted_is_approved_of_by_nobody() -> None:
     async def play() -> Captured:
         async with playing(at_pace(3)) as stage:
