@@ -23,6 +23,7 @@ from gpuward.model.staging import ImageNotStaged, StagingFailed
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
+from gpuward.model.undrainable import Quarantined, Undrainable
 from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected
 from gpuward.model.views import Owner, Ref
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveNotDone, WaveSoaking
@@ -81,6 +82,8 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     DriverKept(POD, 2),
     DomainLimit(Reason.DOMAIN_LIMIT, "rack-1", 2, 1, ("n1", "n2")),
     DomainLimit(Reason.DOMAIN_BROKEN, "rack-1", 1, 1, ("n1",), ("rack-2",)),
+    Undrainable("after 3600 s these are still there: ml/training"),
+    Quarantined("after 3600 s these are still there: ml/training"),
     IdleAwaited(900.0, 1_767_312_000.0, POD, 2),
     DeletionUnseen("a", "roles is forbidden"),
     WindowShut(1_767_312_000.0, "Europe/Berlin"),

@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "rolloutpolicy.yaml"
 HEAD = {"apiVersion": "gpuward.io/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "default"}}
 
 
-WITHOUT_DEFAULT = {"domains", "finishBy", "growth", "opportunistic"}
+WITHOUT_DEFAULT = {"domains", "finishBy", "growth", "opportunistic", "undrainable"}
 """Fields without which nothing of theirs is done: the example has them in comments."""
 
 

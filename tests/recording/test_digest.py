@@ -27,7 +27,8 @@ NEWER = {Reason.DRIVER_IN_USE, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reaso
          Reason.DOMAIN_LIMIT, Reason.DOMAIN_BROKEN, Reason.IDLE_AWAITED, Reason.ABORTED, Reason.WAVE_FAILED, Reason.WAVE_NOT_DONE,
          Reason.WAVE_SOAKING, Reason.APPROVAL_REQUIRED, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT,
          Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,
-         Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN}
+         Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN,
+         Reason.UNDRAINABLE, Reason.QUARANTINED}
 """Reasons that no such recording has."""
 
 

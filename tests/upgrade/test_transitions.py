@@ -10,7 +10,9 @@ import pytest
 
 from gpuward import names
 from gpuward.model.policy import DrainSettings
+from gpuward.model.rollout import RolloutSettings
 from gpuward.model.states import TRANSITIONS, UNDISTURBED, State
+from gpuward.model.undrainable import Behaviour, UndrainableSettings
 from gpuward.model.views import NodeView
 from tests.build import ADMITTED, NOW, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade.one import Answer, ask
@@ -27,6 +29,7 @@ DRAINING, RESTART, VALIDATION, UNCORDON, DONE, FAILED = (
 OLD, NEW, ROLLED_BACK = driver_pod(), driver_pod(driver="560", created=NOW - 30), driver_pod(driver="560")
 FRESH = validator(created=NOW - 20)
 DRAIN = policy(drain=DrainSettings(enable=True))
+IMPATIENT = policy(wait_for="app=job", rollout=RolloutSettings(undrainable=UndrainableSettings(Behaviour.FAIL, 30.0)))
 MAINTENANCE = {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED}
 
 
@@ -59,6 +62,7 @@ SCENARIOS: dict[Edge, Callable[[], Answer]] = {
     (QUEUED, RESTART): lambda: ask(node(state=QUEUED, remembers=record(QUEUED)), driver_pod(config_digest="d"), digest="d"),
     (QUEUED, DONE): lambda: ask(node(state=QUEUED, remembers=record(QUEUED)), ROLLED_BACK),
     (CORDON, JOBS): lambda: ask(under_way(CORDON), OLD),
+    (JOBS, FAILED): lambda: ask(under_way(JOBS), OLD, gpu_pod(labels={"app": "job"}), policy=IMPATIENT),
     (JOBS, DELETION): lambda: ask(under_way(JOBS), OLD),
     (DELETION, RESTART): lambda: ask(under_way(DELETION), OLD),
     (DELETION, DRAINING): lambda: ask(under_way(DELETION), OLD, gpu_pod(owner=None), policy=DRAIN),

@@ -17,6 +17,7 @@ from gpuward.labels.discovery import has_gpu
 from gpuward.model.actions import PatchNode
 from gpuward.model.record import Failure
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.undrainable import GivenUp
 from gpuward.model.views import NodeView
 from gpuward.wire.nodes import node_view
 
@@ -28,6 +29,12 @@ class Deed(msgspec.Struct, frozen=True):
     key: str = ""
     """Empty where it is so already."""
     value: str | None = None
+    annotation: bool = False
+    """Whether it is an annotation, and no label."""
+
+    @property
+    def kind(self) -> str:
+        return "annotation" if self.annotation else "label"
 
     @property
     def is_idle(self) -> bool:
@@ -69,7 +76,7 @@ async def _do(client: Client, wanted: Iterable[str], judge: Judge, *, dry_run: b
             yield f"{node.name} {deed.told}: nothing is written"
         elif dry_run:
             label = f"{deed.key}-" if deed.value is None else f"{deed.key}={deed.value}"
-            yield f"{node.name} would get the label {label}; a dry run writes nothing"
+            yield f"{node.name} would get the {deed.kind} {label}; a dry run writes nothing"
         else:
             yield f"{node.name} {(await _write(client, node, deed, judge)).told}"
 
@@ -84,8 +91,7 @@ async def _node(client: Client, name: str) -> NodeView:
 async def _write(client: Client, node: NodeView, deed: Deed, judge: Judge) -> Deed:
     """Patch a node as it was read, or judge it anew if somebody else was faster; return what was done in the end."""
     for attempt in range(1, ATTEMPTS + 1):
-        expected = {deed.key: node.labels.get(deed.key), names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)}
-        patch = PatchNode(node.ref, labels={deed.key: deed.value}, expect_labels=expected)
+        patch = _patch(node, deed)
         try:
             await client.patch_json(resources.NODES, node.name, operations(patch))
         except Conflict:
@@ -100,8 +106,22 @@ async def _write(client: Client, node: NodeView, deed: Deed, judge: Judge) -> De
     raise AssertionError
 
 
+def _patch(node: NodeView, deed: Deed) -> PatchNode:
+    state, there = node.labels.get(names.UPGRADE_STATE), node.annotations if deed.annotation else node.labels
+    wanted, expected = {deed.key: deed.value}, {deed.key: there.get(deed.key)}
+    if deed.annotation:
+        return PatchNode(node.ref, annotations=wanted, expect_labels={names.UPGRADE_STATE: state}, expect_annotations=expected,
+                         has_annotations=node.has_annotations)
+    return PatchNode(node.ref, labels=wanted, expect_labels={**expected, names.UPGRADE_STATE: state})
+
+
 def _retry(node: NodeView, rollouts: Rollouts) -> Deed:
     """Say what is to be done about a node that is to be tried again. Raises InputError for one that cannot be."""
+    if (given_up := _given_up(node)) is not None:
+        if (off := _off(node, rollouts)) is not None:
+            raise InputError("NODE", node.name, off)
+        told = f"is tried again, after its pods could not be moved: {given_up.cause}; next: {_turn(node)}"
+        return Deed(told, names.UPGRADE_REQUESTED, "true", annotation=True)
     if node.state is State.UPGRADE_REQUIRED:
         return Deed(f"waits for its turn already ({State.UPGRADE_REQUIRED})")
     failure = node.record.failure if node.record is not None else None
@@ -114,6 +134,12 @@ def _retry(node: NodeView, rollouts: Rollouts) -> Deed:
         raise InputError("NODE", node.name, off)
     told = f"is tried again ({State.FAILED} -> {State.UPGRADE_REQUIRED}){_failed(failure)}; next: {_turn(node)}"
     return Deed(told, names.UPGRADE_STATE, str(State.UPGRADE_REQUIRED))
+
+
+def _given_up(node: NodeView) -> GivenUp | None:
+    """Return that the pods of a node could not be moved, so that it was given back or quarantined."""
+    asked = node.annotations.get(names.UPGRADE_REQUESTED) == "true"
+    return node.record.given_up if node.record is not None and not asked else None
 
 
 def _what_it_is(node: NodeView) -> str:
@@ -155,7 +181,8 @@ def _skip(node: NodeView) -> Deed:
         return Deed("is skipped already")
     back = f"`gpuward skip --undo {node.name}`"
     under_way = f"is skipped; next: its upgrade is under way ({node.state}) and goes on, and no other one starts until {back}"
-    told = under_way if node.state in IN_PROGRESS else f"is skipped; next: no driver upgrade of it starts until {back}"
+    goes_on = node.state in IN_PROGRESS and _given_up(node) is None
+    told = under_way if goes_on else f"is skipped; next: no driver upgrade of it starts until {back}"
     told += "" if node.gpu_present or has_gpu(node) or node.upgrade_label else "; no GPU is known there, so it has no driver now"
     return Deed(told, names.UPGRADE_SKIP, "true")
 

@@ -88,7 +88,7 @@ def _all_need_somebody(picture: Picture) -> bool:
     """Tell whether no node that is not up to date gets further by itself. One that is not ready may only be rebooting."""
     waiting = [status for status in picture.plan.nodes.values() if not status.up_to_date]
     reasons = {status.hold.reason if status.hold is not None else None for status in waiting}
-    under_way = any(status.state in IN_PROGRESS for status in waiting)
+    under_way = any(status.state in IN_PROGRESS and not status.quarantined for status in waiting)
     needed = all(reason is not None and reason.needs_person for reason in reasons)
     return bool(waiting) and needed and not under_way and Reason.NODE_NOT_READY not in reasons
 

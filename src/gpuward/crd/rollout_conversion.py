@@ -21,6 +21,7 @@ from gpuward.model.rollout import DeviceHolders, FailureBudget, RolloutSettings
 from gpuward.model.selectors import is_label_key
 from gpuward.model.staging import OnFailure, Prestage, PrestageMode
 from gpuward.model.states import State
+from gpuward.model.undrainable import Behaviour, UndrainableSettings
 from gpuward.model.windows import WindowFit
 
 DEADLINES_FIELD = "spec.deadlines"
@@ -110,6 +111,9 @@ def rollout_settings(policy: RolloutPolicy) -> RolloutSettings:
         kill_at_deadline=spec.kill_at_deadline,
         remove_at_once=spec.remove_at_once,
         opportunistic=None if spec.opportunistic is None else _opportunities(spec.opportunistic),
+        undrainable=None if spec.undrainable is None else UndrainableSettings(
+            Behaviour(spec.undrainable.behaviour), _seconds("spec.undrainable.after", spec.undrainable.after),
+            spec.undrainable.max_quarantined),
         domains=None if spec.domains is None else DomainSettings(
             spec.domains.key, DomainMode(spec.domains.mode), spec.domains.max),
         windows=tuple(followed(window_field(place), window) for place, window in enumerate(spec.windows)),

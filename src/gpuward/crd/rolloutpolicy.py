@@ -25,6 +25,7 @@ Positive = Annotated[int, Meta(ge=1)]
 DeviceHoldersChoice = Literal["Hold", "Evict", "Ignore"]
 WindowFitChoice = Literal["Off", "P90"]
 PrestageMode = Literal["Off", "Image"]
+UndrainableChoice = Literal["Hold", "Skip", "Quarantine", "Fail"]
 StagingFailureChoice = Literal["Hold", "Ignore"]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Retries = Annotated[int, Meta(ge=0, le=20)]
@@ -58,6 +59,14 @@ class RolloutOpportunities(Spec, frozen=True, kw_only=True):
     until: Duration
 
 
+class RolloutUndrainable(Spec, frozen=True, kw_only=True):
+    """Say what becomes of a node whose pods cannot be moved."""
+
+    behaviour: Annotated[UndrainableChoice, DEFAULTED] = "Hold"
+    after: Annotated[Duration, DEFAULTED] = "1h"
+    max_quarantined: Annotated[NonNegative, DEFAULTED] = 1
+
+
 class RolloutPrestage(Spec, frozen=True, kw_only=True):
     """Bring the images of the next driver onto nodes before these are taken out of service for it."""
 
@@ -88,6 +97,7 @@ class RolloutPolicySpec(Spec, frozen=True, kw_only=True):
     remove_at_once: Annotated[bool, DEFAULTED] = False
     domains: RolloutDomains | None = None
     opportunistic: RolloutOpportunities | None = None
+    undrainable: RolloutUndrainable | None = None
     windows: Annotated[
         tuple[Annotated[RolloutWindow, ONE_FORM], ...], DEFAULTED, schema(maxItems=MOST_WINDOWS)
     ] = ()

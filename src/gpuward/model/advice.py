@@ -190,6 +190,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.YES, "A GPU pod has to leave and may not be evicted: no controller would start it again, it has an emptyDir volume, "
         "a DaemonSet or the kubelet would bring it back, or several disruption budgets cover it. The node has not been cordoned.",
         "`gpuward explain NODE` has the pod and the setting that would let it go. Or delete the pod when its work is done."),
+    Reason.UNDRAINABLE: Advice(
+        Act.YES, "Its pods could not be moved in time, and `undrainable` of the RolloutPolicy has such nodes given back: it "
+        "serves with the driver that it has, and others go on.",
+        "End or move the pods that the reason names: it is tried again once nothing has to leave it, or with `gpuward retry "
+        "NODE`. So it is for another driver."),
     Reason.BUDGET_BLOCKS: Advice(
         Act.YES, "A disruption budget would not let the pod go even if all its pods were healthy: it wants as many as there are.",
         "Ask the owner of the budget to allow one disruption or to run one replica more; `gpuward explain NODE` has the "
@@ -243,6 +248,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.LATER, "The time to evict was up, and `killAtDeadline` had the pods deleted. They have their grace periods, up to a "
         "bound.",
         "If deletion is refused, the message says why. A pod that does not end has a finalizer, or its node does not answer."),
+    Reason.QUARANTINED: Advice(
+        Act.YES, "Its pods could not be moved in time, and `undrainable` of the RolloutPolicy has such nodes quarantined: it "
+        "stays cordoned with the driver that it has, its pods run on, and others go on in its place.",
+        "End or move the pods that the reason names: it is uncordoned, and tried again, once nothing has to leave it. `gpuward "
+        "retry NODE` does so now, `gpuward skip NODE` puts it back into service with its driver."),
     Reason.DRIVER_STOPPING: Advice(
         Act.LATER, "The old driver pod has been deleted and unloads the driver, which takes up to some minutes.",
         "If it lasts, its log says what holds the kernel modules; a process outside of Kubernetes may."),

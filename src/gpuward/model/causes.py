@@ -31,6 +31,11 @@ def still_there(seconds: float, pods: Iterable[StillThere]) -> str:
     return f"after {int(seconds)} s these are still there: {', '.join(map(_still_there, pods))}"
 
 
+def not_complete(seconds: float, pods: Iterable[Ref]) -> str:
+    """Return the cause of a node that is given up: pods that may finish first and have not."""
+    return f"after {int(seconds)} s these have not completed: {', '.join(map(str, pods))}"
+
+
 def come_back(pod: Ref, lifted: int) -> str:
     """Return the cause of a failure: pods that came to the node whenever it had been emptied."""
     why = f", as somebody has lifted its cordon {_times(lifted)}" if lifted else ""

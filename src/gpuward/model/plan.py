@@ -83,6 +83,11 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False):
         return self.hold is not None and self.hold.reason is Reason.FAILED
 
     @property
+    def quarantined(self) -> bool:
+        """Tell whether it is in mid-upgrade by its label alone, and others go on in its place."""
+        return self.hold is not None and self.hold.reason is Reason.QUARANTINED
+
+    @property
     def before(self) -> State | None:
         """Return its state before this plan, as its label has it."""
         return parse_state(self.label)

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     DELETION_UNSEEN = "DeletionUnseen"
     HELD_DEVICES = "HeldDevices"
     PROTECTED_PODS = "ProtectedPods"
+    UNDRAINABLE = "Undrainable"
     BUDGET_BLOCKS = "BudgetBlocks"
     BUDGET_USED_UP = "BudgetUsedUp"
     DOMAIN_LIMIT = "DomainLimit"
@@ -62,6 +63,7 @@ class Reason(StrEnum):
     COMES_BACK = "ComesBack"
     UNCORDONED = "Uncordoned"
     KILLING = "Killing"
+    QUARANTINED = "Quarantined"
     DRIVER_STOPPING = "DriverStopping"
     REPLACEMENT_REFUSED = "ReplacementRefused"
     DRIVER_STARTING = "DriverStarting"
@@ -142,7 +144,7 @@ _NEEDS_PERSON: Final = frozenset({
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,
     Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED, Reason.NOT_SELECTED,
     Reason.DRIVER_REFUSED, Reason.DRIVER_LABEL_UNKNOWN, Reason.OPERAND_FAILING, Reason.VALIDATION_OFF, Reason.IMAGE_MISSING,
-    Reason.DOMAIN_BROKEN, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN,
+    Reason.DOMAIN_BROKEN, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN, Reason.UNDRAINABLE, Reason.QUARANTINED,
 })
 _UNDER_WAY: Final = frozenset({Reason.WRITE_REFUSED, Reason.REPLACEMENT_REFUSED, Reason.COMES_BACK, Reason.UNCORDONED})
 _PASSED_OVER: Final = (_NEEDS_PERSON - _UNDER_WAY) | {

@@ -17,6 +17,7 @@ from gpuward.model.course import Course, StoredCourse, course_of, stored_course
 from gpuward.model.reading import MOST, Moment, read_json, seconds
 from gpuward.model.reading import format_time as format_time
 from gpuward.model.states import State
+from gpuward.model.undrainable import GivenUp
 
 AGREEMENT = 2.0
 """Seconds by which the clocks of two leaders may differ though both agree with the API server's, which tells whole seconds."""
@@ -99,6 +100,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """Since when nobody uses the GPUs of such a node that waits; 0 while somebody does."""
     domain: str = ""
     """The label, as KEY=VALUE, of the domain that the node was in when it served last."""
+    given_up: GivenUp | None = None
+    """That its pods could not be moved, so that it keeps its driver."""
     course: Course | None = None
     """How the upgrade that is under way has gone so far; None where none is, or nothing is known of it."""
 
@@ -125,6 +128,12 @@ class _StoredFailure(msgspec.Struct, frozen=True, gc=False):
     untried: bool = False
 
 
+class _StoredGivenUp(msgspec.Struct, frozen=True, gc=False):
+    at: Moment
+    cause: str
+    quarantined: bool = False
+
+
 class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     state: State
     since: Moment
@@ -146,6 +155,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     """The same, as it was called first."""
     idle: Moment | None = None
     proven: Moment | None = None
+    given_up: _StoredGivenUp | None = msgspec.field(default=None, name="givenUp")
     course: StoredCourse | None = None
 
 
@@ -171,9 +181,15 @@ def encode_record(record: Record) -> str:
         "waiting": format_time(record.waiting) if record.waiting else None,
         "idle": format_time(record.idle) if record.idle else None,
         "proven": format_time(record.proven) if record.proven else None,
+        "givenUp": record.given_up and _stored_given_up(record.given_up),
         "course": record.course and stored_course(record.course),
     }
     return msgspec.json.encode({key: value for key, value in stored.items() if value is not None}).decode()
+
+
+def _stored_given_up(found: GivenUp) -> dict[str, Any]:
+    stored = {"at": format_time(found.at), "cause": found.cause}
+    return stored | ({"quarantined": True} if found.quarantined else {})
 
 
 def _stored(failure: Failure) -> dict[str, Any]:
@@ -210,15 +226,21 @@ def decode_record(text: str) -> Record:
         waiting=seconds(waiting) if waiting else 0.0,
         idle=seconds(stored.idle) if stored.idle else 0.0,
         proven=seconds(stored.proven) if stored.proven else 0.0,
+        given_up=_given_up(stored.given_up) if stored.given_up is not None else None,
         course=course_of(stored.course) if stored.course is not None else None,
     )
 
 
+def _given_up(stored: _StoredGivenUp) -> GivenUp:
+    return GivenUp(seconds(stored.at), stored.cause, stored.quarantined)
+
+
 def not_ahead(record: Record, now: float) -> Record:
     """Return a record whose times are past: what was written by a clock that was ahead counts from now on."""
-    failure, course = record.failure, record.course
+    failure, course, given_up = record.failure, record.course, record.given_up
     failed = (failure.at, failure.first, failure.begun) if failure else ()
     latest = max(record.since, record.started, record.paused, record.waiting, record.idle, record.proven, *failed,
+                 given_up.at if given_up else 0.0,
                  *((course.began, course.out) if course else ()))
     if latest <= now + AGREEMENT:
         return record
@@ -229,6 +251,7 @@ def not_ahead(record: Record, now: float) -> Record:
         record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure,
         waiting=min(record.waiting, now), idle=min(record.idle, now), proven=min(record.proven, now),
         course=course and course.not_ahead(now),
+        given_up=given_up and msgspec.structs.replace(given_up, at=min(given_up.at, now)),
     )
 
 

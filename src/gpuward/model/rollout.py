@@ -15,6 +15,7 @@ from gpuward.model.marks import Interop
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.staging import Prestage
 from gpuward.model.states import State
+from gpuward.model.undrainable import UndrainableSettings
 from gpuward.model.waves import Growth, Wave, Word
 from gpuward.model.windows import Window, WindowFit
 
@@ -76,6 +77,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     """Which nodes break together, and how many may; None where nobody says."""
     opportunistic: OpportunisticSettings | None = None
     """How long nodes wait until nobody uses their GPUs; None where they do not."""
+    undrainable: UndrainableSettings | None = None
+    """What becomes of a node whose pods cannot be moved; None where nobody says, and it waits."""
     waves: tuple[Wave, ...] = ()
     """Which nodes go before others; the last wave, with all others, is not among them."""
     growth: Growth | None = None

@@ -54,6 +54,8 @@ SENTENCES: dict[Reason, str] = {
     "drivers or without them: {why}",
     Reason.HELD_DEVICES: "pod {pod} of {owner} holds the driver without asking for a GPU ({how})",
     Reason.PROTECTED_PODS: "pod {pod} has to leave before the driver is replaced and cannot be evicted: {why}",
+    Reason.UNDRAINABLE: "keeps its driver, as its pods could not be moved: {cause}; it is tried again once they are gone, or "
+    "with `gpuward retry`",
     Reason.BUDGET_BLOCKS: "disruption budget {budget} would never let pod {pod} go: it wants "
     "{desired:healthy pod|healthy pods}, and {expected:is|are} there",
     Reason.BUDGET_USED_UP: "disruption budget {budget} lets {allowed:pod|pods} go now and nodes under way need {claimed}; "
@@ -72,6 +74,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.COMES_BACK: "{owner} puts pods back on the cordoned node, {times:time|times} so far{why}: {pod}",
     Reason.UNCORDONED: "somebody has lifted the cordon of the upgrade {times:time|times}, and pods come to the node: {pod}",
     Reason.KILLING: "the time to evict is up: waits until pod {pod} has ended ({pods} in all){refused}",
+    Reason.QUARANTINED: "quarantined with its driver, as its pods could not be moved, and others go on: {cause}; it goes back "
+    "once they are gone, with `gpuward retry` or `gpuward skip`",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
     Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts:attempt|attempts}): {message}",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",

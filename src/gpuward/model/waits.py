@@ -21,6 +21,7 @@ from gpuward.model.states import State
 from gpuward.model.switches import Switches
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
+from gpuward.model.undrainable import Quarantined, Undrainable
 from gpuward.model.unserved import Unserved
 from gpuward.model.views import Owner, Ref
 from gpuward.model.waves import WaveWait
@@ -268,4 +269,4 @@ WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFai
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | DeletionUnseen | WindowShut | DomainLimit
-            | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed | Paused)
+            | Undrainable | Quarantined | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed | Paused)

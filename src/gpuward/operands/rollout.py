@@ -129,7 +129,8 @@ def staged(counts: Counts) -> str:
 
 def _under_way(plan: Plan) -> bool:
     """Tell whether a node is under way, before or after this plan: between two nodes a rollout is not blocked."""
-    return any(status.state in IN_PROGRESS or status.before in IN_PROGRESS for status in plan.nodes.values())
+    return any((status.state in IN_PROGRESS or status.before in IN_PROGRESS) and not status.quarantined
+               for status in plan.nodes.values())
 
 
 def _message(plan: Plan) -> str:

@@ -169,6 +169,8 @@ def _behind(hold: Hold) -> tuple[str, ...]:
 
 
 def _when(status: NodeStatus) -> When:
+    if status.quarantined:
+        return When.HELD
     if status.before in IN_PROGRESS:
         return When.UNDER_WAY
     if status.state in IN_PROGRESS:

@@ -158,7 +158,7 @@ def group_of(status: NodeStatus) -> Group:
     reason = status.hold.reason if status.hold is not None else None
     if status.failed:
         return Group.FAILED
-    if status.state in IN_PROGRESS:
+    if status.state in IN_PROGRESS and not status.quarantined:
         return Group.UNDER_WAY
     if reason in (Reason.WORKLOAD_KEPT, Reason.OPERANDS_KEPT):
         return Group.HELD

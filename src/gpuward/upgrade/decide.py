@@ -38,6 +38,7 @@ from gpuward.upgrade.node_decision import DecisionCache, NodeDecision, held_on_e
 from gpuward.upgrade.pausing import finish_only, labels_to_drop
 from gpuward.upgrade.pending_driver_pods import delete_outdated, has_pending_driver, unplaced_if_it_lasts
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
+from gpuward.upgrade.quarantine import quarantined, without_quarantined
 from gpuward.upgrade.queue_order import queue_order
 from gpuward.upgrade.refused import may_fail, not_entered, overdue, refused, rests
 from gpuward.upgrade.waves import waves_of
@@ -92,7 +93,7 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
         windows = with_room(windows, policy.rollout.windows, likely_seconds(samples_of(nodes)), now)
     waves = waves_of((node.wave for node in nodes), (node.before for node in nodes), policy, now, windows.zone,
                      snapshot.measured)
-    standings = (*(node.standing for node in nodes), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
+    standings = (*without_quarantined(nodes, policy), *moved_away(snapshot, policy), *arriving(snapshot, policy, granted))
     fleet = fleet_of(standings, snapshot.unsettled | granted, now, windows, waves)
     if policy.rollout.aborted is not None:
         fleet = replace(fleet, aborted=any(aborted(node.before, policy) is not None for node in nodes))
@@ -189,7 +190,7 @@ def _admit(found: Survey, fleets: Fleets, snapshot: Snapshot, now: float) -> _Ad
     Where a ledger is kept, a node starts in the pass after the one in which it was granted, whatever the fleets do by then.
     """
     nodes, policy, granted = found.nodes, found.policy, found.granted
-    started = _withdrawn(nodes, snapshot, granted, now)
+    started = _withdrawn(nodes, snapshot, granted, now) | quarantined(nodes, snapshot.unsettled, policy, now)
     held: dict[str, tuple[Hold, int]] = {}
     wanted: list[NodeView] = []
     place, room = 0, Room(snapshot, now)

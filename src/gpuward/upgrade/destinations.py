@@ -18,6 +18,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet, Standing, Trouble
 from gpuward.upgrade.fleet_gates import failure_budget, max_parallel, max_unavailable, new_driver_fails
 from gpuward.upgrade.scope import concerns
+from gpuward.upgrade.undrainable import in_quarantine
 from gpuward.upgrade.wave_gates import held_by_wave
 
 _GATES = (failure_budget, new_driver_fails, max_unavailable, max_parallel)
@@ -109,5 +110,7 @@ def arriving(snapshot: Snapshot, policy: UpgradePolicy, granted: Set[str]) -> It
     for node in begun:
         moving = placements.moving(node, snapshot.pods.get(node.name, ()))
         if moving is not None and moving.owner == policy.driver:
+            if node.record is not None and in_quarantine(node.record, policy):
+                continue
             under_way = node.state in IN_PROGRESS
             yield Standing(node.name, coming=True, in_progress=under_way, unavailable=under_way or node.unschedulable)

@@ -42,7 +42,7 @@ def domain_use(snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, 
         sizes.update(domains)
         under_way.update(domains if name in fleet.in_progress else ())
         for domain in domains:
-            if name in fleet.unavailable:
+            if name in fleet.unavailable or name in fleet.quarantined:
                 out[domain].add(name)
             if judged.waits:
                 pods[domain] += judged.turn[4]

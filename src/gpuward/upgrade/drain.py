@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from gpuward import names
+from gpuward.model import causes
 from gpuward.model.actions import EventText
 from gpuward.model.cordons import is_driver_managers
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.states import UNDISTURBED, State
+from gpuward.model.undrainable import Behaviour
 from gpuward.model.views import PodView
 from gpuward.model.waits import JobsRunning
 from gpuward.upgrade.evicting import Eviction, came_since
@@ -20,6 +22,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.recovery import was_spared
 from gpuward.upgrade.step import Move, Step, Wait, step
 from gpuward.upgrade.uncordon import left_alone, turned_back
+from gpuward.upgrade.undrainable import ending_sooner, give_back, gives_up_at, is_given_back, kept_out
 
 DRAIN_INSTEAD = "Pod deletion failed but drain is enabled in spec. Will attempt a node drain"
 PODS_DELETED = "Deleted workload pods on the node for the driver upgrade"
@@ -68,16 +71,20 @@ def wait_for_jobs(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Wait for the pods that the policy lets finish, for ever or until its timeout."""
     if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
         return back
+    if (kept := kept_out(node, policy)) is not None:
+        return kept
     timeout = policy.wait_for_completion.timeout_seconds or policy.rollout.deadline(State.WAIT_FOR_JOBS_REQUIRED)
-    since = _jobs_since(node, now)
+    since = jobs_since(node, now)
     if node.jobs and (not timeout or now < since + timeout):
         until = since + timeout if timeout else None
-        return Wait(Hold(JobsRunning(node.jobs[0].ref, len(node.jobs)), since, until), retry_at=until)
+        cause = causes.not_complete(now - since, (pod.ref for pod in node.jobs))
+        wait = Wait(Hold(JobsRunning(node.jobs[0].ref, len(node.jobs)), since, until), retry_at=until)
+        return _given_up(node, policy, since, now, cause, node.jobs) or ending_sooner(wait, gives_up_at(node, policy, since), now)
     cleared = {names.WAIT_FOR_JOBS_SINCE: None} if names.WAIT_FOR_JOBS_SINCE in node.node.annotations else {}
     return Move(State.POD_DELETION_REQUIRED, annotations=cleared)
 
 
-def _jobs_since(node: NodeFacts, now: float) -> float:
+def jobs_since(node: NodeFacts, now: float) -> float:
     """Return since when jobs are waited for. NVIDIA's annotation leaves out what is less than a second, which our record has."""
     noted, since = node.jobs_since, node.record.since
     return max(noted, min(since, noted + 1)) if noted and noted <= now else since
@@ -88,16 +95,18 @@ def delete_pods(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict the GPU pods; when one may not go, or time is up, drain the node if the policy allows it, else fail."""
     if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
         return back
+    if (kept := kept_out(node, policy)) is not None:
+        return kept
     if node.to_evict.empty:
         return Move(State.POD_RESTART_REQUIRED, events=() if node.just_entered else (EventText(PODS_DELETED),))
     going = Eviction(node, node.to_evict, policy, policy.pod_deletion.timeout_seconds)
     cause = going.obstacle(now)
     if cause is None:
-        return going.go_on(now)
+        return _going_on(going, now)
     complaint = EventText(PODS_STAYED + cause, warning=True)
     if policy.drain.enable:
         return Move(State.DRAIN_REQUIRED, events=(complaint, EventText(DRAIN_INSTEAD, warning=True), EventText(DRAIN_BEGUN)))
-    return fail(node, cause, now, (complaint,), going.in_the_way)
+    return _not_emptied(going, cause, now, complaint)
 
 
 @step(State.DRAIN_REQUIRED)
@@ -105,6 +114,8 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     """Evict everything that a drain takes, if the policy wants one; fail when something may not go or time is up."""
     if (back := turned_back(node) or left_alone(node, policy, now)) is not None:
         return back
+    if (kept := kept_out(node, policy)) is not None:
+        return kept
     if not policy.drain.enable:
         return Move(State.POD_RESTART_REQUIRED)
     if node.to_drain.empty:
@@ -112,8 +123,34 @@ def drain(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     going = Eviction(node, node.to_drain, policy, policy.drain.timeout_seconds)
     cause = going.obstacle(now)
     if cause is None:
-        return going.go_on(now)
-    return fail(node, cause, now, (EventText(DRAIN_FAILED + cause, warning=True),), going.in_the_way)
+        return _going_on(going, now)
+    return _not_emptied(going, cause, now, EventText(DRAIN_FAILED + cause, warning=True))
+
+
+def _going_on(going: Eviction, now: float) -> Step:
+    """Go on to evict, unless the node is given up now."""
+    node, policy, since = going.node, going.policy, going.node.record.since
+    over = _given_up(node, policy, since, now, going.still_there(now - since), going.in_the_way)
+    return over or ending_sooner(going.go_on(now), gives_up_at(node, policy, since), now)
+
+
+def _not_emptied(going: Eviction, cause: str, now: float, complaint: EventText) -> Move:
+    """End the upgrade of a node whose pods have not gone in time, or may not."""
+    if is_given_back(going.node, going.policy) and not going.evictable.blocked:
+        return give_back(going.node, cause, now, (complaint,))
+    return fail(going.node, cause, now, (complaint,), going.in_the_way)
+
+
+def _given_up(
+    node: NodeFacts, policy: UpgradePolicy, since: float, now: float, cause: str, pods: Sequence[PodView]
+) -> Move | None:
+    """Return the end of an upgrade for which pods are waited for since then, if the RolloutPolicy has it end now."""
+    settings = policy.rollout.undrainable
+    if settings is None or not node.is_overdue(gives_up_at(node, policy, since), now):
+        return None
+    if settings.behaviour is Behaviour.FAIL:
+        return fail(node, cause, now, (EventText(PODS_STAYED + cause, warning=True),), pods)
+    return give_back(node, cause, now) if is_given_back(node, policy) else None
 
 
 def fail(

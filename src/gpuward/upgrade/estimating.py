@@ -34,7 +34,7 @@ _IN_TURN: Final = frozenset({Reason.PARALLEL_LIMIT, Reason.UNAVAILABLE_LIMIT, Re
 _AFTER_OTHERS: Final = frozenset({
     Reason.BUDGET_USED_UP, Reason.DOMAIN_LIMIT, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT})
 """What a node waits for that goes on when those under way are done, and not beside them."""
-_LEFT_OUT: Final = frozenset({Reason.SKIPPED, Reason.FAILED})
+_LEFT_OUT: Final = frozenset({Reason.SKIPPED, Reason.FAILED, Reason.UNDRAINABLE})
 """What nodes wait for that are not going to be upgraded by themselves."""
 _ALONE: Final = frozenset({State.FAILED, State.UPGRADE_REQUIRED})
 """States of nodes that wait, in the queue or, where something else keeps them from it, outside."""
@@ -108,7 +108,8 @@ def estimate(
     nodes: Sequence[NodeDecision], held: Mapping[str, tuple[Hold, int]], fleet: Fleet, policy: UpgradePolicy, now: float
 ) -> Estimate | None:
     """Return how long a policy's rollout still takes; None where none goes on. `held` are those that wait in the queue."""
-    under_way = [node for node in nodes if node.standing.in_progress and node.path.node.state in IN_PROGRESS]
+    under_way = [node for node in nodes if node.standing.in_progress and node.path.node.state in IN_PROGRESS
+                 and not node.standing.quarantined]
     alone = [node.path.hold for node in nodes if not node.waits and node.path.node.state in _ALONE]
     reasons = Counter(hold.reason for hold, _ in held.values())
     kinds = Counter[_Kind]()

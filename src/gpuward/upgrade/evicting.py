@@ -62,7 +62,11 @@ class Eviction(msgspec.Struct, frozen=True):
         end = self.killed_by or self.until
         if end is None or not self.node.is_overdue(end, now):
             return None
-        return causes.still_there(end - self.node.record.since, map(self._still_there, self.evictable.pods))
+        return self.still_there(end - self.node.record.since)
+
+    def still_there(self, seconds: float) -> str:
+        """Say which pods have not gone after so many seconds."""
+        return causes.still_there(seconds, map(self._still_there, self.evictable.pods))
 
     @property
     def in_the_way(self) -> Sequence[PodView]:

@@ -29,6 +29,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.recovery import replacement_refusal, was_spared
 from gpuward.upgrade.scope import concerns
+from gpuward.upgrade.undrainable import is_quarantined
 from gpuward.upgrade.validation_off import telling
 from gpuward.upgrade.waves import NO_WAVES, Waves
 
@@ -65,6 +66,8 @@ class Fleet(msgspec.Struct, frozen=True):
     unavailable: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
     """Those of them that stay so until somebody does something."""
+    quarantined: frozenset[str] = frozenset()
+    """Nodes that are cordoned, and use no slot."""
     now: float = 0.0
     failed: frozenset[str] = frozenset()
     """Nodes that failed in this rollout since it was last resumed, and did not succeed since; not for pods that came too late."""
@@ -139,6 +142,10 @@ class Standing(msgspec.Struct, frozen=True):
     unavailable: bool = False
     stuck: bool = False
     """Whether it stays out of service until somebody does something."""
+    quarantined: float = 0.0
+    """Since when it is quarantined; 0 where it is not."""
+    spared: bool = False
+    """Whether it uses no slot therefore."""
     failed: bool = False
     proven: str = ""
     """The revision hash of the driver that is loaded and validated on the node, if it is the one that it should have."""
@@ -153,11 +160,13 @@ def standing(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy) -> Stan
     if (gone := before.left and before.unserved is None) and before.state not in IN_PROGRESS:
         return Standing(name, counts=False)
     in_progress = any(node.state in IN_PROGRESS for node in sides)
+    given_up = after.record.given_up if all(is_quarantined(node, policy) for node in sides) else None
     return Standing(
         name,
         elsewhere=gone and before.record.target != NO_DRIVER,
         in_progress=in_progress,
         unavailable=in_progress or not before.node.ready or not before.serves or any(node.unschedulable for node in sides),
+        quarantined=given_up.at if given_up is not None else 0.0,
         failed=any(_failed(node, policy.rollout.resumed_at) for node in sides),
         proven=before.target if before.up_to_date else "",
         trouble=_unforgiven(_trouble(after), policy),
@@ -232,6 +241,7 @@ def fleet_of(
         coming=frozenset(node.name for node in known if node.coming),
         in_progress=in_progress,
         unavailable=in_progress | {node.name for node in known if node.unavailable},
+        quarantined=frozenset(node.name for node in known if node.spared),
         stuck=frozenset(node.name for node in known if node.stuck) - in_progress,
         now=now,
         windows=windows,

@@ -12,6 +12,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.removal import DriverKept
+from gpuward.model.undrainable import Undrainable
 from gpuward.model.waits import HeldDevices, InvalidPolicy, OperandPod, Plain, ProtectedPods, TwoDriverPods
 from gpuward.upgrade.fleet import NOBODY, Candidate, Fleet, Gate
 from gpuward.upgrade.uncordon import has_users
@@ -109,6 +110,14 @@ def held_devices(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
     return None
 
 
+def undrainable(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node that was given back, until nothing has to leave it, it is to have yet another driver, or somebody asks."""
+    given_up = node.record.given_up
+    if given_up is None or policy.rollout.undrainable is None or node.requested or node.retargeted or not has_users(node):
+        return None
+    return Hold(Undrainable(given_up.cause), given_up.at)
+
+
 def protected_pods(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node, before it is cordoned, whose GPU pods could never be evicted; a drain may be allowed to take them."""
     if node.restart_only or not node.to_evict.blocked:
@@ -133,6 +142,7 @@ NODE_GATES: tuple[Gate, ...] = (
     driver_kept,
     held_devices,
     protected_pods,
+    undrainable,
 )
 """In the order in which they are asked."""
 

@@ -83,6 +83,7 @@ def _begun(node: NodeFacts, now: float) -> NodeProgress:
         lifted=0,
         proven=first_done(node),
         course=None,
+        given_up=None,
     )
     memory: dict[str, str | None] = {names.INITIALLY_UNSCHEDULABLE: "true"} if owner is CordonOwner.OTHER else {}
     return NodeProgress(_changed(node, memory, record=record), annotations=memory, adopted=True)
@@ -198,6 +199,7 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         proven=first_done(node),
         waiting=0.0 if ended or (move.started and node.requested) else node.record.waiting or (now if move.patient else 0.0),
         course=course,
+        given_up=move.given_up or (node.record.given_up if _is_still_given_up(node, move) else None),
     )
     annotations = {**move.annotations, **history}
     changed = _changed(node, annotations, state=move.to, record=record, unschedulable=cordoned)
@@ -208,6 +210,11 @@ def apply_move(path: NodeProgress, move: Move, now: float) -> NodeProgress:
         annotations={**path.annotations, **annotations},
         events=(*path.events, *move.events, *([EventText(ENTERED + move.to)] if move.to else [])),
     )
+
+
+def _is_still_given_up(node: NodeFacts, move: Move) -> bool:
+    """Tell whether a node that was given up still is: a pause takes its label, and no more."""
+    return move.to is State.UPGRADE_REQUIRED and node.state not in IN_PROGRESS
 
 
 def _since(node: NodeFacts, move: Move, now: float) -> float:

@@ -11,6 +11,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.states import State
+from gpuward.model.undrainable import GivenUp
 from gpuward.upgrade.facts import NodeFacts
 
 
@@ -39,6 +40,8 @@ class Move(msgspec.Struct, frozen=True):
     """The driver configuration digest for which only the driver pod is going to be restarted."""
     returned: bool = False
     """Whether the node has to be emptied once more."""
+    given_up: GivenUp | None = None
+    """That the node is given up with the driver that it has."""
     events: tuple[EventText, ...] = ()
 
 

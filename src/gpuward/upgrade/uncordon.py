@@ -22,7 +22,7 @@ def turned_back(node: NodeFacts) -> Move | None:
         return None
     if node.driver_ready:
         return finish(node)
-    return _back_in_the_queue(node)
+    return back_in_the_queue(node)
 
 
 def left_alone(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | None:
@@ -31,7 +31,7 @@ def left_alone(node: NodeFacts, policy: UpgradePolicy, now: float) -> Move | Non
     """
     alone = (policy.free_only and has_users(node)) or evicts_nobody(node, policy, now)
     spared = alone or (node.untouched and aborted(node, policy) is not None)
-    return _back_in_the_queue(node) if spared else None
+    return back_in_the_queue(node) if spared else None
 
 
 def has_users(node: NodeFacts) -> bool:
@@ -39,7 +39,8 @@ def has_users(node: NodeFacts) -> bool:
     return not node.to_evict.empty or bool(node.jobs)
 
 
-def _back_in_the_queue(node: NodeFacts) -> Move:
+def back_in_the_queue(node: NodeFacts) -> Move:
+    """Return the way of a node whose driver nobody has touched back to those that wait, and into service."""
     ours = not node.cordon_is_foreign and node.record.cordon is CordonOwner.GPUWARD
     return Move(State.UPGRADE_REQUIRED, uncordon=ours, annotations=_removal(node, names.WAIT_FOR_JOBS_SINCE))
 

@@ -76,7 +76,7 @@ def wave_node(before: NodeFacts, after: NodeFacts, policy: UpgradePolicy, *, fai
         failed_at=failure.at if failure is not None else 0.0,
         over=over and not before.retargeted,
         unable=is_unable(before, under_way=under_way),
-        skipped=node.labels.get(names.UPGRADE_SKIP) == "true",
+        skipped=node.labels.get(names.UPGRADE_SKIP) == "true" or (record.given_up is not None and not before.retargeted),
         passed=promoted is not None and node.name in promoted.nodes and counts_for(promoted, before),
     )
 
@@ -96,7 +96,8 @@ def _began(node: NodeFacts) -> float:
         return 0.0
     if record.failure is not None:
         return record.failure.begun or record.failure.first or record.failure.at or record.started
-    return record.started if node.state is not State.UPGRADE_REQUIRED or record.forced else 0.0
+    waits = node.state is State.UPGRADE_REQUIRED and not (record.forced or record.given_up)
+    return 0.0 if waits else record.started
 
 
 def places(nodes: Iterable[WaveNode], waves: Sequence[Wave]) -> dict[str, int]:

@@ -1,0 +1,125 @@
+"""Nodes whose pods cannot be moved: judged from the world, others go on, and no driver goes from under a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuward import names
+from gpuward.cli.nodes import retry_nodes, skip_nodes
+from gpuward.kube import resources
+from gpuward.model.states import State
+from tests.journeys.looking import status_of
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_removed import COMPILED, MODES, NVIDIADRIVER, installed, users
+from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_windows import ask
+
+HOUR = 3600
+
+
+async def unending(stage: Stage, mode: str, nodes: tuple[str, ...] = ("gpu-1",), **rules: Any) -> str:
+    """Run pods that a finalizer keeps, let evictions take as long as they want, and ask for another driver."""
+    await installed(stage, mode, out=1)
+    if mode == NVIDIADRIVER:
+        body = {"spec": {"upgradePolicy": {"podDeletion": {"timeoutSeconds": 0}}}}
+        await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "default", body)
+    else:
+        await stage.patch_policy("driver/upgradePolicy/podDeletion", {"timeoutSeconds": 0})
+    for node in nodes:
+        pod = stage.run_pod(f"training-{node}", node, owned=True)
+        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        await stage.user.patch_merge(resources.PODS, name, {"metadata": {"finalizers": ["example.com/kept"]}}, namespace)
+    await apply(stage, undrainable={"after": "20m", **rules})
+    await stage.rest(10)
+    (old,) = stage.drivers()
+    await ask(stage, mode)
+    return old
+
+
+async def free(stage: Stage, node: str) -> None:
+    for pod in stage.workload_pods(node=node):
+        await stage.user.patch_merge(
+            resources.PODS, pod["metadata"]["name"], {"metadata": {"finalizers": None}}, pod["metadata"]["namespace"])
+
+
+@MODES
+def test_a_node_that_is_skipped_serves_on_and_the_others_are_upgraded(mode: str) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        old = await unending(stage, mode, behaviour="Skip")
+        await stage.until(lambda: stage.hold("gpu-1") == "Undrainable", within=2 * HOUR)
+        assert (stage.driver("gpu-1"), stage.cordoned("gpu-1")) == (old, False)
+        await stage.restart_operator()
+        others = ("gpu-2", "gpu-3")
+        await stage.until(lambda: all(stage.driver(node) != old and stage.state(node) == State.DONE for node in others))
+        await stage.rest(2 * HOUR)
+        assert (stage.driver("gpu-1"), stage.cordons(), stage.hold("gpu-1")) == (old, [], "Undrainable")
+        await free(stage, "gpu-1")
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=HOUR)
+
+    scenario()
+
+
+@MODES
+def test_a_quarantined_node_keeps_driver_and_cordon_and_the_others_go_on(mode: str) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        old = await unending(stage, mode, ("gpu-1", "gpu-2"), behaviour="Quarantine", maxQuarantined=1)
+        pods = users(stage)
+
+        def inside() -> list[str]:
+            return [node for node in ("gpu-1", "gpu-2") if stage.hold(node) == "Quarantined"]
+
+        await stage.until(inside, within=2 * HOUR)
+        (first,) = inside()
+        assert (stage.driver(first), stage.cordoned(first)) == (old, True)
+        await stage.restart_operator()
+        others = ("gpu-3", "gpu-4")
+        await stage.until(lambda: all(stage.driver(node) != old and stage.state(node) == State.DONE for node in others))
+        await stage.rest(2 * HOUR)
+        assert inside() == [first]
+        assert len(stage.cordons()) == 2, "one in quarantine, and one that holds its slot"
+        assert users(stage) == pods
+        assert {stage.driver(node) for node in ("gpu-1", "gpu-2")} == {old}
+        told = await status_of(stage)
+        assert {"group": "held", "nodes": 1, "reasons": {"Quarantined": 1}} in told["groups"]
+        for node in ("gpu-1", "gpu-2"):
+            await free(stage, node)
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=HOUR)
+        assert stage.cordons() == []
+
+    scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_person_takes_a_node_out_of_quarantine(stage: Stage) -> None:
+    await unending(stage, COMPILED, behaviour="Quarantine")
+    await stage.until(lambda: stage.hold("gpu-1") == "Quarantined", within=2 * HOUR)
+    (said,) = [line async for line in retry_nodes(stage.user, ["gpu-1"], dry_run=False)]
+    assert said.startswith("gpu-1 is tried again, after its pods could not be moved: after 1200 s these are still there: ")
+    await stage.until(lambda: stage.hold("gpu-1") == "Evicting", within=HOUR)
+    await stage.until(lambda: stage.hold("gpu-1") == "Quarantined", within=2 * HOUR)
+    (said,) = [line async for line in skip_nodes(stage.user, ["gpu-1"], undo=False, dry_run=False)]
+    assert "no driver upgrade of it starts until" in said
+    await stage.until(lambda: stage.hold("gpu-1") == "Skipped")
+    assert (stage.driver("gpu-1"), stage.cordons()) == (OLD, [])
+
+
+@on_stage(gpu_nodes=2)
+async def test_the_deleted_annotation_of_a_quarantined_node_costs_no_driver_and_leaves_no_cordon(stage: Stage) -> None:
+    await unending(stage, COMPILED, behaviour="Quarantine")
+    await stage.until(lambda: stage.hold("gpu-1") == "Quarantined", within=2 * HOUR)
+    await stage.user.patch_merge(resources.NODES, "gpu-1", {"metadata": {"annotations": {names.UPGRADE_RECORD: None}}})
+    await stage.until(lambda: stage.hold("gpu-1") == "Evicting", within=60)
+    await stage.until(lambda: stage.hold("gpu-1") == "Quarantined", within=2 * HOUR)
+    assert stage.driver("gpu-1") == OLD
+    await free(stage, "gpu-1")
+    await stage.upgraded(NEW, within=HOUR)
+    assert stage.cordons() == []
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_failed_node_serves_on(stage: Stage) -> None:
+    await unending(stage, COMPILED, behaviour="Fail")
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=2 * HOUR)
+    assert (stage.driver("gpu-1"), stage.cordoned("gpu-1")) == (OLD, False)
