@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward.model import waits
 from gpuward.model.analysis import WaveAnalysis
+from gpuward.model.approved_plan import PlanDiffers
 from gpuward.model.denials import LedgerRefused, RefusedElsewhere, ReplacementRefused, WriteRefused
 from gpuward.model.domains import DomainLimit
 from gpuward.model.driver_images import ImageMissing
@@ -82,6 +83,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     DriverKept(POD, 2),
     DomainLimit(Reason.DOMAIN_LIMIT, "rack-1", 2, 1, ("n1", "n2")),
     DomainLimit(Reason.DOMAIN_BROKEN, "rack-1", 1, 1, ("n1",), ("rack-2",)),
+    PlanDiffers("node n1 is not in it", 2),
     Undrainable("after 3600 s these are still there: ml/training"),
     Quarantined("after 3600 s these are still there: ml/training"),
     IdleAwaited(900.0, 1_767_312_000.0, POD, 2),

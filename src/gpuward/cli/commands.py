@@ -143,8 +143,10 @@ def resume(kubeconfig: str | None, context: str | None, driver: str, dry_run: bo
 @connection_options
 @namespace_option
 @click.option("--driver", default="", metavar="NAME", help="Approve of the rollout of this NVIDIADriver alone.")
+@click.option("--plan", "path", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Approve of the plan in this file, which `gpuward plan --save` wrote: nodes start only as it says.")
 @dry_run_option
-def approve(wave: str, kubeconfig: str | None, context: str | None, namespace: str, driver: str, dry_run: bool) -> None:
+def approve(wave: str, driver: str, path: Path | None, dry_run: bool, **connection: Any) -> None:
     """Let the next wave of a rollout start.
 
     Waves of a RolloutPolicy may ask for an approval. It is for the wave that is done now, and for the drivers that nodes are to
@@ -153,7 +155,13 @@ def approve(wave: str, kubeconfig: str | None, context: str | None, namespace: s
     from gpuward.cli import words
     from gpuward.cli.rollouts import tell
 
-    tell(kubeconfig, context, lambda client: words.approve(client, namespace, wave, driver, dry_run=dry_run))
+    if path is not None:
+        from gpuward.cli.savedplan import approve_plan
+
+        tell(connection["kubeconfig"], connection["context"], lambda client: approve_plan(client, path, driver, dry_run=dry_run))
+        return
+    namespace = connection.pop("namespace")
+    tell(**connection, lines_of=lambda client: words.approve(client, namespace, wave, driver, dry_run=dry_run))
 
 
 @commands.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from gpuward.cli.connect import connected
 from gpuward.cli.foresight import Foresight, Wanted, foresee
+from gpuward.cli.savedplan import SavedPlan, differing, read_plan, saved_plan, told_of_saved, write_plan
 from gpuward.cli.targets import check_version
 from gpuward.cli.terminal import console, say, say_json, styled
 from gpuward.model.listing import listed
@@ -38,20 +40,38 @@ class Connection:
         self.kubeconfig, self.context, self.namespace = kubeconfig, context, namespace
 
 
-def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: bool) -> None:
-    """Print the plan; exit with 2 where something would change, if that is asked for.
+def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: bool, save: Path | None = None,
+              check: Path | None = None) -> None:
+    """Print the plan; exit with 2 where something would change, if that is asked for. Write it to a file, or hold it against one.
 
     Raises:
         InputError: an option cannot be used.
     """
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     check_version(wanted.version)
+    saved = read_plan("--check", check) if check is not None else None
     found = asyncio.run(_foreseen(connection, wanted))
+    if saved is not None:
+        _check(saved, found)
+        return
     if output == "json":
         say_json(as_json(found))
     else:
         _show(found)
+    if save is not None:
+        plan = saved_plan(found)
+        write_plan(plan, save)
+        for line in told_of_saved(plan, save) if output != "json" else ():
+            say(line)
     if detailed and changes(found):
+        sys.exit(CHANGES)
+
+
+def _check(saved: SavedPlan, found: Foresight) -> None:
+    told = list(differing(saved, saved_plan(found)))
+    for line in told or ["The plan is the one of the file."]:
+        say(line)
+    if told:
         sys.exit(CHANGES)
 
 

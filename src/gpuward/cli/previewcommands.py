@@ -98,8 +98,15 @@ def exit_code_option(command: F) -> F:
 @connection_options
 @namespace_option
 @exit_code_option
+@click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write the plan to this file, for somebody's approval: which driver each node gets, in which wave, and the "
+              "limits.")
+@click.option("--check", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Say in what the plan differs from the one in this file, and exit with 2 where it does.")
 @output_option("table")
-def plan(policies: tuple[str, ...], version: str, detailed: bool, output: str, **connection: Any) -> None:
+def plan(
+    policies: tuple[str, ...], version: str, detailed: bool, save: Path | None, check: Path | None, output: str, **connection: Any
+) -> None:
     """Show what a rollout would do next, and in which order.
 
     It makes the plan of the operator's next pass, by the operator's own functions: which nodes start at once, which have their
@@ -109,7 +116,7 @@ def plan(policies: tuple[str, ...], version: str, detailed: bool, output: str, *
     from gpuward.cli.foresight import Wanted
     from gpuward.cli.plan import Connection, show_plan
 
-    show_plan(Connection(**connection), Wanted(policies, version), output, detailed=detailed)
+    show_plan(Connection(**connection), Wanted(policies, version), output, detailed=detailed, save=save, check=check)
 
 
 @click.command(cls=Checked)

@@ -19,7 +19,7 @@ from gpuward.ports import Observer
 
 STOPPED = frozenset({
     "InvalidPolicy", "Paused", "FailureBudgetExceeded", "NewDriverFails", "TemplateEdited", "NoNodeMayStart", "NodesFailed",
-    "WaveFailed", "AnalysisFailed", "ApprovalRequired", "Aborted"})
+    "WaveFailed", "AnalysisFailed", "ApprovalRequired", "Aborted", "PlanDiffers"})
 """Reasons of the condition that do not end by themselves."""
 SETTLED = 2.0
 """Seconds for which all must be well: an edit of a moment ago has not been taken up by everybody."""

@@ -141,8 +141,8 @@ _SENTENCES: Final[dict[str, str]] = {
     "RolloutOpportunities.idle_for": "How long no GPU pod must have used a node before it starts, such as 15m.",
     "RolloutOpportunities.until": "How long a node waits for that, from when it is found to need another driver, such as 72h. "
                                   "Afterwards it is upgraded like any other, and its pods are evicted.",
-    "undrainable": "What becomes of a node whose pods cannot be moved: a disruption budget never lets them go, they come back, do "
-                   "not end or do not complete. Without it the node waits until its steps time out.",
+    "undrainable": "What becomes of a node whose pods cannot be moved: a disruption budget never lets them go, they come back, "
+                   "do not end or do not complete. Without it the node waits until its steps time out.",
     "RolloutUndrainable.behaviour": "Hold: it waits until its step times out. Skip: it goes back into service with its driver, "
                                     "until nothing has to leave it, it is to have another driver or somebody has it tried again. "
                                     "Quarantine: it stays cordoned with its driver and uses no slot. Fail: its upgrade fails.",

@@ -109,6 +109,11 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.WISH, "Somebody ended the rollout of this driver with `gpuward abort`. No node starts with it; nodes under way "
         "finish, or go  back if their driver was not touched.",
         "Ask for another driver, or for the one before: its rollout starts anew. `gpuward resume` lets this one go on."),
+    Reason.PLAN_DIFFERS: Advice(
+        Act.ROLLOUT, "The annotation `gpuward.io/approved-plan` has a plan that the rollout has to keep to, and by now it would "
+        "go otherwise: other drivers, nodes, waves or limits. Nodes under way finish.",
+        "`gpuward plan --check FILE` has all differences. Put back what was changed, or save this plan with `gpuward plan --save "
+        "FILE` and approve of it with `gpuward approve --plan FILE`. Without the annotation nothing is held."),
     Reason.WAVE_FAILED: Advice(
         Act.ROLLOUT, "More nodes of an earlier wave have failed than its `failureBudget` in the RolloutPolicy allows, so the "
         "driver comes to no node of a later one.",

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import msgspec
 
 from gpuward.model.analysis import Analysis
+from gpuward.model.approved_plan import ApprovedPlan
 from gpuward.model.domains import DomainSettings
 from gpuward.model.marks import Interop
 from gpuward.model.opportunities import OpportunisticSettings
@@ -89,6 +90,8 @@ class RolloutSettings(msgspec.Struct, frozen=True):
     aborted: Word | None = None
     analysis: Analysis = Analysis()
     """What is remembered of the analyses of its waves."""
+    approved_plan: ApprovedPlan | None = None
+    """The plan that the rollout has to keep to; None where it need not."""
     prestage: Prestage = Prestage()
     interop: Interop = Interop()
     resumed_at: float = 0.0

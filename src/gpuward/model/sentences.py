@@ -28,6 +28,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.IDLE_AWAITED: "starts once no GPU pod has used it for {idle_for}{now}; from {evicts} on pods are evicted for that",
     Reason.ABORTED: "the rollout of this driver was aborted by {by} at {at}: `{command}` lets it go on, and another driver "
     "starts anew",
+    Reason.PLAN_DIFFERS: "no node starts, as the rollout is not the one of the plan that was approved of: {difference} "
+    "({differences:difference|differences}); see `gpuward plan --check`",
     Reason.WAVE_FAILED: "no later wave starts: {failed} of {total} nodes of wave {wave} failed ({nodes}) and {limit} may; see "
     "`gpuward explain`, then `gpuward resume`, or `gpuward promote`",
     Reason.WAVE_NOT_DONE: "waits for wave {wave}: {done} of {total} nodes done (not yet: {nodes})",

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from gpuward.model.approved_plan import PlanDiffers
 from gpuward.model.denials import Denied
 from gpuward.model.domains import DomainLimit, LargeDomain
 from gpuward.model.driver_images import ImageMissing
@@ -269,4 +270,4 @@ WaitsFor = (Plain | NoPolicy | InvalidPolicy | FailureBudgetSpent | NewDriverFai
             | BudgetUsedUp | Limit | JobsRunning | Evicting | EvictionRefused | ComesBack | Uncordoned | Killing | OperandPod
             | Unserved | Starting | Failed | RetryLater | UnknownState | TwoDriverPods | MovePaused | Undecided | TemplateEdited
             | Denied | WorkloadKept | OperandsKept | ImageMissing | DriverKept | DeletionUnseen | WindowShut | DomainLimit
-            | Undrainable | Quarantined | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed | Paused)
+            | PlanDiffers | Undrainable | Quarantined | IdleAwaited | WaveWait | ImageNotStaged | StagingFailed | Paused)

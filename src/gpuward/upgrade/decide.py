@@ -24,6 +24,7 @@ from gpuward.model.windows import WindowFit
 from gpuward.upgrade import admission, done_or_failed, drain, driver_restart, uncordon  # noqa: F401  importing the steps registers them
 from gpuward.upgrade.admission import admit
 from gpuward.upgrade.analysis import note_analysis
+from gpuward.upgrade.approved_plan import what_differs
 from gpuward.upgrade.beside_the_driver import with_operands
 from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
@@ -97,6 +98,8 @@ def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
     fleet = fleet_of(standings, snapshot.unsettled | granted, now, windows, waves)
     if policy.rollout.aborted is not None:
         fleet = replace(fleet, aborted=any(aborted(node.before, policy) is not None for node in nodes))
+    if policy.rollout.approved_plan is not None:
+        fleet = replace(fleet, differs=what_differs(nodes, waves.places, policy))
     if policy.auto_upgrade:
         fleet = fleet.under(snapshot.budgets, (node.before for node in nodes if node.standing.in_progress), memory.coverage)
         fleet = replace(fleet, domains=domain_use(snapshot, nodes, fleet, policy))

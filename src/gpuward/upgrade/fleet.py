@@ -85,6 +85,8 @@ class Fleet(msgspec.Struct, frozen=True):
     waves: Waves = NO_WAVES
     aborted: bool = False
     """Whether the rollout of a driver that nodes of it are to get was aborted."""
+    differs: tuple[str, ...] = ()
+    """In what the rollout differs from the one that somebody approved of."""
     elsewhere: str = ""
     """The NVIDIADriver whose fleet it is, where a node is held by another one than its own."""
 

@@ -18,7 +18,7 @@ from gpuward.upgrade.idle_gate import idle_awaited
 from gpuward.upgrade.in_use import in_the_way
 from gpuward.upgrade.node_gates import NODE_GATES
 from gpuward.upgrade.staged import staging_hold
-from gpuward.upgrade.wave_gates import growth_limit, rollout_aborted, wave_limit, wave_waits
+from gpuward.upgrade.wave_gates import growth_limit, plan_differs, rollout_aborted, wave_limit, wave_waits
 
 
 def failure_budget(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
@@ -156,6 +156,7 @@ def max_parallel(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold |
 
 FLEET_GATES: tuple[Gate, ...] = (
     rollout_aborted,
+    plan_differs,
     failure_budget,
     new_driver_fails,
     wave_waits,

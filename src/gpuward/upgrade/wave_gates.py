@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuward.model.analysis import WaveAnalysis
+from gpuward.model.approved_plan import PlanDiffers
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -17,6 +18,13 @@ def rollout_aborted(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hol
     """Hold every node, also one that failed or that somebody asked for, whose driver somebody wants to go no further."""
     word = aborted(node, policy)
     return None if word is None else Hold(Aborted(word.by, word.at, policy.driver), node.record.since)
+
+
+def plan_differs(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold every node, also one that somebody asks for, while the rollout is not the one that somebody approved of."""
+    if not fleet.differs:
+        return None
+    return Hold(PlanDiffers(fleet.differs[0], len(fleet.differs)), node.record.since)
 
 
 def wave_waits(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:

@@ -1,0 +1,100 @@
+"""A rollout keeps to the plan that somebody saved and approved of: judged from which nodes start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuward import names
+from gpuward.cli.savedplan import SavedPlan, approve_plan, differing, read_plan, saved_plan, write_plan
+from gpuward.kube import resources
+from gpuward.model.explain import sentence
+from gpuward.model.states import IN_PROGRESS, State
+from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_nvidiadriver import set_driver
+from tests.journeys.test_plan import plan_of
+from tests.journeys.test_removed import COMPILED, DEFAULT, MODES, NVIDIADRIVER, PRECOMPILED, installed
+from tests.journeys.test_rolloutpolicy import apply, edit
+from tests.journeys.test_windows import ask
+
+HOUR = 3600
+
+
+async def approved(stage: Stage, tmp_path: Path, version: str) -> SavedPlan:
+    """Save the plan for another version before it is asked for, and approve of it."""
+    plan, path = saved_plan(await plan_of(stage, version)), tmp_path / "plan.json"
+    write_plan(plan, path)
+    assert read_plan("--check", path) == plan
+    said = [line async for line in approve_plan(stage.user, path, "", dry_run=False)]
+    assert all(line.endswith("nodes start only as it says") for line in said)
+    return plan
+
+
+def started(stage: Stage) -> list[str]:
+    return [node for node, state in stage.states().items() if state in IN_PROGRESS or stage.driver(node) != OLD]
+
+
+@MODES
+def test_a_rollout_that_goes_as_planned_is_held_by_nothing_and_another_driver_is(mode: str, tmp_path: Path) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, mode)
+        await apply(stage, waves=[{"name": "canary", "nodes": 1}])
+        await stage.rest(10)
+        (old,) = stage.drivers()
+        await approved(stage, tmp_path, "575" if mode == PRECOMPILED else NEW)
+        stage.run_pod("training", "gpu-1", owned=True)
+        await ask(stage, mode)
+        await stage.restart_operator()
+        await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
+        (new,) = stage.drivers()
+        another = "580" if mode == PRECOMPILED else "575.57.08"
+        await (set_driver(stage, DEFAULT, {"version": another}) if mode == NVIDIADRIVER else stage.upgrade_to(another))
+        await stage.until(lambda: stage.hold("gpu-1") == "PlanDiffers")
+        await stage.rest(HOUR)
+        assert (stage.drivers(), stage.cordons()) == ([new], [])
+        assert "node gpu-1 would get another driver" in sentence(stage.operator.plan.holds["gpu-1"])
+        await approved(stage, tmp_path, "")
+        await stage.until(lambda: new not in stage.drivers() and stage.all_are(State.DONE), within=2 * HOUR)
+
+    scenario()
+
+
+def test_another_order_other_limits_and_other_nodes_are_told_apart(tmp_path: Path) -> None:
+    @on_stage(gpu_nodes=4)
+    async def scenario(stage: Stage) -> None:
+        await installed(stage, COMPILED)
+        await apply(stage, waves=[{"name": "canary", "nodes": 1}])
+        await stage.rest(10)
+        plan = await approved(stage, tmp_path, NEW)
+        await stage.patch_policy("driver/upgradePolicy/maxParallelUpgrades", 2)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.hold("gpu-1") == "PlanDiffers")
+        assert "maxParallelUpgrades is 2, and was the default" in sentence(stage.operator.plan.holds["gpu-1"])
+        assert any("maxParallelUpgrades" in line for line in differing(plan, saved_plan(await plan_of(stage))))
+        await stage.patch_policy("driver/upgradePolicy/maxParallelUpgrades", 1)
+        await stage.until(lambda: stage.driver("gpu-1") == NEW and stage.state("gpu-1") == State.DONE, within=HOUR)
+        await edit(stage, waves=[])
+        await stage.until(lambda: "PlanDiffers" in {stage.hold(node) for node in ("gpu-2", "gpu-3", "gpu-4")})
+        await stage.until(lambda: all(state not in IN_PROGRESS for state in stage.states().values()), within=HOUR)
+        there = stage.drivers()
+        await stage.rest(HOUR)
+        assert (OLD in there, stage.cordons()) == (True, [])
+        await edit(stage, waves=[{"name": "canary", "nodes": 1}])
+        await stage.upgraded(NEW, within=2 * HOUR)
+
+    scenario()
+
+
+@on_stage(gpu_nodes=2)
+async def test_an_annotation_that_is_no_plan_lets_no_node_start(stage: Stage) -> None:
+    await stage.installed()
+    for text in ("x", '{"digest":"0","plan":"eJw="}'):
+        body = {"metadata": {"annotations": {names.APPROVED_PLAN: text}}}
+        await stage.user.patch_merge(resources.CLUSTER_POLICIES, "cluster-policy", body)
+        await stage.upgrade_to(NEW)
+        await stage.until(lambda: stage.hold("gpu-1") == "PlanDiffers")
+    await stage.rest(600)
+    assert started(stage) == []
+    await stage.user.patch_merge(
+        resources.CLUSTER_POLICIES, "cluster-policy", {"metadata": {"annotations": {names.APPROVED_PLAN: None}}})
+    await stage.upgraded(NEW)
