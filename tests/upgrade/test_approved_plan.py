@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from gpuward.model.analysis import Analysis
 from gpuward.model.approved_plan import ApprovedPlan, PlannedPlace, decoded, differences
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
@@ -47,9 +48,10 @@ def test_each_difference_is_named() -> None:
     ]
 
 
-def test_what_people_say_of_a_rollout_changes_no_limit() -> None:
+def test_what_people_say_or_measurements_tell_of_a_rollout_changes_no_limit() -> None:
     usual = policy()
-    said = RolloutSettings(approved=Word(1.0, "a", ()), aborted=Word(1.0, "a", ()), resumed_at=5.0, approved_plan=PLAN)
+    said = RolloutSettings(approved=Word(1.0, "a", ()), aborted=Word(1.0, "a", ()), resumed_at=5.0, approved_plan=PLAN,
+                           analysis=Analysis(("a",), 7.0))
     assert limits_of(msgspec.structs.replace(usual, rollout=said, driver="a")) == limits_of(usual)
     assert limits_of(UpgradePolicy()) == {}
 

@@ -14,9 +14,9 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
 
 _LIMITS: Final = ("max_parallel_upgrades", "max_unavailable", "wait_for_completion", "pod_deletion", "drain")
-_NO_LIMITS: Final = frozenset({"approved", "promoted", "aborted", "resumed_at", "approved_plan", "finish_by", "discovery_grace",
-                               "interop"})
-"""Settings of a rollout that change nothing about which node starts when, or are what people say while it goes on."""
+_NO_LIMITS: Final = frozenset({"approved", "promoted", "aborted", "resumed_at", "approved_plan", "analysis", "finish_by",
+                               "discovery_grace", "interop"})
+"""Settings that change nothing about which node starts when, or that tell what was said and measured while a rollout goes on."""
 
 
 def plan_as_it_is(nodes: Iterable[NodeFacts], places: Mapping[str, int], policy: UpgradePolicy) -> ApprovedPlan:
