@@ -132,7 +132,7 @@ APPLIED_HASH: Final = "nvidia.com/last-applied-hash"
 DRIVER_APP: Final = "nvidia-driver-daemonset"
 VFIO_MANAGER_APP: Final = "nvidia-vfio-manager"
 VGPU_MANAGER_APP: Final = "nvidia-vgpu-manager-daemonset"
-NVIDIA_DRIVER_APP_PREFIX: Final = "nvidia-gpu-driver-"
+NVIDIA_DRIVER_APP_PREFIXES: Final = ("nvidia-gpu-driver-", "nvidia-vgpu-driver-")
 """What the label `app` of an NVIDIADriver's DaemonSets and pods begins with."""
 LEFT_DRIVER_APP: Final = "nvidia-driver-left"
 """On driver pods that must not be adopted by a DaemonSet that selects the pods of others: their label `app` from then on."""

@@ -12,7 +12,7 @@ from gpuward.kube import resources
 from gpuward.sandbox.hosts import VFIO
 from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import OLD, Stage, on_stage
-from tests.journeys.test_hosts_left import HOSTS, OURS, host_sets, hosts, with_machine
+from tests.journeys.test_hosts_left import HOST, HOSTS, OURS, host_sets, hosts, with_machine
 from tests.journeys.test_hosts_switched import MANAGED, MANAGER
 from tests.journeys.test_node_workload import PASSTHROUGH, end, run_machine, runs, torn
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
@@ -172,3 +172,31 @@ def test_an_orphan_of_a_host_is_replaced_once_no_machine_uses_it(to_manager: boo
         assert stage.policy_status()["state"] == "ready" or not to_manager, "gpu-3 has no NVIDIADriver"
 
     scenario()
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_hosts_driver_pod_whose_component_label_somebody_takes_stays_under_its_machine(stage: Stage) -> None:
+    await with_machine(stage, default=False)
+    for pod in [pod["metadata"] for pod in stage.pods() if pod["metadata"]["labels"].get(names.COMPONENT_LABEL) == HOST]:
+        await stage.user.patch_merge(resources.PODS, pod["name"], {"metadata": {"labels": {names.COMPONENT_LABEL: None}}},
+                                     namespace=pod["namespace"])
+    await stage.label("gpu-1", "pool", None)
+    await stage.rest(300)
+    assert (runs(stage, "vm"), stage.driver("gpu-1"), torn(stage)) == (True, OLD, [])
+
+
+@on_stage(gpu_nodes=2)
+async def test_a_vfio_manager_pod_without_a_daemonset_goes_and_its_node_can_be_given_to_machines_again(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.label("gpu-1", names.WORKLOAD_CONFIG, PASSTHROUGH)
+    await stage.until(lambda: stage.driver("gpu-1") == VFIO)
+    await stage.kill_operator()
+    await stage.user.delete(resources.DAEMON_SETS, names.VFIO_MANAGER_APP, names.DEFAULT_NAMESPACE, propagation="Orphan")
+    await stage.patch_policy("sandboxWorkloads", {"enabled": False})
+    await stage.rest(5)
+    await stage.restart_operator()
+    await stage.until(lambda: stage.driver("gpu-1") == OLD and not any(
+        pod["metadata"]["labels"].get("name") == names.VFIO_MANAGER_APP for pod in stage.pods(node="gpu-1")), within=900)
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.until(lambda: stage.driver("gpu-1") == VFIO, within=900)

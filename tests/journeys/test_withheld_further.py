@@ -207,17 +207,21 @@ def test_a_node_that_is_emptied_for_an_nvidiadriver_that_goes_is_back_in_service
     story()
 
 
-@on_stage(gpu_nodes=2)
-async def test_a_driver_pod_whose_component_label_somebody_edits_is_a_driver_pod_still(stage: Stage) -> None:
-    await label_pools(stage, a="gpu-1 gpu-2")
-    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
-    await make(stage, nvidia_driver("a", ALL_AT_ONCE))
-    await stage.installed()
-    await with_notebooks(stage)
-    pod = driver_pods(stage, "gpu-1")[0]["metadata"]
-    await stage.user.patch_merge(resources.PODS, pod["name"], {"metadata": {"labels": {names.COMPONENT_LABEL: "TRUE"}}},
-                                 namespace=pod["namespace"])
-    await stage.rest(60)
-    assert stage.hold("gpu-1") == "", "it has its driver pod"
-    await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": {"version": NEW}})
-    await at_rest(stage, NEW)
+@pytest.mark.parametrize("kind", ["gpu", "vgpu"])
+def test_a_driver_pod_whose_component_label_somebody_edits_is_a_driver_pod_still(kind: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await label_pools(stage, a="gpu-1 gpu-2")
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await make(stage, nvidia_driver("a", ALL_AT_ONCE, driverType=kind))
+        await stage.installed()
+        await with_notebooks(stage)
+        pod = driver_pods(stage, "gpu-1")[0]["metadata"]
+        await stage.user.patch_merge(resources.PODS, pod["name"], {"metadata": {"labels": {names.COMPONENT_LABEL: "TRUE"}}},
+                                     namespace=pod["namespace"])
+        await stage.rest(60)
+        assert stage.hold("gpu-1") == "", "it has its driver pod"
+        await stage.user.patch_merge(resources.NVIDIA_DRIVERS, "a", {"spec": {"version": NEW}})
+        await at_rest(stage, NEW)
+
+    story()

@@ -283,7 +283,7 @@ def is_driver(obj: Object) -> bool:
     """Tell whether a pod or a DaemonSet holds drivers, also one that no ClusterPolicy's DaemonSet made."""
     labels = obj["metadata"].get("labels") or {}
     app = labels.get("app", "")
-    return (app == names.DRIVER_APP or app.startswith(names.NVIDIA_DRIVER_APP_PREFIX)
+    return (app == names.DRIVER_APP or app.startswith(names.NVIDIA_DRIVER_APP_PREFIXES)
             or labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.actions import PatchNode
 from gpuward.model.cordons import is_driver_managers, is_somebody_elses
-from gpuward.model.driver import is_driver_daemonset, is_driver_pod, is_hosts_driver_pod, owner_uid
+from gpuward.model.driver import is_driver_daemonset, is_driver_pod, is_hosts_daemonset, is_hosts_driver_pod, owner_uid
 from gpuward.model.pauses import restore_labels
 from gpuward.model.record import CordonOwner
 from gpuward.model.snapshot import Snapshot
@@ -55,8 +55,8 @@ class DriverManagers:
         return _with(patch, node, pods, labels, lift=lift, notes=notes) if labels or notes else patch
 
     def _has_manager(self, ds: DaemonSetView) -> bool:
-        hosts = ds.name in _HOSTS or ds.labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT
-        return is_driver_daemonset(ds, self._namespace) or (hosts and ds.namespace == self._namespace)
+        managers = ds.name in _HOSTS and ds.namespace == self._namespace
+        return managers or is_driver_daemonset(ds, self._namespace) or is_hosts_daemonset(ds, self._namespace)
 
     def _has_one(self, pod: PodView) -> bool:
         driver = is_driver_pod(pod, self._namespace) or is_hosts_driver_pod(pod, self._namespace)

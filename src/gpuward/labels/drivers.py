@@ -8,7 +8,7 @@ from typing import Final
 from gpuward import names
 from gpuward.labels.policy import LabelPolicy
 from gpuward.model.driver import driver_daemonsets, is_driver_pod, is_policys, spares_default_runtime
-from gpuward.model.orphans import is_hosts_orphan, kept_for
+from gpuward.model.orphans import is_hosts_orphan, is_vfio_orphan, kept_for
 from gpuward.model.owners import Claim
 from gpuward.model.placement import Placements, after
 from gpuward.model.removal import DriverKept
@@ -65,7 +65,7 @@ class DriverLabels:
         """Tell whether something else than the node and its pods may change what is decided about it."""
         pods = tuple(pods)
         return is_withheld(node) or self._placements.is_elsewhere(node, pods) or any(
-            self._is_orphan(pod) or is_hosts_orphan(pod, self._namespace) for pod in pods)
+            self._is_orphan(pod) or is_hosts_orphan(pod, self._namespace) or is_vfio_orphan(pod, self._namespace) for pod in pods)
 
     def is_starting(self, pods: Iterable[PodView]) -> bool:
         """Tell whether a driver pod is not ready, so that its driver manager may be at work."""

@@ -31,12 +31,12 @@ def is_driver_pod(pod: PodView, namespace: str) -> bool:
 
 def is_hosts_driver_pod(pod: PodView, namespace: str) -> bool:
     """Tell whether a pod holds the driver of a host of vGPUs, of a DaemonSet of an NVIDIADriver's."""
-    return pod.namespace == namespace and pod.labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT
+    return pod.namespace == namespace and _is_hosts(pod.labels)
 
 
 def has_hosts_driver_labels(labels: Mapping[str, str]) -> bool:
     """Tell whether a pod's labels are those of one that brings the driver of a host of vGPUs, whoever makes it."""
-    return labels.get("app") == names.VGPU_MANAGER_APP or labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT
+    return labels.get("app") == names.VGPU_MANAGER_APP or _is_hosts(labels)
 
 
 def comes_with_driver(pod: PodView, namespace: str) -> bool:
@@ -67,8 +67,7 @@ def is_policys(ds: DaemonSetView) -> bool:
 
 def is_hosts_daemonset(ds: DaemonSetView, namespace: str) -> bool:
     """Tell whether a DaemonSet holds the drivers of hosts of vGPUs, an NVIDIADriver's."""
-    known = ds.labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT
-    return ds.namespace == namespace and (known or ds.labels.get("app", "").startswith(names.VGPU_HOST_APP_PREFIX))
+    return ds.namespace == namespace and _is_hosts(ds.labels)
 
 
 def is_ownerless(ds: DaemonSetView, namespace: str) -> bool:
@@ -77,10 +76,15 @@ def is_ownerless(ds: DaemonSetView, namespace: str) -> bool:
     return ds.owner is None and names.DRIVER_OWNER in ds.node_selector and theirs
 
 
+def _is_hosts(labels: Mapping[str, str]) -> bool:
+    return labels.get(names.COMPONENT_LABEL) == names.VGPU_HOST_COMPONENT or (
+        labels.get("app", "").startswith(names.VGPU_HOST_APP_PREFIX))
+
+
 def _is_nvidia_drivers(labels: Mapping[str, str]) -> bool:
     """Tell so by either of two labels: people may edit the one that no DaemonSet selects its pods by."""
     return labels.get(names.COMPONENT_LABEL) == names.DRIVER_COMPONENT or (
-        labels.get("app", "").startswith(names.NVIDIA_DRIVER_APP_PREFIX))
+        labels.get("app", "").startswith(names.NVIDIA_DRIVER_APP_PREFIXES))
 
 
 class Revisions(msgspec.Struct, frozen=True):

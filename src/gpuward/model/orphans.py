@@ -20,14 +20,20 @@ def is_hosts_orphan(pod: PodView, namespace: str) -> bool:
     return pod.namespace == namespace and _is_orphan(pod) and has_hosts_driver_labels(pod.labels)
 
 
+def is_vfio_orphan(pod: PodView, namespace: str) -> bool:
+    """Tell whether a pod that no DaemonSet owns has given its node's GPUs to vfio-pci."""
+    return pod.namespace == namespace and _is_orphan(pod) and pod.labels.get("name") == names.VFIO_MANAGER_APP
+
+
 def unwanted(node: NodeView, pods: Iterable[PodView], namespace: str) -> list[PodView]:
     """Return the driver pods on a node that no DaemonSet owns, and whose kind of driver the node's labels do not ask for."""
     orphans = [pod for pod in pods if _is_orphan(pod)]
     if not orphans:
         return []
     none, hosts_none = is_without_driver(node), node.labels.get(names.DEPLOY_VGPU_MANAGER) != "true"
-    return [pod for pod in orphans
-            if (none and is_driver_pod(pod, namespace)) or (hosts_none and is_hosts_orphan(pod, namespace))]
+    vfio_none = node.labels.get(names.DEPLOY_VFIO_MANAGER, "false") == "false"
+    return [pod for pod in orphans if (none and is_driver_pod(pod, namespace)) or (hosts_none and is_hosts_orphan(pod, namespace))
+            or (vfio_none and is_vfio_orphan(pod, namespace))]
 
 
 def is_without_driver(node: NodeView) -> bool:

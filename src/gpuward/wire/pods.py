@@ -251,5 +251,6 @@ def keep_pods(
 
 
 def _ours(pod: PodView) -> bool:
-    drives = has_driver_labels(pod.labels) or has_hosts_driver_labels(pod.labels)
+    binds = pod.labels.get("name") == names.VFIO_MANAGER_APP  # NVIDIA's asset has no label `app`
+    drives = binds or has_driver_labels(pod.labels) or has_hosts_driver_labels(pod.labels)
     return pod.of_daemonset or (pod.orphan and drives) or is_staging(pod.labels)
