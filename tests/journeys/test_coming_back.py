@@ -137,7 +137,7 @@ async def test_people_are_told_of_what_comes_back_as_the_events_do_and_what_help
     await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=700)
     after = (await explanation_of(stage, "gpu-1")).remedies
     assert after[0].do.partition(" out of ")[0] == f"take the toleration of {names.CORDON_TAINT}"
-    assert after[1].commands[0].startswith(f"{scaled.commands[0]} && kubectl label node gpu-1")
+    assert after[1].commands[0].startswith(f"{scaled.commands[0]} && gpuward retry gpu-1")
     stage.sandbox.store.modify("deployments.apps", WORKLOAD_NAMESPACE, "stubborn", lambda obj: obj["spec"].update(replicas=0))
     await stage.label("gpu-1", names.UPGRADE_STATE, State.UPGRADE_REQUIRED)
     await stage.upgraded()
