@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gpuward import names
@@ -332,6 +334,22 @@ async def test_a_node_whose_new_driver_does_not_come_up_is_told_how_to_take_it_b
     assert found.commands == ("kubectl edit clusterpolicy cluster-policy",)
     await stage.upgrade_to(OLD)
     await stage.upgraded(OLD)
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_the_second_attempt_at_a_driver_names_the_one_before_it_and_not_itself(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: State.FAILED in stage.states().values(), within=7200)
+    (node,) = [node for node, state in stage.states().items() if state == State.FAILED]
+    await stage.until(lambda: stage.state(node) == State.POD_RESTART_REQUIRED, within=7200)
+    record = json.loads(stage.node(node)["metadata"]["annotations"][names.UPGRADE_RECORD])
+    assert (record["course"]["from"], record["course"]["to"]) == (OLD, NEW)
+    await stage.until(lambda: stage.hold(node) == "DriverFailing", within=7200)
+    found = [each.do for each in (await explanation_of(stage, node)).remedies if each.do.startswith("take the new driver back")]
+    assert found
+    assert all(each.endswith(f"the driver version that it had before ({OLD})") for each in found)
 
 
 @on_stage(gpu_nodes=2, upgrade=ONE)

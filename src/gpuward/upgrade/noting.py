@@ -68,9 +68,18 @@ def _begun(node: NodeFacts, move: Move, now: float) -> Course:
     known = node.record.course or Course()
     driver = node.driver
     loaded = version_of(driver.driver_image, driver.placed_by.get(names.DRIVER_KERNEL, "")) if driver is not None else ""
-    before = loaded or node.node.labels.get(names.DRIVER_VERSION, "")
+    # The pod of an attempt that failed is of the driver that this one tries again: what the node had is in its history.
+    before = _before_failure(node) or loaded or node.node.labels.get(names.DRIVER_VERSION, "")
     return Course(began, known.out or (began if ours else 0.0), known.was_out,
                   before if not node.in_step or move.started else "", asked=move.asked)
+
+
+def _before_failure(node: NodeFacts) -> str:
+    """Return the version that the node had before attempts at the same driver, of which the last one failed."""
+    last = next(iter(history_of(node.node.annotations.get(names.UPGRADE_HISTORY))), None)
+    if last is None or last.ending is not Ending.FAILED or last.digest != node.target_digest[:DIGEST]:
+        return ""
+    return last.before
 
 
 def _timed(course: Course, node: NodeFacts, now: float) -> Course:

@@ -10,7 +10,8 @@ import msgspec
 from gpuward.model.driver import owner_uid, revisions_of
 from gpuward.model.states import IN_PROGRESS
 from gpuward.model.versions import version_of
-from gpuward.model.views import RevisionView
+from gpuward.model.views import PodView, RevisionView
+from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.policy_fixes import driver_source
 from gpuward.upgrade.remedies.question import Question
@@ -38,7 +39,8 @@ def take_back(question: Question) -> Iterator[Fix]:
 
 def take_back_untried(question: Question) -> Iterator[Fix]:
     """Take the new driver back, where it does not come up on this node and runs on none yet."""
-    driver, revisions = question.node.driver, question.case.snapshot.revisions
+    driver, snapshot = question.node.driver, question.case.snapshot
+    revisions = snapshot.revisions
     if driver is None or driver.orphan or question.node.state not in IN_PROGRESS or any(
             status.up_to_date for status in question.plan.nodes.values()):  # it came up somewhere, or did here before
         return
@@ -47,12 +49,21 @@ def take_back_untried(question: Question) -> Iterator[Fix]:
     earlier = [each for each in revisions if each.owner_uid == uid and each.hash not in found.same]
     if found.newest is None or driver.revision not in found.same or not earlier:
         return
-    before = max(earlier, key=lambda each: each.revision)
-    source = driver_source(question.case)
-    course = question.node.record.course
-    version = f" ({course.before})" if course is not None and course.before else ""
-    yield Fix(f"take the new driver back: give {source} the driver version that it had before{version}", partial(
+    pods = [pod for there in snapshot.pods.values() for pod in there if pod.is_owned_by(uid)]
+    running = {pod.revision: version_of(pod.driver_image) for pod in pods if pod.ready}
+    # One that no node runs may be another that never came up.
+    before = max(earlier, key=lambda each: (each.hash in running, each.revision))
+    source, version = driver_source(question.case), running.get(before.hash) or _had(question.node, driver)
+    told = f" ({version})" if version else ""
+    yield Fix(f"take the new driver back: give {source} the driver version that it had before{told}", partial(
         _reverted, before=before, number=found.newest.revision + 1), f"kubectl edit {source}")
+
+
+def _had(node: NodeFacts, driver: PodView) -> str:
+    """Return the version that a node had, nothing where all that is known is the one that does not come up."""
+    course = node.record.course
+    before = course.before if course is not None else ""
+    return before if before != version_of(driver.driver_image) else ""
 
 
 def _reverted(case: DecisionFacts, before: RevisionView, number: int) -> DecisionFacts:
