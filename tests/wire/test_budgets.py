@@ -42,3 +42,17 @@ def test_a_budget_without_a_selector_covers_nothing() -> None:
 def test_a_status_that_lags_behind_the_spec_allows_nothing() -> None:
     assert budget({}).allowed == 3
     assert budget({}, generation=3).allowed == 0
+
+
+@pytest.mark.parametrize(("spec", "told"), [
+    ({"maxUnavailable": 0}, "raise its maxUnavailable, now 0"),
+    ({"maxUnavailable": "0%"}, "raise its maxUnavailable, now 0%"),
+    ({"maxUnavailable": "20%"}, "raise its maxUnavailable, now 20%, or run more replicas"),
+    ({"minAvailable": 2}, "lower its minAvailable, now 2, or run more replicas"),
+    ({"minAvailable": "100%"}, "lower its minAvailable, now 100%"),
+    ({}, "raise its maxUnavailable, lower its minAvailable or run more replicas"),
+])
+def test_only_what_can_widen_a_budget_is_named(spec: dict[str, Any], told: str) -> None:
+    found = budget_view(msgspec.json.encode({"metadata": {"name": "b", "namespace": "ml"}, "spec": {"selector": {}, **spec}}))
+    assert found is not None
+    assert found.how_to_widen == told

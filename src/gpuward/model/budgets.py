@@ -22,6 +22,9 @@ class BudgetView(msgspec.Struct, frozen=True):
     """How many healthy pods the budget asks for."""
     expected: int = 0
     """How many pods there are under the budget, healthy or not."""
+    min_available: str = ""
+    """How many pods its spec wants available: a number or a percentage; nothing where it does not say."""
+    max_unavailable: str = ""
     spares_unhealthy: bool = True
     """Whether pods that are not ready are protected while the healthy ones are too few (IfHealthyBudget, the default)."""
 
@@ -38,6 +41,17 @@ class BudgetView(msgspec.Struct, frozen=True):
     def never(self) -> bool:
         """Tell whether the budget would let no pod go even if all of them were healthy."""
         return not self.allowed and 0 < self.expected <= self.desired
+
+    @property
+    def how_to_widen(self) -> str:
+        """Say what would let it allow more: of what its spec says, and of more replicas, only what can work."""
+        more = ", or run more replicas"
+        if self.max_unavailable:  # a number stays the same however many there are
+            grows = self.max_unavailable.endswith("%") and self.max_unavailable.strip("0%")
+            return f"raise its maxUnavailable, now {self.max_unavailable}{more if grows else ''}"
+        if self.min_available:
+            return f"lower its minAvailable, now {self.min_available}{'' if self.min_available == '100%' else more}"
+        return "raise its maxUnavailable, lower its minAvailable or run more replicas"
 
     def lets_go(self, pod: PodView) -> bool:
         """Tell whether a pod needs none of the budget's room: one that is not ready, as the eviction API sees it."""

@@ -22,6 +22,8 @@ class _Selector(msgspec.Struct, rename="camel"):
 
 class _Spec(msgspec.Struct, rename="camel"):
     selector: _Selector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
     unhealthy_pod_eviction_policy: str = "IfHealthyBudget"
 
 
@@ -64,5 +66,11 @@ def budget_view(raw: bytes | msgspec.Raw) -> BudgetView | None:
         healthy=budget.status.current_healthy,
         desired=budget.status.desired_healthy if known else 0,
         expected=budget.status.expected_pods if known else 0,
+        min_available=_text(budget.spec.min_available),
+        max_unavailable=_text(budget.spec.max_unavailable),
         spares_unhealthy=budget.spec.unhealthy_pod_eviction_policy != "AlwaysAllow",
     )
+
+
+def _text(amount: int | str | None) -> str:
+    return "" if amount is None else str(amount)

@@ -221,7 +221,7 @@ def with_ready(case: DecisionFacts, pod: PodView) -> DecisionFacts:
 def raise_budget(budget: BudgetView, first: Collection[PodView], allowed: int) -> Fix:
     """Return the fix that lets a budget allow so many disruptions; pods it refused then go, those in `first` before others."""
     do = (f"let disruption budget {budget.ref} allow {allowed} disruption{'s' if allowed > 1 else ''}, not {budget.allowed} "
-          "(raise its maxUnavailable, lower its minAvailable or run more replicas)")
+          f"({budget.how_to_widen})")
     change = partial(_roomier, budget=budget, first=first, allowed=allowed)
     return Fix(do, change, f"kubectl edit pdb {quote(budget.name)} -n {quote(budget.namespace)}",
                "so many of its pods may be away together from then on, for whatever reason")
