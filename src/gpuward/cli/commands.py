@@ -117,9 +117,9 @@ def pause(kubeconfig: str | None, context: str | None, driver: str, dry_run: boo
     them, in all NVIDIADrivers. A node whose new driver is loaded already is still validated and put back into service.
     """
     from gpuward.cli.pause import pause_rollouts
-    from gpuward.cli.rollouts import tell
+    from gpuward.cli.rollouts import said_if_idle, tell
 
-    tell(kubeconfig, context, lambda client: pause_rollouts(client, driver, dry_run=dry_run))
+    tell(kubeconfig, context, lambda client: said_if_idle(client, pause_rollouts(client, driver, dry_run=dry_run)))
 
 
 @commands.command()
@@ -209,9 +209,9 @@ def retry(nodes: tuple[str, ...], kubeconfig: str | None, context: str | None, d
     can be tried again.
     """
     from gpuward.cli.nodes import retry_nodes
-    from gpuward.cli.rollouts import tell
+    from gpuward.cli.rollouts import said_if_idle, tell
 
-    tell(kubeconfig, context, lambda client: retry_nodes(client, nodes, dry_run=dry_run))
+    tell(kubeconfig, context, lambda client: said_if_idle(client, retry_nodes(client, nodes, dry_run=dry_run)))
 
 
 @commands.command()
@@ -225,9 +225,9 @@ def skip(nodes: tuple[str, ...], undo: bool, kubeconfig: str | None, context: st
     A NODE that is under way goes on to its end. It sets the label nvidia.com/gpu-driver-upgrade.skip=true, or removes it.
     """
     from gpuward.cli.nodes import skip_nodes
-    from gpuward.cli.rollouts import tell
+    from gpuward.cli.rollouts import said_if_idle, tell
 
-    tell(kubeconfig, context, lambda client: skip_nodes(client, nodes, undo=undo, dry_run=dry_run))
+    tell(kubeconfig, context, lambda client: said_if_idle(client, skip_nodes(client, nodes, undo=undo, dry_run=dry_run)))
 
 
 @commands.command()

@@ -37,6 +37,7 @@ from gpuward.model.record import CordonOwner, format_time
 from gpuward.model.states import State
 from gpuward.model.waits import Starting
 from gpuward.model.withheld import selecting
+from gpuward.report.nodes import NOTHING_GOES_ON
 from gpuward.upgrade.remedies import Remedy, ordinal
 
 NEAR = 0.6
@@ -175,7 +176,8 @@ def _say_words(out: Console, words: PodWords) -> None:
 
 def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     now = max(leader.now, found.now)
-    facts = [("NODE", found.node.name), ("OPERATOR", leader.message), ("POLICY", found.policy)]
+    operator = f"{leader.message}; {NOTHING_GOES_ON}" if leader.running is False else leader.message
+    facts = [("NODE", found.node.name), ("OPERATOR", operator), ("POLICY", found.policy)]
     status = found.status
     if status is None:
         return [*facts, *_unmanaged(found)]

@@ -21,14 +21,14 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import UNDISTURBED, State
+from gpuward.model.states import AT_REST, UNDISTURBED, State
 from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import WorkloadKept
 from gpuward.policy.refused import ending, refusal, refusals
-from gpuward.report.nodes import NodeReport, node_reports
+from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.versions import loaded_version
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
@@ -98,7 +98,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
     facts = next((facts for facts in gather(snapshot, upgrades) if facts.node.name == name), None)
     if facts is None:
         return _of_unmanaged(msgspec.structs.replace(bare, unmanaged=_unmanaged(node, picture, upgrades)), snapshot, upgrades)
-    return msgspec.structs.replace(
+    found = msgspec.structs.replace(
         bare,
         status=plan.nodes[name],
         report=next((one for one in node_reports(plan, snapshot, picture.drivers) if one.node == name), None),
@@ -106,13 +106,26 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         failure=facts.record.failure,
         cordon=_owner(facts),
         pods=_pods(facts, upgrades, snapshot),
-        notes=(*bare.notes, *prospects(plan.nodes[name], upgrades, facts.to_evict.pods),
+        notes=(*bare.notes, *(prospects(plan.nodes[name], upgrades, facts.to_evict.pods) if not picture.idle else ()),
                *([f"{UNCORDONED}: new pods may come to it"] if lacks_cordon(node) else []),
                *_notes(facts, picture, knows_budgets)),
         remedies=(*_commanded(remedies(snapshot, upgrades, picture.now, name), picture, upgrades, node),
                   *_uncordoned(plan.nodes[name], node, picture, upgrades),
                   *_by_hand(plan.nodes[name], node, picture, upgrades)),
     )
+    return _unattended(found, snapshot, upgrades) if picture.idle else found
+
+
+def _unattended(found: Explanation, snapshot: Snapshot, upgrades: UpgradePolicy) -> Explanation:
+    """Return an explanation where no operator runs: without one nothing else helps, and what would start is not known."""
+    status = found.status
+    if status is None or (status.hold is None and status.state in AT_REST and status.up_to_date):
+        return found
+    start = Remedy(f"get the operator to run: {NOTHING_GOES_ON}", "it goes on with this node when its turn comes",
+                   (f"kubectl get deployments,pods -n {quote(snapshot.namespace)}",), DecisionFacts(snapshot, upgrades))
+    others = found.remedies if status.hold is not None else ()
+    later = (msgspec.structs.replace(each, then=f"once an operator runs: {each.then}") for each in others)
+    return msgspec.structs.replace(found, remedies=(start, *later))
 
 
 def _of_unmanaged(found: Explanation, snapshot: Snapshot, upgrades: UpgradePolicy) -> Explanation:

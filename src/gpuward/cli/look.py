@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
@@ -21,8 +22,9 @@ from gpuward.kube.watcher import Watcher
 from gpuward.model.denials import WriteRefused
 from gpuward.model.plan import Hold, Plan
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Evicted, Refusal, Snapshot
-from gpuward.model.states import State
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.waits import ComesBack, EvictionRefused
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.nvidiadrivers import PoliciesInForce, PolicyReader
@@ -42,6 +44,8 @@ class Picture(msgspec.Struct, frozen=True):
     """The time for which the plan is worked out."""
     unsupported: tuple[str, ...] = ()
     """What is in the cluster that NVIDIA's operator follows, and gpuward does not."""
+    idle: bool = False
+    """Whether no operator runs: then nobody carries the plan out."""
 
     @property
     def active(self) -> ActivePolicy:
@@ -134,8 +138,9 @@ class Look:
         now = leader.now if self.client.date is not None else latest(snapshot)
         for policy in drivers.upgrades:
             snapshot = foreseen(snapshot, policy, now)
-        return Picture(snapshot, drivers, shown(Planner().decide(snapshot, drivers.upgrades, now), snapshot), now,
-                       self._unsupported)
+        plan, idle = Planner().decide(snapshot, drivers.upgrades, now), leader.running is False
+        seen = shown(plan, snapshot)
+        return Picture(snapshot, drivers, unattended(seen, plan, snapshot) if idle else seen, now, self._unsupported, idle)
 
 
 def latest(snapshot: Snapshot) -> float:
@@ -151,6 +156,23 @@ def shown(plan: Plan, snapshot: Snapshot) -> Plan:
     plan = plan.as_labelled(snapshot.nodes)
     nodes = {name: msgspec.structs.replace(status, hold=_told(status.hold)) for name, status in plan.nodes.items()}
     return msgspec.structs.replace(plan, nodes=nodes)
+
+
+def unattended(seen: Plan, planned: Plan, snapshot: Snapshot) -> Plan:
+    """Return what is so already of a plan that nobody carries out: no time runs, and no node has started but by its label."""
+    nodes = {}
+    for name, status in seen.nodes.items():
+        meant = status.hold is not None and (status.hold.reason.is_turn or planned.nodes[name].state is not status.state)
+        hold = None if meant or status.hold is None else msgspec.structs.replace(status.hold, until=None)
+        nodes[name] = msgspec.structs.replace(status, hold=hold, turn=0)
+    states = Counter(status.state for status in nodes.values())
+    skipped = sum(status.hold is not None and status.hold.reason is Reason.SKIPPED and status.state is State.UPGRADE_REQUIRED
+                  for status in nodes.values())
+    out = sum((node := snapshot.nodes.get(name)) is not None and (node.unschedulable or not node.ready) for name in nodes)
+    counts = msgspec.structs.replace(
+        seen.counts, in_progress=sum(count for state, count in states.items() if state in IN_PROGRESS), done=states[State.DONE],
+        pending=states[State.UPGRADE_REQUIRED] - skipped, unavailable=out, available=0)
+    return msgspec.structs.replace(seen, nodes=nodes, counts=counts, estimate=None)
 
 
 def _told(hold: Hold | None) -> Hold | None:

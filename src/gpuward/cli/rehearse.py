@@ -14,8 +14,9 @@ import msgspec
 import structlog
 
 from gpuward.cli.capture import captured
-from gpuward.cli.connect import connected
+from gpuward.cli.connect import WallClock, connected
 from gpuward.cli.explanation import explained
+from gpuward.cli.leader import find_leader
 from gpuward.cli.leftout import as_captured, lacks, whole_policies
 from gpuward.cli.look import Picture
 from gpuward.cli.manifests import POLICIES, read_objects
@@ -23,7 +24,7 @@ from gpuward.cli.misspelt import warn_of
 from gpuward.cli.plan import CHANGES
 from gpuward.cli.rehearsed import as_json, show
 from gpuward.cli.targets import changes_to, check_version, merged
-from gpuward.cli.terminal import say_json
+from gpuward.cli.terminal import say, say_json
 from gpuward.cli.timeline import write_timeline
 from gpuward.errors import InputError
 from gpuward.kube import resources
@@ -73,9 +74,9 @@ def rehearse_rollout(kubeconfig: str | None, context: str | None, namespace: str
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     check_version(options.version)
     if options.source is not None:
-        found, whole = read_capture(options.source), None
+        found, whole, idle = read_capture(options.source), None, ""
     else:
-        found, whole = asyncio.run(_captured(kubeconfig, context, namespace))
+        found, whole, idle = asyncio.run(_captured(kubeconfig, context, namespace))
     rehearsal = rehearsed(found, options, whole)
     if options.svg is not None:
         write_timeline(options.svg, rehearsal.first, found.manifest.at)
@@ -83,13 +84,17 @@ def rehearse_rollout(kubeconfig: str | None, context: str | None, namespace: str
         say_json(as_json(rehearsal, found.manifest, options.assumed))
     else:
         show(rehearsal, found.manifest, options.assumed)
+        if idle:
+            say(idle)
     if options.detailed and rehearsal.first.changes:
         sys.exit(CHANGES)
 
 
-async def _captured(kubeconfig: str | None, context: str | None, namespace: str) -> tuple[Captured, list[Object]]:
+async def _captured(kubeconfig: str | None, context: str | None, namespace: str) -> tuple[Captured, list[Object], str]:
     async with connected(kubeconfig, context, lists_only=True) as (client, _):
-        return await captured(client, namespace), await whole_policies(client)
+        leader = await find_leader(client, namespace, WallClock())
+        idle = f"none of this begins yet: {leader.message}" if leader.running is False else ""
+        return await captured(client, namespace), await whole_policies(client), idle
 
 
 def rehearsed(found: Captured, options: Options, whole: Sequence[Object] | None = None) -> Rehearsal:

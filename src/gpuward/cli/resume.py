@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from gpuward import names
-from gpuward.cli.connect import WallClock
-from gpuward.cli.leader import find_leader
-from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, read_rollouts, time_of
+from gpuward.cli.rollouts import Lines, Patch, PolicyRollout, Rollouts, all_nodes, change, idle, read_rollouts, time_of
 from gpuward.cli.words import without_abort
 from gpuward.errors import PolicyError
 from gpuward.kube.http.client import Client
@@ -80,11 +78,8 @@ async def _gone_on(
 
 async def _next(client: Client, policy: PolicyRollout) -> str:
     """Say what comes next: nothing where no operator runs."""
-    place = str((policy.view.body.get("status") or {}).get("namespace") or names.DEFAULT_NAMESPACE)
-    leader = await find_leader(client, place, WallClock())
-    if leader.running is False:
-        return f"Next: nothing yet, as {leader.message}"
-    return "Next: nodes start when their turn comes, where nothing else holds them; `gpuward status` says what each waits for"
+    goes_on = "Next: nodes start when their turn comes, where nothing else holds them; `gpuward status` says what each waits for"
+    return await idle(client, policy) or goes_on
 
 
 async def resume_rollout(client: Client, now: float, driver: str = "") -> Resumed:

@@ -11,6 +11,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.cli.connect import WallClock, connected
+from gpuward.cli.leader import find_leader
 from gpuward.cli.terminal import say
 from gpuward.errors import Conflict, Forbidden, GpuwardError, InputError, NotFound
 from gpuward.kube import resources
@@ -180,6 +181,21 @@ async def change(
 def time_of(client: Client) -> float:
     """Return the API server's time: a clock of ours that is ahead would forgive what has yet to fail."""
     return client.date if client.date is not None else WallClock().now()
+
+
+async def idle(client: Client, policy: PolicyRollout | None) -> str:
+    """Say that nothing comes next, where no operator runs; else nothing."""
+    status = (policy.view.body.get("status") or {}) if policy is not None else {}
+    leader = await find_leader(client, str(status.get("namespace") or names.DEFAULT_NAMESPACE), WallClock())
+    return f"Next: nothing yet, as {leader.message}" if leader.running is False else ""
+
+
+async def said_if_idle(client: Client, lines: Lines) -> Lines:
+    """Yield what was done, and that nothing follows from it yet where no operator runs."""
+    async for line in lines:
+        yield line
+    if told := await idle(client, (await read_rollouts(client)).policy):
+        yield told
 
 
 def tell(kubeconfig: str | None, context: str | None, lines_of: Callable[[Client], Lines]) -> None:

@@ -139,7 +139,7 @@ async def shadowed(client: Client, look: Look) -> Shadowed:
         GpuwardError: the operator works in another namespace.
     """
     leader = await look.leader()
-    picture = look.picture(leader)
+    picture = look.picture(msgspec.structs.replace(leader, running=None))  # what it would do is asked, whoever runs
     picture.refuse_elsewhere()
     snapshot = await with_references(client, picture.snapshot)
     written, found = await differences(client, snapshot, await images_of(client, look.namespace), picture.now)

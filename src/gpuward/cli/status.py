@@ -168,7 +168,7 @@ def screen(picture: Picture, leader: Leader, choice: Choice, now: float, size: C
     operands = operand_reports(picture.snapshot, picture.drivers)
     every = node_reports(picture.plan, picture.snapshot, picture.drivers)
     width = size.width if size is not None else None
-    lines: list[Any] = list(overview(picture, leader, group_reports(every), operands, width))
+    lines: list[Any] = list(overview(picture, leader, group_reports(every, idle=picture.idle), operands, width))
     if choice.output == "wide" and operands:
         lines += ["", operand_table(operands)]
     chosen = choice.of(picture)

@@ -47,7 +47,7 @@ class Waiting(msgspec.Struct, frozen=True):
         while True:
             observer.observe()
             leader = await look.leader()
-            picture, now = look.picture(leader), time.monotonic()
+            picture, now = look.picture(msgspec.structs.replace(leader, running=None)), time.monotonic()  # an operator may come
             told = "done" if is_done(picture) else stopped(picture)
             since = {told: since.get(told, now)}
             if told == "done" and now - since[told] >= settled:

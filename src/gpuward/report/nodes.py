@@ -56,6 +56,8 @@ _WORDS: Final = {
 }
 
 
+NOTHING_GOES_ON: Final = "nothing goes on until an operator runs"
+_MOVING: Final = (Group.UNDER_WAY, Group.WAITING)
 CORDONED: Final = "cordoned by somebody else: no new pods are scheduled to it"
 BY_DRIVER_MANAGER: Final = "cordoned by gpuward's driver manager: no new pods are scheduled to it"
 
@@ -120,12 +122,15 @@ class GroupReport(msgspec.Struct, frozen=True):
     reasons: tuple[tuple[str, int], ...] = ()
     cordoned: int = 0
     """Nodes among them that somebody else cordoned."""
+    idle: bool = False
+    """Whether no operator runs."""
 
     def __str__(self) -> str:
         """Return the words for it."""
+        words = f"{self.group}: {NOTHING_GOES_ON}" if self.idle and self.group in _MOVING else _WORDS[self.group]
         named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
         cordoned = f", {self.cordoned} of them cordoned by somebody else" if self.cordoned else ""
-        return f"{self.nodes} {_WORDS[self.group]}" + (f" ({named})" if named else "") + cordoned
+        return f"{self.nodes} {words}" + (f" ({named})" if named else "") + cordoned
 
 
 def node_reports(plan: Plan, snapshot: Snapshot | None = None, policies: PoliciesInForce | None = None) -> list[NodeReport]:
@@ -139,7 +144,7 @@ def node_reports(plan: Plan, snapshot: Snapshot | None = None, policies: Policie
     return sorted(found, key=lambda one: (order[one.group], not one.cordoned, one.node))
 
 
-def group_reports(reports: Iterable[NodeReport]) -> list[GroupReport]:
+def group_reports(reports: Iterable[NodeReport], *, idle: bool = False) -> list[GroupReport]:
     """Return the groups that have nodes, in their order."""
     reasons: dict[Group, Counter[str]] = {}
     cordoned: Counter[Group] = Counter()
@@ -150,7 +155,7 @@ def group_reports(reports: Iterable[NodeReport]) -> list[GroupReport]:
         return () if group is Group.UP_TO_DATE else tuple(each for each in reasons[group].most_common() if each[0])
 
     found = (group for group in Group if group in reasons)
-    return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group]) for group in found]
+    return [GroupReport(group, sum(reasons[group].values()), counted(group), cordoned[group], idle) for group in found]
 
 
 def group_of(status: NodeStatus) -> Group:

@@ -1,0 +1,48 @@
+"""A cluster in which no operator runs: what nobody carries out is not told as if it went on."""
+
+from __future__ import annotations
+
+from gpuward.cli.explanation import explained
+from gpuward.cli.leader import NONE, Leader
+from gpuward.cli.nodes import skip_nodes
+from gpuward.cli.pause import pause_rollouts
+from gpuward.cli.rollouts import said_if_idle
+from gpuward.cli.status import Choice, as_json, screen
+from gpuward.model.states import IN_PROGRESS
+from tests.journeys.looking import looking
+from tests.journeys.stage import Stage, on_stage
+
+ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
+FOUR = {"maxParallelUpgrades": 4, "maxUnavailable": "100%"}
+NEXT = "Next: nothing yet, as no operator runs"
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_what_waits_for_an_operator_does_not_go_on_by_itself(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.until(lambda: any(state in IN_PROGRESS for state in stage.states().values()))
+    await stage.kill_operator()
+    await stage.patch_policy("driver/upgradePolicy", FOUR | {"autoUpgrade": True})
+    await stage.rest(3600)
+    leader = Leader(NONE, stage.clock.now(), running=False)
+    async with looking(stage, idle=True) as picture:
+        told = as_json(picture, leader)
+        lines = "\n".join(map(str, screen(picture, leader, Choice(), stage.clock.now())[:10]))
+        found = [explained(picture, node) for node in stage.states()]
+    assert told["counts"]["inProgress"] == sum(state in IN_PROGRESS for state in stage.states().values()) == 1
+    assert told["estimate"] is None
+    assert not any(node["until"] for node in told["nodes"])
+    assert "go on by themselves" not in lines
+    assert "2 waiting: nothing goes on until an operator runs" in lines
+    for each in found:
+        assert each.remedies[0].do == "get the operator to run: nothing goes on until an operator runs"
+        assert all("operator runs" in other.then for other in each.remedies[1:])
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_who_pauses_or_skips_is_told_that_no_operator_runs(stage: Stage) -> None:
+    await stage.installed()
+    await stage.kill_operator()
+    for done in (skip_nodes(stage.user, ["gpu-1"], undo=False, dry_run=False), pause_rollouts(stage.user, "", dry_run=False)):
+        assert [line async for line in said_if_idle(stage.user, done)][-1].startswith(NEXT)
