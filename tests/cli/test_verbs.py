@@ -275,7 +275,7 @@ async def test_that_a_node_has_no_gpu_is_said_where_it_is_skipped(cluster: Clust
 async def test_nodes_are_skipped_and_no_longer(cluster: Cluster) -> None:
     assert await cluster.skip("a", "b", "c") == [
         "a is skipped; next: no driver upgrade of it starts until `gpuward skip --undo a`",
-        "b is skipped; next: its upgrade is under way (drain-required) and goes on, and no other one starts until "
+        "b is skipped; next: its upgrade is under way (drain-required) and goes on, and no later upgrade of b starts until "
         "`gpuward skip --undo b`",
         "c is skipped; next: no driver upgrade of it starts until `gpuward skip --undo c`"]
     assert [cluster.labels(name)[names.UPGRADE_SKIP] for name in "abc"] == ["true"] * 3

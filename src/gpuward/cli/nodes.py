@@ -180,7 +180,8 @@ def _skip(node: NodeView) -> Deed:
     if _is_skipped(node):
         return Deed("is skipped already")
     back = f"`gpuward skip --undo {node.name}`"
-    under_way = f"is skipped; next: its upgrade is under way ({node.state}) and goes on, and no other one starts until {back}"
+    later = f"no later upgrade of {node.name} starts until {back}"
+    under_way = f"is skipped; next: its upgrade is under way ({node.state}) and goes on, and {later}"
     goes_on = node.state in IN_PROGRESS and _given_up(node) is None
     told = under_way if goes_on else f"is skipped; next: no driver upgrade of it starts until {back}"
     told += "" if node.gpu_present or has_gpu(node) or node.upgrade_label else "; no GPU is known there, so it has no driver now"
