@@ -12,7 +12,7 @@ from gpuward.model.plan import Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import format_time
 from gpuward.model.states import IN_PROGRESS
-from gpuward.model.waves import CheckStatus, RolloutWaves, WavePhase, WaveStatus, command_for
+from gpuward.model.waves import REST, CheckStatus, RolloutWaves, WavePhase, WaveStatus, command_for
 from gpuward.model.windows import moment_in
 
 
@@ -23,7 +23,8 @@ def wave_lines(plan: Plan) -> list[str]:
 
 def _lines(rollout: RolloutWaves, plan: Plan) -> Iterator[str]:
     whose = f" of NVIDIADriver {rollout.driver}" if rollout.driver else ""
-    told = "; ".join(f"{wave.name}: {wave.done} of {wave.total} done{_phase(wave, rollout, plan)}" for wave in rollout.waves)
+    waves = [wave for wave in rollout.waves if wave.total or wave.name != REST]
+    told = "; ".join(f"{wave.name}: {wave.done} of {wave.total} done{_phase(wave, rollout, plan)}" for wave in waves)
     yield f"waves{whose or '    '} {told}{_aborted(rollout)}"
 
 

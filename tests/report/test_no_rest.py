@@ -1,0 +1,14 @@
+"""The line about waves names no group that has no node."""
+
+from __future__ import annotations
+
+from gpuward.model.plan import Plan
+from gpuward.model.waves import REST, RolloutWaves, WavePhase, WaveStatus
+from gpuward.report.waves import wave_lines
+
+
+def test_all_other_nodes_are_left_out_where_there_are_none() -> None:
+    waves = (WaveStatus("canary", WavePhase.GOES, total=2, done=1), WaveStatus(REST, WavePhase.WAITS, total=0, done=0))
+    (line,) = wave_lines(Plan(waves=(RolloutWaves("", ("560",), waves),)))
+    assert "canary: 1 of 2 done" in line
+    assert REST not in line
