@@ -12,9 +12,9 @@ from gpuward.kube import resources
 from gpuward.sandbox.hosts import VFIO
 from tests.journeys.looking import explanation_of, reason_of
 from tests.journeys.stage import OLD, Stage, on_stage
-from tests.journeys.test_hosts_left import HOST, HOSTS, OURS, host_sets, hosts, with_machine
+from tests.journeys.test_hosts_left import HOSTS, OURS, host_sets, hosts, with_machine
 from tests.journeys.test_hosts_switched import MANAGED, MANAGER
-from tests.journeys.test_node_workload import PASSTHROUGH, end, run_machine, runs, torn
+from tests.journeys.test_node_workload import HOST, PASSTHROUGH, end, run_machine, runs, torn
 from tests.journeys.test_nvidiadriver import driver_pods, label_pools, make, nvidia_driver
 
 
