@@ -35,7 +35,7 @@ def test_the_limits_hold_at_every_moment_and_are_used(parallel: int, unavailable
 
 @pytest.mark.weakness(39, 40, 45)
 @on_stage(gpu_nodes=4, upgrade={"maxParallelUpgrades": 2, "maxUnavailable": "100%"})
-async def test_a_node_costs_seven_writes_one_event_per_state_and_one_read(stage: Stage) -> None:
+async def test_a_node_costs_seven_writes_one_event_per_state_and_two_reads(stage: Stage) -> None:
     await stage.installed()
     await stage.rest(60)
     before = stage.client.stats.requests.copy()
@@ -45,7 +45,7 @@ async def test_a_node_costs_seven_writes_one_event_per_state_and_one_read(stage:
     spent = stage.client.stats.requests - before
     nodes = _per_node(spent)
     assert nodes["writes"] <= 7, spent
-    assert nodes["reads"] <= 1, spent
+    assert nodes["reads"] <= 2, f"a last look at its pods, and one at its new driver pod: {spent}"
     for node in stage.states():
         entered = [event for event in stage.events(node) if "node state label" in event][-len(ROUTE):]
         assert [event.rpartition(" ")[2] for event in entered] == ROUTE
