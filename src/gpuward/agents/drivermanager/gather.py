@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -64,6 +64,7 @@ class Gatherer:
     api: ApiServer
     resource_version: str = ""
     """Of the node, as it was read last."""
+    _meta: Object = field(default_factory=dict, init=False)
 
     def gather(self) -> Facts:
         """Return what is so now. Raises errors.ApiError, errors.Unreachable."""
@@ -72,8 +73,13 @@ class Gatherer:
     def of_node(self) -> Facts:
         """Return what is so of the node alone, which is enough to give it back. Raises as `gather`."""
         node = self.api.get(f"/api/v1/nodes/{self.settings.node}")
-        self.resource_version = node["metadata"].get("resourceVersion", "")
+        self._meta = node["metadata"]
+        self.resource_version = self._meta.get("resourceVersion", "")
         return _of_node(node)
+
+    def writer(self, label: str) -> str:
+        """Return who else wrote a label, or without one a cordon, as far as the node that was read last says so."""
+        return _writer(self._meta, label)
 
     def _of_machine(self, facts: Facts) -> Facts:
         modules, vfio = self.host.modules(), bound_to_vfio(self.host, switches=self.settings.switches)
@@ -164,6 +170,17 @@ class Gatherer:
         if self.settings.host_mofed:
             return "" if "mlx5_core" in modules else "the module mlx5_core is not loaded"
         return "" if self.host.exists(MOFED_READY) else f"{MOFED_READY} is not there"
+
+
+def _writer(meta: Object, label: str) -> str:
+    """Return who else wrote a label, or whether pods may come to the node, as far as managedFields know."""
+    def wrote(fields: Object) -> bool:
+        if label:
+            return f"f:{label}" in ((fields.get("f:metadata") or {}).get("f:labels") or {})
+        return "f:unschedulable" in (fields.get("f:spec") or {})
+
+    managers = {entry.get("manager", "") for entry in meta.get("managedFields") or () if wrote(entry.get("fieldsV1") or {})}
+    return ", ".join(sorted(managers - {names.FIELD_MANAGER, ""}))
 
 
 def _of_node(node: Object) -> Facts:

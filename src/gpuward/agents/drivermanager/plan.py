@@ -124,7 +124,7 @@ def next_step(facts: Facts, settings: Settings, overdue: Set[Wait] = frozenset()
         return step
     if replaced:
         if Wait.MODULES in overdue:
-            return GiveUp(f"the driver's modules are in use by {_holders(facts)}")
+            return GiveUp(facts.reloaded or f"the driver's modules are in use by {_holders(facts)}")
         return Unload(facts.modules, Wait.MODULES)
     if facts.mounted or facts.pid_file:
         return GiveUp("the driver's root cannot be detached") if Wait.ROOT in overdue else Clean()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -42,6 +43,8 @@ DEADLINES: Final = {Wait.OPERANDS: 300.0, Wait.DRA_PLUGIN: 300.0, Wait.DEVICES: 
 """Seconds. Evictions and drains have those of the settings."""
 EVERY: Final = 2.0
 """Seconds between looks."""
+INSISTING: Final = 30
+"""How often something is written again that somebody undoes, at most once a look."""
 LEAVING: Final = 60.0
 """Seconds in which the pod goes that is not for this node, before it counts as an error."""
 LOOKING_AGAIN: Final = 60.0
@@ -72,6 +75,9 @@ class DriverManager:
     _outrun: float | None = field(default=None, init=False)
     """Since when others have been faster."""
     _stuck: str = field(default="", init=False)
+    _reloaded: str = field(default="", init=False)
+    _written: Counter[str] = field(default_factory=Counter, init=False)
+    """How often the cordon, and each label, was written."""
 
     def uninstall(self) -> None:
         """Make room, or raise an error that says why not. In either case the node is given back as it was found."""
@@ -90,7 +96,7 @@ class DriverManager:
             raise
 
     def _step(self, gatherer: Gatherer) -> bool:
-        facts = dataclasses.replace(gatherer.gather(), refused=self._refused, stuck=self._stuck)
+        facts = dataclasses.replace(gatherer.gather(), refused=self._refused, stuck=self._stuck, reloaded=self._reloaded)
         step = next_step(facts, self.settings, self._overdue())
         try:
             if isinstance(step, Finish):
@@ -116,11 +122,9 @@ class DriverManager:
         self._stuck = ""
         match step:
             case Cordon():
-                self.teller.say(f"cordoning {self.settings.node}")
-                self._patch_node(gatherer, annotations={names.DRIVER_MANAGER_CORDON: "true"}, spec={"unschedulable": True})
+                self._cordon(gatherer)
             case SetLabels(labels):
-                self.teller.say(f"pausing operands: {_said(labels)}")
-                self._patch_node(gatherer, labels=labels, annotations={names.DRIVER_MANAGER_PAUSE: "true"})
+                self._pause(labels, gatherer)
             case Evict(pods, wait):
                 self._evict(pods, wait)
             case WaitFor(wait, missing):
@@ -133,6 +137,29 @@ class DriverManager:
                 self._unbind(devices)
             case GiveUp(why):
                 raise DriverManagerError(why)
+
+    def _cordon(self, gatherer: Gatherer) -> None:
+        self._give_up_insisting("", f"takes the cordon off {self.settings.node} again and again", gatherer)
+        self.teller.say(f"cordoning {self.settings.node}")
+        self._patch_node(gatherer, annotations={names.DRIVER_MANAGER_CORDON: "true"}, spec={"unschedulable": True})
+        self._insist([""])
+
+    def _pause(self, labels: Mapping[str, str], gatherer: Gatherer) -> None:
+        for label in labels:
+            self._give_up_insisting(label, f"sets the label {label} back again and again", gatherer)
+        self.teller.say(f"pausing operands: {_said(labels)}")
+        self._patch_node(gatherer, labels=labels, annotations={names.DRIVER_MANAGER_PAUSE: "true"})
+        self._insist(tuple(labels))
+
+    def _give_up_insisting(self, label: str, does: str, gatherer: Gatherer) -> None:
+        if self._written[label] > INSISTING:
+            raise DriverManagerError(f"{gatherer.writer(label) or 'somebody'} {does}")
+
+    def _insist(self, written: Collection[str]) -> None:
+        self._written.update(written)
+        # A webhook, or another controller, may undo at once what is written: that is no reason to flood the API server.
+        if any(self._written[each] > 1 for each in written):
+            self.sleep(EVERY)
 
     def _finish(self, step: Finish, gatherer: Gatherer) -> None:
         if not (step.labels or step.uncordon or step.forget or step.forget_pause):
@@ -175,6 +202,7 @@ class DriverManager:
         self._wait(wait, f"waiting: pods {', '.join(asked[:5])}{f' and {len(asked) - 5} more' * (len(asked) > 5)} to go")
 
     def _unload(self, modules: tuple[str, ...], wait: Wait) -> None:
+        self._reloaded = ""
         for module in modules:
             self.teller.say(f"unloading the module {module}")
             try:
@@ -186,6 +214,9 @@ class DriverManager:
                 self._wait(wait, f"waiting: {error}")
                 return
             self.teller.say(f"unloaded the module {module}")
+        if back := [module for module in modules if module in self.host.modules()]:
+            self._reloaded = f"{', '.join(back)} was loaded again right after it was unloaded"
+            self._wait(wait, f"waiting: {self._reloaded}")
 
     def _wait_for_kernel(self, error: KernelBusyError) -> None:
         self._stuck = str(error)
@@ -242,7 +273,7 @@ class DriverManager:
                     pause = min(2 * pause, EVERY)
                     continue
                 self._not_given_back(error)
-            except errors.ApiError as error:
+            except (errors.ApiError, errors.KubeconfigError) as error:
                 self._not_given_back(error)
             return
 
@@ -262,7 +293,7 @@ class DriverManager:
                 "source": {"component": "gpuward-driver-manager", "host": os.uname().nodename}}
         try:
             self.api.create("/api/v1/namespaces/default/events", body)
-        except (errors.ApiError, errors.Unreachable) as error:
+        except (errors.ApiError, errors.Unreachable, errors.KubeconfigError) as error:
             self.teller.say(f"no event could be written: {error}")
 
 

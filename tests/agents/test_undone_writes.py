@@ -1,0 +1,58 @@
+"""The driver manager where what it does is undone at once: by a webhook, another controller, or whoever loads modules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuward import names
+from tests.agents.test_driver_manager_evict import Server
+from tests.agents.test_driver_manager_pods import BY_OPERATOR, Place, by_operator
+
+
+class Forgetful(Server):
+    """Be a cluster in which a patch succeeds, and is undone by a controller that managedFields name."""
+
+    def __init__(self, forgets: str) -> None:
+        super().__init__([])
+        self.forgets, self.patches = forgets, 0
+
+    def patch(self, path: str, body: Any, kind: str = "") -> dict[str, Any]:
+        self.patches += 1
+        assert self.patches < 1000, "it floods the API server"
+        kept = {key: value for key, value in body.items() if key != self.forgets}
+        if self.forgets == "labels":
+            kept["metadata"] = {**body["metadata"], "labels": {}}
+        return super().patch(path, kept, kind)
+
+
+@pytest.mark.parametrize("manager", ["", "fleet"])
+@pytest.mark.parametrize(("forgets", "field", "does"), [
+    ("spec", {"f:spec": {"f:unschedulable": {}}}, "takes the cordon off gpu-1 again and again"),
+    ("labels", {"f:metadata": {"f:labels": {f"f:{names.DEPLOY_PLUGIN}": {}}}},
+     f"sets the label {names.DEPLOY_PLUGIN} back again and again")])
+def test_what_somebody_undoes_is_written_some_times_and_then_given_up(
+        tmp_path: Path, forgets: str, field: Any, does: str, manager: str) -> None:
+    place = Place(tmp_path, "nvidia")
+    server = place.server = Forgetful(forgets)
+    server.pods = []
+    server.node["metadata"]["labels"][names.DEPLOY_PLUGIN] = "true"
+    if manager:
+        server.node["metadata"]["managedFields"] = [{"manager": manager, "fieldsV1": field}]
+    if forgets == "labels":
+        by_operator(place)
+    assert place.run(BY_OPERATOR) == f"{manager or 'somebody'} {does}"
+    assert server.patches < 40
+    assert place.machine.modules(), "nothing was unloaded under operands that stay"
+
+
+def test_a_module_that_is_loaded_again_at_once_is_named_and_given_up(tmp_path: Path) -> None:
+    place = Place(tmp_path, "nvidia")
+    by_operator(place)
+    place.server.pods = []
+    calls = tmp_path / "calls"
+    (tmp_path / "rmmod").write_text(f"#!/bin/sh\necho $2 >> {calls}\n[ $(wc -l < {calls}) -lt 50 ]\n")
+    assert place.run(BY_OPERATOR) == "nvidia was loaded again right after it was unloaded"
+    assert len(calls.read_text().split()) < 20
