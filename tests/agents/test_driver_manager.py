@@ -144,6 +144,8 @@ class Node:
             "AGENT_ROOT": str(self.folder / "root"), "AGENT_SYS": str(self.folder / "sys"),
             "AGENT_PROC": str(self.folder / "proc"), "AGENT_MODULE_TOOL": str(self.folder / "rmmod"),
             "AGENT_TERMINATION_LOG": str(self.folder / "last"), **environment}
+        if said_to := variables.pop("SAY_TO", ""):
+            code = f"import os; os.dup2(os.open({said_to!r}, os.O_WRONLY), 1)\n{code}"
         return subprocess.Popen([sys.executable, "-c", code, "uninstall_driver"], env=variables, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True)
 
@@ -273,6 +275,21 @@ def test_told_to_end_it_gives_the_node_back_within_a_second(node: Node, number: 
     assert node.now()["spec"].get("unschedulable") is None
     assert node.modules() == ["nvidia", "nvidia_uvm"]
     assert node.last_words() == f"told to end by {number.name}"
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_where_nobody_listens_any_more_the_node_is_given_back(node: Node, full: bool) -> None:
+    node.load()
+    (node.folder / "sys/busy").touch()
+    process = node.begin(**({"SAY_TO": "/dev/full"} if full else {}))
+    node.until(lambda: node.calls() and node.now()["metadata"]["labels"][PLUGIN] == PAUSED)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert node.now()["metadata"]["labels"][PLUGIN] == "true"
+    assert node.now()["spec"].get("unschedulable") is None
+    assert node.last_words() == "told to end by SIGTERM"
 
 
 def test_killed_and_started_again_it_ends_what_it_began(node: Node) -> None:

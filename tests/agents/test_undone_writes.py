@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from gpuward import names
+from gpuward.agents.drivermanager import run
+from gpuward.errors import Conflict
 from tests.agents.test_driver_manager_evict import Server
 from tests.agents.test_driver_manager_pods import BY_OPERATOR, Place, by_operator
 
@@ -56,3 +58,21 @@ def test_a_module_that_is_loaded_again_at_once_is_named_and_given_up(tmp_path: P
     (tmp_path / "rmmod").write_text(f"#!/bin/sh\necho $2 >> {calls}\n[ $(wc -l < {calls}) -lt 50 ]\n")
     assert place.run(BY_OPERATOR) == "nvidia was loaded again right after it was unloaded"
     assert len(calls.read_text().split()) < 20
+
+
+class Busy(Server):
+    """Be a cluster in which somebody else always writes the node first."""
+
+    def patch(self, path: str, body: Any, kind: str = "") -> dict[str, Any]:
+        if "resourceVersion" in body["metadata"]:
+            raise Conflict("the object has been modified")
+        return super().patch(path, body, kind)
+
+
+def test_a_host_with_a_driver_of_its_own_is_left_to_it_though_its_node_changes(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "host_driver", lambda host: "550.1")
+    place = Place(tmp_path)
+    place.server = Busy([])
+    assert place.run(BY_OPERATOR).startswith("the host has driver 550.1 of its own")
+    assert place.server.node["metadata"]["labels"][f"{names.DEPLOY_PREFIX}driver"] == "pre-installed"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,16 +36,26 @@ class Teller:
             return
         self._last = line
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        print(now, printable(line), file=self.stream, flush=True)
+        try:
+            print(now, printable(line), file=self.stream, flush=True)
+        except (OSError, ValueError):  # nobody listens any more: the node is given back all the same
+            self._fall_silent()
+
+    def _fall_silent(self) -> None:
+        # What is left in the stream's buffer would turn the exit code into 120.
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.stream.fileno())
+            os.close(nowhere)
 
     def leave(self, line: str) -> None:
         """Print why the agent ends, and leave it where the kubelet reads it, if there is such a place."""
-        self.say(line)
         try:
             if self.termination_log.exists():
                 self.termination_log.write_bytes(printable(line).encode()[:LONGEST])
         except OSError as error:
             self.say(f"the termination message could not be left: {error}")
+        self.say(line)
 
     def leave_defect(self, error: Exception) -> None:
         """Print where an agent failed that should not have, and leave in one line what it was."""

@@ -84,7 +84,7 @@ class DriverManager:
         gatherer = Gatherer(self.settings, self.host, self.api)
         try:
             if version := host_driver(self.host):
-                self._leave_to_host(gatherer, version)
+                self._leave_to_host(version)
             while not self._step(gatherer):
                 pass
         except BaseException as error:
@@ -248,9 +248,10 @@ class DriverManager:
         if left := bound_to_vfio(self.host, switches=self.settings.switches):
             self._wait(Wait.VFIO, f"waiting: {', '.join(left)} is still bound to a driver for virtual machines")
 
-    def _leave_to_host(self, gatherer: Gatherer, version: str) -> None:
-        gatherer.gather()
-        self._patch_node(gatherer, labels={f"{names.DEPLOY_PREFIX}driver": "pre-installed"})
+    def _leave_to_host(self, version: str) -> None:
+        # Whatever else changes on the node meanwhile, this label is to be so: no version is asked for.
+        body = {"metadata": {"labels": {f"{names.DEPLOY_PREFIX}driver": "pre-installed"}}}
+        self.api.patch(f"/api/v1/nodes/{self.settings.node}", body)
         self.teller.say(f"the host has driver {version} of its own: none is installed beside it")
         self.sleep(LEAVING)  # meanwhile the DaemonSet's controller ends this pod
         raise DriverManagerError(f"the host has driver {version} of its own, and this pod was not ended in {LEAVING:g} s")
