@@ -200,6 +200,11 @@ class Watch:
         if message is not None:
             self.breach("no pod goes that the policy forbids", message, node)
 
+    def _has_driver(self, node: str) -> bool:
+        """Tell whether a machine has a driver that could go: a pod that was left behind may have loaded none."""
+        machine = self.machines.machine(node)
+        return machine is None or bool(machine.driver)
+
     def _driver_pod_deleted(self, pod: Object, node: str, writer: Process) -> None:
         if not node:
             return  # no machine has a driver by it, and there is nowhere to look
@@ -212,7 +217,7 @@ class Watch:
             found = {pod: only_holds for pod, only_holds in found.items() if not only_holds}
         if found is None:
             self.breach("a last look precedes the deletion of a driver pod", pod["metadata"]["name"], node)
-        elif found:
+        elif found and self._has_driver(node):
             self.breach("no driver is replaced under GPU pods", f"{pod['metadata']['name']} under {', '.join(found)}", node)
 
     # Decisions.

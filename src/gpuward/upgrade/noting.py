@@ -141,8 +141,8 @@ def _left_out(course: Course, node: NodeFacts, move: Move, now: float) -> Course
 
 def _entry(course: Course, node: NodeFacts, move: Move, now: float) -> dict[str, str | None]:
     """Return the history with the upgrade that ends; nothing where nobody was disturbed and nothing changed."""
-    ending = _ending(node, move)
-    if _is_removed(node, move):
+    ending = _ending(course, node, move)
+    if _is_removed(course, node, move):
         course = msgspec.structs.replace(course, to=NO_DRIVER, digest="")
     if ending is Ending.BACK and not (course.out or course.was_out or course.evicted):
         return {}
@@ -153,16 +153,19 @@ def _entry(course: Course, node: NodeFacts, move: Move, now: float) -> dict[str,
     return {} if text is None else {names.UPGRADE_HISTORY: text}
 
 
-def _ending(node: NodeFacts, move: Move) -> Ending:
+def _ending(course: Course, node: NodeFacts, move: Move) -> Ending:
     if move.to is State.FAILED:
         return Ending.FAILED
     if move.to is State.DONE:
         return Ending.BACK if node.untouched and not node.record.forced else Ending.DONE
-    return Ending.DONE if _is_removed(node, move) else Ending.BACK
+    return Ending.DONE if _is_removed(course, node, move) else Ending.BACK
 
 
-def _is_removed(node: NodeFacts, move: Move) -> bool:
-    """Tell whether a node is left without a driver: whatever it was sent to, as when its NVIDIADriver was deleted meanwhile."""
-    return move.to is State.UNKNOWN and node.driver is None
+def _is_removed(course: Course, node: NodeFacts, move: Move) -> bool:
+    """Tell whether a node is left without the driver that it had, whatever it was sent to, as when its NVIDIADriver was deleted
+    meanwhile: where none is known to have been there, none was removed.
+    """
+    return move.to is State.UNKNOWN and node.driver is None and (bool(course.before) or node.record.target == NO_DRIVER)
+
 
 
