@@ -381,6 +381,24 @@ def test_a_number_in_a_map_of_strings_is_text(helm: str, chart: Path, tmp_path: 
         "kubernetes.io/os": "linux", "gpu": "true", "count": "1000000", "half": "0.5"}
 
 
+def test_a_number_in_what_operands_get_is_text(helm: str, chart: Path) -> None:
+    text = rendered(helm, chart, ["daemonsets.labels.a=12", "daemonsets.annotations.b=true", "dcgmExporter.annotations.c=1",
+                                  "dcgmExporter.serviceMonitor.additionalLabels.d=1", "operator.env[0].name=E",
+                                  "operator.env[0].value=5"])
+    spec = of_kind(text, "ClusterPolicy")["spec"]
+    assert (spec["daemonsets"]["labels"]["a"], spec["daemonsets"]["annotations"]) == ("12", {"b": "true"})
+    exporter = spec["dcgmExporter"]
+    assert (exporter["annotations"], exporter["serviceMonitor"]["additionalLabels"]) == ({"c": "1"}, {"d": "1"})
+    (container,) = of_kind(text, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "E", "value": "5"} in container["env"]
+
+
+def test_a_file_of_a_config_that_is_no_text_is_refused_by_name(helm: str, chart: Path) -> None:
+    config = ["devicePlugin.config.create=true", "devicePlugin.config.name=x", "devicePlugin.config.data.a.b=12"]
+    with pytest.raises(ValueError, match=r"devicePlugin\.config\.data\.a is no text"):
+        rendered(helm, chart, config)
+
+
 def test_a_version_that_yaml_takes_for_a_number_is_text(helm: str, chart: Path) -> None:
     text = rendered(helm, chart, ["operator.version=12", "driver.manager.version=12", "validator.version=26"])
     assert own_images(text) == {"docker.io/library/gpuward:12"}

@@ -132,14 +132,22 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* The fields of `from` named in `keys` that are not empty. A version is text, whatever YAML took it for. */}}
+{{/* The fields of `from` named in `keys` that are not empty. Versions, labels and annotations are text, whatever YAML took them for. */}}
 {{- define "gpuward.fields" -}}
 {{- $from := .from | default dict -}}
 {{- $fields := dict -}}
 {{- range .keys -}}
 {{- $key := . -}}
 {{- with get $from $key -}}
-{{- $_ := set $fields $key (eq $key "version" | ternary (toString .) .) -}}
+{{- $value := . -}}
+{{- if eq $key "version" -}}
+{{- $value = toString . -}}
+{{- else if has $key (list "annotations" "labels") -}}
+{{- $value = include "gpuward.strings" . | fromYaml -}}
+{{- else if and (eq $key "serviceMonitor") .additionalLabels -}}
+{{- $value = merge (dict "additionalLabels" (include "gpuward.strings" .additionalLabels | fromYaml)) . -}}
+{{- end -}}
+{{- $_ := set $fields $key $value -}}
 {{- end -}}
 {{- end -}}
 {{- if $fields }}{{ toYaml $fields }}{{ end -}}
@@ -197,7 +205,7 @@ so that an upgrade of the chart, or a move from NVIDIA's, restarts nothing.
 {{- $chart = . -}}
 {{- end -}}
 {{- $labels := dict "helm.sh/chart" $chart "app.kubernetes.io/managed-by" (include "gpuward.name" .) -}}
-{{ toYaml (merge (dict) (.Values.daemonsets.labels | default dict) $labels) }}
+{{ include "gpuward.strings" (merge (dict) (.Values.daemonsets.labels | default dict) $labels) }}
 {{- end -}}
 
 {{/* Refuse a value whose name the chart does not know, and say which one was probably meant. A schema can only say the first. */}}
