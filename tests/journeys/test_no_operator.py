@@ -45,4 +45,4 @@ async def test_who_pauses_or_skips_is_told_that_no_operator_runs(stage: Stage) -
     await stage.installed()
     await stage.kill_operator()
     for done in (skip_nodes(stage.user, ["gpu-1"], undo=False, dry_run=False), pause_rollouts(stage.user, "", dry_run=False)):
-        assert [line async for line in said_if_idle(stage.user, done)][-1].startswith(NEXT)
+        assert [line async for line in said_if_idle(stage.user, done, dry_run=False)][-1].startswith(NEXT)

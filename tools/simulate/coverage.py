@@ -70,6 +70,7 @@ UNMET: Mapping[str, str] = {
     "reason Undrainable": "the runs give no node up",
     "reason Quarantined": "the runs give no node up",
     "gate undrainable": "the runs give no node up",
+    "transition wait-for-jobs-required -> upgrade-failed": "the runs give no node up",
     "reason IdleAwaited": "the runs draw no opportunistic settings",
     "gate idle_awaited": "the runs draw no opportunistic settings",
     "reason DeletionUnseen": "the operator of the runs may list roles",

@@ -119,7 +119,8 @@ def pause(kubeconfig: str | None, context: str | None, driver: str, dry_run: boo
     from gpuward.cli.pause import pause_rollouts
     from gpuward.cli.rollouts import said_if_idle, tell
 
-    tell(kubeconfig, context, lambda client: said_if_idle(client, pause_rollouts(client, driver, dry_run=dry_run)))
+    tell(kubeconfig, context, lambda client: said_if_idle(
+        client, pause_rollouts(client, driver, dry_run=dry_run), dry_run=dry_run))
 
 
 @commands.command()
@@ -211,7 +212,8 @@ def retry(nodes: tuple[str, ...], kubeconfig: str | None, context: str | None, d
     from gpuward.cli.nodes import retry_nodes
     from gpuward.cli.rollouts import said_if_idle, tell
 
-    tell(kubeconfig, context, lambda client: said_if_idle(client, retry_nodes(client, nodes, dry_run=dry_run)))
+    tell(kubeconfig, context, lambda client: said_if_idle(
+        client, retry_nodes(client, nodes, dry_run=dry_run), dry_run=dry_run))
 
 
 @commands.command()
@@ -227,7 +229,8 @@ def skip(nodes: tuple[str, ...], undo: bool, kubeconfig: str | None, context: st
     from gpuward.cli.nodes import skip_nodes
     from gpuward.cli.rollouts import said_if_idle, tell
 
-    tell(kubeconfig, context, lambda client: said_if_idle(client, skip_nodes(client, nodes, undo=undo, dry_run=dry_run)))
+    tell(kubeconfig, context, lambda client: said_if_idle(
+        client, skip_nodes(client, nodes, undo=undo, dry_run=dry_run), dry_run=dry_run))
 
 
 @commands.command()

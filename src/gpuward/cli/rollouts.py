@@ -190,11 +190,11 @@ async def idle(client: Client, policy: PolicyRollout | None) -> str:
     return f"Next: nothing yet, as {leader.message}" if leader.running is False else ""
 
 
-async def said_if_idle(client: Client, lines: Lines) -> Lines:
-    """Yield what was done, and that nothing follows from it yet where no operator runs."""
+async def said_if_idle(client: Client, lines: Lines, *, dry_run: bool) -> Lines:
+    """Yield what was done, and that nothing follows from it yet where no operator runs; of a dry run nothing follows anyway."""
     async for line in lines:
         yield line
-    if told := await idle(client, (await read_rollouts(client)).policy):
+    if not dry_run and (told := await idle(client, (await read_rollouts(client)).policy)):
         yield told
 
 
