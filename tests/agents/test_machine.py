@@ -163,6 +163,17 @@ def test_a_device_that_can_be_looked_at_is_known_by_its_number(machine: Machine)
     assert not machine.device_users()
 
 
+def test_a_device_that_is_no_special_file_is_known_by_its_name_unless_numbers_tell(machine: Machine, tmp_path: Path) -> None:
+    """Stand-ins for devices are files; with a driver that the kernel lists, a tenant's file of such a name holds nothing."""
+    file = tmp_path / "dev" / "nvidia0"
+    file.parent.mkdir()
+    file.touch()
+    process(machine, 80, opens=str(file))
+    assert [user.pid for user in machine.device_users()] == [80]
+    (machine.proc / "devices").write_text("Character devices:\n195 nvidia\n\nBlock devices:\n")
+    assert not machine.device_users()
+
+
 def test_a_graphics_device_is_nvidias_where_its_driver_is(machine: Machine) -> None:
     for number, driver in ((128, "ast"), (129, "nvidia")):
         device = machine.sys / f"class/drm/renderD{number}/device"

@@ -98,7 +98,7 @@ class Processes:
         except OSError:
             return self._named(link)
         if not stat.S_ISCHR(seen.st_mode):
-            return None
+            return self._named(link) if not majors else None
         major, minor = os.major(seen.st_rdev), os.minor(seen.st_rdev)
         if major == DRM:
             return link if self._is_driven(f"dev/char/{major}:{minor}") else None
