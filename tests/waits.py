@@ -61,6 +61,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     waits.Killing(POD, 2, "it may not be deleted"),
     waits.OperandPod(POD, Reason.DRIVER_ORPHANED),
     waits.OperandPod(POD, Reason.DRIVER_STOPPING),
+    waits.OperandPod(POD, Reason.DEVICE_PLUGIN_STOPPING),
     waits.OperandPod(POD, Reason.VALIDATOR_REPLACING),
     waits.Starting(POD, Reason.DRIVER_STARTING, TROUBLE),
     waits.Starting(POD, Reason.DRIVER_UNPLACED, TROUBLE),

@@ -169,6 +169,9 @@ NO_DEVICES: Final = ("", "none", "void")
 TOOLKIT_APP: Final = "nvidia-container-toolkit-daemonset"
 SET_AS_DEFAULT: Final = ("NVIDIA_RUNTIME_SET_AS_DEFAULT", "CONTAINERD_SET_AS_DEFAULT", "DOCKER_SET_AS_DEFAULT")
 DEVICE_PLUGIN: Final = "nvidia-device-plugin"
+DEVICE_PLUGIN_APP: Final = "nvidia-device-plugin-daemonset"
+OFFER_GPUS: Final = frozenset({DEVICE_PLUGIN_APP, "nvidia-dra-driver-kubelet-plugin"})
+"""Apps whose pods tell the kubelet of the GPUs that pods may be given."""
 DRIVER_CLIENTS: Final = ("nvidia-dcgm-exporter", "nvidia-dcgm-ctr")
 """Containers, beside the device plugin, that keep the driver open while they run."""
 NO_HEALTH_CHECKS: Final = "DP_DISABLE_HEALTHCHECKS"

@@ -28,7 +28,7 @@ NEWER = {Reason.DRIVER_IN_USE, Reason.NOT_SELECTED, Reason.DRIVER_REFUSED, Reaso
          Reason.WAVE_SOAKING, Reason.APPROVAL_REQUIRED, Reason.WAVE_LIMIT, Reason.GROWTH_LIMIT,
          Reason.ANALYSIS_FAILED, Reason.ANALYSIS_UNKNOWN, Reason.ANALYSIS_RUNNING,
          Reason.IMAGE_NOT_STAGED, Reason.STAGING_FAILED, Reason.DELETION_UNSEEN,
-         Reason.UNDRAINABLE, Reason.PLAN_DIFFERS, Reason.QUARANTINED}
+         Reason.UNDRAINABLE, Reason.PLAN_DIFFERS, Reason.QUARANTINED, Reason.DEVICE_PLUGIN_STOPPING}
 """Reasons that no such recording has."""
 
 

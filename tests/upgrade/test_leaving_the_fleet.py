@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpuward import names
+from gpuward.model.actions import PatchNode
 from gpuward.model.history import Ending
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -16,7 +17,7 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.decide import decide
 from tests import build
-from tests.build import NOW, PAUSED, driver_pod, gpu_pod, node, policy, record, under_way, validator
+from tests.build import NOW, PAUSED, device_plugin, driver_pod, gpu_pod, node, policy, record, under_way, validator
 from tests.upgrade import world
 from tests.upgrade.one import Answer, ask
 
@@ -164,3 +165,34 @@ def test_a_node_that_nvidias_operator_cordoned_and_that_leaves_in_a_pause_is_unc
 def test_a_label_that_nobody_knows_is_left_alone_also_on_a_node_that_left() -> None:
     assert left(node(state="nonsense", remembers=record(State.DONE)), policy=PAUSED).plan.actions == ()
     assert left(node(state="nonsense", remembers=record(State.DONE))).plan.actions == ()
+
+
+PLUGIN = msgspec.structs.replace(device_plugin(), labels={"app": names.DEVICE_PLUGIN_APP})
+GOING = msgspec.structs.replace(PLUGIN, deleting=True)
+
+
+@pytest.mark.parametrize("rules", [policy(), PAUSED, msgspec.structs.replace(policy(), absent=True)], ids=["on", "off", "none"])
+@pytest.mark.parametrize("state", EVERY)
+def test_it_keeps_our_cordon_while_it_offers_gpus_that_no_driver_serves(state: State, rules: UpgradePolicy) -> None:
+    answer = left(under_way(state), GOING, policy=rules)
+    assert (answer.state, answer.reason) == (state, Reason.DEVICE_PLUGIN_STOPPING)
+    assert all(isinstance(action, PatchNode) and action.unschedulable is None for action in answer.plan.actions)
+
+
+@pytest.mark.parametrize("plugin", [PLUGIN, msgspec.structs.replace(GOING, phase="Failed")], ids=["stays", "ended"])
+def test_a_device_plugin_that_stays_or_has_ended_is_not_waited_for(plugin: PodView) -> None:
+    daemonset = msgspec.structs.replace(
+        build.daemonset(), name=build.PLUGIN.name, uid=build.PLUGIN.uid, labels={}, selector=PLUGIN.labels)
+    snapshot = build.cluster([under_way(State.POD_RESTART_REQUIRED)], [plugin], selects=ELSEWHERE)
+    snapshot = msgspec.structs.replace(snapshot, daemonsets=(*snapshot.daemonsets, daemonset))
+    patch, = decide(snapshot, policy(), NOW).actions
+    assert isinstance(patch, PatchNode)
+    assert patch.unschedulable is False
+
+
+def test_a_foreign_cordon_waits_for_no_device_plugin() -> None:
+    assert left(under_way(State.POD_RESTART_REQUIRED, foreign=True), GOING).state is State.UNKNOWN
+
+
+def test_a_node_that_somebody_uncordoned_is_not_cordoned_again_for_it() -> None:
+    assert left(msgspec.structs.replace(under_way(State.POD_RESTART_REQUIRED), unschedulable=False), GOING).state is State.UNKNOWN

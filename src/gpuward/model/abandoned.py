@@ -14,7 +14,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.workloads import is_for_virtual_machines
 
-_OPENS_GPUS: Final = frozenset({"nvidia-device-plugin-daemonset", "nvidia-dcgm", "nvidia-dcgm-exporter"})
+_OPENS_GPUS: Final = frozenset({names.DEVICE_PLUGIN_APP, "nvidia-dcgm", "nvidia-dcgm-exporter"})
 WHAT_TO_DO: Final = ("cordon and reboot such a node, with a driver installed on the host if its GPUs are to be used, or set "
                      f"{names.DEPLOY_OPERANDS}=false on it")
 

@@ -66,6 +66,7 @@ class Reason(StrEnum):
     KILLING = "Killing"
     QUARANTINED = "Quarantined"
     DRIVER_STOPPING = "DriverStopping"
+    DEVICE_PLUGIN_STOPPING = "DevicePluginStopping"
     REPLACEMENT_REFUSED = "ReplacementRefused"
     DRIVER_STARTING = "DriverStarting"
     DRIVER_UNPLACED = "DriverUnplaced"
@@ -139,7 +140,7 @@ _IN_PASSING: Final = frozenset({
 })
 _WAITS: Final = _TURN | _IN_PASSING | {
     Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.JOBS_RUNNING, Reason.RETRY_LATER, Reason.METADATA_BEHIND,
-    Reason.WINDOW_SHUT, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IMAGE_NOT_STAGED}
+    Reason.DEVICE_PLUGIN_STOPPING, Reason.WINDOW_SHUT, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IMAGE_NOT_STAGED}
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,

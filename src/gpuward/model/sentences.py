@@ -79,6 +79,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.QUARANTINED: "quarantined with its driver, as its pods could not be moved, and others go on: {cause}; it goes back "
     "once they are gone, with `gpuward retry` or `gpuward skip`",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
+    Reason.DEVICE_PLUGIN_STOPPING: "no driver is to be on this node any more: it is uncordoned once pod {pod}, which offers its "
+    "GPUs, has stopped",
     Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts:attempt|attempts}): {message}",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",
     Reason.DRIVER_UNPLACED: "waits until driver pod {pod} finds a place on this node{waiting}",

@@ -51,6 +51,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     validators: tuple[PodView, ...] = ()
     operands: tuple[PodView, ...] = ()  # those of others than the driver that are not ready, the one to look at first leading
     module_holders: ModuleHolders = NOBODY
+    device_plugin_going: PodView | None = None  # what offers its GPUs, if it is about to stop
     to_evict: EvictablePods = EvictablePods()
     """Pods that have to leave before the driver is replaced."""
     to_drain: EvictablePods = EvictablePods()

@@ -21,7 +21,7 @@ from gpuward.upgrade.noting import note
 from gpuward.upgrade.opportunities import with_idleness
 from gpuward.upgrade.proven import first_done
 from gpuward.upgrade.step import STEPS, Move, Rest, Step
-from gpuward.upgrade.uncordon import release
+from gpuward.upgrade.uncordon import offers_gpus, release
 
 ENTERED = "Successfully updated node state label to "
 
@@ -159,7 +159,8 @@ def walk(path: NodeProgress, policy: UpgradePolicy, now: float, within: frozense
     """
     while len(path.entered) <= 2 * len(TRANSITIONS):
         if (released := release(path.node)) is not None:
-            return apply_move(path, released, now)
+            waits = offers_gpus(path.node, released)
+            return apply_move(path, released, now) if waits is None else _stop(path, waits, policy, now)
         step = STEPS[path.node.state](path.node, policy, now)
         if not isinstance(step, Move):
             return _stop(path, step, policy, now)

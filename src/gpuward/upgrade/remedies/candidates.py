@@ -25,6 +25,7 @@ from gpuward.upgrade.remedies.driver_pod import (
     mend_validator_pod,
     place_driver_pod,
     start_driver_pod,
+    stop_device_plugin,
     stop_driver_pod,
 )
 from gpuward.upgrade.remedies.fixes import Dial, Fix
@@ -282,6 +283,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.DRIVER_POD_MISSING: make_driver_pod,
     Reason.DRIVER_UNPLACED: place_driver_pod,
     Reason.DRIVER_STOPPING: stop_driver_pod,
+    Reason.DEVICE_PLUGIN_STOPPING: stop_device_plugin,
     Reason.DRIVER_STARTING: start_driver_pod,
     Reason.DRIVER_FAILING: mend_driver_pod,
     Reason.DRIVER_IN_USE: empty_for_driver,

@@ -68,6 +68,13 @@ def stop_driver_pod(question: Question) -> Iterator[Candidate]:
         yield end_pods([driver])
 
 
+def stop_device_plugin(question: Question) -> Iterator[Candidate]:
+    """Get a device plugin's pod to end that is about to."""
+    plugin = question.node.device_plugin_going
+    if plugin is not None and question.now >= question.hold.since + SOON:
+        yield end_pods([plugin])
+
+
 def empty_for_driver(question: Question) -> Iterator[Candidate]:
     """Get the pods off the node under which no driver can be loaded."""
     if not question.node.to_evict.empty and question.node.state not in IN_PROGRESS:

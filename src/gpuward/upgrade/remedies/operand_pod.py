@@ -13,7 +13,7 @@ from gpuward.upgrade.remedies.fixes import Fix, with_ready
 from gpuward.upgrade.remedies.question import Candidate, Question
 
 _SECTIONS: Final = {
-    names.TOOLKIT_APP: "toolkit", names.VALIDATOR_APP: "validator", "nvidia-device-plugin-daemonset": "devicePlugin",
+    names.TOOLKIT_APP: "toolkit", names.VALIDATOR_APP: "validator", names.DEVICE_PLUGIN_APP: "devicePlugin",
     "gpu-feature-discovery": "gfd", "nvidia-dcgm": "dcgm", "nvidia-dcgm-exporter": "dcgmExporter",
     "nvidia-mig-manager": "migManager", "nvidia-node-status-exporter": "nodeStatusExporter",
     "nvidia-device-plugin-mps-control-daemon": "devicePlugin.mps",

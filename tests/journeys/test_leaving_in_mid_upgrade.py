@@ -1,0 +1,90 @@
+"""Nodes that leave the fleet while their driver is being replaced: they offer GPUs until their device plugin has stopped, and no
+driver serves these any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gpuward import names
+from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from kubesandbox.sim.faults import Fault
+from kubesandbox.store import Event
+from tests.journeys.looking import explanation_of, reason_of
+from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.test_moves import with_one_owner, with_precompiled, with_workloads
+from tests.journeys.test_nvidiadriver import driver_pods, set_driver
+
+Change = Callable[[Stage], Awaitable[Any]]
+
+
+class Unserved:
+    """Note each pod of users that is put on a machine whose driver nobody serves."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.pods: list[str] = []
+        stage.sandbox.store.subscribe(self._saw, "pods")
+
+    def _saw(self, event: Event) -> None:
+        node, meta = event.obj["spec"].get("nodeName"), event.obj["metadata"]
+        bound = node and not (event.old or {}).get("spec", {}).get("nodeName")
+        if bound and meta["namespace"] == WORKLOAD_NAMESPACE and not self._stage.sandbox.machine(node).server:
+            self.pods.append(f"{meta['name']} on {node}")
+
+
+async def _by_policy(stage: Stage) -> None:
+    await stage.installed()
+    await with_workloads(stage)
+    await stage.upgrade_to(NEW)
+
+
+async def _precompiled(stage: Stage) -> None:
+    await with_precompiled(stage)
+    await stage.upgrade_to("590")
+
+
+async def _by_nvidia_driver(stage: Stage) -> None:
+    await with_one_owner(stage)
+    await set_driver(stage, "default", {"version": NEW})
+
+
+async def _to_virtual_machines(stage: Stage, node: str) -> None:
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True, "defaultWorkload": "vm-passthrough"})
+
+
+async def _without_operands(stage: Stage, node: str) -> None:
+    await stage.label(node, names.DEPLOY_OPERANDS, "false")
+
+
+@pytest.mark.parametrize("leave", [_to_virtual_machines, _without_operands])
+@pytest.mark.parametrize("begin", [_by_policy, _precompiled, _by_nvidia_driver])
+@pytest.mark.parametrize("slow", [False, True], ids=["at once", "slow"])
+def test_no_pod_is_put_on_a_node_that_has_lost_its_driver(
+        begin: Change, leave: Callable[[Stage, str], Awaitable[None]], slow: bool) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await begin(stage)
+        await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=900)
+        node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
+        found, fault = Unserved(stage), Fault(FaultKind.STUCK_TERMINATING, node=node, pod=f"{names.DEVICE_PLUGIN_APP}-*")
+        plugin, = stage.pods(names.DEVICE_PLUGIN_APP, node)
+        if slow:
+            stage.sandbox.faults.add(fault)
+        await leave(stage, node)
+        if slow:
+            await stage.until(lambda: not driver_pods(stage, node))
+            await stage.rest(60)
+            assert stage.cordons() == [node], "it offers GPUs that no driver serves"
+            assert stage.hold(node) == "DevicePluginStopping"
+            assert plugin["metadata"]["name"] in reason_of(await explanation_of(stage, node))
+            stage.sandbox.faults.clear()
+        await stage.until(lambda: not stage.cordons() and not stage.state(node), within=600)
+        assert found.pods == []
+
+    scenario()
