@@ -33,12 +33,14 @@ def adoption(body: Mapping[str, Any], snapshot: Snapshot) -> Adoption:
     spec: Mapping[str, Any] = body.get("spec", {})
     labels: Mapping[str, str] = spec.get("selector", {}).get("matchLabels", {})
     selector: Mapping[str, str] = spec.get("template", {}).get("spec", {}).get("nodeSelector", {})
-    if not labels or selector.keys().isdisjoint(names.PLACED_BY):
+    if not labels:
         return Adoption()
+    placed = not selector.keys().isdisjoint(names.PLACED_BY)
     living = {ds.uid for ds in snapshot.daemonsets if not ds.deleting}
     lost = [
         (pod, node) for pod in _orphans(snapshot, living) if labels.items() <= pod.labels.items()
         and (node := snapshot.nodes.get(pod.node)) is not None and not selector.items() <= node.labels.items()
+        and (placed or _is_undiscovered(node))
     ]
     released = tuple(
         ReleasePod(pod.ref, pod.node, "", why=f"DaemonSet {body['metadata']['name']} would take it, and is not for its node")
@@ -55,8 +57,15 @@ def _orphans(snapshot: Snapshot, living: set[str]) -> Iterable[PodView]:
                 yield pod
 
 
+def _is_undiscovered(node: NodeView) -> bool:
+    """Tell whether a node has yet to get all of its labels, as one that was made again: whoever wants no driver says so there."""
+    seen = any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
+    told = names.DEPLOY_DRIVER in node.labels or node.labels.get(names.DEPLOY_OPERANDS) == "false"
+    return seen and not (node.gpu_present or told)
+
+
 def _is_to_be_selected(node: NodeView, selector: Mapping[str, str], snapshot: Snapshot) -> bool:
     """Tell whether a node only lacks labels that it is about to get."""
-    if node.uid in snapshot.refused_writes or not node.gpu_present:
+    if node.uid in snapshot.refused_writes or not (node.gpu_present or _is_undiscovered(node)):
         return False
     return all(node.labels.get(key, value) == value for key, value in selector.items() if key in names.PLACED_BY)

@@ -1,0 +1,52 @@
+"""A driver DaemonSet that is about to be made, and driver pods of none that it would take: it deletes those on other nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuward import names
+from gpuward.model.actions import ReleasePod
+from gpuward.model.snapshot import Refusal, Snapshot
+from gpuward.operands.driver.adoption import adoption
+from tests import build
+from tests.build import NOW, driver_pod
+
+DAEMON_SET: dict[str, Any] = {
+    "metadata": {"name": "nvidia-driver-daemonset"},
+    "spec": {"selector": {"matchLabels": {"app": names.DRIVER_APP}},
+             "template": {"spec": {"nodeSelector": {names.DEPLOY_DRIVER: "true"}}}},
+}
+SEEN = {names.NFD_GPU_LABELS[0]: "true"}
+ORPHAN = driver_pod(orphan=True)
+
+
+def with_node(**labels: str) -> Snapshot:
+    """Return a cluster without driver DaemonSets, whose one node has a driver pod that nobody owns."""
+    node = msgspec.structs.replace(build.node(), labels=labels)
+    return msgspec.structs.replace(build.cluster([node], [ORPHAN]), daemonsets=())
+
+
+def test_it_waits_for_the_labels_of_a_node_that_was_made_again() -> None:
+    """Its driver pod came back with its machine, and would be taken and deleted."""
+    found = adoption(DAEMON_SET, with_node(**SEEN))
+    assert (found.pods, found.actions) == ((ORPHAN,), ())
+
+
+def test_a_node_that_may_not_be_labelled_keeps_it_not_from_the_others() -> None:
+    snapshot = with_node(**SEEN)
+    refused = msgspec.structs.replace(snapshot, refused_writes={snapshot.nodes["n0"].uid: Refusal(NOW, 1, "no")})
+    action, = adoption(DAEMON_SET, refused).actions
+    assert isinstance(action, ReleasePod)
+    assert (action.pod, action.node) == (ORPHAN.ref, "n0")
+
+
+@pytest.mark.parametrize("labels", [
+    {}, {**SEEN, names.GPU_PRESENT: "true", names.DEPLOY_DRIVER: "true"}, {**SEEN, names.DEPLOY_DRIVER: "false"},
+    {**SEEN, names.DEPLOY_OPERANDS: "false"}, {**SEEN, names.GPU_PRESENT: "true", names.DEPLOY_DRIVER: "false"},
+], ids=["no GPU", "labelled", "no driver", "no operands", "labelled, no driver"])
+def test_it_waits_for_no_other_node(labels: dict[str, str]) -> None:
+    found = adoption(DAEMON_SET, with_node(**labels))
+    assert (found.pods, found.actions) == ((), ())
