@@ -21,6 +21,11 @@ from tests.contract.servers import SandboxThread
 NODE, NAMESPACE = "node-1", "gpu-operator"
 PATIENCE = 60.0
 OUTPUT = "run/nvidia/validations"
+VALIDATOR = """
+import sys
+from gpuward.agents.validator.command import nvidia_validator
+sys.exit(nvidia_validator(sys.argv[1:]))
+"""
 
 
 class Machine:
@@ -49,10 +54,12 @@ class Machine:
         folder = self.folder / "root" / OUTPUT
         return {each.name: each.read_text() for each in folder.iterdir()} if folder.exists() else {}
 
-    def begin(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def last_words(self) -> str:
+        """Return the termination message."""
+        return (self.folder / "last").read_text()
+
+    def begin(self, *arguments: str, code: str = VALIDATOR, **environment: str) -> subprocess.Popen[str]:
         """Start the validator."""
-        code = ("import sys; from gpuward.agents.validator.command import nvidia_validator\n"
-                "sys.exit(nvidia_validator(sys.argv[1:]))")
         self.file("last", "")
         self.file("kubeconfig", self.kubeconfig)
         variables = {
@@ -66,7 +73,7 @@ class Machine:
         """Run it to its end; return its exit code and its last words, or what it said."""
         process = self.begin(*arguments, **environment)
         said, _ = process.communicate(timeout=PATIENCE)
-        return process.returncode, (self.folder / "last").read_text() or said
+        return process.returncode, self.last_words() or said
 
 
 @pytest.fixture
@@ -185,7 +192,7 @@ def test_a_defect_is_left_in_one_line_too(tmp_path: Path, monkeypatch: pytest.Mo
     last = tmp_path / "last"
     last.touch()
     monkeypatch.setattr(command, "_run", fails)
-    monkeypatch.setattr(command, "end_by_signals", lambda: None)
+    monkeypatch.setattr(command, "hold_signals", lambda: None)
     code = command.nvidia_validator(["-c", "toolkit"], {"AGENT_TERMINATION_LOG": str(last)})
     assert (code, last.read_text()) == (1, "defect of gpuward's: KeyError: 'metadata'")
 
@@ -344,7 +351,7 @@ def test_metrics_say_what_is_there(cluster: Cluster, tmp_path: Path) -> None:
             text = urllib.request.urlopen("http://127.0.0.1:18471/metrics", timeout=5).read().decode()
         except OSError:
             return False
-        return "gpu_operator_nvidia_pci_devices_total{" in text
+        return all(f"gpu_operator_{each}_devices_total{{" in text for each in ("nvidia_pci", "node_device_plugin"))
 
     until(served)
     process.terminate()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpuward.errors import InputError
@@ -16,7 +15,10 @@ AGENTS: Final = ("driver-manager", "nvidia-validator")
 
 def main() -> None:
     """Run the agent by whose name the program was called."""
-    sys.exit(agent(Path(sys.argv[0]).name, sys.argv[1:]))
+    from gpuward.agents.signals import hold_signals
+
+    hold_signals()  # to import the agent takes some tenths of a second
+    sys.exit(agent(sys.argv[0].rpartition("/")[2], sys.argv[1:]))
 
 
 def agent(name: str, arguments: Sequence[str]) -> int:

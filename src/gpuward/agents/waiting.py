@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from gpuward.agents.signals import ENDING, release_signals
 from gpuward.errors import GpuwardError
 
 if TYPE_CHECKING:
@@ -29,14 +30,19 @@ class TimeIsUpError(GpuwardError):
 
 
 def end_by_signals() -> None:
-    """Turn SIGTERM and SIGINT into ToldToEndError, wherever the agent is: it then leaves things as a failure would leave them."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    """Turn SIGTERM and SIGINT into ToldToEndError, wherever the agent is: it then leaves things as a failure would leave them.
+
+    Raises:
+        ToldToEndError: one of them came earlier.
+    """
+    for number in ENDING:
         signal.signal(number, _end)
+    release_signals()
 
 
 def no_more_signals() -> None:
     """Ignore further signals: what is being put back is put back whole."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -10,11 +10,13 @@ from gpuward.agents.api import KubernetesApi, find_access
 from gpuward.agents.drivermanager.run import DriverManager
 from gpuward.agents.drivermanager.settings import read_settings
 from gpuward.agents.environment import machine_of, teller_of
+from gpuward.agents.signals import hold_signals
 from gpuward.agents.waiting import end_by_signals
 
 
 def driver_manager(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Run the driver manager; return its exit code."""
+    hold_signals()
     teller = teller_of(environ)
     try:
         end_by_signals()

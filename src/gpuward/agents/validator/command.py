@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpuward import errors
 from gpuward.agents.environment import machine_of, teller_of
+from gpuward.agents.signals import await_signal, hold_signals
 from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings
 from gpuward.agents.validator.settings import ValidatorCall, read_settings
 from gpuward.agents.waiting import Patience, ToldToEndError, end_by_signals, no_more_signals
@@ -26,9 +26,9 @@ OF_VALIDATOR: Final = ("toolkit", "cuda", "plugin")
 
 def nvidia_validator(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Run the validator; return its exit code."""
+    hold_signals()
     teller = teller_of(environ)
     try:
-        end_by_signals()
         called = read_settings(arguments, environ)
         _run(called, environ, machine_of(environ), teller)
     except errors.GpuwardError as error:
@@ -43,46 +43,51 @@ def nvidia_validator(arguments: Sequence[str], environ: Mapping[str, str] = os.e
 def _run(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: Teller) -> None:
     settings = called.settings
     if called.words == ("idle",):
-        _idle(host, settings.output, teller)
-    elif called.words[:1] == ("await",):
-        _await(lambda: _missing(host, settings.output, called.words[1:]), settings, teller)
-    elif called.words[:1] == ("await-for",):
-        _await(lambda: _missing_for(host, settings.output, *called.words[1:]), settings, teller)
-    elif called.words:
+        teller.say("all validations are successful")
+        await_signal()
+        _take_back(host, settings.output, teller)
+        return
+    try:
+        end_by_signals()
+        if called.words:
+            _command(called.words, settings, host, teller)
+        else:
+            _validate(called, environ, host, teller)
+    except ToldToEndError:
+        if not called.words and settings.component in OF_VALIDATOR:
+            _take_back(host, settings.output, teller)
+        raise
+
+
+def _command(words: tuple[str, ...], settings: ValidatorSettings, host: Host, teller: Teller) -> None:
+    if words[0] == "await":
+        _await(lambda: _missing(host, settings.output, words[1:]), settings, teller)
+    elif words[0] == "await-for":
+        _await(lambda: _missing_for(host, settings.output, *words[1:]), settings, teller)
+    else:
         from gpuward.agents.validator.vectoradd import add_vectors
 
         teller.say(add_vectors())
-    else:
-        if called.clean:
-            _remove(host, settings.output)
-
-        @functools.cache
-        def connect() -> ApiServer:
-            from gpuward.agents.api import KubernetesApi, find_access
-
-            return KubernetesApi(find_access(called.kubeconfig, environ))
-
-        if settings.component == "metrics":
-            from gpuward.agents.validator.metrics import NodeMetrics
-
-            NodeMetrics(settings, host, connect(), teller).serve()
-        from gpuward.agents.validator.run import Validation
-
-        try:
-            Validation(settings, host, connect, teller, Patience(teller)).run()
-        except ToldToEndError:
-            if settings.component in OF_VALIDATOR:
-                _take_back(host, settings.output, teller)
-            raise
 
 
-def _idle(host: Host, output: str, teller: Teller) -> None:
-    try:
-        teller.say("all validations are successful")
-        while True:
-            signal.pause()
-    except ToldToEndError:
-        _take_back(host, output, teller)
+def _validate(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: Teller) -> None:
+    settings = called.settings
+    if called.clean:
+        _remove(host, settings.output)
+
+    @functools.cache
+    def connect() -> ApiServer:
+        from gpuward.agents.api import KubernetesApi, find_access
+
+        return KubernetesApi(find_access(called.kubeconfig, environ))
+
+    if settings.component == "metrics":
+        from gpuward.agents.validator.metrics import NodeMetrics
+
+        NodeMetrics(settings, host, connect(), teller).serve()
+    from gpuward.agents.validator.run import Validation
+
+    Validation(settings, host, connect, teller, Patience(teller)).run()
 
 
 def _take_back(host: Host, output: str, teller: Teller) -> None:
