@@ -274,7 +274,7 @@ def test_told_to_end_it_gives_the_node_back_within_a_second(node: Node, number: 
     assert node.now()["metadata"]["labels"][PLUGIN] == "true"
     assert node.now()["spec"].get("unschedulable") is None
     assert node.modules() == ["nvidia", "nvidia_uvm"]
-    assert node.last_words() == f"told to end by {number.name}"
+    assert node.last_words() == f"told to end by {number.name}; the node was given back"
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -289,7 +289,7 @@ def test_where_nobody_listens_any_more_the_node_is_given_back(node: Node, full: 
     assert process.wait(PATIENCE) == 128 + signal.SIGTERM
     assert node.now()["metadata"]["labels"][PLUGIN] == "true"
     assert node.now()["spec"].get("unschedulable") is None
-    assert node.last_words() == "told to end by SIGTERM"
+    assert node.last_words() == "told to end by SIGTERM; the node was given back"
 
 
 def test_killed_and_started_again_it_ends_what_it_began(node: Node) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -58,6 +59,9 @@ class Server:
 
     def delete(self, path: str, body: dict[str, Any] | None = None) -> None:
         raise AssertionError(path)
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @pytest.mark.parametrize("failure", [

@@ -6,23 +6,28 @@ It talks to the API server directly; a proxy in the environment is for the opera
 from __future__ import annotations
 
 import http.client
+import math
 import os
 import ssl
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from gpuward import errors, names
 from gpuward.agents.answers import AnswerInTime
+from gpuward.agents.lasting import told_of
 from gpuward.kube.http.refusals import refusal
 from gpuward.kube.http.transport import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -67,6 +72,10 @@ class ApiServer(Protocol):
 
     def delete(self, path: str, body: Object | None = None) -> None:
         """Delete an object. Raises errors.ApiError, errors.Unreachable."""
+        ...
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """Give all that is asked for meanwhile so many seconds together."""
         ...
 
 
@@ -128,10 +137,24 @@ class KubernetesApi:
     """Send requests one after the other. What another attempt may mend is tried again for `patience` seconds."""
 
     access: Access
+    tell: Callable[[str], None] = lambda line: None
+    """Hears of a request that takes long."""
     patience: float = 60.0
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
     _connection: http.client.HTTPConnection | None = field(default=None, init=False)
+    _until: float = field(default=math.inf, init=False)
+    """When no more is to be asked."""
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Give all that is asked for meanwhile so many seconds together."""
+        before = self._until
+        self._until = min(before, self.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self._until = before
 
     def get(self, path: str) -> Object:
         """Return an object."""
@@ -171,16 +194,17 @@ class KubernetesApi:
     def _ask(self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None,
              content_type: str = JSON) -> Object:
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
-        begun, attempt = self.monotonic(), 0
-        while True:
-            try:
-                return self._object(self._once(method, target, body, content_type))
-            except (*PASSING, *STARTING) as error:
-                pause = PAUSES[min(attempt, len(PAUSES) - 1)]
-                if self.monotonic() + pause > begun + self._patience_with(error, method, path):
-                    raise error from None
-                attempt += 1
-                self.sleep(pause)
+        begun, attempt, why = self.monotonic(), 0, f"{self.access.server}: no answer yet"
+        with told_of(self.tell, lambda: why):
+            while True:
+                try:
+                    return self._object(self._once(method, target, body, content_type))
+                except (*PASSING, *STARTING) as error:
+                    pause, why = PAUSES[min(attempt, len(PAUSES) - 1)], str(error)
+                    if self.monotonic() + pause > min(begun + self._patience_with(error, method, path), self._until):
+                        raise error from None
+                    attempt += 1
+                    self.sleep(pause)
 
     def _patience_with(self, error: errors.GpuwardError, method: str, path: str) -> float:
         # A budget says no with the same status as a server under load; who evicts has a patience of its own.
@@ -206,12 +230,16 @@ class KubernetesApi:
         if body is not None:
             headers["Content-Type"] = content_type
         fresh = self._connection is None
+        timeout = self._timeout()
         connection = self._connection = self._connection or self._connect()
+        connection.timeout = timeout
+        answer_in_time = partial(AnswerInTime, seconds=self._until - self.monotonic())
+        connection.response_class = cast("type[http.client.HTTPResponse]", answer_in_time)
         path = urlsplit(self.access.server).path.rstrip("/") + target
         content = msgspec.json.encode(body) if body is not None else None
         try:
             if connection.sock is not None:  # the answer before may have left less
-                connection.sock.settimeout(TIMEOUT)
+                connection.sock.settimeout(timeout)
             connection.request(method, path, content, headers)
             answer = connection.getresponse()
             return Response(answer.status, dict(answer.getheaders()), answer.read())
@@ -229,10 +257,13 @@ class KubernetesApi:
     def _connect(self) -> http.client.HTTPConnection:
         server = urlsplit(self.access.server)
         host, port = server.hostname or "", server.port
-        connection = (http.client.HTTPConnection(host, port or 80, timeout=TIMEOUT) if server.scheme == "http" else
-                      http.client.HTTPSConnection(host, port or 443, timeout=TIMEOUT, context=self.access.context()))
-        connection.response_class = AnswerInTime
-        return connection
+        return (http.client.HTTPConnection(host, port or 80) if server.scheme == "http" else
+                http.client.HTTPSConnection(host, port or 443, context=self.access.context()))
+
+    def _timeout(self) -> float:
+        if (left := self._until - self.monotonic()) <= 0:
+            raise errors.Unreachable(f"{self.access.server}: its time was up before it was asked")
+        return min(TIMEOUT, left)
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""

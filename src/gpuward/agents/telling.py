@@ -22,6 +22,11 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in " ".join(text.split()))
 
 
+def with_notes(error: BaseException) -> str:
+    """Return what an error says, and after it what was done about it."""
+    return "; ".join([str(error), *getattr(error, "__notes__", ())])
+
+
 @dataclass(slots=True)
 class Teller:
     """Print lines with their time. What stays as it is is said once."""
@@ -37,7 +42,8 @@ class Teller:
         self._last = line
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         try:
-            print(now, printable(line), file=self.stream, flush=True)
+            self.stream.write(f"{now} {printable(line)}\n")  # in one piece, since threads may say something, too
+            self.stream.flush()
         except (OSError, ValueError):  # nobody listens any more: the node is given back all the same
             self._fall_silent()
 
@@ -60,4 +66,4 @@ class Teller:
     def leave_defect(self, error: Exception) -> None:
         """Print where an agent failed that should not have, and leave in one line what it was."""
         self.say("".join(traceback.format_exception(error)))
-        self.leave(f"defect of gpuward's: {type(error).__name__}: {error}")
+        self.leave(f"defect of gpuward's: {type(error).__name__}: {with_notes(error)}")

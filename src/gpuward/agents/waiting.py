@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -42,11 +43,17 @@ def end_by_signals() -> None:
 
 def no_more_signals() -> None:
     """Ignore further signals: what is being put back is put back whole."""
+    with suppress(ToldToEndError):  # one may come just now
+        _ignore()
+
+
+def _ignore() -> None:
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
+    _ignore()
     raise ToldToEndError(number)
 
 

@@ -11,6 +11,7 @@ from gpuward.agents.drivermanager.run import DriverManager
 from gpuward.agents.drivermanager.settings import read_settings
 from gpuward.agents.environment import machine_of, teller_of
 from gpuward.agents.signals import hold_signals
+from gpuward.agents.telling import with_notes
 from gpuward.agents.waiting import end_by_signals
 
 
@@ -21,14 +22,14 @@ def driver_manager(arguments: Sequence[str], environ: Mapping[str, str] = os.env
     try:
         end_by_signals()
         called = read_settings(arguments, environ)
-        api = KubernetesApi(find_access(called.kubeconfig, environ))
+        api = KubernetesApi(find_access(called.kubeconfig, environ), teller.say)
         if called.command == "preflight_check":
             api.get(f"/api/v1/nodes/{called.settings.node}")
             teller.say(f"node {called.settings.node} can be read: nothing is in the way")
             return 0
         DriverManager(called.settings, machine_of(environ), api, teller).uninstall()
     except errors.GpuwardError as error:
-        teller.leave(str(error))
+        teller.leave(with_notes(error))
         return error.exit_code
     except Exception as error:  # a defect of ours: who looks at the pod reads that it is one
         teller.leave_defect(error)

@@ -49,8 +49,8 @@ LEAVING: Final = 60.0
 """Seconds in which the pod goes that is not for this node, before it counts as an error."""
 LOOKING_AGAIN: Final = 60.0
 """Seconds in which others may be faster, one time after the other."""
-GIVING_BACK: Final = 120.0
-"""Seconds in which the node is tried to be given back."""
+GIVING_BACK: Final = 15.0
+"""Seconds in which the node is tried to be given back: the kubelet may give the pod 30 to end. A request may take some more."""
 EVENT_AFTER: Final = 10.0
 """Seconds of waiting for the same thing, after which the node's events say so."""
 
@@ -89,10 +89,13 @@ class DriverManager:
                 pass
         except BaseException as error:
             no_more_signals()
-            self.teller.say(f"{str(error) or type(error).__name__}: giving the node back")
-            self._give_back(gatherer)
-            if not isinstance(error, ToldToEndError):
-                self._event("DriverManagerFailed", str(error))
+            # Whoever is killed in the midst of it leaves why it ended all the same.
+            self.teller.leave(f"{str(error) or type(error).__name__}: giving the node back")
+            with self.api.within(GIVING_BACK):
+                if became := self._give_back(gatherer):
+                    error.add_note(became)
+                if not isinstance(error, ToldToEndError):
+                    self._event("DriverManagerFailed", str(error))
             raise
 
     def _step(self, gatherer: Gatherer) -> bool:
@@ -161,9 +164,9 @@ class DriverManager:
         if any(self._written[each] > 1 for each in written):
             self.sleep(EVERY)
 
-    def _finish(self, step: Finish, gatherer: Gatherer) -> None:
+    def _finish(self, step: Finish, gatherer: Gatherer) -> bool:
         if not (step.labels or step.uncordon or step.forget or step.forget_pause):
-            return
+            return False
         given = [*([_said(step.labels)] if step.labels else []), *(["uncordoned"] if step.uncordon else []),
                  *(["the cordon of before was lifted already"] if step.forget else []),
                  *(["the labels were given back already"] if step.forget_pause and not step.labels else [])]
@@ -172,6 +175,7 @@ class DriverManager:
         annotations = {note: None for note, goes in notes.items() if goes}
         self._patch_node(gatherer, labels=step.labels, annotations=annotations,
                          spec={"unschedulable": None} if step.uncordon else {})
+        return True
 
     def _overdue(self) -> frozenset[Wait]:
         limit = self.settings.timeout or HOUR
@@ -262,24 +266,21 @@ class DriverManager:
         meta = {"resourceVersion": gatherer.resource_version, "labels": dict(labels), "annotations": dict(annotations)}
         self.api.patch(f"/api/v1/nodes/{self.settings.node}", {"metadata": meta, **({"spec": dict(spec)} if spec else {})})
 
-    def _give_back(self, gatherer: Gatherer) -> None:
+    def _give_back(self, gatherer: Gatherer) -> str:
+        """Return what became of the node, nothing where there was nothing to give back."""
         until, pause = self.monotonic() + GIVING_BACK, 0.2
         while True:
             try:
-                self._finish(give_back(gatherer.of_node(), self.settings), gatherer)
-            except (errors.Conflict, errors.Unauthorized, *PASSING) as error:
-                if self.monotonic() < until:
-                    self.teller.say(f"the node could not be given back yet: {error}")
+                given = self._finish(give_back(gatherer.of_node(), self.settings), gatherer)
+            except Exception as error:  # also a defect must not hide why the driver manager ended
+                why = str(error) if isinstance(error, errors.GpuwardError) else f"{type(error).__name__}: {error}"
+                if isinstance(error, (errors.Conflict, errors.Unauthorized, *PASSING)) and self.monotonic() + pause < until:
+                    self.teller.say(f"the node could not be given back yet: {why}")
                     self.sleep(pause)
                     pause = min(2 * pause, EVERY)
                     continue
-                self._not_given_back(error)
-            except (errors.ApiError, errors.KubeconfigError) as error:
-                self._not_given_back(error)
-            return
-
-    def _not_given_back(self, error: Exception) -> None:
-        self.teller.say(f"the node could not be given back, the next attempt does it: {error}")
+                return f"the node could not be given back, the next attempt does it: {why}"
+            return "the node was given back" if given else ""
 
     def _event(self, reason: str, message: str) -> None:
         if message in self._told:

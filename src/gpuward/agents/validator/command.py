@@ -79,7 +79,7 @@ def _validate(called: ValidatorCall, environ: Mapping[str, str], host: Host, tel
     def connect() -> ApiServer:
         from gpuward.agents.api import KubernetesApi, find_access
 
-        return KubernetesApi(find_access(called.kubeconfig, environ))
+        return KubernetesApi(find_access(called.kubeconfig, environ), teller.say)
 
     if settings.component == "metrics":
         from gpuward.agents.validator.metrics import NodeMetrics
