@@ -159,7 +159,49 @@ def test_the_pod_that_stays_takes_its_word_back_when_it_goes(machine: Machine) -
     assert process.wait(PATIENCE) == 0
     process.stdout.close()
     assert time.monotonic() - begun < 5.0, "a second on a machine that does nothing else"
-    assert sorted(machine.left()) == [".driver-ctr-ready"]
+    assert sorted(machine.left()) == [".driver-ctr-ready", "workload-type"]
+
+
+OF_CONTAINERS = ("driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready", "gdrcopy-ready", "mofed-ready", "another-ready")
+OF_MACHINES = ("vfio-pci-ready", "vgpu-manager-ready", "host-vgpu-manager-ready", "vgpu-devices-ready", "cc-manager-ready",
+               "workload-type")
+OF_OTHERS = (".cc-manager-ctr-ready", ".driver-ctr-ready", "notes.txt")
+
+
+@pytest.mark.parametrize(("arguments", "stay"), [
+    (["idle"], OF_MACHINES), (["idle", "--component=toolkit"], OF_MACHINES),
+    (["idle", "--component=vgpu-devices"], OF_CONTAINERS), (["--component=toolkit", "--with-wait"], OF_MACHINES)], ids=str)
+def test_what_the_other_validator_has_said_stays(machine: Machine, arguments: list[str], stay: tuple[str, ...]) -> None:
+    """A node that changes its kind has both pods for a while: the one that goes is not the one that comes."""
+    for name in (*OF_CONTAINERS, *OF_MACHINES, *OF_OTHERS):
+        machine.file(f"root/{OUTPUT}/{name}", "")
+    machine.program("usr/bin/nvidia-smi", 9)
+    process = machine.begin(*arguments)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    process.wait(PATIENCE)
+    process.stdout.close()
+    assert sorted(machine.left()) == sorted({*stay, *OF_OTHERS})
+
+
+@pytest.mark.parametrize(("arguments", "code", "first"), [
+    (["idle"], 1, ""), (["--component=toolkit", "--with-wait"], 128 + signal.SIGTERM, "told to end by SIGTERM; ")], ids=str)
+def test_a_file_that_cannot_be_removed_keeps_no_other_and_is_named(
+        machine: Machine, arguments: list[str], code: int, first: str) -> None:
+    machine.file(f"root/{OUTPUT}/driver-ready", "")
+    machine.file(f"root/{OUTPUT}/cuda-ready/a", "")
+    machine.file(f"root/{OUTPUT}/another-ready/a", "")
+    machine.program("usr/bin/nvidia-smi", 9)
+    process = machine.begin(*arguments)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == code
+    process.stdout.close()
+    assert sorted(each.name for each in (machine.folder / "root" / OUTPUT).iterdir()) == ["another-ready", "cuda-ready"]
+    assert machine.last_words() == first + "; ".join(
+        f"cannot remove /{OUTPUT}/{name}: Is a directory" for name in ("another-ready", "cuda-ready"))
 
 
 @pytest.mark.parametrize(("component", "stay"), [("toolkit", []), ("driver", ["toolkit-ready"])])

@@ -67,7 +67,7 @@ def test_what_waits_on_nodes_for_virtual_machines_waits_for_the_same_files(mode:
     validator = "nvidia-sandbox-validator"
     for component in ("vfio-pci", "vgpu-manager", "vgpu-devices", "cc-manager"):
         assert ours.pop((validator, f"{component}-validation")) is None
-    assert ours.pop((validator, validator)) == ["idle"]
+    assert ours.pop((validator, validator)) == ["idle", "--component=vgpu-devices"], "it removes what its own pod has left"
     assert ours.pop(("nvidia-vgpu-device-manager", "vgpu-manager-validation")) == [
         "await", "vgpu-manager-ready", "host-vgpu-manager-ready"]
     plugin = "nvidia-kata-sandbox-device-plugin-daemonset" if mode == "kata" else "nvidia-sandbox-device-plugin-daemonset"

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from gpuward import errors
 from gpuward.agents.environment import machine_of, teller_of
+from gpuward.agents.host import HostError
 from gpuward.agents.signals import await_signal, hold_signals
-from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings
+from gpuward.agents.telling import with_notes
+from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings, is_status_file, left_by
 from gpuward.agents.validator.settings import ValidatorCall, read_settings
 from gpuward.agents.waiting import Patience, ToldToEndError, end_by_signals, no_more_signals
 
@@ -32,7 +34,7 @@ def nvidia_validator(arguments: Sequence[str], environ: Mapping[str, str] = os.e
         called = read_settings(arguments, environ)
         _run(called, environ, machine_of(environ), teller)
     except errors.GpuwardError as error:
-        teller.leave(str(error))
+        teller.leave(with_notes(error))
         return error.exit_code
     except Exception as error:  # a defect of ours: who looks at the pod reads that it is one
         teller.leave_defect(error)
@@ -45,7 +47,7 @@ def _run(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: 
     if called.words == ("idle",):
         teller.say("all validations are successful")
         await_signal()
-        _take_back(host, settings.output, teller)
+        _take_back(host, settings, teller)
         return
     try:
         end_by_signals()
@@ -53,9 +55,13 @@ def _run(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: 
             _command(called.words, settings, host, teller)
         else:
             _validate(called, environ, host, teller)
-    except ToldToEndError:
+    except ToldToEndError as error:
         if not called.words and settings.component in OF_VALIDATOR:
-            _take_back(host, settings.output, teller)
+            no_more_signals()
+            try:
+                _take_back(host, settings, teller)
+            except HostError as left:
+                error.add_note(str(left))
         raise
 
 
@@ -73,7 +79,7 @@ def _command(words: tuple[str, ...], settings: ValidatorSettings, host: Host, te
 def _validate(called: ValidatorCall, environ: Mapping[str, str], host: Host, teller: Teller) -> None:
     settings = called.settings
     if called.clean:
-        _remove(host, settings.output)
+        _remove(host, settings.output, is_status_file)
 
     @functools.cache
     def connect() -> ApiServer:
@@ -90,9 +96,8 @@ def _validate(called: ValidatorCall, environ: Mapping[str, str], host: Host, tel
     Validation(settings, host, connect, teller, Patience(teller)).run()
 
 
-def _take_back(host: Host, output: str, teller: Teller) -> None:
-    no_more_signals()
-    _remove(host, output)
+def _take_back(host: Host, settings: ValidatorSettings, teller: Teller) -> None:
+    _remove(host, settings.output, functools.partial(left_by, settings.component))
     teller.say("removed the status files: what waits for them waits for the next validation")
 
 
@@ -113,7 +118,12 @@ def _missing_for(host: Host, output: str, workload: str, file: str) -> str:
     return "" if found != workload else _missing(host, output, [file])
 
 
-def _remove(host: Host, output: str) -> None:
-    for name in host.entries(output):
-        if (name.endswith("-ready") or name == WORKLOAD_TYPE) and not name.startswith("."):
+def _remove(host: Host, output: str, goes: Callable[[str], bool]) -> None:
+    stay = []
+    for name in filter(goes, host.entries(output)):
+        try:
             host.remove(f"{output}/{name}")
+        except HostError as error:
+            stay.append(str(error))
+    if stay:
+        raise HostError("; ".join(stay))

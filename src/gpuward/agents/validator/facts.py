@@ -10,6 +10,28 @@ from gpuward.agents.host import Ran
 
 WORKLOAD_TYPE: Final = "workload-type"
 """The file, beside the status files, that says what a node is for."""
+OF_MACHINES: Final = ("vfio-pci", "vgpu-manager", "vgpu-devices", "cc-manager")
+"""Components of nodes for virtual machines, which have a validator of their own."""
+
+
+def status_files(component: str) -> tuple[str, ...]:
+    """Return the status files of which a component leaves one."""
+    return ("vgpu-manager-ready", "host-vgpu-manager-ready") if component == "vgpu-manager" else (f"{component}-ready",)
+
+
+def left_by(component: str, name: str) -> bool:
+    """Tell whether the validator that validates a component may have left a file.
+
+    A node that changes its kind has both for a while. NVIDIA's for containers removes all that ends with -ready, its other one
+    everything.
+    """
+    of_machines = name == WORKLOAD_TYPE or any(name in status_files(each) for each in OF_MACHINES)
+    return of_machines if component in OF_MACHINES else is_status_file(name) and not of_machines
+
+
+def is_status_file(name: str) -> bool:
+    """Tell whether a file is one of validators, and not one that a driver's container has left."""
+    return (name.endswith("-ready") or name == WORKLOAD_TYPE) and not name.startswith(".")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from gpuward.agents.api import ApiServer
 from gpuward.agents.host import Host, Ran
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator import look, plan
-from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings
+from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings, status_files
 from gpuward.agents.validator.plan import Verdict
 from gpuward.agents.validator.workload import ValidationError, Workload
 from gpuward.agents.waiting import Patience, TimeIsUpError
@@ -27,10 +27,6 @@ CC_READY: Final = ".cc-manager-ctr-ready"
 CC_CAPABLE: Final = "nvidia.com/cc.capable"
 MLX_PRESENT: Final = "feature.node.kubernetes.io/pci-15b3.present"
 WORKLOAD_CONFIG: Final = "nvidia.com/gpu.workload.config"
-FILES: Final = {
-    "vgpu-manager": ("vgpu-manager-ready", "host-vgpu-manager-ready"),
-}
-"""Status files of components that have other ones than their name's."""
 FOR: Final = {"vfio-pci": "vm-passthrough", "vgpu-manager": "vm-vgpu", "vgpu-devices": "vm-vgpu"}
 """What a node has to be for that a component matters there."""
 
@@ -90,8 +86,7 @@ class Validation:
         self._leave(self._await(self._judge()))
 
     def _forget(self) -> None:
-        component = self.settings.component
-        for name in FILES.get(component, (f"{component}-ready",)):
+        for name in status_files(self.settings.component):
             self.host.remove(f"{self.settings.output}/{name}")
 
     def _judge(self) -> Callable[[], Verdict]:

@@ -42,7 +42,8 @@ FLAGS: Final = {
     "kubeconfig": Flag("KUBECONFIG", "", "Use this kubeconfig file."),
 }
 HELP: Final = """Commands in place of --component:
-  idle                     do nothing until told to end, then remove the status files
+  idle                     do nothing until told to end, then remove the status files: those of nodes for virtual machines with
+                           --component of one of these, else those of nodes for containers
   await FILE ...           wait until one of these status files is there
   await-for WORKLOAD FILE  wait until this status file is there, or the node is for another kind of workload
   vector-add               add two vectors on the first GPU, by the driver's own library"""
