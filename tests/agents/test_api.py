@@ -7,9 +7,10 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ class Script(ThreadingHTTPServer):
 
     def __init__(self, answers: list[Answer]) -> None:
         super().__init__(("127.0.0.1", 0), Scripted)
-        self.answers = answers
+        self.script = iter(answers)
         self.asked: list[tuple[str, str, str, str]] = []
         self.tokens: list[str] = []
 
@@ -45,7 +46,7 @@ class Scripted(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         self.server.asked.append((self.command, self.path, self.headers.get("Content-Type", ""), body))
         self.server.tokens.append(self.headers["Authorization"].removeprefix("Bearer "))
-        status, answer = self.server.answers.pop(0)
+        status, answer = next(self.server.script)
         if status == 0:
             self.close_connection = True
             return
@@ -138,6 +139,29 @@ def test_a_list_whose_next_page_is_gone_is_begun_anew(tmp_path: Path) -> None:
     with scripted(tmp_path, *[refused(410, "Expired")] * 9) as (api, server), pytest.raises(errors.Gone):
         api.list("/api/v1/pods")
     assert len(server.asked) == 3
+
+
+def pages(token: Callable[[int], str], size: int = 1) -> Iterator[Answer]:
+    """Yield pages without end."""
+    for number in count():
+        yield 200, {"metadata": {"continue": token(number)}, "items": [{"metadata": {"name": "1"}}] * size}
+
+
+@pytest.mark.parametrize(("token", "size", "asked", "why"), [
+    (lambda number: "a", 1, range(2, 3), r"page 2 leads to a page that was read before"),
+    (lambda number: "ab"[number % 2], 1, range(3, 4), r"page 3 leads to a page that was read before"),
+    (str, 1, range(3, 200), r"it was not at its end after 120 s and \d+ pages"),
+    (str, 500, range(41, 42), r"it has more than 20000 objects"),
+], ids=["the same token", "two in turn", "always another one", "always another page of objects"])
+def test_a_list_without_end_is_given_up(
+        tmp_path: Path, token: Callable[[int], str], size: int, asked: range, why: str) -> None:
+    with scripted(tmp_path) as (api, server):
+        server.script = pages(token, size)
+        api.monotonic = count(0.0, 1.0 if size == 1 else 0.01).__next__
+        with pytest.raises(errors.ServerError, match=rf"^the list of /api/v1/pods cannot be read to its end: {why}: "
+                                                     r"something between the API server and this program may be broken$"):
+            api.list("/api/v1/pods")
+    assert len(server.asked) in asked
 
 
 def test_what_does_not_pass_ends_when_patience_does(tmp_path: Path) -> None:

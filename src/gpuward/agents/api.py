@@ -47,6 +47,10 @@ PASSING: Final = (errors.Unreachable, errors.TooManyRequests, errors.ServerError
 STARTING: Final = (errors.Unauthorized, errors.Forbidden)
 STARTING_SECONDS: Final = 10.0
 """For how long an API server that has just started may refuse what it allows, as it has not read its roles and keys yet."""
+LIST_SECONDS: Final = 120.0
+"""For all pages of a list."""
+LONGEST_LIST: Final = 20_000
+"""Objects of a list: agents ask for what is on one node, or in one namespace."""
 LISTINGS: Final = 3
 """How often a list is begun anew whose next page is no longer kept."""
 
@@ -172,12 +176,20 @@ class KubernetesApi:
     def _pages(self, path: str, labels: str, fields: str) -> Objects:
         chosen = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE_SIZE)}
         found: list[Object] = []
+        until, read = self.monotonic() + LIST_SECONDS, {""}
         while True:
             page = self._ask("GET", path, {key: value for key, value in chosen.items() if value})
             found += page.get("items") or []
-            chosen["continue"] = (page.get("metadata") or {}).get("continue") or ""
-            if not chosen["continue"]:
+            token = chosen["continue"] = (page.get("metadata") or {}).get("continue") or ""
+            if not token:
                 return found
+            if token in read:
+                raise _endless(path, f"page {len(read)} leads to a page that was read before")
+            if len(found) > LONGEST_LIST:
+                raise _endless(path, f"it has more than {LONGEST_LIST} objects")
+            if self.monotonic() >= until:
+                raise _endless(path, f"it was not at its end after {LIST_SECONDS:g} s and {len(read)} pages")
+            read.add(token)
 
     def create(self, path: str, body: Object) -> Object:
         """Create an object, or a subresource."""
@@ -270,3 +282,8 @@ class KubernetesApi:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _endless(path: str, why: str) -> errors.ServerError:
+    return errors.ServerError(f"the list of {path} cannot be read to its end: {why}: "
+                              "something between the API server and this program may be broken")
