@@ -25,7 +25,7 @@ from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow, PodTrouble
 from gpuward.model.uncordoned import Uncordoned
 from gpuward.model.undrainable import Quarantined, Undrainable
-from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected
+from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, WrongDriverType
 from gpuward.model.views import Owner, Ref
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed, WaveLimit, WaveNotDone, WaveSoaking
 from gpuward.model.windows import WindowShut
@@ -72,6 +72,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     NotSelected(POD, ("a",)),
     DriverLabelUnknown(POD, "yes"),
     DriverRefused(POD, "a", OwnerConflict(("a", "b"), "n1")),
+    WrongDriverType(POD, "a", "vgpu-host-manager"),
     waits.Failed(State.POD_RESTART_REQUIRED, "it broke", DriverNow()),
     waits.RetryLater(State.POD_RESTART_REQUIRED, "it broke", 1, 3, DriverNow("driver", False, TROUBLE)),
     waits.UnknownState("bogus"),

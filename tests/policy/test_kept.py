@@ -37,10 +37,16 @@ def changed(**fields: Any) -> str:
 
 
 def test_what_is_remembered_is_found_again() -> None:
-    labels, claim = LabelSettings(True, "all-disabled", False, True), KeptClaim({"pool": "a", "example.com/x": ""})
+    labels = LabelSettings(True, "all-disabled", False, True)
+    claim = KeptClaim({"pool": "a", "example.com/x": ""}, driver_type="vgpu")
     assert found(remember(VALID, labels=labels, claim=claim)) == KeptSettings(VALID, labels, claim, 2)
     assert found(remember(VALID)) == KeptSettings(VALID, None, None, 2)
     assert len(remember(VALID, labels=labels, claim=claim)) < 1500
+
+
+@pytest.mark.parametrize("claim", [{}, {"driver_type": "of-a-later-version"}])
+def test_a_claim_without_a_type_that_is_known_is_a_claim(claim: dict[str, Any]) -> None:
+    assert found(changed(claim={"selector": {"pool": "a"}, **claim})).claim == KeptClaim({"pool": "a"})
 
 
 def test_what_the_first_version_wrote_is_read() -> None:

@@ -105,6 +105,15 @@ def test_an_invalid_one_starts_nothing_and_goes_on_under_what_it_was() -> None:
     assert found.claims[0].valid, "its nodes stay its own"
 
 
+def test_the_type_of_one_that_cannot_be_decoded_is_the_kept_one_and_else_not_known() -> None:
+    valid = UpgradePolicy(auto_upgrade=True, driver="a")
+    for claim, driver_type in (KeptClaim(driver_type="vgpu-host-manager"), "vgpu-host-manager"), (KeptClaim(), ""):
+        before = {names.VALID_UPGRADE_POLICY: remember(valid, claim=claim)}
+        (broken,) = read(driver("a", nodeSelector=7, annotations=before)).claims
+        assert (broken.driver_type, broken.is_for_hosts) == (driver_type, bool(driver_type))
+    assert [each.driver_type for each in read(driver("a"), driver("b", driverType="vgpu")).claims] == ["gpu", "vgpu"]
+
+
 @pytest.mark.parametrize("spec", [
     {"default": True, "nodeSelector": {"a": "b"}}, {"nodeSelector": {names.DRIVER_OWNER: "x"}}, {"nodeSelector": 7},
 ])

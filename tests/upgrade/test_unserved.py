@@ -52,3 +52,15 @@ def test_without_a_cluster_policy_and_while_nvidia_drivers_are_not_known_nothing
 def test_a_node_that_is_about_to_be_owned_only_waits() -> None:
     plan = decide(one(pool="x"), UNOWNED, NOW)
     assert plan.holds["n0"].reason is Reason.DRIVER_POD_MISSING
+
+
+@pytest.mark.parametrize(("driver_type", "reason"), [
+    ("vgpu-host-manager", Reason.WRONG_DRIVER_TYPE), ("gpu", Reason.DRIVER_POD_MISSING), ("vgpu", Reason.DRIVER_POD_MISSING),
+    ("", Reason.DRIVER_POD_MISSING)])
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_node_with_containers_waits_for_no_driver_of_a_host(driver_type: str, reason: Reason, owned: bool) -> None:
+    placing = Placing((Claim("x", {"pool": "x"}, driver_type=driver_type),))
+    snapshot = one(pool="x", **({names.DRIVER_OWNER: "x"} if owned else {}))
+    every = policy(unowned=True, auto_upgrade=False, placing=placing), policy(driver="x", placing=placing)
+    plans = [decide(snapshot, each, NOW) for each in every]
+    assert [plan.holds["n0"].reason for plan in plans if plan.nodes] == [reason]

@@ -77,6 +77,7 @@ UNMET: Mapping[str, str] = {
     "reason Aborted": "nobody aborts a rollout",
     "gate rollout_aborted": "nobody aborts a rollout",
     "reason ImageNotStaged": "the runs bring no images onto nodes",
+    "reason WrongDriverType": "the runs have no NVIDIADrivers for hosts of virtual machines",
     "reason StagingFailed": "the runs bring no images onto nodes",
     "gate image_not_staged": "the runs bring no images onto nodes",
 }

@@ -15,7 +15,7 @@ from gpuward.model.actions import PatchNode
 from gpuward.model.driver import driver_daemonsets, going
 from gpuward.model.explain import obstacle
 from gpuward.model.operand_pods import failing, unready_operands
-from gpuward.model.owners import NodeOwner, OwnedBy, OwnerConflict
+from gpuward.model.owners import Claim, NodeOwner, OwnedBy, OwnerConflict
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -215,11 +215,14 @@ def _unmanaged(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> str
     return why_unmanaged(node, picture.snapshot, upgrades, off=off, managed=active.manages_hosts)
 
 
-def _whose(owner: NodeOwner | None) -> str:
+def _whose(owner: NodeOwner | None, claims: Iterable[Claim]) -> str:
     """Say which NVIDIADrivers are for a node that has none."""
+    types = {claim.name: claim.driver_type for claim in claims if claim.is_for_hosts}
     match owner:
         case OwnerConflict():
             return f"more than one of them is for this node: {', '.join(owner.names)}"
+        case OwnedBy() if owner.name in types:
+            return f"{owner.name}, which is for this node, is of type {types[owner.name]}"
         case OwnedBy():
             return f"{owner.name} is for this node, which is not labelled so yet"
         case _:
@@ -235,7 +238,7 @@ def _policy(picture: Picture, upgrades: UpgradePolicy, node: str) -> str:
     if refused := refusal(picture.drivers) or refusal(picture.drivers, upgrades.driver):
         return refused
     if upgrades.unowned:
-        told = _whose(picture.drivers.owners.get(node))
+        told = _whose(picture.drivers.owners.get(node), picture.drivers.claims)
         return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and {told}"
     if upgrades.gone:
         then = "whether its drivers go is not seen yet" if upgrades.unseen else "its drivers go"

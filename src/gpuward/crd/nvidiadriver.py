@@ -9,6 +9,7 @@ from gpuward.crd.driver_upgrade import NVIDIADriverUpgradePolicy
 from gpuward.crd.facts import DEFAULTED, REQUIRED, KubeObject, Spec, cel
 from gpuward.crd.kubernetes import Condition, NodeAffinity, PodSecurityContext, Toleration
 from gpuward.crd.shapes import ConfigMapName, DriverManager, EnvVar, Probe, Rdma, Resources
+from gpuward.model.owners import FOR_HOSTS
 from gpuward.names import NVIDIA_DRIVER_VERSION, NVIDIA_GROUP
 
 DriverType = Literal["gpu", "vgpu", "vgpu-host-manager"]
@@ -91,7 +92,7 @@ class NVIDIADriverSpec(Spec, frozen=True, kw_only=True):
     @property
     def is_for_hosts(self) -> bool:
         """Return whether it is the driver of hosts whose GPUs virtual machines share, and not one for containers."""
-        return self.driver_type == "vgpu-host-manager"
+        return self.driver_type == FOR_HOSTS
 
 
 class NVIDIADriverStatus(Spec, frozen=True, kw_only=True):

@@ -96,14 +96,14 @@ class DriverLabels:
     def _empties(self, node: NodeView, placed: Mapping[str, str]) -> bool:
         """Tell whether the upgrade empties a node: as it was told last, where no NVIDIADriver is for the node."""
         claims = self._policy.claims
-        if claims is not None and claim_of(claims, placed.get(names.DRIVER_OWNER)) is None:
+        if claims is not None and _driving(claims, placed.get(names.DRIVER_OWNER)) is None:
             return node.annotations.get(names.UPGRADE_ENABLED) == "true"
         return self._is_automatic(placed)
 
     def _is_automatic(self, labels: Mapping[str, str]) -> bool:
         if self._policy.claims is None or self._policy.sandbox_workloads:  # with these no driver is upgraded, whosever it is
             return self._policy.driver_upgrades
-        found = claim_of(self._policy.claims, labels.get(names.DRIVER_OWNER))
+        found = _driving(self._policy.claims, labels.get(names.DRIVER_OWNER))
         return found is not None and found.auto_upgrade
 
     def _is_orphan(self, pod: PodView) -> bool:
@@ -127,6 +127,12 @@ class DriverLabels:
 def claim_of(claims: Iterable[Claim], name: str | None) -> Claim | None:
     """Return what the NVIDIADriver of a name says, if there is one."""
     return next((claim for claim in claims if claim.name == name), None)
+
+
+def _driving(claims: Iterable[Claim], name: str | None) -> Claim | None:
+    """Return what the NVIDIADriver of a name says, if it brings drivers for containers."""
+    found = claim_of(claims, name)
+    return None if found is not None and found.is_for_hosts else found
 
 
 def _adopts(ds: DaemonSetView, pod: PodView) -> bool:

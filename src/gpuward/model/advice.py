@@ -70,6 +70,12 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.YES, "An NVIDIADriver is for this node and can make no DaemonSet for it, because of a conflict with another one or "
         "an error in it.",
         "`kubectl get nvidiadrivers` and the condition say which field or which other NVIDIADriver is in the way. Correct that."),
+    Reason.WRONG_DRIVER_TYPE: Advice(
+        Act.YES, "The NVIDIADriver that selects this node brings the driver of hosts of vGPUs, and this node runs containers. A "
+        "driver pod that runs here runs on; no other comes.",
+        "Select the node by an NVIDIADriver with `driverType: gpu` or `vgpu`, and by no other. If it is to be a host of vGPUs, "
+        "enable `sandboxWorkloads` in the ClusterPolicy and label it `nvidia.com/gpu.workload.config=vm-vgpu`. `driverType` "
+        "cannot be edited: make another NVIDIADriver."),
     Reason.DRIVER_LABEL_UNKNOWN: Advice(
         Act.YES, "The label `nvidia.com/gpu.deploy.driver` has a value that means nothing. DaemonSets select nodes by `true`, so "
         "that the node loses its driver pod, or gets none.",

@@ -18,7 +18,7 @@ from gpuward.model.plan import Hold
 from gpuward.model.reasons import Reason
 from gpuward.model.sentences import NO_LIMIT, NONE_NOW, OF_DOMAINS, SENTENCES, UNCOUNTED
 from gpuward.model.troubles import DriverNow, PodTrouble
-from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved
+from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved, WrongDriverType
 from gpuward.model.views import Ref
 from gpuward.model.waits import (
     BudgetUsedUp,
@@ -89,7 +89,7 @@ def arguments(what: WaitsFor) -> dict[str, object]:
     match what:
         case Plain() | Paused():
             return _plain(what)
-        case NotSelected() | DriverRefused() | DriverLabelUnknown():
+        case NotSelected() | DriverRefused() | WrongDriverType() | DriverLabelUnknown():
             return _unserved(what)
         case Starting():
             return _starting(what)
@@ -209,6 +209,8 @@ def _unserved(what: Unserved) -> dict[str, object]:
     if isinstance(what, NotSelected):
         refused = "".join(f"; NVIDIADriver {name} cannot be followed, see its condition" for name in what.refused)
         return {**told, "refused": refused}
+    if isinstance(what, WrongDriverType):
+        return {**told, "driver": what.driver, "driver_type": what.driver_type}
     if isinstance(what, DriverLabelUnknown):
         return {**told, "label": names.DEPLOY_DRIVER, "value": what.value}
     why = f"NVIDIADriver {what.driver} cannot be followed"

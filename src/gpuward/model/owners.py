@@ -7,10 +7,14 @@ those that are in it, and the nodes about which they disagree keep the owner tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
 from gpuward import names
+
+FOR_HOSTS: Final = "vgpu-host-manager"
+"""The type of an NVIDIADriver whose drivers are for hosts of vGPUs."""
 
 
 class OwnerConflict(msgspec.Struct, frozen=True):
@@ -40,8 +44,19 @@ class Claim(msgspec.Struct, frozen=True):
     """False where something else about the NVIDIADriver cannot be followed: no node loses its driver for one of this."""
     precompiled: bool = False
     """Whether its drivers are built for one kernel each."""
+    driver_type: str = ""
+    """For which kind of node its drivers are; empty where nobody knows."""
     conflict: OwnerConflict | None = None
     """Which other NVIDIADrivers are in its way, if that is why it cannot be followed."""
+
+    @property
+    def is_for_hosts(self) -> bool:
+        """Tell whether its drivers are those of hosts of vGPUs, so that no node with containers gets one."""
+        return self.driver_type == FOR_HOSTS
+
+    def makes(self, selector: Mapping[str, str]) -> bool:
+        """Tell whether a DaemonSet that selects nodes by these labels is of its kind."""
+        return not self.driver_type or self.is_for_hosts == (names.DEPLOY_VGPU_MANAGER in selector)
 
     def keeps(self, labels: Mapping[str, str]) -> bool:
         """Tell whether a node that it selected lacks nothing but labels that GPU feature discovery takes away for a while."""

@@ -231,7 +231,8 @@ class Placements:
         if self.placing is None or selector.keys().isdisjoint(names.PLACED_BY):
             return {}
         owner = selector.get(names.DRIVER_OWNER, "")
-        stays = self.placing.claim(owner) is not None if owner else self.placing.claims is None and self.placing.precompiled
+        claim = self.placing.claim(owner)
+        stays = claim is not None and claim.makes(selector) if owner else self.placing.claims is None and self.placing.precompiled
         return selector if stays else {}
 
 

@@ -16,6 +16,8 @@ SENTENCES: dict[Reason, str] = {
     "when somebody deletes it",
     Reason.NOT_SELECTED: "no NVIDIADriver selects this node, so it gets no driver pod{then}{refused}",
     Reason.DRIVER_REFUSED: "this node gets no driver pod{then}: {why}",
+    Reason.WRONG_DRIVER_TYPE: "this node gets no driver pod{then}: NVIDIADriver {driver} is of type {driver_type}, and this node "
+                              "runs containers",
     Reason.DRIVER_LABEL_UNKNOWN: "the label {label}={value} is none of true, false and pre-installed, so this node gets no "
     "driver pod{then}",
     Reason.TEMPLATE_SETTLING: "the driver DaemonSet has just changed: waits for its controller to make the new revision",

@@ -35,6 +35,14 @@ class DriverRefused(_Unserved, frozen=True):
     conflict: OwnerConflict | None = None
 
 
+class WrongDriverType(_Unserved, frozen=True):
+    """Wait for an NVIDIADriver whose type of driver is for nodes with containers."""
+
+    reason: ClassVar = Reason.WRONG_DRIVER_TYPE
+    driver: str = ""
+    driver_type: str = ""
+
+
 class DriverLabelUnknown(_Unserved, frozen=True):
     """Wait for a value of the node's label that says whether it is to have a driver."""
 
@@ -42,4 +50,4 @@ class DriverLabelUnknown(_Unserved, frozen=True):
     value: str = ""
 
 
-Unserved = NotSelected | DriverRefused | DriverLabelUnknown
+Unserved = NotSelected | DriverRefused | WrongDriverType | DriverLabelUnknown

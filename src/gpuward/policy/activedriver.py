@@ -84,13 +84,18 @@ def _claim(view: PolicyView, driver: NVIDIADriver | None, problems: tuple[Policy
     """
     known = valid or driver
     precompiled = known is not None and known.spec.is_precompiled
+    kept_type = last.claim.driver_type if last.claim is not None else ""
+    driver_type = known.spec.driver_type if known is not None else kept_type
     if driver is not None and not problems:
         spec = driver.spec
-        return Claim(view.name, spec.node_selector, spec.default, spec.upgrade_policy.auto_upgrade, precompiled=precompiled)
+        auto = spec.upgrade_policy.auto_upgrade
+        return Claim(view.name, spec.node_selector, spec.default, auto, precompiled=precompiled, driver_type=driver_type)
     auto = last.upgrades.auto_upgrade
     if last.claim is not None:
-        return Claim(view.name, last.claim.selector, last.claim.default, auto, able=False, precompiled=precompiled)
+        return Claim(view.name, last.claim.selector, last.claim.default, auto, able=False, precompiled=precompiled,
+                     driver_type=driver_type)
     misplaced = any(problem.field.startswith((_SELECTOR_FIELD, "metadata.name")) for problem in problems)
     if last.version != 1 or driver is None or misplaced:
-        return Claim(view.name, auto_upgrade=auto, valid=False)
-    return Claim(view.name, driver.spec.node_selector, driver.spec.default, auto, able=False, precompiled=precompiled)
+        return Claim(view.name, auto_upgrade=auto, valid=False, driver_type=driver_type)
+    return Claim(view.name, driver.spec.node_selector, driver.spec.default, auto, able=False, precompiled=precompiled,
+                 driver_type=driver_type)

@@ -7,11 +7,12 @@ Anybody may edit it: what makes no sense counts as if it were not there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
 from gpuward import names
+from gpuward.crd.nvidiadriver import DriverType
 from gpuward.errors import PolicyError
 from gpuward.labels.policy import LabelSettings
 from gpuward.model.policy import UpgradePolicy
@@ -35,6 +36,8 @@ class KeptClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 
     selector: Mapping[str, str] = {}
     default: bool = False
+    driver_type: str = ""
+    """Empty where an earlier version of gpuward remembered it, too."""
 
 
 class KeptSettings(msgspec.Struct, frozen=True):
@@ -112,7 +115,8 @@ def _claim(raw: msgspec.Raw) -> KeptClaim | None:
     if found is None or (found.default and found.selector) or names.DRIVER_OWNER in found.selector:
         return None
     fine = all(is_label_key(key) and is_label_value(value) for key, value in found.selector.items())
-    return found if fine else None
+    known = found.driver_type if found.driver_type in get_args(DriverType) else ""
+    return msgspec.structs.replace(found, driver_type=known) if fine else None
 
 
 def _makes_sense(upgrades: UpgradePolicy) -> bool:

@@ -75,7 +75,8 @@ class PoliciesInForce(msgspec.Struct, frozen=True):
     def upgrades_of(self, node: NodeView | None) -> UpgradePolicy:
         """Return the upgrade policy that a node's driver is a matter of."""
         owner = node.labels.get(names.DRIVER_OWNER, "") if node is not None else ""
-        found = (each for each in self.upgrades if owner and each.driver == owner)
+        hosts = {claim.name for claim in self.claims if claim.is_for_hosts}
+        found = (each for each in self.upgrades if owner and owner not in hosts and each.driver == owner)
         return next(found, None) or (self._unowned() if self.in_force else self._placed(self._own()))
 
     def _claim(self, driver: ActiveDriver) -> Claim:

@@ -10,11 +10,23 @@ from gpuward.model.views import DaemonSetView, NodeView
 
 
 def concerns(policy: UpgradePolicy, node: NodeView) -> bool:
-    """Tell whether a node's driver is a matter of a policy. One whose NVIDIADriver is gone is as good as one without an owner."""
+    """Tell whether a node's driver is a matter of a policy. One whose NVIDIADriver is gone, or brings no driver for containers,
+    is as good as one without an owner.
+    """
     owner = node.labels.get(names.DRIVER_OWNER, "")
-    if policy.driver or not policy.unowned or not owner:
-        return not policy.driver or owner == policy.driver
-    return _is_gone(owner, policy)
+    if policy.driver:
+        return owner == policy.driver and not is_for_hosts(owner, policy)
+    return not policy.unowned or not owner or _brings_none(owner, policy)
+
+
+def is_for_hosts(owner: str, policy: UpgradePolicy) -> bool:
+    """Tell whether an NVIDIADriver brings the drivers of hosts of vGPUs, and none to nodes with containers."""
+    claim = policy.placing.claim(owner) if policy.placing is not None else None
+    return claim is not None and claim.is_for_hosts
+
+
+def _brings_none(owner: str, policy: UpgradePolicy) -> bool:
+    return _is_gone(owner, policy) or is_for_hosts(owner, policy)
 
 
 def _is_gone(owner: str, policy: UpgradePolicy) -> bool:
@@ -58,16 +70,21 @@ def is_unlabelled(node: NodeView, policy: UpgradePolicy) -> bool:
 
 
 def _is_about_to_be_owned(node: NodeView, policy: UpgradePolicy) -> bool:
-    """Tell whether nobody owns a node that an NVIDIADriver selects."""
+    """Tell whether nobody owns a node that an NVIDIADriver selects, of which it gets a driver."""
     claims = policy.placing.claims if policy.placing is not None and policy.unowned and not policy.absent else None
-    return claims is not None and isinstance(owner_of(node.name, node.labels, claims), OwnedBy)
+    owner = owner_of(node.name, node.labels, claims) if claims is not None else None
+    return isinstance(owner, OwnedBy) and not is_for_hosts(owner.name, policy)
 
 
 def drives(ds: DaemonSetView, policy: UpgradePolicy) -> bool:
-    """Tell whether a DaemonSet holds drivers that are a matter of a policy."""
+    """Tell whether a DaemonSet holds drivers that are a matter of a policy. Those that an NVIDIADriver for hosts finds under its
+    name are nobody's.
+    """
+    if policy.driver and is_for_hosts(policy.driver, policy):
+        return False
     owner = ds.owner if ds.owner is not None and ds.owner.kind == "NVIDIADriver" else None
     if policy.unowned and (left := ds.node_selector.get(names.DRIVER_OWNER)):
-        return _is_gone(left, policy)
+        return _brings_none(left, policy)
     if policy.gone:
         return ds.owner is None and ds.node_selector.get(names.DRIVER_OWNER) == policy.driver
     if policy.driver and ds.owner is None and policy.driver == ds.node_selector.get(names.DRIVER_OWNER):

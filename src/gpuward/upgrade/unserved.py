@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuward import names
-from gpuward.model.owners import Claim, OwnedBy, OwnerConflict, owner_of
+from gpuward.model.owners import Claim, OwnedBy, OwnerConflict, name_of, owner_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
-from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved
+from gpuward.model.unserved import DriverLabelUnknown, DriverRefused, NotSelected, Unserved, WrongDriverType
 from gpuward.model.views import NodeView, PodView, Ref
 from gpuward.upgrade.scope import is_to_have_driver, unknown_value
 
@@ -51,6 +51,10 @@ def _unowned(node: NodeView, claims: tuple[Claim, ...], pod: Ref | None) -> Unse
     owner = owner_of(node.name, node.labels, claims)
     if isinstance(owner, OwnerConflict):
         return DriverRefused(pod, conflict=owner)
+    name = name_of(owner, node.labels.get(names.DRIVER_OWNER, ""))
+    hosts = next((claim for claim in claims if claim.name == name and claim.is_for_hosts), None)
+    if hosts is not None:
+        return WrongDriverType(pod, name, hosts.driver_type)
     return None if isinstance(owner, OwnedBy) else NotSelected(pod, tuple(claim.name for claim in claims if not claim.valid))
 
 

@@ -250,5 +250,6 @@ def _remember(each: ActiveDriver) -> list[Action]:
     """Keep valid settings on the object: an invalid edit must not change them for nodes in progress, nor for nodes that join."""
     if each.problems:
         return []
-    changed = to_remember(each.view.body, remember(each.upgrades, claim=KeptClaim(each.claim.selector, each.claim.default)))
+    claim = KeptClaim(each.claim.selector, each.claim.default, each.claim.driver_type)
+    changed = to_remember(each.view.body, remember(each.upgrades, claim=claim))
     return [PatchAnnotations(KIND, each.view.ref, changed, why="what it says is valid, and is kept")] if changed else []

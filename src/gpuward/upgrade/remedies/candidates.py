@@ -163,7 +163,7 @@ def _be_selected(question: Question) -> Iterator[Candidate]:
     placing = question.case.policy.placing
     for claim in placing.claims or () if placing is not None else ():
         lacking = {key: value for key, value in claim.selector.items() if question.view.labels.get(key) != value}
-        if claim.able and claim.valid and not claim.default and all(map(_is_peoples, lacking)):
+        if claim.able and claim.valid and not (claim.default or claim.is_for_hosts) and all(map(_is_peoples, lacking)):
             yield fixes.label_node_with(question.view, lacking, f"label the node such that NVIDIADriver {claim.name} selects it")
 
 
@@ -278,6 +278,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.PARALLEL_LIMIT: _more_parallel,
     Reason.NOT_SELECTED: _be_selected,
     Reason.DRIVER_REFUSED: follow_driver,
+    Reason.WRONG_DRIVER_TYPE: _be_selected,
     Reason.DRIVER_LABEL_UNKNOWN: _mend_label,
     Reason.VALIDATION_OFF: _let_validate,
     Reason.DRIVER_POD_MISSING: make_driver_pod,
