@@ -12,9 +12,10 @@ from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from tests.journeys.looking import condition_of, explanation_of, headline_of, reason_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
-from tests.journeys.test_hosts_left import OURS
+from tests.journeys.test_hosts_left import HOSTS, OURS, hosts, with_machine
+from tests.journeys.test_hosts_switched import with_manager
 from tests.journeys.test_moves import Watcher, with_one_owner, with_workloads
-from tests.journeys.test_node_workload import torn
+from tests.journeys.test_node_workload import end, runs, torn
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, make, nvidia_driver, set_driver
 
 NODES = ("gpu-1", "gpu-2", "gpu-3")
@@ -120,3 +121,114 @@ async def test_a_driver_that_goes_with_its_nvidiadriver_stays_once_one_for_hosts
     assert (stage.cordons(), watch.torn, torn(stage)) == ([], [], [])
     assert set(stage.states().values()) == {""}
     assert [stage.hold(name) for name in NODES] == ["WrongDriverType"] * 3
+
+
+SELECT = "let one with driverType: vgpu-host-manager select it"
+OF_GPU = f"NVIDIADriver default selects it and is of type gpu, {SELECT}"
+
+
+async def told_of(stage: Stage, node: str = "gpu-1") -> str:
+    """Return what a person reads of a host's driver."""
+    return (await explanation_of(stage, node)).unmanaged.removeprefix("its GPUs serve virtual machines").removeprefix("; ")
+
+
+async def be_hosts(stage: Stage) -> None:
+    for node in HOSTS:
+        await stage.label(node, names.WORKLOAD_CONFIG, "vm-vgpu")
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+
+
+@on_stage(gpu_nodes=3)
+async def test_hosts_that_only_an_nvidiadriver_for_containers_selects_keep_theirs_and_say_so(stage: Stage) -> None:
+    await with_machine(stage)
+    for node in HOSTS:
+        await stage.label(node, "pool", None)
+    kept = f"it keeps the driver of NVIDIADriver a, which does not select it any more: {OF_GPU}"
+    await stage.rest(300)
+    assert (hosts(stage), runs(stage, "vm"), torn(stage)) == (set(HOSTS), True, [])
+    assert [await told_of(stage, node) for node in HOSTS] == [kept, kept]
+    assert (await explanation_of(stage, "gpu-1")).policy.endswith("default, which is for this node, is of type gpu")
+    await end(stage, "vm")
+    await stage.rest(300)
+    assert ([stage.driver(node) for node in HOSTS], await told_of(stage)) == ([OLD, OLD], kept)
+    await make(stage, nvidia_driver("b", **OURS))
+    for node in HOSTS:
+        await stage.label(node, "pool", "b")
+    await stage.until(lambda: {stage.labels(node)[names.DRIVER_OWNER] for node in HOSTS} == {"b"})
+    await stage.until(lambda: [stage.driver(node) for node in HOSTS] == [OLD, OLD] and hosts(stage) == set(HOSTS))
+    assert await told_of(stage) == ""
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_hosts_whose_nvidiadriver_left_its_driver_behind_say_whose_it_was(default: bool) -> None:
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        await with_machine(stage, default=default)
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "a", propagation="Orphan")
+        await end(stage, "vm")
+        await stage.rest(300)
+        assert [stage.driver(node) for node in HOSTS] == [OLD, OLD]
+        why = OF_GPU if default else f"no NVIDIADriver selects it, {SELECT}"
+        assert await told_of(stage) == f"it keeps the driver of NVIDIADriver a, which is gone: {why}"
+
+    story()
+
+
+@on_stage(gpu_nodes=3)
+async def test_hosts_of_an_nvidiadriver_that_becomes_one_for_containers_keep_theirs_while_it_is_used(stage: Stage) -> None:
+    await with_machine(stage, default=False)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "a", propagation="Orphan")
+    await stage.rest(2)
+    await make(stage, nvidia_driver("a"))
+    await stage.rest(300)
+    assert (runs(stage, "vm"), stage.driver("gpu-1"), torn(stage)) == (True, OLD, [])
+    why = f"NVIDIADriver a selects it and is of type gpu, {SELECT}"
+    assert await told_of(stage) == f"it keeps the driver of an earlier NVIDIADriver a: {why}"
+
+
+@on_stage(gpu_nodes=3)
+async def test_hosts_without_a_driver_say_why_there_is_none(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await be_hosts(stage)
+    await stage.rest(300)
+    assert ([stage.driver(node) for node in HOSTS], stage.driver("gpu-3")) == (["", ""], OLD)
+    assert await told_of(stage) == f"it has no driver: {OF_GPU}"
+    await make(stage, *(nvidia_driver(name, nodeSelector={names.WORKLOAD_CONFIG: "vm-vgpu"}, **OURS) for name in "xy"))
+    await stage.rest(300)
+    assert await told_of(stage) == "it has no driver: multiple NVIDIADrivers match the same node gpu-1: [x y]"
+    for name in ("x", "y", "default"):
+        await stage.user.delete(resources.NVIDIA_DRIVERS, name)
+    await stage.rest(300)
+    assert await told_of(stage) == f"it has no driver: no NVIDIADriver selects it, {SELECT}"
+
+
+@on_stage(gpu_nodes=3)
+async def test_hosts_whose_driver_went_do_not_say_that_the_one_of_a_pod_is_there(stage: Stage) -> None:
+    await with_machine(stage, default=False)
+    await end(stage, "vm")
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "a")
+    await stage.until(lambda: not hosts(stage))
+    await stage.rest(300)
+    assert stage.driver("gpu-1") == ""
+    assert await told_of(stage) == f"it has no driver but one of its own: no NVIDIADriver selects it, {SELECT}"
+
+
+@on_stage(gpu_nodes=3)
+async def test_hosts_of_a_clusterpolicy_say_that_the_vgpu_manager_is_off(stage: Stage) -> None:
+    await stage.installed()
+    await be_hosts(stage)
+    await stage.rest(300)
+    assert await told_of(stage) == "it has no driver: vgpuManager.enabled is not true in the ClusterPolicy"
+    await with_manager(stage)
+    assert await told_of(stage) == ""
+
+
+@on_stage(gpu_nodes=2)
+async def test_hosts_for_passthrough_need_no_nvidiadriver(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.label("gpu-1", names.WORKLOAD_CONFIG, "vm-passthrough")
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.rest(300)
+    assert (stage.driver("gpu-1"), await told_of(stage)) == ("vfio-pci", "")

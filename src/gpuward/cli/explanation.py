@@ -26,7 +26,7 @@ from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
-from gpuward.model.workloads import WorkloadKept
+from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
 from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.versions import loaded_version
@@ -212,12 +212,15 @@ def _unmanaged(node: NodeView, picture: Picture, upgrades: UpgradePolicy) -> str
     if active.view is None:
         return active.upgrades.absent
     off = f"ClusterPolicy {active.view.name}" if active.switched_off else ""
-    return why_unmanaged(node, picture.snapshot, upgrades, off=off, managed=active.manages_hosts)
+    managed = active.manages_hosts if active.valid is not None and not picture.drivers.in_force else None
+    return why_unmanaged(node, picture.snapshot, upgrades, off=off, managed=managed)
 
 
-def _whose(owner: NodeOwner | None, claims: Iterable[Claim]) -> str:
+def _whose(node: NodeView, owner: NodeOwner | None, claims: Iterable[Claim]) -> str:
     """Say which NVIDIADrivers are for a node that has none."""
-    types = {claim.name: claim.driver_type for claim in claims if claim.is_for_hosts}
+    hosts, vgpu = is_for_virtual_machines(node), workload_of(node.labels) is Workload.VM_VGPU
+    types = {claim.name: claim.driver_type for claim in claims
+             if (claim.is_for_hosts and not hosts) or (claim.is_for_containers and vgpu)}
     match owner:
         case OwnerConflict():
             return f"more than one of them is for this node: {', '.join(owner.names)}"
@@ -238,7 +241,7 @@ def _policy(picture: Picture, upgrades: UpgradePolicy, node: str) -> str:
     if refused := refusal(picture.drivers) or refusal(picture.drivers, upgrades.driver):
         return refused
     if upgrades.unowned:
-        told = _whose(picture.drivers.owners.get(node), picture.drivers.claims)
+        told = _whose(picture.snapshot.nodes[node], picture.drivers.owners.get(node), picture.drivers.claims)
         return f"ClusterPolicy {active.view.name}: drivers are left to NVIDIADrivers, and {told}"
     if upgrades.gone:
         then = "whether its drivers go is not seen yet" if upgrades.unseen else "its drivers go"

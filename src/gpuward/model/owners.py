@@ -54,6 +54,11 @@ class Claim(msgspec.Struct, frozen=True):
         """Tell whether its drivers are those of hosts of vGPUs, so that no node with containers gets one."""
         return self.driver_type == FOR_HOSTS
 
+    @property
+    def is_for_containers(self) -> bool:
+        """Tell whether its drivers are those of nodes with containers, so that no host of vGPUs gets one."""
+        return self.driver_type not in ("", FOR_HOSTS)
+
     def makes(self, selector: Mapping[str, str]) -> bool:
         """Tell whether a DaemonSet that selects nodes by these labels is of its kind."""
         return not self.driver_type or self.is_for_hosts == (names.DEPLOY_VGPU_MANAGER in selector)

@@ -20,6 +20,7 @@ from gpuward.sandbox.validator import (
     WORKLOADS,
     CudaValidation,
     DriverValidation,
+    HostValidation,
     PluginValidation,
     ToolkitValidation,
     Validation,
@@ -155,6 +156,7 @@ _CHECKS: Final[dict[str, type[Validation]]] = {
     "toolkit": ToolkitValidation,
     "cuda": CudaValidation,
     "plugin": PluginValidation,
+    "vgpu-manager": HostValidation,
 }
 _MAIN: Final[dict[str, type[Program]]] = {
     "nvidia-driver-ctr": DriverContainer,

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
+from gpuward.names import WORKLOAD_CONFIG
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.gpus import is_gpu
 from gpuward.sandbox.machine import CUDA_READY, DRIVER_READY, PLUGIN_READY, TOOLKIT_READY
@@ -21,6 +22,7 @@ from kubesandbox.sim.programs import Pause, Waits, Watch
 if TYPE_CHECKING:
     from kubesandbox.sim.objects import Object
 
+HOST_DRIVER_READY: Final = "vgpu-manager-ready"
 PLUGIN_WAIT_SECONDS: Final = 150.0
 WORKLOAD_WAIT_SECONDS: Final = 300.0
 VALIDATIONS: Final = (DRIVER_READY, TOOLKIT_READY, CUDA_READY, PLUGIN_READY)
@@ -180,6 +182,18 @@ class PluginValidation(Validation):
         while not self.holds() and now < deadline:
             now = yield Watch(deadline)
         return (yield from super().run(now))
+
+
+class HostValidation(Validation):
+    """Validate on a host of vGPUs that it has a driver; on other nodes there is nothing to look for."""
+
+    file = HOST_DRIVER_READY
+    awaited = "the driver of the vGPU manager"
+
+    def holds(self) -> bool:
+        node = self.world.store.find("nodes", None, self.machine.node)
+        workload = labels_of(node or {"metadata": {}}).get(WORKLOAD_CONFIG) or self.place.env("DEFAULT_GPU_WORKLOAD_CONFIG")
+        return workload != "vm-vgpu" or bool(self.machine.server or self.machine.host_driver)
 
 
 class ValidatorIdle(GpuService):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.model.abandoned import WHAT_TO_DO, is_abandoned
-from gpuward.model.driver import driver_daemonsets, is_hosts_driver_pod, owner_uid, spares_default_runtime
+from gpuward.model.driver import driver_daemonsets, owner_uid, spares_default_runtime
 from gpuward.model.explain import sentence
-from gpuward.model.hosts import machines_on_hosts
-from gpuward.model.orphans import is_hosts_orphan, kept_for
+from gpuward.model.orphans import kept_for
 from gpuward.model.placement import Placements
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
@@ -16,11 +15,15 @@ from gpuward.model.views import DaemonSetView, NodeView
 from gpuward.model.waits import WaitsFor
 from gpuward.model.withheld import living_daemonsets, loaded_alone
 from gpuward.model.workloads import WorkloadKeeper, is_for_virtual_machines
+from gpuward.upgrade.host_driver import told_of_host
 
 
-def why_unmanaged(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, off: str = "", managed: bool = False) -> str:
+def why_unmanaged(
+    node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, off: str = "", managed: bool | None = None
+) -> str:
     """Return what a node lacks that the driver of a managed node has, the first thing in the order in which they come about;
-    `off` is the ClusterPolicy by which drivers are switched off. Drivers of hosts are `managed` where the vGPU manager is on.
+    `off` is the ClusterPolicy by which drivers are switched off. Drivers of hosts are `managed` where the vGPU manager is on;
+    None where that is not known, or NVIDIADrivers bring them.
     """
     if not node.gpu_present:
         seen = any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
@@ -57,28 +60,14 @@ def missing_labels(node: NodeView, drivers: list[DaemonSetView]) -> str:
     return "; ".join(lacking)
 
 
-def _kept(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, managed: bool) -> str:
+def _kept(node: NodeView, snapshot: Snapshot, policy: UpgradePolicy, *, managed: bool | None) -> str:
     """Say what keeps a node from being for something else, or from losing its host's driver, if it should."""
     keeper = WorkloadKeeper(snapshot, policy.workloads) if policy.workloads is not None else None
     pods = snapshot.pods.get(node.name, ())
     what: WaitsFor | None = keeper.kept(node, pods) if keeper is not None else None
     what = what or Placements(snapshot, policy.placing).kept_for(node, pods)
     what = what or kept_for(node, pods, snapshot.namespace, spared=spares_default_runtime(snapshot))
-    return _hosts_driver(node, snapshot, managed=managed) if what is None else f"; it {sentence(Hold(what))}"
-
-
-def _hosts_driver(node: NodeView, snapshot: Snapshot, *, managed: bool) -> str:
-    """Say of a host that its driver pod belongs to no DaemonSet, and that it waits for other hosts to get the vGPU manager."""
-    there = [pod for pod in snapshot.pods.get(node.name, ()) if not pod.finished]
-    orphan = next((pod for pod in there if is_hosts_orphan(pod, snapshot.namespace)), None)
-    told = ""
-    if orphan is not None:
-        told = f"; driver pod {orphan.name} of this host belongs to no DaemonSet: it goes when another driver comes and"
-        told += " nothing uses it"
-    waits = managed and any(is_hosts_driver_pod(pod, snapshot.namespace) for pod in there)
-    if not waits or (used := machines_on_hosts(snapshot)) is None:
-        return told
-    return f"{told}; it keeps the driver of NVIDIADrivers, as all such hosts do, {used}"
+    return told_of_host(node, snapshot, policy, managed=managed) if what is None else f"; it {sentence(Hold(what))}"
 
 
 def _loaded_on(node: NodeView, snapshot: Snapshot) -> str:

@@ -13,7 +13,7 @@ from gpuward.operands.objects import Json, env, exec_action, find, host_path, mo
 from gpuward.operands.state import ObjectRef
 
 NAME = "state-sandbox-validation"
-APP = "nvidia-sandbox-validator"
+APP = names.SANDBOX_VALIDATOR_APP
 
 
 def enabled(ctx: Context) -> bool:
