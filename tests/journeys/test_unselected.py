@@ -13,9 +13,11 @@ from gpuward.cli.leader import Leader
 from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
+from kubesandbox.sim.objects import is_ready
 from tests.cli.test_check import checked, lines
 from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
+from tests.journeys.test_moves import with_workloads
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
 
 NODES = ("gpu-3", "gpu-4")
@@ -73,6 +75,35 @@ async def test_nodes_that_no_nvidia_driver_selects_say_so_with_and_without_a_dri
     await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"))
     assert stage.all_are(State.DONE)
     assert stage.cordons() == []
+
+
+@pytest.mark.parametrize("bare", [("gpu-1",), ("gpu-1", "gpu-2")])
+def test_no_node_is_emptied_for_a_driver_that_no_daemonset_makes(bare: tuple[str, ...]) -> None:
+    """Nobody knows which operating system it runs, so that its NVIDIADriver has no DaemonSet for it."""
+    @on_stage(gpu_nodes=2)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        watch = await with_workloads(stage)
+        for node in bare:
+            for key in (names.NFD_OS_ID, names.NFD_OS_VERSION):
+                await stage.label(node, key, None)
+        await make(stage, nvidia_driver("a", ALL_AT_ONCE, default=True))
+        await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+        await stage.rest(7200)
+        assert (stage.cordons(), watch.torn, stage.drivers()) == ([], [], [OLD])
+        assert len([pod for pod in stage.workload_pods() if is_ready(pod)]) == 2
+        for node in bare:
+            told = await explanation_of(stage, node)
+            assert reason_of(told) == "waits for the DaemonSet to make a driver pod on this node"
+            unsaid = "no driver pod is made here: node feature discovery has not said which operating system"
+            assert any(note.startswith(unsaid) for note in told.notes)
+        for node in bare:
+            await stage.label(node, names.NFD_OS_ID, "ubuntu")
+            await stage.label(node, names.NFD_OS_VERSION, "22.04")
+        await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"), within=7200)
+        assert watch.torn == []
+
+    story()
 
 
 class WithHostDrivers(Stage):

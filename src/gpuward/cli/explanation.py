@@ -22,6 +22,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, Failure
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, UNDISTURBED, State
+from gpuward.model.systems import system_of
 from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.waits import InvalidPolicy, OnPod
@@ -322,6 +323,14 @@ def _progress(pod: PodView) -> str:
     return f"{pod.progress} {'waits: ' + pod.progress.reason if pod.progress.reason else 'runs, but is not ready'}"
 
 
+def _lacking(node: NodeView, picture: Picture) -> str:
+    """Say what a node lacks for a driver pod."""
+    if node.labels.get(names.DRIVER_OWNER) and not system_of(node.labels):
+        return (f"node feature discovery has not said which operating system it runs ({names.NFD_OS_ID}, "
+                f"{names.NFD_OS_VERSION}), and its NVIDIADriver chooses the driver by that")
+    return missing_labels(node, driver_daemonsets(picture.snapshot))
+
+
 def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[str]:
     """Tell what else a person may want to know."""
     view, driver = node.node, node.driver
@@ -334,7 +343,7 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
     if driver is None and is_withheld(view):
         yield ("no driver pod is made here until the node is emptied: the one that loaded its driver is gone. If that is "
                "loaded still and pods use it, the next driver pod would unload it under them")
-    elif driver is None and node.unserved is None and (lacking := missing_labels(view, driver_daemonsets(picture.snapshot))):
+    elif (driver is None or node.stranded) and node.unserved is None and (lacking := _lacking(view, picture)):
         yield f"no driver pod is made here: {lacking}"
     yield from (f"DaemonSet {ds.name} {going(ds)}" for ds in driver_daemonsets(picture.snapshot)
                 if ds.deleting and (ds.node_selector.items() <= view.labels.items() or (driver and driver.is_owned_by(ds.uid))))

@@ -46,6 +46,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     same: frozenset[str] = frozenset()
     """Hashes of the revisions whose pods differ from those of the target in labels and annotations at most."""
     wanted: bool = True  # whether a driver DaemonSet selects the node
+    selected: bool = True  # whether one does that is there now
     unserved: Unserved | None = None
     """Why no driver DaemonSet is for the node, though it should have a driver."""
     validators: tuple[PodView, ...] = ()
@@ -107,6 +108,12 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     def left(self) -> bool:
         """Tell whether no driver DaemonSet selects the node any more, and nothing of the driver is left on it."""
         return not self.wanted and self.driver is None and not self.withheld
+
+    @property
+    def stranded(self) -> bool:
+        """Tell whether its driver pod belongs to nobody, and no DaemonSet would make another one."""
+        alone = self.driver is not None and self.driver.orphan and not self.driver.deleting
+        return alone and not (self.selected or self.removing or self.moving is not None)
 
     @property
     def driver_ready(self) -> bool:

@@ -179,6 +179,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         moving=moving,
         removing=removing,
         wanted=wanted,
+        selected=selected,
         unserved=lacking,
         validators=validators,
         operands=unready_operands(pods, snapshot.namespace),

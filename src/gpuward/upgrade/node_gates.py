@@ -45,12 +45,12 @@ def not_ready(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | No
 
 
 def driver_pod_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
-    """Hold a node that has no driver pod, or one that goes or finds no place: it would keep a slot until one turned up, which may
-    be never. One from which the driver is withheld gets it once it is emptied.
+    """Hold a node that has no driver pod, or one that goes or finds no place, or after which none comes: it would keep a slot
+    until one turned up, which may be never. One from which the driver is withheld gets it once it is emptied.
     """
     if node.driver is None and node.withheld:
         return None
-    if node.driver is None:
+    if node.driver is None or node.stranded:
         return pod_missing(node, node.record.since)
     if node.unplaced and node.in_step:
         return driver_starting(node, node.driver, node.record.since)
