@@ -21,6 +21,7 @@ from tests.journeys.test_moves import with_workloads
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
 
 NODES = ("gpu-3", "gpu-4")
+DEFAULT = '{"spec":{"default":true,"nodeSelector":null}}'
 
 
 def total(stage: Stage) -> str:
@@ -259,10 +260,17 @@ async def test_two_nvidia_drivers_on_one_node_are_told_of_where_people_look(stag
     assert both.policy.endswith("drivers are left to NVIDIADrivers, and more than one of them is for this node: one, two")
     for node in ("gpu-1", "gpu-2"):
         told = await explanation_of(stage, node)
-        assert [(each.do, each.commands) for each in told.remedies] == [
-            (f"let spec.nodeSelector of NVIDIADriver {name} select no node that {other} selects",
-             (f"kubectl edit nvidiadriver {name}",))
-            for name, other in (("one", "two"), ("two", "one"))]
+        pairs = (("one", "two"), ("two", "one"))
+        assert [(each.do, each.commands) for each in told.remedies[:4]] == [
+            *((f"let spec.nodeSelector of NVIDIADriver {name} select no node that {other} selects",
+               (f"kubectl edit nvidiadriver {name}",)) for name, other in pairs),
+            *((f"make NVIDIADriver {name} the default, without a nodeSelector: {other} then has the node in question",
+               (f"kubectl patch nvidiadriver {name} --type merge -p '{DEFAULT}'",)) for name, other in pairs)]
+        assert [each.do for each in told.remedies[4:]] == [
+            "delete NVIDIADriver one: two then has the node in question; of its other nodes, 1 has no NVIDIADriver, and their "
+            "driver is replaced, or goes",
+            "delete NVIDIADriver two: one then has the node in question"]
+        assert told.remedies[5].commands == ("kubectl delete nvidiadriver two",)
     assert "2 that get no driver pod" in condition_of(stage)[2]
     assert f"{conflict} (and 1 more problem)" in await headline_of(stage)
     found = [line for line in lines(await checked(stage.sandbox), "fail") if line.startswith("fail policy")]
@@ -273,3 +281,45 @@ async def test_two_nvidia_drivers_on_one_node_are_told_of_where_people_look(stag
     assert sorted(events) == [(name, "Warning", "ConflictingNodeSelector", conflict) for name in ("one", "two")]
     await set_driver(stage, "one", {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"}})
     await stage.until(lambda: condition_of(stage)[:2] == ("True", "UpToDate"), within=3600)
+
+
+async def selected_by_both(stage: Stage) -> None:
+    """Have two NVIDIADrivers for every node before any node is one's own."""
+    await stage.installed()
+    await make(stage, nvidia_driver("a", ALL_AT_ONCE, nodeSelector={}), nvidia_driver("b", ALL_AT_ONCE, nodeSelector={}, version=NEW))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(120)
+
+
+@pytest.mark.parametrize(("asked", "comes"), [
+    ("make NVIDIADriver a the default", NEW), ("make NVIDIADriver b the default", OLD), ("delete NVIDIADriver b", OLD)])
+def test_each_way_out_of_a_conflict_brings_the_driver_that_it_names(asked: str, comes: str) -> None:
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        await selected_by_both(stage)
+        told = await explanation_of(stage, "gpu-2")
+        (remedy,) = (each for each in told.remedies if each.do.startswith(asked))
+        assert f"{'b' if comes == NEW else 'a'} then has the 3 nodes in question" in remedy.do
+        if asked.startswith("delete"):
+            assert remedy.commands == ("kubectl delete nvidiadriver b",)
+            await stage.user.delete(resources.NVIDIA_DRIVERS, "b")
+        else:
+            await obey(stage, remedy.commands[0])
+        await stage.until(lambda: condition_of(stage)[1] == "UpToDate", 3600)
+        assert stage.drivers() == [comes]
+
+    story()
+
+
+@on_stage(gpu_nodes=3)
+async def test_to_delete_one_of_two_says_what_becomes_of_its_other_nodes(stage: Stage) -> None:
+    await stage.installed()
+    await make(stage, nvidia_driver("all", nodeSelector={}),
+               nvidia_driver("two", nodeSelector={"kubernetes.io/hostname": "gpu-2"}))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await stage.rest(120)
+    remedies = (await explanation_of(stage, "gpu-2")).remedies
+    (deleted,) = (each for each in remedies if each.do.startswith("delete NVIDIADriver all"))
+    assert deleted.do.endswith("two then has the node in question; of its other nodes, 2 have no NVIDIADriver, and their driver "
+                               "is replaced, or goes")
+    assert "pods that use the GPUs of its other nodes are evicted" in deleted.risk

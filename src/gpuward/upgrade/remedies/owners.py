@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from shlex import quote
 
 import msgspec
 
-from gpuward.model.owners import Claim, OwnerConflict
+from gpuward.model.owners import Claim, NoOwner, OwnedBy, OwnerConflict, conflicts, name_of, owner_of
 from gpuward.model.unserved import DriverRefused
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
+from gpuward.upgrade.remedies.policy_fixes import as_json
 from gpuward.upgrade.remedies.question import Candidate, Question
 
 replace = msgspec.structs.replace
@@ -26,19 +28,87 @@ def follow_driver(question: Question) -> Iterator[Candidate]:
         yield Fix(f"correct NVIDIADriver {what.driver}: its condition names the field", partial(_corrected, name=what.driver),
                   f"kubectl edit nvidiadriver {driver}", looks=(f"kubectl describe nvidiadriver {driver}",))
         return
-    for name in what.conflict.names:
-        others = [each for each in what.conflict.names if each != name]
-        do = (f"let spec.nodeSelector of NVIDIADriver {name} select no node that {' or '.join(others)} selects"
-              if what.conflict.node else f"give NVIDIADriver {name} a spec.nodeSelector in place of spec.default")
-        yield Fix(do, partial(_parted, name=name, labels=node.labels), f"kubectl edit nvidiadriver {quote(name)}")
+    yield from _part(question, what.conflict)
+
+
+def _part(question: Question, conflict: OwnerConflict) -> Iterator[Fix]:
+    """Part those that are in each other's way: narrow one, make one the default, or delete one."""
+    labels = question.view.labels
+    for name in conflict.names:
+        others = " or ".join(each for each in conflict.names if each != name)
+        do = (f"let spec.nodeSelector of NVIDIADriver {name} select no node that {others} selects" if conflict.node
+              else f"give NVIDIADriver {name} a spec.nodeSelector in place of spec.default")
+        yield Fix(do, partial(_parted, name=name, labels=labels), f"kubectl edit nvidiadriver {quote(name)}")
+    for name in conflict.names if conflict.node else ():
+        change = partial(_as_default, name=name)
+        patch = as_json({"spec": {"default": True, "nodeSelector": None}})
+        do = f"make NVIDIADriver {name} the default, without a nodeSelector: {_then_have(_owners_after(question, change, ''))}"
+        yield Fix(do, change, f"kubectl patch nvidiadriver {quote(name)} --type merge -p '{patch}'")
+    for name in conflict.names:
+        yield _delete(question, name)
+
+
+def _delete(question: Question, name: str) -> Fix:
+    """Delete an NVIDIADriver, and say what becomes of its nodes that are not in question."""
+    change = partial(_deleted, name=name)
+    do = f"delete NVIDIADriver {name}: {_then_have(_owners_after(question, change, ''))}"
+    if others := _owners_after(question, change, name):
+        do += f"; of its other nodes, {_counted(others)}, and their driver is replaced, or goes"
+    risk = f"what it says is lost: kubectl get nvidiadriver {quote(name)} -o yaml shows it"
+    evicts = "; pods that use the GPUs of its other nodes are evicted, node after node" if others else ""
+    return Fix(do, change, f"kubectl delete nvidiadriver {quote(name)}", risk + evicts)
+
+
+def _owners_after(question: Question, change: Callable[[DecisionFacts], DecisionFacts], before: str) -> Counter[str]:
+    """Count by owner after a change the nodes that an NVIDIADriver has now or, without a name, that are in question."""
+    now, then = _claims(question.case), _claims(change(question.case))
+    found: Counter[str] = Counter()
+    for node in question.case.snapshot.nodes.values():
+        owner = owner_of(node.name, node.labels, now) if node.gpu_present else NoOwner()
+        asked = isinstance(owner, OwnedBy) and owner.name == before if before else isinstance(owner, OwnerConflict)
+        if asked:
+            found[name_of(owner_of(node.name, node.labels, then), "")] += 1
+    return found
+
+
+def _then_have(owners: Counter[str]) -> str:
+    total = owners.total()
+    nodes = f"the {total} nodes" if total > 1 else "the node"
+    if len(owners) == 1 and (only := next(iter(owners))):
+        return f"{only} then has {nodes} in question"
+    return f"of {nodes} in question, {_counted(owners)}"
+
+
+def _counted(owners: Counter[str]) -> str:
+    named = sorted((name, count) for name, count in owners.items() if name)
+    left = [f"{owners['']} {'have' if owners[''] > 1 else 'has'} no NVIDIADriver"] if owners[""] else []
+    return " and ".join([*(f"{name} then has {count}" for name, count in named), *left])
+
+
+def _as_default(case: DecisionFacts, name: str) -> DecisionFacts:
+    changed = tuple(replace(each, default=True, selector={}) if each.name == name else each for each in _claims(case))
+    return _admitting(case, _judged(case, changed))
+
+
+def _deleted(case: DecisionFacts, name: str) -> DecisionFacts:
+    return _admitting(case, _judged(case, tuple(each for each in _claims(case) if each.name != name)))
+
+
+def _judged(case: DecisionFacts, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+    """Return claims with the conflicts that they have on the nodes as these are."""
+    nodes = (node for node in case.snapshot.nodes.values() if node.gpu_present)
+    found = conflicts((owner_of(node.name, node.labels, claims) for node in nodes), claims)
+    return tuple(replace(each, able=each.name not in found and (each.able or each.conflict is not None),
+                         conflict=found.get(each.name)) for each in claims)
+
+
+def _claims(case: DecisionFacts) -> tuple[Claim, ...]:
+    return (case.policy.placing.claims if case.policy.placing is not None else None) or ()
 
 
 def _parted(case: DecisionFacts, name: str, labels: Mapping[str, str]) -> DecisionFacts:
     """Return the facts where an NVIDIADriver is in no other's way: a node that others select too is theirs."""
-    placing = case.policy.placing
-    if placing is None or placing.claims is None:
-        return case
-    claims = [_without(each, name) for each in placing.claims]
+    claims = [_without(each, name) for each in _claims(case)]
     others = any(each.name != name and (each.selects(labels) or (each.default and each.valid)) for each in claims)
     left = tuple(each for each in claims if each.name != name or not others)
     return _admitting(case, left)
@@ -53,8 +123,7 @@ def _without(claim: Claim, name: str) -> Claim:
 
 
 def _corrected(case: DecisionFacts, name: str) -> DecisionFacts:
-    claims = (case.policy.placing.claims if case.policy.placing is not None else None) or ()
-    return _admitting(case, tuple(replace(each, able=True, valid=True) if each.name == name else each for each in claims))
+    return _admitting(case, tuple(replace(each, able=True, valid=True) if each.name == name else each for each in _claims(case)))
 
 
 def _admitting(case: DecisionFacts, claims: tuple[Claim, ...]) -> DecisionFacts:
