@@ -10,22 +10,26 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
+from rich.console import Group as Lines
 
 from gpuward import names
 from gpuward.cli.cordons import cordoned_by
+from gpuward.cli.drivers import pool_table, problems_of
 from gpuward.cli.explain import last_event, show, with_event
 from gpuward.cli.explanation import Explanation, explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import headline
 from gpuward.cli.podwords import words_of
-from gpuward.cli.status import as_json
+from gpuward.cli.status import Choice, as_json, screen
+from gpuward.cli.terminal import styled
 from gpuward.cli.view import Row, node_rows
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.model.explain import sentence
 from gpuward.report.nodes import node_reports
+from gpuward.report.pools import pool_reports
 from tests.journeys.stage import Stage
 
 _KINDS = {"clusterpolicy": resources.CLUSTER_POLICIES, "nvidiadriver": resources.NVIDIA_DRIVERS,
@@ -51,6 +55,27 @@ async def status_of(stage: Stage) -> dict[str, Any]:
     """Return what `gpuward status -o json` prints."""
     async with looking(stage) as picture:
         return as_json(picture, await Look(stage.user, names.DEFAULT_NAMESPACE).leader())
+
+
+async def drivers_of(stage: Stage, width: int = 200) -> list[str]:
+    """Return the lines of `gpuward drivers` below its first."""
+    shown = io.StringIO()
+    console = Console(file=shown, width=width)
+    async with looking(stage) as picture:
+        reports = node_reports(picture.plan, picture.snapshot, picture.drivers)
+        pools = pool_reports(reports, picture.snapshot, picture.drivers)
+    console.print(pool_table(pools, width), *map(styled, problems_of(pools)), sep="\n")
+    return shown.getvalue().splitlines()
+
+
+async def screen_of(stage: Stage, width: int = 200, *, idle: bool = False) -> list[str]:
+    """Return the lines of `gpuward status` on a terminal of this width, which is high enough."""
+    shown = io.StringIO()
+    leader = await Look(stage.user, names.DEFAULT_NAMESPACE).leader()
+    async with looking(stage, idle=idle) as picture:
+        told = screen(picture, leader, Choice(), stage.clock.now(), ConsoleDimensions(width, 1000))
+    Console(file=shown, width=width).print(Lines(*told))
+    return [line.rstrip() for line in shown.getvalue().splitlines()]
 
 
 async def explanation_of(stage: Stage, node: str) -> Explanation:

@@ -58,7 +58,7 @@ async def test_each_nvidia_driver_is_a_pool_and_so_is_one_without_nodes(stage: S
     assert [row[:4] for row in rows[1:]] == [
         ["NVIDIADriver a", "2", OLD, f"{OLD} (2)"],
         ["NVIDIADriver b", "1", NEW, f"{NEW} (1)"],
-        ["NVIDIADriver idle", "0"],
+        ["NVIDIADriver idle", "0", OLD],
     ]
     assert [row[0] for row in (await shown(stage, nodes=("gpu-3",)))[1:]] == ["NVIDIADriver b"]
 

@@ -15,7 +15,7 @@ from gpuward.model.states import State
 from gpuward.sandbox.machine import HOST_DRIVER_ANNOTATION
 from kubesandbox.sim.objects import is_ready
 from tests.cli.test_check import checked, lines
-from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of, status_of
+from tests.journeys.looking import condition_of, drivers_of, explanation_of, headline_of, obey, reason_of, row_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
 from tests.journeys.test_moves import with_workloads
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
@@ -286,7 +286,8 @@ async def test_two_nvidia_drivers_on_one_node_are_told_of_where_people_look(stag
 async def selected_by_both(stage: Stage) -> None:
     """Have two NVIDIADrivers for every node before any node is one's own."""
     await stage.installed()
-    await make(stage, nvidia_driver("a", ALL_AT_ONCE, nodeSelector={}), nvidia_driver("b", ALL_AT_ONCE, nodeSelector={}, version=NEW))
+    await make(stage, nvidia_driver("a", ALL_AT_ONCE, nodeSelector={}),
+               nvidia_driver("b", ALL_AT_ONCE, nodeSelector={}, version=NEW))
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)
     await stage.rest(120)
 
@@ -323,3 +324,21 @@ async def test_to_delete_one_of_two_says_what_becomes_of_its_other_nodes(stage: 
     assert deleted.do.endswith("two then has the node in question; of its other nodes, 2 have no NVIDIADriver, and their driver "
                                "is replaced, or goes")
     assert "pods that use the GPUs of its other nodes are evicted" in deleted.risk
+
+
+@on_stage(gpu_nodes=3)
+async def test_status_and_drivers_say_the_same_of_two_in_a_conflict(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("a", nodeSelector={}), nvidia_driver("b", nodeSelector={}, version=NEW))
+    await stage.rest(120)
+    conflict = "multiple NVIDIADrivers match the same node gpu-1: [a b]"
+    told = {one["name"]: one for one in (await status_of(stage))["operands"]}
+    for name, nodes, version in (("a", 3, OLD), ("b", 0, NEW)):
+        one = told[f"driver of NVIDIADriver {name}"]
+        assert (one["ready"], one["desired"], one["waitsFor"]) == (0, nodes, f"no driver {version} is made: {conflict}")
+    shown = await drivers_of(stage)
+    rows = [line.split() for line in shown if line.startswith("NVIDIADriver") and "cannot be followed:" not in line]
+    assert [(row[1], row[2], row[3]) for row in rows] == [("a", "3", OLD), ("b", "0", NEW)]
+    assert [line for line in shown if "cannot be followed:" in line] == [
+        f"NVIDIADriver {name} cannot be followed: {conflict}" for name in "ab"]
+    assert (await row_of(stage, "gpu-1")).driver == f"none -> {OLD}"

@@ -45,8 +45,15 @@ async def _drivers(kubeconfig: str | None, context: str | None, namespace: str, 
     shown.print(styled(headline(picture)), soft_wrap=True)
     if pools:
         shown.print(pool_table(pools, shown.width))
+        for problem in problems_of(pools):
+            shown.print(styled(problem), soft_wrap=True)
     else:
         shown.print(styled("no node matches" if chosen else without_pools(picture.snapshot)), soft_wrap=True)
+
+
+def problems_of(pools: Sequence[PoolReport]) -> list[str]:
+    """Return why NVIDIADrivers cannot be followed, each once."""
+    return list(dict.fromkeys(f"{pool.owner} cannot be followed: {pool.problem}" for pool in pools if pool.problem))
 
 
 def without_pools(snapshot: Snapshot) -> str:
@@ -95,7 +102,11 @@ def _row(pool: PoolReport) -> tuple[str, ...]:
     progress = ", ".join([f"{pool.up_to_date}/{len(pool.nodes)} up to date{unwell}", *others]) if pool.nodes else ""
     built_for = " ".join(filter(None, (pool.kernel, pool.system))) if pool.kernel else ""
     loaded, kernels = _counts(pool.loaded, "none"), _counts(pool.kernels, "unknown")
-    return pool.owner, built_for, str(len(pool.nodes)), pool.target, loaded, kernels, progress, _counts(pool.held, "")
+    return pool.owner, built_for, str(len(pool.nodes)), pool.target, loaded, kernels, progress, _waits(pool)
+
+
+def _waits(pool: PoolReport) -> str:
+    return _counts(pool.held, "") or ("cannot be followed" if pool.problem else "")
 
 
 def _counts(counted: Mapping[str, int], empty: str) -> str:

@@ -27,8 +27,13 @@ def refusal(drivers: PoliciesInForce, driver: str = "") -> str:
         view = drivers.policy.view
         why = "" if view is None else _first(drivers.policy.problems) or why_unmade(view)
         return f"ClusterPolicy {view.name} cannot be followed: {why}" if view is not None and why else ""
-    why = next((_why(each, drivers) for each in drivers.active if each.view.name == driver), "")
+    why = why_refused(drivers, driver)
     return f"NVIDIADriver {driver} cannot be followed: {why}" if why else ""
+
+
+def why_refused(drivers: PoliciesInForce, driver: str) -> str:
+    """Say what is wrong with an NVIDIADriver; empty where nothing is."""
+    return next((_why(each, drivers) for each in drivers.active if each.view.name == driver), "")
 
 
 def endings(drivers: PoliciesInForce, snapshot: Snapshot) -> tuple[str, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 import msgspec
 
+from gpuward import names
 from gpuward.labels.discovery import has_gpu
 from gpuward.model.driver import driver_daemonsets, revisions_of
 from gpuward.model.plan import Plan
@@ -16,9 +18,13 @@ from gpuward.model.views import DaemonSetView, PodView
 from gpuward.operands.facts import ClusterFacts, Context
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.render import OPERANDS, OperandModule
+from gpuward.policy.activedriver import ActiveDriver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.refused import why_refused
+from gpuward.report.versions import asked_version
 
 DRIVER = "driver"
+NO_DAEMONSET = "its DaemonSet does not exist"
 _STATE_PREFIX = "state-"
 Pods = Mapping[str, Sequence[PodView]]
 
@@ -111,7 +117,7 @@ def _report(name: str, named: frozenset[str], snapshot: Snapshot, pods: Pods) ->
     if not there and not any(node.gpu_present for node in snapshot.nodes.values()):
         return OperandReport(name, tuple(sorted(named)), waits=_no_node(snapshot))
     return _sum(name, there, snapshot, pods) if there else OperandReport(
-        name, tuple(sorted(named)), waits="its DaemonSet does not exist")
+        name, tuple(sorted(named)), waits=NO_DAEMONSET)
 
 
 def _no_node(snapshot: Snapshot) -> str:
@@ -124,16 +130,34 @@ def _drivers(snapshot: Snapshot, policies: PoliciesInForce, pods: Pods) -> list[
     """Return a report for each that drivers come from, whether or not it is to have any now."""
     found: dict[str, list[DaemonSetView]] = {}
     if policies.in_force:
-        found = {f"{DRIVER} of NVIDIADriver {each.view.name}": [] for each in policies.active}
+        found = {_title(each): [] for each in policies.active}
     elif not policies.policy.upgrades.off:
         found = {DRIVER: []}
     for ds in driver_daemonsets(snapshot):
         nvidia_driver = ds.owner is not None and ds.owner.kind == "NVIDIADriver"
         found.setdefault(f"{DRIVER} of NVIDIADriver {ds.owner.name}" if nvidia_driver and ds.owner else DRIVER, []).append(ds)
-    none = "no node is its own" if policies.in_force else "its DaemonSet does not exist"
-    if not any(node.gpu_present for node in snapshot.nodes.values()):
-        none = _no_node(snapshot)
-    return [_sum(name, there, snapshot, pods) if there else OperandReport(name, waits=none) for name, there in found.items()]
+    missing = _without_daemonset(snapshot, policies)
+    return [_sum(name, there, snapshot, pods) if there else missing.get(name) or OperandReport(name, waits=NO_DAEMONSET)
+            for name, there in found.items()]
+
+
+def _without_daemonset(snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, OperandReport]:
+    """Return the reports of drivers for which no DaemonSet is there: what they wait for, and how many nodes are theirs."""
+    gpu_nodes = [node for node in snapshot.nodes.values() if node.gpu_present]
+    if not gpu_nodes:
+        nobody = _no_node(snapshot)
+        return {name: OperandReport(name, waits=nobody) for name in (DRIVER, *map(_title, policies.active))}
+    own = Counter(node.labels.get(names.DRIVER_OWNER, "") for node in gpu_nodes)
+    found = {}
+    for each in policies.active if policies.in_force else ():
+        nodes, why = own[each.view.name], why_refused(policies, each.view.name)
+        waits = f"no driver {asked_version(each)} is made: {why}" if why else NO_DAEMONSET if nodes else "no node is its own"
+        found[_title(each)] = OperandReport(_title(each), desired=nodes, waits=waits)
+    return found
+
+
+def _title(driver: ActiveDriver) -> str:
+    return f"{DRIVER} of NVIDIADriver {driver.view.name}"
 
 
 def _sum(name: str, daemonsets: Sequence[DaemonSetView], snapshot: Snapshot, pods: Pods) -> OperandReport:

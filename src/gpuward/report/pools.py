@@ -13,9 +13,11 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.systems import kernel_of, system_of
 from gpuward.model.versions import version_of
 from gpuward.model.views import DaemonSetView, NodeView
+from gpuward.policy.activedriver import ActiveDriver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.policy.refused import why_refused
 from gpuward.report.nodes import Group, GroupReport, NodeReport, group_reports
-from gpuward.report.versions import wanted_daemonsets
+from gpuward.report.versions import asked_version, wanted_daemonsets
 
 NOBODY = "no NVIDIADriver"
 """Whose the nodes are that no NVIDIADriver takes."""
@@ -43,6 +45,8 @@ class PoolReport(msgspec.Struct, frozen=True):
     """How many nodes wait for which reason."""
     up_to_date: int = 0
     """How many nodes have the target, whatever else is wrong with them."""
+    problem: str = ""
+    """Why the NVIDIADriver cannot be followed."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
@@ -52,6 +56,7 @@ class PoolReport(msgspec.Struct, frozen=True):
             "loaded": {version or "none": count for version, count in self.loaded.items()},
             "kernels": dict(self.kernels), "systems": dict(self.systems), "upToDate": self.up_to_date,
             "groups": {str(one.group): one.nodes for one in self.groups}, "holds": dict(self.held),
+            "problem": self.problem or None,
         }
 
 
@@ -70,9 +75,19 @@ def pool_reports(reports: Iterable[NodeReport], snapshot: Snapshot, policies: Po
     found = [_pool(owner, sets[owner, name], pools[owner, name], snapshot) for owner, name in pools]
     owners = {owner for owner, _ in pools}
     if idle and policies.in_force:
-        every = (f"NVIDIADriver {each.view.name}" for each in policies.active)
-        found += [PoolReport(owner) for owner in every if owner not in owners]
-    return sorted(found, key=lambda pool: (pool.owner, pool.daemonset))
+        found += [PoolReport(owner) for owner in map(_title, policies.active) if owner not in owners]
+    asked = {_title(each): (asked_version(each), why_refused(policies, each.view.name)) for each in policies.active}
+    told = (_asking(pool, *asked.get(pool.owner, ("", ""))) for pool in found)
+    return sorted(told if policies.in_force else found, key=lambda pool: (pool.owner, pool.daemonset))
+
+
+def _title(driver: ActiveDriver) -> str:
+    return f"NVIDIADriver {driver.view.name}"
+
+
+def _asking(pool: PoolReport, version: str, problem: str) -> PoolReport:
+    """Return a pool with what its NVIDIADriver asks for where no DaemonSet has it, and what is wrong with that."""
+    return msgspec.structs.replace(pool, target=pool.target or version, problem=problem)
 
 
 def _owner(ds: DaemonSetView | None, node: NodeView | None, policies: PoliciesInForce) -> str:

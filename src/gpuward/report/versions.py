@@ -13,6 +13,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.versions import version_of
 from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.model.withheld import is_withheld, selecting, with_driver
+from gpuward.policy.activedriver import ActiveDriver
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.upgrade.scope import concerns
 
@@ -47,7 +48,15 @@ def _is_past_manager(pod: PodView) -> bool:
 def wanted_versions(managed: Iterable[str], snapshot: Snapshot, policies: PoliciesInForce) -> Mapping[str, str]:
     """Return the version of the driver that each of these nodes should have."""
     found = wanted_daemonsets(managed, snapshot, policies)
-    return {name: version_of(ds.image) if ds is not None else "" for name, ds in found.items()}
+    asked = {each.view.name: asked_version(each) for each in policies.active} if policies.in_force else {}
+    owners = {name: snapshot.nodes[name].labels.get(names.DRIVER_OWNER, "") for name in found}
+    return {name: version_of(ds.image) if ds is not None else asked.get(owners[name], "") for name, ds in found.items()}
+
+
+def asked_version(driver: ActiveDriver) -> str:
+    """Return the version that an NVIDIADriver asks for, whether or not it can have a DaemonSet; empty where it cannot be read."""
+    asked = driver.driver.spec.version if driver.driver is not None else ""
+    return version_of(f"driver@{asked}") if ":" in asked else asked
 
 
 def wanted_daemonsets(

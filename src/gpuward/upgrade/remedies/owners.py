@@ -20,7 +20,7 @@ replace = msgspec.structs.replace
 
 def follow_driver(question: Question) -> Iterator[Candidate]:
     """Return what lets the NVIDIADriver of a node be followed."""
-    what, node = question.hold.what, question.view
+    what = question.hold.what
     if not isinstance(what, DriverRefused):
         return
     if what.conflict is None:
