@@ -68,10 +68,10 @@ async def drivers_of(stage: Stage, width: int = 200) -> list[str]:
     return shown.getvalue().splitlines()
 
 
-async def screen_of(stage: Stage, width: int = 200, *, idle: bool = False) -> list[str]:
+async def screen_of(stage: Stage, width: int = 200, *, idle: bool = False, leader: Leader | None = None) -> list[str]:
     """Return the lines of `gpuward status` on a terminal of this width, which is high enough."""
     shown = io.StringIO()
-    leader = await Look(stage.user, names.DEFAULT_NAMESPACE).leader()
+    leader = leader or await Look(stage.user, names.DEFAULT_NAMESPACE).leader()
     async with looking(stage, idle=idle) as picture:
         told = screen(picture, leader, Choice(), stage.clock.now(), ConsoleDimensions(width, 1000))
     Console(file=shown, width=width).print(Lines(*told))

@@ -8,8 +8,9 @@ from gpuward.cli.nodes import skip_nodes
 from gpuward.cli.pause import pause_rollouts
 from gpuward.cli.rollouts import said_if_idle
 from gpuward.cli.status import Choice, as_json, screen
+from gpuward.kube import resources
 from gpuward.model.states import IN_PROGRESS
-from tests.journeys.looking import looking
+from tests.journeys.looking import condition_of, looking, screen_of
 from tests.journeys.stage import Stage, on_stage
 
 ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
@@ -38,6 +39,32 @@ async def test_what_waits_for_an_operator_does_not_go_on_by_itself(stage: Stage)
     for each in found:
         assert each.remedies[0].do == "get the operator to run: nothing goes on until an operator runs"
         assert all("operator runs" in other.then for other in each.remedies[1:])
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_what_the_last_operator_said_before_an_edit_is_not_told(stage: Stage) -> None:
+    await stage.installed()
+    await stage.upgrade_to()
+    await stage.until(lambda: any(state in IN_PROGRESS for state in stage.states().values()))
+    await stage.rest(15)
+    await stage.kill_operator()
+    assert condition_of(stage)[1] == "Progressing"
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    assert not [line for line in await screen_of(stage, idle=True) if "operator says" in line or "said" in line]
+
+
+@on_stage(gpu_nodes=3, upgrade=ONE)
+async def test_what_an_operator_said_that_runs_no_more_is_told_with_its_end(stage: Stage) -> None:
+    await stage.installed()
+    await stage.kill_operator()
+    generation = stage.sandbox.store.get("clusterpolicies.nvidia.com", None, "cluster-policy")["metadata"]["generation"]
+    edited = {"conditions": [{"type": "Error", "status": "True", "reason": "ReconcileFailed", "message": "a quota is used up",
+                              "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": generation}]}
+    await stage.user.patch_merge(resources.CLUSTER_POLICIES, "cluster-policy", {"status": edited}, subresource="status")
+    lines = await screen_of(stage, leader=Leader(NONE, 1000.0, running=False, renewed=700.0))
+    assert "the last operator, which ran until 5m0s ago, said: a quota is used up" in lines
+    lines = await screen_of(stage, leader=Leader("operator a", 1000.0, running=True, renewed=999.0))
+    assert "the operator says: a quota is used up" in lines
 
 
 @on_stage(gpu_nodes=2, upgrade=ONE)

@@ -13,7 +13,7 @@ from gpuward import names
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Picture
 from gpuward.cli.terminal import printable, styled
-from gpuward.cli.view import COLOURS, cut
+from gpuward.cli.view import COLOURS, age, cut
 from gpuward.cli.wrapping import wrapped
 from gpuward.model.reasons import Reason
 from gpuward.model.rights import REMEDY
@@ -40,7 +40,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
     lines.append((leader.message, ""))
     lines += [(told, "yellow") for told in picture.unsupported]
     lines += [(told, "yellow") for told in _unknown_workloads(picture)]
-    lines += [(f"the operator says: {told}", "red") for told in said_by_operator(picture)]
+    lines += [(f"{_told(leader)}: {told}", "red") for told in said_by_operator(picture)]
     for missing in missing_rights_of(picture):
         told, _, command = missing.partition(REMEDY)  # a command that is cut is of no use: it has a line of its own
         lines += [(f"rights    {told}", "red"), (f"{INDENT}to allow it: {command}", "red")]
@@ -60,20 +60,30 @@ def headline(picture: Picture) -> str:
 
 def said_by_operator(picture: Picture) -> list[str]:
     """Return what the operator says in the ClusterPolicy's status and nobody can work out from the cluster alone: writes that are
-    refused are in its memory.
+    refused are in its memory. What it said before the last edit is left out.
     """
     view = picture.active.view
-    status: dict[str, Any] = (view.body.get("status") or {}) if view is not None else {}
-    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    if view is None:
+        return []
+    found = (view.body.get("status") or {}).get("conditions") or ()
+    conditions = {one.get("type"): one for one in found if one.get("observedGeneration") in (None, view.generation)}
     error, upgrade = conditions.get("Error", {}), conditions.get(CONDITION, {})
     told, message = [], str(error.get("message") or "")
     if error.get("status") == "True" and (error.get("reason") != "OperandNotReady" or "missing:" in message):
         told.append(message)
     of_upgrade = str(upgrade.get("message") or "")
-    differs = upgrade.get("reason") != rollout_of(picture.plan).reason
+    differs = upgrade.get("status") != "True" and upgrade.get("reason") != rollout_of(picture.plan).reason
     if of_upgrade and (differs or any(each in of_upgrade for each in REMEMBERED)):
         told.append(f"{upgrade.get('reason')}: {of_upgrade}")
     return [each for each in told if not any(str(problem) in each for problem in picture.active.problems)]
+
+
+def _told(leader: Leader) -> str:
+    """Say that the operator says something, or when one did where none runs."""
+    if leader.running is not False:
+        return "the operator says"
+    ago = f", which ran until {age(leader.now - leader.renewed)} ago, said" if leader.renewed is not None else " said"
+    return f"the last operator{ago}"
 
 
 def missing_rights_of(picture: Picture) -> list[str]:
