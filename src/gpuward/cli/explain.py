@@ -187,7 +187,8 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     if status.hold is not None:
         facts.append(("REASON", f"{status.hold.reason}: {sentence(status.hold)}"))
         if status.hold.until is not None:
-            facts.append(("UNTIL", f"{format_time(status.hold.until)}, {_distance(status.hold.until - now)}"))
+            then = f"; if it still waits then: {found.then}" if found.then else ""
+            facts.append(("UNTIL", f"{format_time(status.hold.until)}, {_distance(status.hold.until - now)}{then}"))
     if found.event[1] and not _is_said(found.event[1], status.hold):
         facts.append(("EVENT", f"{age(now - found.event[0])} ago the operator said: {found.event[1]}"))
     if found.next:
@@ -305,6 +306,7 @@ def as_json(found: Explanation, leader: Leader) -> dict[str, Any]:
         "reason": str(hold.reason) if hold else None,
         "message": sentence(hold) if hold else None,
         "until": format_time(hold.until) if hold and hold.until is not None else None,
+        "then": found.then or None,
         "lastEvent": {"at": format_time(found.event[0]), "message": found.event[1]} if found.event[1] else None,
         "next": list(found.next),
         "turn": (status.turn or None) if status else None,

@@ -31,6 +31,7 @@ from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machi
 from gpuward.policy.refused import ending, refusal, refusals
 from gpuward.report.nodes import NOTHING_GOES_ON, NodeReport, node_reports
 from gpuward.report.versions import loaded_version
+from gpuward.upgrade.at_its_time import at_its_time
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
@@ -71,6 +72,8 @@ class Explanation(msgspec.Struct, frozen=True):
     """What fails on a node whose driver is nobody's matter here."""
     event: tuple[float, str] = (0.0, "")
     """When the operator last said on the node why it is held, and what."""
+    then: str = ""
+    """What follows when the time comes until which it waits."""
     next: tuple[str, ...] = ()
     """The states that the operator takes the node to as soon as it acts."""
     failure: Failure | None = None
@@ -103,6 +106,7 @@ def explained(picture: Picture, name: str, *, knows_budgets: bool = True) -> Exp
         bare,
         status=plan.nodes[name],
         report=next((one for one in node_reports(plan, snapshot, picture.drivers) if one.node == name), None),
+        then=at_its_time(snapshot, upgrades, name, plan.nodes[name]),
         next=_next(plan, name),
         failure=facts.record.failure,
         cordon=_owner(facts),

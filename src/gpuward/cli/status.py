@@ -25,15 +25,21 @@ from gpuward.cli.values import values_at
 from gpuward.cli.view import node_rows, node_table
 from gpuward.cli.waiting import Waiting
 from gpuward.errors import InputError
+from gpuward.model.record import format_time
 from gpuward.model.selectors import is_selector, matches
 from gpuward.ports import Observer
 from gpuward.report.document import document
 from gpuward.report.nodes import Group, NodeReport, group_reports, node_reports
 from gpuward.report.operands import operand_reports
+from gpuward.upgrade.at_its_time import at_its_time
 
 LEASE_EVERY = 5.0
 """Seconds between two looks at the operator's Lease while nodes are watched."""
 LEAST_ROWS = 3
+MOST_ENDS = 8
+"""Nodes of which it is said what follows when their time is up."""
+MOST_DECIDED = 300
+"""Nodes of a fleet that is decided about for each of those."""
 TABLE_LINES = 3
 """Lines of the table beside its rows, and the one of the prompt."""
 
@@ -175,7 +181,26 @@ def screen(picture: Picture, leader: Leader, choice: Choice, now: float, size: C
     if not chosen:
         return [*lines, *([styled(f"no node matches{choice.asked_for}: what is told above is about all nodes")] if every else [])]
     most = max(LEAST_ROWS, size.height - len(lines) - TABLE_LINES - 1) if size is not None else None
-    return [*lines, "", node_table(node_rows(chosen, now), most, width, _caption(chosen, most))]
+    return [*lines, "", node_table(node_rows(_with_ends(chosen, picture), now), most, width, _caption(chosen, most))]
+
+
+def _with_ends(reports: Sequence[NodeReport], picture: Picture) -> list[NodeReport]:
+    """Return the nodes with what follows for the first ones of them when the time comes until which they wait: at the end of the
+    line, where there is room. For each the fleet is decided about once more.
+    """
+    if len(picture.plan.nodes) > MOST_DECIDED:
+        return list(reports)
+    under_way = [one for one in reports if one.group is Group.UNDER_WAY and one.until is not None][:MOST_ENDS]
+    ends = {one.node: at_its_time(picture.snapshot, picture.upgrades(one.node), one.node, picture.plan.nodes[one.node])
+            for one in under_way}
+    return [_with_end(one, ends.get(one.node, "")) for one in reports]
+
+
+def _with_end(one: NodeReport, then: str) -> NodeReport:
+    if one.until is None or not then:
+        return one
+    told = f"{one.message}; if still so at {format_time(one.until)[11:19]}: {then.partition(',')[0]}"
+    return msgspec.structs.replace(one, message=told)
 
 
 def _caption(reports: Sequence[NodeReport], most: int | None) -> str:

@@ -1,0 +1,53 @@
+"""Say what follows when the time comes until which a node waits: the upgrade is decided again for then, on the facts of now."""
+
+from __future__ import annotations
+
+from gpuward.model.actions import PatchNode
+from gpuward.model.explain import sentence
+from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import IN_PROGRESS, State
+from gpuward.upgrade.decide import decide
+
+_JUST_AFTER = 0.001
+
+
+def at_its_time(snapshot: Snapshot, policy: UpgradePolicy, name: str, before: NodeStatus) -> str:
+    """Return what becomes of a node then if nothing else changes; nothing for one that waits for no time."""
+    if before.hold is None or before.hold.until is None:
+        return ""
+    plan = decide(snapshot, policy, before.hold.until + _JUST_AFTER)
+    after = plan.nodes.get(name)
+    if after is None:
+        return "it leaves the upgrade"
+    if after.state is State.FAILED and before.state is not State.FAILED:
+        again = after.hold is not None and after.hold.reason is Reason.RETRY_LATER
+        later = "is tried again later" if again else "is not tried again by itself"
+        return f"its upgrade fails{_service(snapshot, plan, name)}, and it {later}"
+    return _outcome(before, after)
+
+
+def _outcome(before: NodeStatus, after: NodeStatus) -> str:
+    if before.state is State.FAILED and after.state is not State.FAILED:
+        return "its upgrade is tried again"
+    if after.state in IN_PROGRESS and before.state not in IN_PROGRESS:
+        return "its upgrade starts"
+    if after.state is not before.state and after.state in IN_PROGRESS:
+        return "the node is drained" if after.state is State.DRAIN_REQUIRED else f"it goes on to {after.state}"
+    if after.state is not before.state:
+        return f"it goes to {after.state or 'no state'}"
+    if after.hold is None:
+        return "it goes on"
+    if before.hold is not None and after.hold.reason is before.hold.reason:
+        return "nothing: it goes on waiting"
+    return "its turn may come" if after.hold.reason.is_turn else sentence(after.hold)
+
+
+def _service(snapshot: Snapshot, plan: Plan, name: str) -> str:
+    """Say what becomes of the cordon of a node whose upgrade fails."""
+    patches = [action for action in plan.actions if isinstance(action, PatchNode) and action.node.name == name]
+    if any(patch.unschedulable is False for patch in patches):
+        return ", the node is uncordoned"
+    return ", the node stays cordoned" if snapshot.nodes[name].unschedulable else ""

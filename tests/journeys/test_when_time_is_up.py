@@ -1,0 +1,50 @@
+"""What people are told that follows when the time comes until which a node waits, and that it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuward.model.states import State
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
+from tests.journeys.looking import screen_of, status_of, told_of
+from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.test_withheld import with_notebooks
+
+DRAINED = {"drain": {"enable": True, "force": True, "deleteEmptyDir": True, "timeoutSeconds": 300}}
+
+
+async def until_of(stage: Stage) -> str:
+    return await told_of(stage, "gpu-1", "UNTIL")
+
+
+@pytest.mark.parametrize(("fault", "rollout", "then"), [
+    (FaultKind.STUCK_TERMINATING, {}, "its upgrade fails, the node is uncordoned, and it is tried again later"),
+    (FaultKind.STUCK_TERMINATING, DRAINED, "the node is drained"),
+    (FaultKind.DRIVER_NEVER_READY, {}, "its upgrade fails, the node stays cordoned, and it is tried again later"),
+])
+def test_what_follows_at_the_deadline_is_said_and_follows(fault: FaultKind, rollout: dict[str, Any], then: str) -> None:
+    @on_stage(gpu_nodes=1, upgrade=rollout)
+    async def story(stage: Stage) -> None:
+        await stage.installed()
+        await with_notebooks(stage)
+        pods = {"pod": "notebook*"} if fault is FaultKind.STUCK_TERMINATING else {}
+        stage.sandbox.faults.add(Fault(fault, node="gpu-1", **pods))
+        await stage.upgrade_to(NEW)
+        waits = State.POD_DELETION_REQUIRED if fault is FaultKind.STUCK_TERMINATING else State.POD_RESTART_REQUIRED
+        await stage.until(lambda: stage.state("gpu-1") == waits)
+        await stage.rest(30)
+        told = await until_of(stage)
+        assert told.endswith(f"; if it still waits then: {then}"), told
+        (row,) = (line for line in await screen_of(stage, 250) if line.startswith("gpu-1"))
+        assert row.endswith(f": {then.partition(',')[0]}"), row
+        assert not any("if still so" in (node["message"] or "") for node in (await status_of(stage))["nodes"])
+        comes = State.DRAIN_REQUIRED if then == "the node is drained" else State.FAILED
+        await stage.until(lambda: stage.state("gpu-1") == comes, within=3600)
+        assert bool(stage.node("gpu-1")["spec"].get("unschedulable")) is ("uncordoned" not in then)
+        if comes is State.FAILED:
+            assert (await until_of(stage)).endswith("; if it still waits then: its upgrade is tried again")
+
+    story()
