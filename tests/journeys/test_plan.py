@@ -13,12 +13,14 @@ import yaml
 from gpuward import names
 from gpuward.cli.foresight import Foresight, Wanted, foresee
 from gpuward.cli.plan import as_json, lines
+from gpuward.cli.status import Choice
 from gpuward.errors import Forbidden, InputError, MethodNotAllowed
 from gpuward.kube import resources
 from gpuward.kube.http.client import Client
 from gpuward.kube.http.listing import ListingTransport
 from gpuward.model.states import IN_PROGRESS, State
 from gpuward.report.foresight import When
+from gpuward.report.nodes import NodeReport
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.builders import deployment
@@ -26,6 +28,7 @@ from kubesandbox.messages import Answer, Request, Stream, refusal
 from kubesandbox.sim.faults import Fault
 from kubesandbox.sim.objects import is_ready
 from kubesandbox.timeloop import run_virtual
+from tests.journeys.looking import looking
 from tests.journeys.stage import NEW, OLD, Proceed, Stage, gpu_template, on_stage, playing, policy
 from tests.journeys.test_nvidiadriver import nvidia_driver, with_pools
 from tests.journeys.test_rolloutpolicy import apply, edit
@@ -51,6 +54,12 @@ def lists_only(stage: Stage) -> Client:
 
 async def plan_of(stage: Stage, version: str = "", *files: Path) -> Foresight:
     return await foresee(lists_only(stage), Wanted(tuple(map(str, files)), version), SPACE)
+
+
+async def held(stage: Stage) -> list[NodeReport]:
+    """Return the nodes that `gpuward status --held` shows."""
+    async with looking(stage) as picture:
+        return Choice(held=True).of(picture)
 
 
 def order(found: Foresight) -> list[str]:
@@ -155,7 +164,7 @@ def test_limits_and_windows_of_files_count(tmp_path: Path) -> None:
     play()
 
 
-# What is later comes by itself, and what is held does not.
+# What is later comes by itself, and what is held or stopped does not.
 
 
 def whens(found: Foresight) -> dict[str, tuple[str, str]]:
@@ -168,7 +177,7 @@ async def test_windows_that_never_open_hold_nodes(stage: Stage) -> None:
     await apply(stage, windows=[window(-7200, -3600)])
     await stage.rest(30)
     found = await plan_of(stage, NEW)
-    assert whens(found) == {node: ("is held", "WindowShut") for node in ("gpu-1", "gpu-2")}
+    assert whens(found) == {node: ("is stopped", "WindowShut") for node in ("gpu-1", "gpu-2")}
     await stage.upgrade_to(NEW)
     await stage.rest(7 * 86400)
     assert stage.drivers() == [OLD]
@@ -223,8 +232,8 @@ async def test_approvals_that_waves_will_ask_for_are_told_beforehand(stage: Stag
     await stage.upgrade_to(NEW)
     await stage.until(lambda: stage.hold("gpu-2") == "ApprovalRequired", 3600)
     found = await plan_of(stage)
-    assert [when for when, _ in whens(found).values()] == ["is held", "is held", "has nothing to do"]
-    assert as_json(found)["approvals"] == [], "it asks by now: that is what nodes are held for"
+    assert [when for when, _ in whens(found).values()] == ["is stopped", "is stopped", "has nothing to do"]
+    assert as_json(found)["approvals"] == [], "it asks by now: that is what stops nodes"
 
 
 @on_stage(2)
@@ -322,3 +331,32 @@ def test_the_order_of_an_undisturbed_rollout_is_the_one_that_was_planned(mode: s
         assert all(one.place for one in planned)
         assert sorted(one.node for one in planned[:first]) == sorted(mine[:first]), "these start at once"
         assert [one.node for one in planned[first:]] == mine[first:]
+
+
+@on_stage(3)
+async def test_nothing_is_held_in_a_first_installation(stage: Stage) -> None:
+    seen = set()
+    for _ in range(40):
+        found = await plan_of(stage)
+        seen |= {str(one.when) for one in found.nodes}
+        assert "held" not in next(lines(found)), next(lines(found))
+        assert [report.node for report in await held(stage)] == []
+        await stage.rest(1)
+    assert seen >= {"waits", "has nothing to do"}, seen
+
+
+@on_stage(3)
+async def test_plan_and_status_have_one_word_for_one_thing(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("stuck", 1, node="gpu-1", max_unavailable=0)
+    await stage.label("gpu-2", names.UPGRADE_SKIP, "true")
+    found = await plan_of(stage, NEW)
+    assert whens(found) == {
+        "gpu-1": ("is held", "BudgetBlocks"), "gpu-2": ("is skipped", "Skipped"), "gpu-3": ("starts now", "")}
+    assert next(lines(found)) == "3 nodes: 1 starts now, 1 is held, 1 is skipped."
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+    await stage.upgrade_to(NEW)
+    await stage.rest(30)
+    found = await plan_of(stage)
+    assert {when for when, _ in whens(found).values()} == {"is stopped"}
+    assert {one.node for one in await held(stage)} == set()

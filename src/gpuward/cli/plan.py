@@ -25,10 +25,12 @@ from gpuward.report.waves import approvals_to_come
 
 CHANGES: Final = 2
 """What the command ends with, if asked to, where something would change; as terraform's."""
-_COLOURS: Final = {When.UNDER_WAY: "cyan", When.NOW: "green", When.NEXT: "yellow", When.HELD: "red"}
+_COLOURS: Final = {When.UNDER_WAY: "cyan", When.NOW: "green", When.NEXT: "yellow", When.WAITS: "yellow",
+                   When.STOPPED: "yellow", When.HELD: "red"}
 _WORDS: Final = {
     When.UNDER_WAY: ("is under way", "are under way"), When.NOW: ("starts now", "start now"),
-    When.NEXT: ("has its turn later", "have their turn later"), When.HELD: ("is held", "are held"),
+    When.NEXT: ("has its turn later", "have their turn later"), When.WAITS: ("waits", "wait"),
+    When.STOPPED: ("is stopped", "are stopped"), When.HELD: ("is held", "are held"), When.SKIPPED: ("is skipped", "are skipped"),
     When.NEVER: ("has nothing to do", "have nothing to do"),
 }
 
@@ -104,8 +106,8 @@ def approvals(found: Foresight) -> list[tuple[str, str]]:
     return approvals_to_come(found.picture.plan, found.picture.drivers.upgrades)
 
 
-_KEYS: Final = {When.UNDER_WAY: "underWay", When.NOW: "startsNow", When.NEXT: "later", When.HELD: "held",
-                When.NEVER: "nothing"}
+_KEYS: Final = {When.UNDER_WAY: "underWay", When.NOW: "startsNow", When.NEXT: "later", When.WAITS: "waits",
+                When.STOPPED: "stopped", When.HELD: "held", When.SKIPPED: "skipped", When.NEVER: "nothing"}
 
 
 def _node(one: PlannedNode) -> dict[str, Any]:

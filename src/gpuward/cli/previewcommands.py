@@ -110,8 +110,8 @@ def plan(
     """Show what a rollout would do next, and in which order.
 
     It makes the plan of the operator's next pass, by the operator's own functions: which nodes start at once, which have their
-    turn after them, and which are held, by which pod, disruption budget or node, and why. Nothing is played: pods that move may
-    change a node's place. It changes nothing, and the rights to get and to list are enough.
+    turn after them, and which wait or are held, for which pod, disruption budget or node, and why. Nothing is played: pods that
+    move may change a node's place. It changes nothing, and the rights to get and to list are enough.
     """
     from gpuward.cli.foresight import Wanted
     from gpuward.cli.plan import Connection, show_plan

@@ -71,8 +71,8 @@ class Choice(msgspec.Struct, frozen=True):
             return False
         if self.selector and not matches(self.selector, node.labels if node is not None else {}):
             return False
-        groups = [Group.FAILED] * self.failed + [Group.HELD, Group.NOT_READY, Group.UNWELL, Group.STOPPED] * self.held
-        return not groups or report.group in groups
+        asked = (self.failed and report.group is Group.FAILED) or (self.held and report.is_held)
+        return asked or not (self.failed or self.held)
 
     def of(self, picture: Picture) -> list[NodeReport]:
         """Return the nodes that are asked for. Raises InputError for a name that no node has."""

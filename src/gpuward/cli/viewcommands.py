@@ -16,7 +16,7 @@ from gpuward.cli.values import Duration, OutputForm
 @namespace_option
 @click.option("--selector", "-l", default="", metavar="LABELS", help="Show only nodes with these labels, such as pool=a.")
 @click.option("--failed", is_flag=True, help="Show only nodes whose upgrade failed.")
-@click.option("--held", is_flag=True, help="Show only nodes that something holds, or whose driver is not ready.")
+@click.option("--held", is_flag=True, help="Show only nodes that do not go on by themselves.")
 @click.option("--watch", "-w", is_flag=True, help="Keep showing what changes, until Ctrl-C.")
 @click.option("--wait", is_flag=True, help="Wait until every node is up to date, then show it.")
 @click.option("--timeout", type=Duration(),
@@ -65,7 +65,7 @@ def explain(node: str, kubeconfig: str | None, context: str | None, namespace: s
 @namespace_option
 @click.option("--selector", "-l", default="", metavar="LABELS", help="Count only nodes with these labels, such as pool=a.")
 @click.option("--failed", is_flag=True, help="Count only nodes whose upgrade failed.")
-@click.option("--held", is_flag=True, help="Count only nodes that something holds, or whose driver is not ready.")
+@click.option("--held", is_flag=True, help="Count only nodes that do not go on by themselves.")
 @output_option("table")
 def drivers(kubeconfig: str | None, context: str | None, namespace: str, **choice: Any) -> None:
     """Show which drivers the fleet has, pool by pool.

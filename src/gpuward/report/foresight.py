@@ -22,11 +22,12 @@ from gpuward.model.views import DaemonSetView, RevisionView
 from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, OnBudget, OnPod
 from gpuward.model.waves import WaveLimit, WaveNotDone
 from gpuward.policy.nvidiadrivers import PoliciesInForce
-from gpuward.report.nodes import NodeReport, node_reports
+from gpuward.report.nodes import Group, NodeReport, group_of, node_reports
 from gpuward.report.paper import Written
 from gpuward.upgrade.admission import Turn, turn
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.facts_cache import gather
+from gpuward.upgrade.remedies import ON_THE_WAY
 from gpuward.upgrade.wave_nodes import is_unable
 
 ON_PAPER = "on-paper"
@@ -72,8 +73,15 @@ class When(StrEnum):
     UNDER_WAY = "under way"
     NOW = "starts now"
     NEXT = "has its turn later"
+    WAITS = "waits"
+    STOPPED = "is stopped"
     HELD = "is held"
+    SKIPPED = "is skipped"
     NEVER = "has nothing to do"
+
+
+_STUCK = (When.HELD, When.STOPPED, When.SKIPPED)
+"""What is not over before somebody has done something."""
 
 
 class PlannedNode(msgspec.Struct, frozen=True):
@@ -82,7 +90,7 @@ class PlannedNode(msgspec.Struct, frozen=True):
     node: str
     when: When
     place: int = 0
-    """Among the nodes that are under way, start or wait for their turn, from 1; 0 for one that is held or has nothing to do."""
+    """Among the nodes that are under way, start or wait for their turn, from 1; 0 for any other."""
     driver: str = ""
     """The version that it has loaded and, where that is another one, the one that it should have."""
     pool: str = ""
@@ -100,7 +108,7 @@ class PlannedNode(msgspec.Struct, frozen=True):
 
 
 def planned_nodes(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> list[PlannedNode]:
-    """Return every managed node in the order in which nodes have their turn; then those that are held, and the others, by name.
+    """Return every managed node in the order in which nodes have their turn; then those that have none, by name.
 
     The plan is that of a pass, with the states to which that brings nodes.
     """
@@ -128,7 +136,7 @@ def _awaited_wave(status: NodeStatus) -> str:
 
 def _stuck_waves(found: Iterable[PlannedNode], plan: Plan, facts: Mapping[str, NodeFacts]) -> set[tuple[str, str]]:
     """Return the waves, by driver and name, that are not done before somebody has done something about a node of theirs."""
-    held = {one.node for one in found if one.when is When.HELD}
+    held = {one.node for one in found if one.when in _STUCK}
     waves = [(each.driver, wave) for each in plan.waves for wave in each.waves if held & set(wave.waiting)]
     return {(driver, wave.name) for driver, wave in waves
             if not all(_is_passed_over(name, facts) for name in held & set(wave.waiting))
@@ -179,8 +187,21 @@ def _when(status: NodeStatus) -> When:
     if hold is not None and not status.up_to_date and _ends_by_itself(hold) and (status.turn or status.state is State.FAILED):
         return When.NEXT
     if hold is not None and not status.up_to_date:
-        return When.HELD
+        return _without_turn(status, hold)
     return When.NEVER
+
+
+def _without_turn(status: NodeStatus, hold: Hold) -> When:
+    """Say how a node stands that has no place in the queue, in the words of `gpuward status`."""
+    group = group_of(status)
+    if group is Group.SKIPPED:
+        return When.SKIPPED
+    if hold.reason.needs_person or group in (Group.HELD, Group.FAILED):
+        return When.HELD
+    if group in (Group.STOPPED, Group.OLDER):
+        return When.STOPPED
+    waits = group is Group.WAITING or hold.reason.ends_by_itself or hold.reason in ON_THE_WAY
+    return When.WAITS if waits else When.HELD
 
 
 def _ends_by_itself(hold: Hold) -> bool:

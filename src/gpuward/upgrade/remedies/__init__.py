@@ -35,7 +35,7 @@ _ALIKE = {
     "failures": frozenset({Reason.FAILURE_BUDGET, Reason.NEW_DRIVER_FAILS, Reason.REFUSED_ELSEWHERE}),
 }
 """Reasons that are as good as the same: to wait for another one of them is no progress."""
-_ON_THE_WAY = frozenset({Reason.DRIVER_POD_MISSING, Reason.DRIVER_ORPHANED, Reason.TEMPLATE_SETTLING})
+ON_THE_WAY = frozenset({Reason.DRIVER_POD_MISSING, Reason.DRIVER_ORPHANED, Reason.TEMPLATE_SETTLING})
 """What a node waits for before it is upgraded, without anybody's help."""
 
 
@@ -162,7 +162,7 @@ def outlook(before: NodeStatus, after: NodeStatus) -> str:
         return f"this node then waits for its turn{place}"
     if after.state in IN_PROGRESS:
         return f"this node goes on: it {_from_it(sentence(after.hold))}"
-    if after.hold.reason.in_passing or after.hold.reason in _ON_THE_WAY:
+    if after.hold.reason.in_passing or after.hold.reason in ON_THE_WAY:
         return f"then this node goes on: {sentence(after.hold)}"
     return f"this node is then held by something else: {sentence(after.hold)}"
 
