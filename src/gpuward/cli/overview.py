@@ -23,6 +23,7 @@ from gpuward.report import headline as report
 from gpuward.report.nodes import GroupReport
 from gpuward.report.operands import OperandReport, moving_nodes
 from gpuward.report.waves import wave_lines
+from gpuward.upgrade.limits import unbounded
 
 BAR = 30
 """Characters of the progress bar."""
@@ -40,6 +41,7 @@ def overview(picture: Picture, leader: Leader, groups: Sequence[GroupReport], op
     lines.append((leader.message, ""))
     lines += [(told, "yellow") for told in picture.unsupported]
     lines += [(told, "yellow") for told in _unknown_workloads(picture)]
+    lines += [(f"warning: {told}", "yellow") for told in warnings_of(picture)]
     lines += [(f"{_told(leader)}: {told}", "red") for told in said_by_operator(picture)]
     for missing in missing_rights_of(picture):
         told, _, command = missing.partition(REMEDY)  # a command that is cut is of no use: it has a line of its own
@@ -76,6 +78,11 @@ def said_by_operator(picture: Picture) -> list[str]:
     if of_upgrade and (differs or any(each in of_upgrade for each in REMEMBERED)):
         told.append(f"{upgrade.get('reason')}: {of_upgrade}")
     return [each for each in told if not any(str(problem) in each for problem in picture.active.problems)]
+
+
+def warnings_of(picture: Picture) -> tuple[str, ...]:
+    """Return what people should know of the limits that they have set."""
+    return unbounded(picture.drivers.upgrades, picture.plan, picture.snapshot)
 
 
 def _told(leader: Leader) -> str:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from gpuward.cli.connect import connected
 from gpuward.cli.foresight import Foresight, Wanted, foresee
+from gpuward.cli.overview import warnings_of
 from gpuward.cli.savedplan import SavedPlan, differing, read_plan, saved_plan, told_of_saved, write_plan
 from gpuward.cli.targets import check_version
 from gpuward.cli.terminal import console, say, say_json, styled
@@ -97,6 +98,7 @@ def as_json(found: Foresight) -> dict[str, Any]:
                    for one in found.differences],
         "approvals": [{"wave": wave, "driver": driver or None} for driver, wave in approvals(found)],
         "problems": [*found.written.problems, *found.picture.plan.troubles.values()],
+        "warnings": list(warnings_of(found.picture)),
         "nodes": [_node(one) for one in found.nodes],
     }
 
@@ -137,6 +139,7 @@ def lines(found: Foresight) -> Iterator[str]:
         f"There is nothing to do: {headline(picture.plan, picture.snapshot, picture.drivers)}")
     yield found.operator
     yield from (f"problem: {problem}" for problem in (*found.written.problems, *found.picture.plan.troubles.values()))
+    yield from (f"warning: {told}" for told in warnings_of(found.picture))
     for driver, wave in approvals(found):
         whose, option = (f" of NVIDIADriver {driver}", f" --driver {quote(driver)}") if driver else ("", "")
         yield f"wave {wave}{whose} asks for an approval once it is done: later waves wait for `gpuward approve{option}`"

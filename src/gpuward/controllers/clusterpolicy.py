@@ -22,8 +22,9 @@ from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
 from gpuward.operands.decide import OperandMemory, Reconciliation, decide
-from gpuward.operands.rollout import rollout_of
+from gpuward.operands.rollout import rollout_of, warned
 from gpuward.policy.nvidiadrivers import PoliciesInForce
+from gpuward.upgrade.limits import unbounded
 
 ON_MANY: Final[Mapping[type, str]] = {
     PatchNode: "Changed labels of {n:node|nodes}",
@@ -51,7 +52,9 @@ class ClusterPolicyController:
 
     def decide(self, snapshot: Snapshot, policies: PoliciesInForce, now: float) -> Reconciliation:
         """Return the writes that the active policy needs, and the status of every policy."""
-        rollout = rollout_of(self._plan) if self._plan is not None else None
+        rollout = None
+        if self._plan is not None:
+            rollout = warned(rollout_of(self._plan), unbounded(policies.upgrades, self._plan, snapshot))
         return decide(snapshot, policies.policy, rollout, self._images, now, self._memory)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import msgspec
 
@@ -100,6 +101,13 @@ def unchecked(rollout: Rollout, images: DriverImages | None) -> Rollout:
     more = f" (and {len(images.unknown) - 1} more)" if len(images.unknown) > 1 else ""
     told = f"whether image {image} exists is not known{more}: {why}; no node waits for the answer"
     return msgspec.structs.replace(rollout, message=f"{rollout.message}; {told}")
+
+
+def warned(rollout: Rollout, warnings: Sequence[str]) -> Rollout:
+    """Return the condition with what people should know of their limits, while nodes are yet to get a driver."""
+    if rollout.status != "False" or not warnings:
+        return rollout
+    return msgspec.structs.replace(rollout, message="; ".join((rollout.message, *warnings)))
 
 
 def progress(counts: Counts) -> str:

@@ -13,6 +13,7 @@ from gpuward.policy.refused import refusals
 from gpuward.report.nodes import NodeReport, group_reports, node_reports
 from gpuward.report.operands import OperandReport, moving_nodes, operand_reports
 from gpuward.report.waves import wave_documents
+from gpuward.upgrade.limits import unbounded
 
 
 def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator: dict[str, Any],
@@ -27,6 +28,7 @@ def document(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce, operator
     return {
         "clusterPolicy": view.name if view else None,
         "problems": [*_problems(policies, elsewhere), *_troubles(plan)],
+        "warnings": list(unbounded(policies.upgrades, plan, snapshot)),
         "operator": operator,
         "autoUpgrade": plan.auto_upgrade,
         "counts": {

@@ -209,13 +209,14 @@ def _more_unavailable(question: Question) -> Iterator[Candidate]:
     for node in cordoned[:MOST_NODES]:
         yield fixes.uncordon(node)
     total = len(question.plan.nodes)
-    yield Dial(case.policy.max_unavailable.of(total) + 1, total, lambda count: policy_fixes.set_max_unavailable(case, count))
+    low = case.policy.max_unavailable.of(total) + 1
+    yield Dial(low, total, lambda count: policy_fixes.set_max_unavailable(case, count, total))
     yield from _more_of_both(question)
 
 
 def _more_parallel(question: Question) -> Iterator[Candidate]:
     case, total = question.case, len(question.plan.nodes)
-    yield Dial(case.policy.max_parallel_upgrades + 1, total, lambda count: policy_fixes.set_max_parallel(case, count))
+    yield Dial(case.policy.max_parallel_upgrades + 1, total, lambda count: policy_fixes.set_max_parallel(case, count, total))
     yield from _more_of_both(question)
 
 
@@ -223,10 +224,11 @@ def _more_of_both(question: Question) -> Iterator[Candidate]:
     case, total = question.case, len(question.plan.nodes)
     unavailable, parallel = case.policy.max_unavailable.of(total), case.policy.max_parallel_upgrades
     def finer(count: int) -> Dial:
-        return Dial(unavailable + 1, total, lambda other: policy_fixes.raise_both(case, other, count))
+        return Dial(unavailable + 1, total, lambda other: policy_fixes.raise_both(case, other, count, total))
 
     if parallel:
-        yield Dial(parallel + 1, total, lambda count: policy_fixes.raise_both(case, total, count), last_resort=True, then=finer)
+        coarse = partial(policy_fixes.raise_both, case, total, total=total)
+        yield Dial(parallel + 1, total, lambda count: coarse(parallel=count), last_resort=True, then=finer)
 
 
 def _more_of_domain(question: Question) -> Iterator[Candidate]:

@@ -11,6 +11,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.policy import MaxUnavailable, UpgradePolicy
 from gpuward.model.rollout import RolloutSettings
+from gpuward.upgrade.limits import bounds_nothing
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 
 DEFAULT_POLICY = "cluster-policy"
@@ -50,23 +51,31 @@ def driver_source(case: DecisionFacts) -> str:
     return f"clusterpolicy {quote(active)}"
 
 
-def set_max_unavailable(case: DecisionFacts, count: int) -> Fix:
+def set_max_unavailable(case: DecisionFacts, count: int, total: int) -> Fix:
     """Return the fix that lets so many nodes be out of service."""
     policy = replace(case.policy, max_unavailable=MaxUnavailable(count=count))
-    return change_policy(case, f"raise maxUnavailable to {count}", {"maxUnavailable": count}, policy)
+    fix = change_policy(case, f"raise maxUnavailable to {count}", {"maxUnavailable": count}, policy)
+    return fix.risking(_opened(policy, total))
 
 
-def set_max_parallel(case: DecisionFacts, count: int) -> Fix:
+def set_max_parallel(case: DecisionFacts, count: int, total: int) -> Fix:
     """Return the fix that lets so many upgrades be under way."""
     policy = replace(case.policy, max_parallel_upgrades=count)
-    return change_policy(case, f"raise maxParallelUpgrades to {count}", {"maxParallelUpgrades": count}, policy)
+    fix = change_policy(case, f"raise maxParallelUpgrades to {count}", {"maxParallelUpgrades": count}, policy)
+    return fix.risking(_opened(policy, total))
 
 
-def raise_both(case: DecisionFacts, unavailable: int, parallel: int) -> Fix:
+def raise_both(case: DecisionFacts, unavailable: int, parallel: int, total: int) -> Fix:
     """Return the fix that raises both limits of the fleet, where each alone would leave the other in the way."""
     policy = replace(case.policy, max_unavailable=MaxUnavailable(count=unavailable), max_parallel_upgrades=parallel)
     do = f"raise maxParallelUpgrades to {parallel}, and maxUnavailable to {unavailable}"
-    return change_policy(case, do, {"maxParallelUpgrades": parallel, "maxUnavailable": unavailable}, policy)
+    fields = {"maxParallelUpgrades": parallel, "maxUnavailable": unavailable}
+    return change_policy(case, do, fields, policy).risking(_opened(policy, total))
+
+
+def _opened(policy: UpgradePolicy, total: int) -> str:
+    """Return what is risked by a limit that bounds nothing any more; nothing where one is left."""
+    return "every GPU node may be out of service at once" if bounds_nothing(policy, total) else ""
 
 
 def change_rollout(case: DecisionFacts, do: str, fields: Mapping[str, object], rollout: RolloutSettings) -> Fix:
