@@ -15,8 +15,8 @@ import structlog
 from click.testing import CliRunner, Result
 
 from gpuward import names
-from gpuward.cli.explain import unknown_node
-from gpuward.cli.explanation import explained, prospects
+from gpuward.cli.explain import unknown_node, with_event
+from gpuward.cli.explanation import Explanation, explained, prospects
 from gpuward.cli.leader import Leader, find_leader, judge
 from gpuward.cli.look import Picture
 from gpuward.cli.viewcommands import explain, status
@@ -304,3 +304,12 @@ def test_restarts_are_counted(restarts: int, told: str) -> None:
 def test_nodes_that_a_name_may_mean_are_offered_in_their_order() -> None:
     error = unknown_node("gpu-1x", [f"gpu-{number}" for number in (12, 11, 10, 14, 13)])
     assert "such as gpu-10, gpu-11, gpu-12" in str(error)
+
+
+@pytest.mark.parametrize(("message", "shown"), [
+    ("DriverStarting: waits for driver pod x to get ready", True), ("BudgetBlocks: disruption budget b lets none go", False),
+    ("WriteRefused: the API server refuses changes", True)])
+def test_an_event_of_another_reason_is_told_only_where_the_operator_alone_knows_it(message: str, shown: bool) -> None:
+    status = NodeStatus(State.POD_RESTART_REQUIRED, NOW, held_by(Reason.DRIVER_STARTING))
+    found = with_event(Explanation(build.node("gpu-1"), NOW, "", status=status), (NOW + 1, message))
+    assert bool(found.event[1]) is shown

@@ -8,11 +8,15 @@ from rich.console import Console
 
 from gpuward.cli.screen import Screen
 from gpuward.cli.story import unwritten
+from gpuward.cli.tally import ITS_TURN, Tally
 from gpuward.model.actions import PatchNode
 from gpuward.model.passes import Outcome
-from gpuward.model.plan import NodeStatus, Plan
+from gpuward.model.plan import Hold, NodeStatus, Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.model.views import Ref
+from gpuward.model.waits import Limit
+from tests.waits import held_by
 
 
 def test_a_step_that_was_refused_is_not_told_and_the_one_after_it_is() -> None:
@@ -27,3 +31,21 @@ def test_a_step_that_was_refused_is_not_told_and_the_one_after_it_is() -> None:
     assert "gpu-2  cordon-required" in out.getvalue()
     screen.planned(plan)
     assert out.getvalue().count("gpu-1  cordon-required") == 1
+
+
+def test_a_done_node_is_not_told_to_wait_for_a_revision() -> None:
+    out = io.StringIO()
+    screen = Screen(Console(file=out, width=200), 1, 1.0)
+    screen._quiet = False
+    screen.planned(Plan(nodes={"gpu-1": NodeStatus(State.DONE, 0.0, held_by(Reason.TEMPLATE_SETTLING))}))
+    assert out.getvalue() == ""
+
+
+def test_a_wait_behind_one_node_after_the_other_names_none_of_them() -> None:
+    tally = Tally()
+    tally.begin()
+    for moment, before in enumerate(("gpu-1", "gpu-2", "gpu-3")):
+        hold = Hold(Limit(Reason.PARALLEL_LIMIT, 1, 1, (before,)))
+        tally.planned(Plan(nodes={"gpu-8": NodeStatus(State.UPGRADE_REQUIRED, 0.0, hold)}), moment * 60.0)
+    tally.finish(180.0)
+    assert (tally.longest.node, tally.longest.of_that, tally.longest.reason) == ("gpu-8", 180.0, ITS_TURN)

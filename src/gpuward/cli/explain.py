@@ -20,6 +20,7 @@ from gpuward.cli.events import said_in
 from gpuward.cli.explanation import Explanation, LeavingPod, explained
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
+from gpuward.cli.overview import REMEMBERED
 from gpuward.cli.podwords import PodWords, words_of
 from gpuward.cli.terminal import console, printable, say_json, styled
 from gpuward.cli.view import age
@@ -107,9 +108,15 @@ async def refused_pods(client: Client, picture: Picture, name: str) -> tuple[str
 
 
 def with_event(found: Explanation, event: tuple[float, str]) -> Explanation:
-    """Return an explanation with what the operator said last, unless that was about a state that the node has left since."""
-    since = found.status.since if found.status is not None else 0.0
-    return found if event[0] < floor(since) else msgspec.structs.replace(found, event=event)
+    """Return an explanation with what the operator said last, unless that was about a state that the node has left since, or
+    about another reason than it has now and not one that only the operator's memory knows.
+    """
+    status = found.status
+    if status is None:
+        return msgspec.structs.replace(found, event=event)
+    told = ({str(status.hold.reason)} if status.hold is not None else set()) | {str(reason) for reason in REMEMBERED}
+    past = event[0] < floor(status.since) or event[1].partition(":")[0] not in told
+    return found if past else msgspec.structs.replace(found, event=event)
 
 
 def unknown_node(name: str, known: list[str], where: str = "cluster") -> InputError:

@@ -17,6 +17,7 @@ from gpuward.cli.terminal import styled
 from gpuward.cli.view import age, node_rows, node_table, some
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Plan
+from gpuward.model.reasons import Reason
 from gpuward.model.states import State
 from gpuward.report.nodes import node_reports
 from gpuward.sandbox.known_faults import KNOWN_FAULTS
@@ -64,6 +65,8 @@ class Screen:
         for name, status in plan.nodes.items():
             if name in unwritten:
                 continue
+            if status.state is State.DONE and status.hold is not None and status.hold.reason is Reason.TEMPLATE_SETTLING:
+                continue  # what comes of that is told of
             said = (status.state, status.hold.reason if status.hold else "")
             if self._said.setdefault(name, (State.DONE, "")) == said:
                 continue

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from gpuward import names
 from gpuward.model.explain import sentence
 from gpuward.model.plan import Hold, Plan
-from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State, parse_state
+
+ITS_TURN: Final = "waits for its turn, behind other nodes"
 
 
 class LongestWait(msgspec.Struct, frozen=True):
@@ -25,12 +26,13 @@ class LongestWait(msgspec.Struct, frozen=True):
 
 
 class _Wait:
-    """Add up the wait of one node, from when it first waits until it waits for nothing any more."""
+    """Add up the wait of one node, from when it first waits until it waits for nothing any more. It may wait for its turn behind
+    one node after the other: none of them is named for all of that.
+    """
 
     def __init__(self) -> None:
-        self._parts: dict[Reason, float] = {}
-        self._sentences: dict[Reason, str] = {}
-        self._now: tuple[Reason, float] | None = None
+        self._parts: dict[str, float] = {}
+        self._now: tuple[str, float] | None = None
 
     def told(self, hold: Hold | None, now: float) -> None:
         """Take what the node waits for from now on."""
@@ -39,15 +41,14 @@ class _Wait:
             self._parts[reason] = self._parts.get(reason, 0.0) + now - since
         self._now = None
         if hold is not None:
-            self._now = hold.reason, now
-            self._sentences[hold.reason] = sentence(hold)
+            self._now = ITS_TURN if hold.reason.is_turn else sentence(hold), now
 
     def longest(self, node: str) -> LongestWait:
         """Return the sum, with the reason that has most of it."""
         if not self._parts:
             return LongestWait()
         reason = max(self._parts, key=lambda one: self._parts[one])
-        return LongestWait(node, sum(self._parts.values()), self._sentences[reason], self._parts[reason])
+        return LongestWait(node, sum(self._parts.values()), reason, self._parts[reason])
 
 
 class Tally:
