@@ -24,3 +24,12 @@ def test_no_word_is_broken_in_two(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     for word in ("ClusterPolicy", "cluster-policy", "595.91.07", "5.15.0-101-generic", "6.8.0-1021-nvidia", "NewDriverFails"):
         assert text.count(word) >= 2, (word, text)
+
+
+@pytest.mark.parametrize("width", [70, 80, 90, 120])
+def test_a_count_stays_with_what_it_counts(width: int) -> None:
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as capture:
+        console.print(pool_table([POOL], width))
+    assert not any(line.strip().startswith("(") for line in capture.get().splitlines()), capture.get()
+    assert all(counted in capture.get() for counted in ("5.15.0-101-generic (1)", "6.8.0-1021-nvidia (1)", "595.91.08 (1)"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -20,6 +21,8 @@ from gpuward.report.nodes import Group
 from gpuward.report.pools import PoolReport, pool_reports
 
 GAP = 2
+_WORD = re.compile(r"\S+ \(\d+\),?|\S+")
+"""What is not broken in two: a word, with its count where it has one."""
 TITLES = ("FROM", "PRECOMPILED FOR", "NODES", "TARGET", "LOADED", "KERNELS", "PROGRESS", "WAITS FOR")
 
 
@@ -71,7 +74,7 @@ def pool_table(pools: Sequence[PoolReport], width: int | None = None) -> Table:
     """
     rows = [_row(pool) for pool in pools]
     used = [number for number, title in enumerate(TITLES) if any(row[number] for row in rows)]
-    least = [max(len(word) for text in (TITLES[number], *(row[number] for row in rows)) for word in text.split() or [""])
+    least = [max(len(word) for text in (TITLES[number], *(row[number] for row in rows)) for word in _WORD.findall(text) or [""])
              for number in used]
     if width is not None and sum(least) + GAP * len(used) > width:
         return _listed(rows)

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
 import structlog
 from rich.table import Table
+from rich.text import Text
 
 from gpuward.cli.connect import connected
 from gpuward.cli.foresight import Foresight, Wanted, foresee
 from gpuward.cli.overview import warnings_of
 from gpuward.cli.savedplan import SavedPlan, differing, read_plan, saved_plan, told_of_saved, write_plan
 from gpuward.cli.targets import check_version
-from gpuward.cli.terminal import console, say, say_json, styled
+from gpuward.cli.terminal import console, printable, say, say_json, styled
+from gpuward.cli.view import GAP, NARROW
+from gpuward.cli.wrapping import wrapped
 from gpuward.model.listing import listed
 from gpuward.model.record import format_time
 from gpuward.report.foresight import PlannedNode, When, counted
 from gpuward.report.headline import headline
 from gpuward.report.waves import approvals_to_come
 
+TITLES: Final = ("NODE", "DRIVER", "WHEN", "PODS")
+INDENT: Final = "     "
 CHANGES: Final = 2
 """What the command ends with, if asked to, where something would change; as terraform's."""
 _COLOURS: Final = {When.UNDER_WAY: "cyan", When.NOW: "green", When.NEXT: "yellow", When.WAITS: "yellow",
@@ -126,7 +131,9 @@ def _show(found: Foresight) -> None:
         say(line)
     planned = [one for one in found.nodes if one.when is not When.NEVER]
     if planned:
-        console().print(_table(planned))
+        shown = console()
+        for part in plan_table(planned, shown.width):
+            shown.print(part)
 
 
 def lines(found: Foresight) -> Iterator[str]:
@@ -150,10 +157,29 @@ def lines(found: Foresight) -> Iterator[str]:
         yield f"written first: {'; '.join(filter(None, (named, more)))}. `gpuward diff` shows what"
 
 
-def _table(nodes: list[PlannedNode]) -> Table:
+def plan_table(nodes: Sequence[PlannedNode], width: int) -> list[Table | Text]:
+    """Return the nodes, one line each; where `width` columns leave too few for what they wait for, that has lines of its own."""
+    rows = [(str(one.place or ""), one.node, one.driver, str(one.when), str(one.pods)) for one in nodes]
+    widths = [max(map(len, column)) for column in zip(("", *TITLES), *rows, strict=True)]
+    if sum(widths) + GAP * len(widths) + NARROW <= width:
+        return [_table(nodes)]
+    shown = [_line(("", *TITLES), widths)]
+    for one, row in zip(nodes, rows, strict=True):
+        told = wrapped(INDENT + printable(one.message), width, len(INDENT)) if one.message else []
+        shown += [_line(row, widths, _COLOURS.get(one.when, "")), *(styled(line) for line in told)]
+    return [*shown]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], colour: str = "") -> Text:
+    number, *rest = (cell.ljust(room) for cell, room in zip(cells, widths, strict=True))
+    padded = (" " * GAP).join([number.strip().rjust(widths[0]), *rest]).rstrip()
+    return styled(padded, colour)
+
+
+def _table(nodes: Sequence[PlannedNode]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("", justify="right", no_wrap=True)
-    for title in ("NODE", "DRIVER", "WHEN", "PODS"):
+    for title in TITLES:
         table.add_column(title, no_wrap=True)
     table.add_column("WAITS FOR", overflow="fold")
     for one in nodes:
