@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stderr
+
+import pytest
+from rich.console import Console
+
+from gpuward import names
+from gpuward.cli.explain import show
 from gpuward.cli.explanation import explained
 from gpuward.cli.leader import NONE, Leader
+from gpuward.cli.look import Look
 from gpuward.cli.nodes import skip_nodes
 from gpuward.cli.pause import pause_rollouts
 from gpuward.cli.rollouts import said_if_idle
 from gpuward.cli.status import Choice, as_json, screen
+from gpuward.cli.waiting import Waiting
+from gpuward.errors import RolloutNotDone
 from gpuward.kube import resources
+from gpuward.kube.http.client import Client
 from gpuward.model.states import IN_PROGRESS
+from gpuward.sandbox.faults import FaultKind
+from kubesandbox.sim.faults import Fault
 from tests.journeys.looking import condition_of, looking, screen_of
 from tests.journeys.stage import Stage, on_stage
 
@@ -73,3 +87,47 @@ async def test_who_pauses_or_skips_is_told_that_no_operator_runs(stage: Stage) -
     await stage.kill_operator()
     for done in (skip_nodes(stage.user, ["gpu-1"], undo=False, dry_run=False), pause_rollouts(stage.user, "", dry_run=False)):
         assert [line async for line in said_if_idle(stage.user, done, dry_run=False)][-1].startswith(NEXT)
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_node_under_way_waits_for_an_operator_first(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.DRIVER_NEVER_READY))
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.hold("gpu-1") == "DriverStarting" or stage.hold("gpu-2") == "DriverStarting")
+    await stage.kill_operator()
+    await stage.rest(60)
+    leader = Leader(NONE, stage.clock.now(), running=False)
+    lines = await screen_of(stage, idle=True, leader=leader)
+    (under_way,) = (node for node, state in stage.states().items() if state in IN_PROGRESS)
+    (row,) = (line for line in lines if line.startswith(under_way))
+    assert "waits for an operator" in row
+    shown = io.StringIO()
+    async with looking(stage, idle=True) as picture:
+        show(explained(picture, under_way), leader, Console(file=shown, width=1000))
+    assert "waits for an operator; once one runs: waits for" in shown.getvalue()
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_who_waits_for_the_end_is_told_that_no_operator_runs(stage: Stage) -> None:
+    await stage.installed()
+    await stage.kill_operator()
+    await stage.upgrade_to()
+    told = io.StringIO()
+    look = Look(Client(stage.sandbox.transport()), names.DEFAULT_NAMESPACE)
+    async with look.following() as observer:
+        with redirect_stderr(told), pytest.raises(RolloutNotDone, match=r"not done after 0\.5 s: no operator runs"):
+            await Waiting(0.5).over(look, observer)
+    assert told.getvalue().count("still waiting, as no operator runs") == 1
+
+
+@on_stage(gpu_nodes=2, upgrade=ONE)
+async def test_a_fleet_that_is_done_is_done_without_an_operator(stage: Stage) -> None:
+    await stage.installed()
+    await stage.kill_operator()
+    told = io.StringIO()
+    look = Look(Client(stage.sandbox.transport()), names.DEFAULT_NAMESPACE)
+    async with look.following() as observer:
+        with redirect_stderr(told):
+            await Waiting(0.5).over(look, observer)
+    assert told.getvalue() == ""

@@ -38,7 +38,8 @@ from gpuward.model.record import CordonOwner, format_time
 from gpuward.model.states import State
 from gpuward.model.waits import Starting
 from gpuward.model.withheld import selecting
-from gpuward.report.nodes import NOTHING_GOES_ON
+from gpuward.report.idle import FOR_OPERATOR
+from gpuward.report.nodes import MOVING, NOTHING_GOES_ON
 from gpuward.upgrade.remedies import Remedy, ordinal
 
 NEAR = 0.6
@@ -192,7 +193,9 @@ def _facts(found: Explanation, leader: Leader) -> list[tuple[str, str]]:
     if found.driver:
         facts.append(("DRIVER", found.driver))
     if status.hold is not None:
-        facts.append(("REASON", f"{status.hold.reason}: {sentence(status.hold)}"))
+        alone = leader.running is False and found.report is not None and found.report.group in MOVING
+        why = f"{FOR_OPERATOR}; once one runs: {sentence(status.hold)}" if alone else sentence(status.hold)
+        facts.append(("REASON", f"{status.hold.reason}: {why}"))
         if status.hold.until is not None:
             then = f"; if it still waits then: {found.then}" if found.then else ""
             facts.append(("UNTIL", f"{format_time(status.hold.until)}, {_distance(status.hold.until - now)}{then}"))

@@ -29,6 +29,7 @@ from gpuward.model.record import format_time
 from gpuward.model.selectors import is_selector, matches
 from gpuward.ports import Observer
 from gpuward.report.document import document
+from gpuward.report.idle import waiting_for_operator
 from gpuward.report.nodes import Group, NodeReport, group_reports, node_reports
 from gpuward.report.operands import operand_reports
 from gpuward.upgrade.at_its_time import at_its_time
@@ -80,6 +81,8 @@ class Choice(msgspec.Struct, frozen=True):
             if name not in picture.snapshot.nodes:
                 raise unknown_node(name, list(picture.snapshot.nodes))
         reports = node_reports(picture.plan, picture.snapshot, picture.drivers)
+        if picture.idle:
+            reports = [waiting_for_operator(report) for report in reports]
         return [report for report in reports if self.takes(report, picture)]
 
     def check(self) -> None:

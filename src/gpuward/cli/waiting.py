@@ -11,6 +11,7 @@ import msgspec
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look, Picture
 from gpuward.cli.overview import headline
+from gpuward.cli.terminal import say
 from gpuward.errors import RolloutNotDone, RolloutStopped
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
@@ -44,17 +45,21 @@ class Waiting(msgspec.Struct, frozen=True):
         """
         begun, settled = time.monotonic(), min(SETTLED, self.timeout / 2 or SETTLED)
         since: dict[str, float] = {}
+        said = False
         while True:
             observer.observe()
             leader = await look.leader()
             picture, now = look.picture(msgspec.structs.replace(leader, running=None)), time.monotonic()  # an operator may come
             told = "done" if is_done(picture) else stopped(picture)
+            if leader.running is False and not said and told != "done":
+                say(f"gpuward: still waiting, as {leader.message}; nothing goes on until one does", err=True)
+            said = leader.running is False
             since = {told: since.get(told, now)}
             if told == "done" and now - since[told] >= settled:
                 return
             patience = STOPPED_FOR if told.startswith(tuple(STOPPED - {Reason.NO_NODE_MAY_START})) else NO_NODE_FOR
             if told not in ("", "done") and now - since[told] >= patience:
-                raise RolloutStopped(f"stopped: {told}")
+                raise RolloutStopped(f"stopped: {told}" + (f"; and {leader.message}" if leader.running is False else ""))
             if self.timeout and now - begun >= self.timeout:
                 raise RolloutNotDone(f"not done after {self.timeout:g} s: {_why_not(picture, leader)}")
             left = begun + self.timeout - now if self.timeout else 1.0

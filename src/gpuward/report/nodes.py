@@ -57,7 +57,7 @@ _WORDS: Final = {
 
 
 NOTHING_GOES_ON: Final = "nothing goes on until an operator runs"
-_MOVING: Final = (Group.UNDER_WAY, Group.WAITING)
+MOVING: Final = (Group.UNDER_WAY, Group.WAITING)
 CORDONED: Final = "cordoned by somebody else: no new pods are scheduled to it"
 BY_DRIVER_MANAGER: Final = "cordoned by gpuward's driver manager: no new pods are scheduled to it"
 
@@ -133,7 +133,7 @@ class GroupReport(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Return the words for it."""
-        words = f"{self.group}: {NOTHING_GOES_ON}" if self.idle and self.group in _MOVING else _WORDS[self.group]
+        words = f"{self.group}: {NOTHING_GOES_ON}" if self.idle and self.group in MOVING else _WORDS[self.group]
         named = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
         cordoned = f", {self.cordoned} of them cordoned by somebody else" if self.cordoned else ""
         return f"{self.nodes} {words}" + (f" ({named})" if named else "") + cordoned
