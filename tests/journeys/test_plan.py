@@ -359,4 +359,14 @@ async def test_plan_and_status_have_one_word_for_one_thing(stage: Stage) -> None
     await stage.rest(30)
     found = await plan_of(stage)
     assert {when for when, _ in whens(found).values()} == {"is stopped"}
-    assert {one.node for one in await held(stage)} == set()
+    assert [one.node for one in await held(stage)] == ["gpu-1", "gpu-2", "gpu-3"]
+
+
+@on_stage(2)
+async def test_a_node_under_way_in_trouble_is_among_the_held_ones_and_one_that_goes_on_is_not(stage: Stage) -> None:
+    await stage.installed()
+    stage.sandbox.faults.add(Fault(FaultKind.IMAGE_PULL, image=f"*{NEW}*"))
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: "DriverFailing" in {stage.hold("gpu-1"), stage.hold("gpu-2")})
+    await stage.rest(5)
+    assert sorted(one.reason for one in await held(stage)) == ["DriverFailing", "NewDriverFails"]

@@ -29,6 +29,7 @@ from gpuward.model.record import format_time
 from gpuward.model.selectors import is_selector, matches
 from gpuward.ports import Observer
 from gpuward.report.document import document
+from gpuward.report.held import is_held
 from gpuward.report.idle import waiting_for_operator
 from gpuward.report.nodes import Group, NodeReport, group_reports, node_reports
 from gpuward.report.operands import operand_reports
@@ -72,7 +73,7 @@ class Choice(msgspec.Struct, frozen=True):
             return False
         if self.selector and not matches(self.selector, node.labels if node is not None else {}):
             return False
-        asked = (self.failed and report.group is Group.FAILED) or (self.held and report.is_held)
+        asked = (self.failed and report.group is Group.FAILED) or (self.held and is_held(report))
         return asked or not (self.failed or self.held)
 
     def of(self, picture: Picture) -> list[NodeReport]:

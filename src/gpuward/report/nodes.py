@@ -96,12 +96,6 @@ class NodeReport(msgspec.Struct, frozen=True):
         return shown_state(self.group, self.state)
 
     @property
-    def is_held(self) -> bool:
-        """Tell whether somebody has to do something before it goes on; one that waits gets on by itself."""
-        starts = self.group is Group.NOT_READY and self.reason and Reason(self.reason).ends_by_itself
-        return self.group in (Group.HELD, Group.NOT_READY, Group.UNWELL, Group.STOPPED) and not starts
-
-    @property
     def waits(self) -> str:
         """Return what it waits for, and who else keeps new pods off it."""
         by_manager = BY_DRIVER_MANAGER if self.by_driver_manager else ""
