@@ -6,13 +6,15 @@ import msgspec
 import pytest
 
 from gpuward import names
+from gpuward.model.actions import PatchNode
 from gpuward.model.owners import Claim
 from gpuward.model.placement import Placing
 from gpuward.model.reasons import Reason
 from gpuward.model.snapshot import Snapshot
+from gpuward.model.states import MAINTENANCE, State
 from gpuward.model.views import PodView
 from gpuward.upgrade.decide import decide
-from tests.build import NOW, cluster, node, policy, validator
+from tests.build import NOW, cluster, driver_pod, node, policy, under_way, validator
 
 UNOWNED = policy(unowned=True, auto_upgrade=False, placing=Placing((Claim("x", {"pool": "x"}),)))
 LABELS = {names.GPU_PRESENT: "true", names.DEPLOY_DRIVER: "true"}
@@ -64,3 +66,12 @@ def test_a_node_with_containers_waits_for_no_driver_of_a_host(driver_type: str, 
     every = policy(unowned=True, auto_upgrade=False, placing=placing), policy(driver="x", placing=placing)
     plans = [decide(snapshot, each, NOW) for each in every]
     assert [plan.holds["n0"].reason for plan in plans if plan.nodes] == [reason]
+
+
+@pytest.mark.parametrize("state", sorted(MAINTENANCE))
+def test_a_node_that_a_maintenance_operator_has_is_left_to_it_though_nobody_drives_it(state: State) -> None:
+    view = under_way(state, labels={**LABELS, names.DRIVER_OWNER: ""})
+    snapshot = msgspec.structs.replace(cluster([view], [driver_pod(orphan=True)]), daemonsets=())
+    plan = decide(snapshot, UNOWNED, NOW)
+    assert (plan.nodes["n0"].state, plan.holds["n0"].reason) == (state, Reason.MAINTENANCE)
+    assert not any(isinstance(action, PatchNode) and action.unschedulable is not None for action in plan.actions)

@@ -82,6 +82,9 @@ IN_PROGRESS: frozenset[State] = frozenset(
 )
 """States that use one of the `maxParallelUpgrades` slots."""
 
+MAINTENANCE: frozenset[State] = frozenset({State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
+"""States in which a maintenance operator has a node: it is left to that one."""
+
 UNDISTURBED: frozenset[State] = frozenset(
     {State.CORDON_REQUIRED, State.WAIT_FOR_JOBS_REQUIRED, State.POD_DELETION_REQUIRED, State.DRAIN_REQUIRED}
 )

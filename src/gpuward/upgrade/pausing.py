@@ -11,12 +11,13 @@ from gpuward.model.actions import Action, PatchNode
 from gpuward.model.placement import placement_of
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner
 from gpuward.model.removal import DeletionUnseen
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import AT_REST, IN_PROGRESS, UNDISTURBED, State
+from gpuward.model.states import AT_REST, IN_PROGRESS, MAINTENANCE, UNDISTURBED, State
 from gpuward.model.views import NodeView
-from gpuward.model.waits import MovePaused, Paused
+from gpuward.model.waits import MovePaused, Paused, Plain
 from gpuward.upgrade.done_or_failed import is_outdated, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
@@ -39,6 +40,8 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         return msgspec.structs.replace(path, hold=path.hold or hold)
     if state not in IN_PROGRESS:
         return _at_rest(node, policy, paused, now)
+    if node.state in MAINTENANCE:
+        return pause(node, Hold(Plain(Reason.MAINTENANCE), node.record.since), now)
     if policy.unowned and node.state in UNDISTURBED and node.untouched and node.loaded:
         return _sent_back(node, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:

@@ -8,7 +8,7 @@ from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.record import CordonOwner, only_remembers
 from gpuward.model.removal import NO_DRIVER
-from gpuward.model.states import State
+from gpuward.model.states import MAINTENANCE, State
 from gpuward.model.waits import OperandPod
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.opportunities import evicts_nobody
@@ -60,7 +60,7 @@ def release(node: NodeFacts) -> Move | None:
     """Return the move that leaves nothing behind on a node that has no driver of ours any more, and is to have none; but that a
     driver was not validated there, which has to be made good if the node ever has one again.
     """
-    if not node.left or node.state in (State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED):
+    if not node.left or node.state in MAINTENANCE:
         return None
     if is_kept(node):
         return None

@@ -16,7 +16,7 @@ from gpuward import names
 from gpuward.model.plan import Hold
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.states import IN_PROGRESS, UNDISTURBED, State
+from gpuward.model.states import IN_PROGRESS, MAINTENANCE, UNDISTURBED, State
 from gpuward.model.waits import Failed, Meanwhile, NoPolicy, Plain, UnknownState
 from gpuward.upgrade.done_or_failed import UNTOLD, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
@@ -26,7 +26,6 @@ from gpuward.upgrade.recovery import needs_recovery
 from gpuward.upgrade.step import Move
 
 _ENDING: Final = frozenset({State.UNCORDON_REQUIRED, State.DONE})
-_MAINTENANCE: Final = frozenset({State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED})
 _CLOCKS: Final = (names.WAIT_FOR_JOBS_SINCE, names.VALIDATION_SINCE)
 
 
@@ -34,7 +33,7 @@ def advance_without_policy(node: NodeFacts, policy: UpgradePolicy, now: float) -
     """Return where a node gets to, and why no further."""
     if node.left:
         return walk(begin(node, now), policy, now)
-    if node.state in _MAINTENANCE:
+    if node.state in MAINTENANCE:
         return pause(node, Hold(Plain(Reason.MAINTENANCE), node.record.since), now)
     if node.state not in IN_PROGRESS:
         return _at_rest(node, policy, now)
