@@ -43,10 +43,15 @@ def test_a_node_that_may_not_be_labelled_keeps_it_not_from_the_others() -> None:
     assert (action.pod, action.node) == (ORPHAN.ref, "n0")
 
 
+def test_a_pod_on_a_node_whose_gpu_discovery_has_yet_to_see_runs_on_as_nobodys() -> None:
+    action, = adoption(DAEMON_SET, with_node()).actions
+    assert isinstance(action, ReleasePod)
+
+
 @pytest.mark.parametrize("labels", [
-    {}, {**SEEN, names.GPU_PRESENT: "true", names.DEPLOY_DRIVER: "true"}, {**SEEN, names.DEPLOY_DRIVER: "false"},
+    {**SEEN, names.GPU_PRESENT: "true", names.DEPLOY_DRIVER: "true"}, {**SEEN, names.DEPLOY_DRIVER: "false"},
     {**SEEN, names.DEPLOY_OPERANDS: "false"}, {**SEEN, names.GPU_PRESENT: "true", names.DEPLOY_DRIVER: "false"},
-], ids=["no GPU", "labelled", "no driver", "no operands", "labelled, no driver"])
+], ids=["labelled", "no driver", "no operands", "labelled, no driver"])
 def test_it_waits_for_no_other_node(labels: dict[str, str]) -> None:
     found = adoption(DAEMON_SET, with_node(**labels))
     assert (found.pods, found.actions) == ((), ())

@@ -59,13 +59,13 @@ def _orphans(snapshot: Snapshot, living: set[str]) -> Iterable[PodView]:
 
 def _is_undiscovered(node: NodeView) -> bool:
     """Tell whether a node has yet to get all of its labels, as one that was made again: whoever wants no driver says so there."""
-    seen = any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
     told = names.DEPLOY_DRIVER in node.labels or node.labels.get(names.DEPLOY_OPERANDS) == "false"
-    return seen and not (node.gpu_present or told)
+    return not (node.gpu_present or told)
 
 
 def _is_to_be_selected(node: NodeView, selector: Mapping[str, str], snapshot: Snapshot) -> bool:
     """Tell whether a node only lacks labels that it is about to get."""
-    if node.uid in snapshot.refused_writes or not (node.gpu_present or _is_undiscovered(node)):
+    seen = any(node.labels.get(label) == "true" for label in names.NFD_GPU_LABELS)
+    if node.uid in snapshot.refused_writes or not (node.gpu_present or (seen and _is_undiscovered(node))):
         return False
     return all(node.labels.get(key, value) == value for key, value in selector.items() if key in names.PLACED_BY)
