@@ -181,6 +181,34 @@ def test_a_pod_without_a_node_is_deleted_as_the_version_that_has_none() -> None:
     on_a_bench(play)
 
 
+def test_a_daemonset_of_a_driver_pod_that_was_taken_to_be_gone_calls_a_change_of_labels_off() -> None:
+    """It was made anew and adopted the pod, and the watch of pods was faster than that of DaemonSets."""
+    async def play(bench: Bench) -> None:
+        node = bench.cluster.observe().nodes["gpu-1"]
+        labels = {"app": names.DRIVER_APP}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        bench.sandbox.apply({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "drivers", "namespace": names.DEFAULT_NAMESPACE},
+            "spec": {"selector": {"matchLabels": labels}, "template": template}})
+        uid = bench.sandbox.store.get("daemonsets.apps", names.DEFAULT_NAMESPACE, "drivers")["metadata"]["uid"]
+        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "drivers", "uid": uid, "controller": True}
+        bench.sandbox.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {
+            "name": "driver", "namespace": names.DEFAULT_NAMESPACE, "labels": labels, "ownerReferences": [owner]},
+            "spec": {"nodeName": "gpu-1", "containers": [{"name": "c", "image": "i"}]}})
+        pod = bench.sandbox.store.get("pods", names.DEFAULT_NAMESPACE, "driver")["metadata"]["uid"]
+        change = PatchNode(node.ref, labels={names.DEPLOY_DRIVER: None}, has_annotations=node.has_annotations,
+                           known_pods={pod: uid})
+        (outcome,) = await bench.execute(change)
+        assert outcome.called_off
+        assert outcome.error.startswith("DaemonSet drivers of pod gpu-operator/driver has come")
+        bench.sandbox.store.delete("daemonsets.apps", names.DEFAULT_NAMESPACE, "drivers")
+        bench.cluster.daemonsets.gone((names.DEFAULT_NAMESPACE, "drivers"), uid)
+        (outcome,) = await bench.execute(change)
+        assert not outcome.error, "it is gone indeed"
+
+    on_a_bench(play)
+
+
 def test_a_driver_pod_or_a_user_of_gpus_that_was_not_known_calls_a_change_of_labels_off() -> None:
     """The watch may be silent for a while: what came meanwhile would lose its driver."""
     asks = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}

@@ -204,12 +204,26 @@ async def look_for_others(world: World, node: str, known: Mapping[str, str]) -> 
     while a driver pod was adopted.
 
     Raises:
-        CalledOff: one that was not known is among them. It is in the cache now, so the next decision knows.
+        CalledOff: one that was not known is among them, or the DaemonSet of one. It is in the cache now: the next decision knows.
     """
     for pod in await _listed(world, node):
         living = not (pod.finished or pod.deleting) and concerns_driver(pod, world.cluster.namespace)
         if living and known.get(pod.uid) != owner_uid(pod) and not _is_ignored(world, pod):
             raise CalledOff(f"pod {pod.ref} has come to node {node}, or has another owner: the driver's place is decided anew")
+        if living and is_driver_pod(pod, world.cluster.namespace):
+            await _look_for_owner(world, pod)
+
+
+async def _look_for_owner(world: World, pod: PodView) -> None:
+    """Read the DaemonSet of a driver pod that was taken to be gone: it may be a new one that the watch has not shown."""
+    owner, cache = pod.owner, world.cluster.daemonsets
+    if owner is None or owner.kind != "DaemonSet" or any(ds.uid == owner.uid for ds in cache.values()):
+        return
+    key = (pod.namespace, owner.name)
+    await settle(world.cluster.client, resources.DAEMON_SETS, cache, key)
+    found = cache.get(key)
+    if found is not None and found.uid == owner.uid:
+        raise CalledOff(f"DaemonSet {owner.name} of pod {pod.ref} has come: the driver's place is decided anew")
 
 
 def _is_ignored(world: World, pod: PodView) -> bool:
