@@ -21,6 +21,8 @@ KILLED = 137
 """How a container ends that SIGKILL ended."""
 UNKNOWN = "ContainerStatusUnknown"
 """Why the kubelet says so, too: it has not seen how the container ended."""
+NEVER = "1970-01-01T00:00:00Z"
+"""When a container started that was removed between its creation and its start: it ran nothing that could have ended well."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ class Record:
         """Return the app of each pod, and the name of its container, that SIGKILL has ended, and how one of them ended."""
         return {(pod.label("app"), each["name"]): f"{pod.name} on {pod.node}, {state['terminated']}" for pod in self.of("Pod")
                 for each in pod.containers for state in (each["state"], each.get("lastState") or {})
-                if (ended := state.get("terminated", {})).get("exitCode") == KILLED and ended["reason"] != UNKNOWN}
+                if (ended := state.get("terminated", {})).get("exitCode") == KILLED
+                and ended["reason"] != UNKNOWN and ended["startedAt"] != NEVER}
 
     def running(self, node: str, at: float) -> set[str]:
         """Return the pods with a GPU whose containers ran on a node at some time."""
