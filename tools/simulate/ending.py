@@ -196,6 +196,9 @@ def left_behind(world: SimulatedWorld, name: str) -> str | None:
     # A driver whose NVIDIADrivers are in a conflict waits to be loaded until they are not: nothing is begun for it.
     if (held := world.leader.operator.plan.holds.get(name)) is not None and held.reason is Reason.DRIVER_REFUSED:
         clocks.remove(names.SAFE_LOAD)
+    # On a node that is not the operator's to upgrade, what people write stays.
+    if state is State.UNKNOWN:
+        clocks = [key for key in clocks if not world.watch.annotated_by_people(name, key)]
     if (stray := [key for key in clocks if key in annotations]) and not forgotten:
         return f"annotations of an upgrade on a node that is {state or 'unlabelled'}: {', '.join(stray)}"
     # Nobody can tell whose cordon it is once the memory of it is gone; it is left to people then.

@@ -76,6 +76,7 @@ class Watch:
         """What the last look of a process at a node found that must leave, and whether it only holds the driver."""
         self._refused: dict[tuple[str, str], float] = {}
         self._overwritten: set[str] = set()
+        self._annotated: set[tuple[str, str]] = set()
         self._digests: dict[str, list[tuple[int, float, str]]] = {}
         """The digests of each driver DaemonSet's templates, by its uid, with the version and the time from which on."""
         self._policies: dict[str, Object | None] = {}
@@ -179,8 +180,21 @@ class Watch:
                 if (message := rule(change, self.world)) is not None:
                     self.breach(rule.__name__.replace("_", " "), message, name)
         self.history.saw_node(after, name)
+        self._annotations_changed(event, writer)
         if not exists:
             self._overwritten.discard(name)
+
+    def _annotations_changed(self, event: Event, writer: Process | None) -> None:
+        name, now = event.obj["metadata"]["name"], event.obj["metadata"].get("annotations") or {}
+        old = ((event.old or {}).get("metadata") or {}).get("annotations") or {}
+        changed = {(name, key) for key in now.keys() | old.keys() if now.get(key) != old.get(key)}
+        self._annotated -= changed
+        if writer is None and event.type != "DELETED":
+            self._annotated |= {(node, key) for node, key in changed if key in now}
+
+    def annotated_by_people(self, node: str, key: str) -> bool:
+        """Tell whether an annotation of a node is as somebody else than an operator wrote it."""
+        return (node, key) in self._annotated
 
     def _pod_changed(self, event: Event, writer: Process | None) -> None:
         pod = event.obj
