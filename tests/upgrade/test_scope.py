@@ -116,3 +116,16 @@ def test_without_nvidia_drivers_every_node_is_the_cluster_policys() -> None:
     lacking = {name for name, status in nodes.items() if status.hold and status.hold.reason is Reason.DRIVER_POD_MISSING}
     assert (set(nodes), lacking) == ({"n0", "n1", "n2"}, {"n0", "n1"}), "pods of others are no drivers here"
     assert set(decide(build.cluster([owned("n0", "a")], [pod_of("", "n0")]), policy(), NOW).nodes) == {"n0"}
+
+
+def test_a_node_that_is_left_to_nobody_is_given_back_once_all_drivers_of_others_have_gone() -> None:
+    """A pod that nobody made serves on; beside it the old owner's driver is about to go, and pods must not come before it has."""
+    mine = build.under_way(State.POD_RESTART_REQUIRED)
+    stray = build.driver_pod("n0", name="stray", orphan=True)
+    of_a = build.daemonset(name="ds-a", uid="uid-ds-a", driver="a", selects={names.DRIVER_OWNER: "a"})
+    snapshot = msgspec.structs.replace(
+        build.cluster([mine], []), daemonsets=(of_a,), pods={"n0": (pod_of("a", "n0"), stray)})
+    off = msgspec.structs.replace(UNOWNED, auto_upgrade=False)
+    assert world.apply(snapshot, decide(snapshot, off, NOW).actions).nodes["n0"].unschedulable
+    alone = msgspec.structs.replace(snapshot, pods={"n0": (stray,)})
+    assert not world.apply(alone, decide(alone, off, NOW).actions).nodes["n0"].unschedulable

@@ -29,6 +29,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     record: Record
     driver: PodView | None = None
     driver_pods: int = 0  # those on the node that are not terminating
+    driver_leaving: bool = False  # whether another driver pod is about to go, and its driver with it
     driver_beside: bool = False  # whether another driver pod is ready there, which need not be the policy's to replace yet
     target: str = ""
     """Revision hash that the driver pod should have; empty while the DaemonSet has not settled."""

@@ -167,6 +167,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         record=record,
         driver=driver,
         driver_pods=sum(not pod.deleting for pod in drivers),
+        driver_leaving=driver is not None and not driver.deleting and any(pod.deleting for pod in drivers),
         driver_beside=driver is not None and any(_runs_beside(pod, driver, snapshot.namespace) for pod in pods),
         target=target.hash,
         target_digest=target.digest,

@@ -45,7 +45,7 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
     if policy.unowned and node.state in UNDISTURBED and node.untouched and node.loaded:
         return _sent_back(node, now)
     if policy.unowned and node.driver is not None and node.driver.orphan:
-        if node.loaded and node.driver_pods == 1 and not policy.invalid:
+        if node.loaded and node.driver_pods == 1 and not (node.driver_leaving or policy.invalid):
             return _left_to_nobody(node, now)
         return pause(node, unfinished(node) or paused, now)
     if state in _GENTLE or (state is State.POD_RESTART_REQUIRED and node.driver_ready):
