@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from gpuward import names
 from gpuward.model.record import CordonOwner, Record, decode_record
 from gpuward.model.states import IN_PROGRESS, State, parse_state
+from tools.simulate.policies import policy_in_force
 
 if TYPE_CHECKING:
     from tools.simulate.process import Process
@@ -19,6 +20,10 @@ Object = dict[str, Any]
 
 _ENDINGS = frozenset({State.VALIDATION_REQUIRED, State.UNCORDON_REQUIRED})
 """States in progress that a failed node may enter without being admitted: it is out of service already."""
+
+
+def _in_force(policies: Mapping[str, Object | None]) -> Object | None:
+    return policy_in_force(policy for policy in policies.values() if policy is not None)
 
 
 class Since(NamedTuple):
@@ -139,6 +144,7 @@ class History:
     def __init__(self) -> None:
         self._nodes: dict[str, list[Sight]] = {}
         self._policies: dict[str, list[tuple[int, str | None, Object | None]]] = {}
+        self._cluster_policies: list[tuple[int, str | None, Object | None, str]] = []
         self._settings: list[tuple[int, Object]] = [(0, {})]
 
     def saw_node(self, sight: Sight, name: str) -> None:
@@ -148,6 +154,12 @@ class History:
     def saw_policy(self, version: int, policy: Object | None, writer: str | None, driver: str = "") -> None:
         """Take a change of the ClusterPolicy, or of the NVIDIADriver of a name; None if it was deleted."""
         self._policies.setdefault(driver, []).append((version, writer, policy))
+
+    def saw_cluster_policy(self, version: int, policy: Object | None, writer: str | None, name: str) -> None:
+        """Take a change of the ClusterPolicy of a name, which need not be the one in force; None if it was deleted."""
+        self._cluster_policies.append((version, writer, policy, name))
+        there = {each: last for _, _, last, each in self._cluster_policies}
+        self.saw_policy(version, _in_force(there), writer)
 
     def saw_settings(self, version: int, spec: Object) -> None:
         """Take a change of the RolloutPolicy; without one its spec is empty."""
@@ -221,7 +233,20 @@ class History:
         if driver:
             last = next((policy for policy in reversed(watched) if policy is not None), None)
             return [last, *(policy for policy in answered if policy is not None)]
-        return (watched[-1:] or [None]) + answered
+        return (watched[-1:] or [None]) + answered + self._pieced_together(process)
+
+    def _pieced_together(self, process: Process) -> list[Object | None]:
+        """Return the ClusterPolicies in force in what a process may have made of its watch and newer answers together: an answer
+        tells of one of them, and may be ahead of what the watch has yet to show of another one.
+        """
+        shown, asked = process.known["policies"], process.known["store"]
+        there = {name: policy for version, _, policy, name in self._cluster_policies if version <= shown}
+        found = []
+        for version, writer, policy, name in self._cluster_policies:
+            if shown < version <= asked and (writer == process.name or version in process.answered):
+                there[name] = policy
+                found.append(_in_force(there))
+        return found
 
     def is_deleted(self, process: Process, driver: str) -> bool:
         """Tell whether a process may have known that an NVIDIADriver is deleted when it decided."""

@@ -80,7 +80,7 @@ def versions_of(process: Process, history: History, driver: str) -> list[Upgrade
     The drivers of an NVIDIADriver that is deleted while it cannot be followed go by what was kept of those before.
     """
     deleted = bool(driver) and history.is_deleted(process, driver)
-    return [_followed(policy) or (_kept(policy) if deleted and policy is not None else None)
+    return [_followed(policy) or (noted_policy(policy) if deleted and policy is not None else None)
             for policy in history.policies(process, driver)]
 
 
@@ -88,10 +88,11 @@ def kept_policies(process: Process, history: History, node: str) -> list[Upgrade
     """Return the policies under which nodes in progress may finish."""
     found = [*history.policies(process), *_drivers(node, process, history)]
     now = followed(each for each in _drivers(node, process, history))
-    return [*now, *(_kept(policy) for policy in found if policy is not None)]
+    return [*now, *(noted_policy(policy) for policy in found if policy is not None)]
 
 
-def _kept(policy: Object) -> UpgradePolicy:
+def noted_policy(policy: Object) -> UpgradePolicy:
+    """Return the upgrade policy that an operator noted on a policy, or on the DaemonSet of an NVIDIADriver that is gone."""
     text = (policy["metadata"].get("annotations") or {}).get(names.VALID_UPGRADE_POLICY, "")
     try:
         return msgspec.json.decode(text, type=UpgradePolicy)

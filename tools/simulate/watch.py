@@ -30,7 +30,6 @@ from tools.simulate.loops import Loops
 from tools.simulate.machines import Machines
 from tools.simulate.made import LEFT_OUT
 from tools.simulate.people import NVIDIA_DRIVERS, POLICIES, ROLLOUTS, is_driver
-from tools.simulate.policies import policy_in_force
 from tools.simulate.rules import NodeChange
 
 if TYPE_CHECKING:
@@ -79,8 +78,6 @@ class Watch:
         self._annotated: set[tuple[str, str]] = set()
         self._digests: dict[str, list[tuple[int, float, str]]] = {}
         """The digests of each driver DaemonSet's templates, by its uid, with the version and the time from which on."""
-        self._policies: dict[str, Object | None] = {}
-        """The ClusterPolicies as they are, by name; None for one that is gone."""
         self.machines = Machines(world)
         self.loops = Loops(world)
         self.driver_daemonsets: dict[str, int] = {}
@@ -148,9 +145,8 @@ class Watch:
     def _note(self, event: Event, writer: Process | None) -> None:
         """Remember what nodes and pods are judged by later."""
         if event.resource_key == POLICIES:
-            self._policies[event.obj["metadata"]["name"]] = _unless_deleted(event)
-            there = [policy for policy in self._policies.values() if policy is not None]
-            self.history.saw_policy(event.version, policy_in_force(there), writer.name if writer is not None else None)
+            self.history.saw_cluster_policy(event.version, _unless_deleted(event), writer.name if writer is not None else None,
+                                            event.obj["metadata"]["name"])
         elif event.resource_key == NVIDIA_DRIVERS:
             self.history.saw_policy(event.version, _unless_deleted(event), writer.name if writer is not None else None,
                                     event.obj["metadata"]["name"])
