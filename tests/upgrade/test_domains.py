@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuward import names
 from gpuward.model.actions import PatchNode
 from gpuward.model.domains import DomainLimit, DomainMode, DomainSettings, domains_of, remembered
 from gpuward.model.policy import UpgradePolicy
@@ -18,6 +19,7 @@ from gpuward.model.record import Record, decode_record, encode_record
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import Owner
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.domains import DomainUse, in_the_way
 from gpuward.upgrade.remedies import remedies
@@ -205,3 +207,17 @@ def test_every_domain_gets_its_turn(count: int, where: str, found: DomainSetting
     policy = build.policy(parallel=parallel, unavailable=None, rollout=RolloutSettings(domains=found))
     end = world.rollout(fleet, policy)
     assert {status.state for status in end.plan.nodes.values()} == {State.DONE}
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_node_of_another_policy_counts_while_its_driver_is_not_ready(ready: bool) -> None:
+    """Nobody has decided about it yet: it is new, or its policy is."""
+    nodes = [build.node("n0", State.UPGRADE_REQUIRED, labels={RACK: "r", names.DRIVER_OWNER: "a"}),
+             build.node("n1", labels={RACK: "r", names.DRIVER_OWNER: "b"})]
+    pods = [msgspec.structs.replace(build.driver_pod(node, ready=fine), owner=Owner("DaemonSet", ds, f"uid-{ds}"))
+            for node, ds, fine in (("n0", "a", True), ("n1", "b", ready))]
+    daemonsets = tuple(build.daemonset(name=each, uid=f"uid-{each}", driver=each, selects={names.DRIVER_OWNER: each})
+                       for each in "ab")
+    revisions = (build.revision("550", 1, owner="uid-a"), build.revision("560", 2, owner="uid-a"))
+    snapshot = msgspec.structs.replace(build.cluster(nodes, pods), daemonsets=daemonsets, revisions=revisions)
+    assert starts(snapshot, rules(SPREAD, driver="a")) == ({"n0"} if ready else set())

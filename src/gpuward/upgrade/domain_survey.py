@@ -6,11 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from gpuward.model.domains import DomainMode, domains_of
+from gpuward.model.driver import is_driver_pod
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
-from gpuward.model.record import only_remembers
+from gpuward.model.record import Record, only_remembers
 from gpuward.model.snapshot import Snapshot
-from gpuward.model.states import IN_PROGRESS
+from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.views import NodeView
 from gpuward.upgrade.domains import NO_DOMAINS, DomainUse
 from gpuward.upgrade.fleet import Fleet
@@ -48,7 +49,7 @@ def domain_use(snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, 
             if judged.waits:
                 pods[domain] += judged.turn[4]
     for node in _disturbed_elsewhere(snapshot, {judged.before.node.name for judged in nodes}):
-        domains = domains_of(node, node.record, settings.key) if node.record is not None else ()
+        domains = domains_of(node, node.record or Record(State.UNKNOWN), settings.key)
         under_way.update(domains if node.state in IN_PROGRESS else ())
         for domain in domains:
             out[domain].add(node.name)
@@ -58,12 +59,19 @@ def domain_use(snapshot: Snapshot, nodes: Sequence[NodeDecision], fleet: Fleet, 
 
 
 def _disturbed_elsewhere(snapshot: Snapshot, own: set[str]) -> Iterator[NodeView]:
-    """Yield the nodes of other policies that are out of service as far as their records and states tell."""
+    """Yield the nodes of other policies that are out of service as far as their records, states and driver pods tell."""
     for name, node in snapshot.nodes.items():
-        if name in own or node.record is None:
+        if name in own:
             continue
-        if node.state in IN_PROGRESS or ((node.unschedulable or not node.ready) and not only_remembers(node.record)):
+        told = node.record is not None and (
+            node.state in IN_PROGRESS or ((node.unschedulable or not node.ready) and not only_remembers(node.record)))
+        if told or _waits_for_its_driver(snapshot, name):
             yield node
+
+
+def _waits_for_its_driver(snapshot: Snapshot, node: str) -> bool:
+    drivers = [pod for pod in snapshot.pods.get(node, ()) if is_driver_pod(pod, snapshot.namespace)]
+    return bool(drivers) and not any(pod.ready for pod in drivers)
 
 
 def _half_done(
