@@ -219,7 +219,8 @@ def _others(change: NodeChange, terms: Sequence[Terms], group: str) -> list[tupl
 def _is_out(name: str, sight: Sight, terms: Terms, world: SimulatedWorld) -> bool:
     managed = world.has_driver_pod(name, terms.pods)
     there = world.sandbox.store.find("nodes", None, name) is not None  # a node that is gone takes nothing away any more
-    if there and managed and sight.wanted and world.watch.machines.is_without(name, terms.pods):
+    serves = world.has_stray_driver_pod(name) or not world.watch.machines.is_without(name, terms.pods)
+    if there and managed and sight.wanted and not serves:
         return True
     if sight.out is None or not sight.out.counts(terms.nodes):
         return False

@@ -11,6 +11,7 @@ from gpuward.sandbox.cluster import Sandbox
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox import errors
 from kubesandbox.builders import deployment
+from kubesandbox.sim.objects import is_ready
 from kubesandbox.sim.programs import RUN_SECONDS
 from kubesandbox.store import Event
 from tools.simulate.policies import is_broken
@@ -113,6 +114,10 @@ class People:
         store = self.sandbox.store
         pods = store.lookup("pods", "node", node) if node else store.list("pods", names.DEFAULT_NAMESPACE)
         return [pod for pod in pods if is_driver(pod)]
+
+    def has_stray_driver_pod(self, node: str) -> bool:
+        """Tell whether a driver pod that nobody made is ready on a node: it looks like a loaded driver, and has loaded none."""
+        return any(is_ready(pod) and not pod["metadata"].get("ownerReferences") for pod in self.driver_pods(node))
 
     def workload_pods(self) -> list[Object]:
         """Return the users' pods."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuward import names
 from gpuward.model.policy import DrainSettings, PodDeletionSettings
 from gpuward.model.states import TRANSITIONS, UNDISTURBED, State, parse_state
-from kubesandbox.sim.objects import is_ready
 from tools.simulate.admissions import domains_hold, parallel_limit_holds, unavailable_limit_holds, who_starts_is_in_the_ledger
 from tools.simulate.history import History, Sight, admits
 from tools.simulate.known import kept_policies, known_policies, known_settings, noted_policy, turns_drivers_off
@@ -193,8 +192,8 @@ def done_is_what_is_loaded(change: NodeChange, world: SimulatedWorld) -> str | N
         return None
     if change.before.memory() is None:
         return None  # NVIDIA's operator left it so, and its label is believed
-    if any(is_ready(pod) and not pod["metadata"].get("ownerReferences") for pod in world.driver_pods(change.node)):
-        return None  # `second-driver-pod` looks like a driver that is loaded, and loads none
+    if world.has_stray_driver_pod(change.node):
+        return None
     loaded = world.watch.machines.loaded_since(change.node, change.writer.known["pods"])
     record = change.after.memory()
     decided = record.since - world.offset if record is not None else math.inf
