@@ -49,7 +49,10 @@ def _room(change: NodeChange) -> int | None:
 def _was_sent(change: NodeChange, name: str, target: str) -> bool:
     view = change.history.view(name, change.writer)
     record = view.memory() if view is not None and view.exists else None
-    return view is not None and view.wanted and record is not None and record.target == target and bool(record.started)
+    if view is None or not view.wanted or record is None or record.target != target:
+        return False
+    return any(sight.in_progress and (memory := sight.memory()) is not None and memory.target == target
+               for sight in change.history.sights(name) if sight.uid == view.uid)
 
 
 def _has_ended(change: NodeChange, name: str, target: str) -> bool:
