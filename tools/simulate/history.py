@@ -241,12 +241,14 @@ class History:
         """
         shown, asked = process.known["policies"], process.known["store"]
         there = {name: policy for version, _, policy, name in self._cluster_policies if version <= shown}
-        found = []
+        ways = [dict(there)]
         for version, writer, policy, name in self._cluster_policies:
-            if shown < version <= asked and (writer == process.name or version in process.answered):
-                there[name] = policy
-                found.append(_in_force(there))
-        return found
+            if shown < version <= asked:
+                if writer == process.name or version in process.answered:
+                    ways = [{**way, name: policy} for way in ways]
+                elif policy is None:  # that one is not found is an answer, too, which it may have had or not
+                    ways += [{**way, name: None} for way in ways]
+        return [_in_force(way) for way in ways] if ways != [there] else []
 
     def is_deleted(self, process: Process, driver: str) -> bool:
         """Tell whether a process may have known that an NVIDIADriver is deleted when it decided."""
