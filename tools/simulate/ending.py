@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-PATIENCE: Final = 4 * 3600.0
+PATIENCE: Final = 6 * 3600.0
 """Seconds of virtual time within which everything must have come to its end."""
 QUIET: Final = 180.0
 """Seconds for which nothing may be written then."""
