@@ -38,6 +38,7 @@ replace = msgspec.structs.replace
         ([replace(DRIVER, ready=False, restarts=3), SEEN], Reason.DRIVER_FAILING),
         ([replace(DRIVER, orphan=True, owner=None), SEEN], Reason.DRIVER_ORPHANED),
         ([DRIVER], Reason.VALIDATOR_MISSING),
+        ([DRIVER, driver_pod(name="left-behind", orphan=True), SEEN], Reason.TWO_DRIVER_PODS),
         ([DRIVER, replace(SEEN, ready=False)], Reason.VALIDATOR_STARTING),
         ([DRIVER, SEEN], None),
     ],

@@ -9,7 +9,7 @@ from gpuward.model.reasons import Reason
 from gpuward.model.record import Failure, left_unvalidated
 from gpuward.model.states import State
 from gpuward.model.troubles import DriverNow
-from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting
+from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting, TwoDriverPods
 from gpuward.upgrade.driver_restart import replaced
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
@@ -54,12 +54,13 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
 
 
 def unfinished(node: NodeFacts) -> Hold | None:
-    """Say what keeps a node from being up to date about which nothing has to be done; None if it is."""
+    """Say what keeps a node from being up to date about which nothing has to be done, or is wrong with one that is; else None."""
     driver = node.driver
     if driver is None:
         return pod_missing(node, node.record.since or node.node.created)
     if node.up_to_date:
-        return None
+        # The one that is not counted takes the driver along when it goes.
+        return Hold(TwoDriverPods(node.driver_pods), node.record.since) if node.driver_pods > 1 else None
     if driver.orphan and node.unserved is not None:
         return Hold(node.unserved, node.record.since or driver.created)
     if driver.orphan:
