@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuward import names
@@ -190,7 +191,7 @@ def done_is_what_is_loaded(change: NodeChange, world: SimulatedWorld) -> str | N
     before = change.before.state
     if change.after.state is not State.DONE or before in (None, State.DONE, State.UNKNOWN):
         return None
-    if change.before.memory() is None:
+    if change.before.memory() is None or _was_left_so(change):
         return None  # NVIDIA's operator left it so, and its label is believed
     if world.has_stray_driver_pod(change.node):
         return None
@@ -200,6 +201,13 @@ def done_is_what_is_loaded(change: NodeChange, world: SimulatedWorld) -> str | N
     if not loaded or loaded & world.watch.digests_known_to(change.writer, decided):
         return None
     return f"{before} -> upgrade-done, and what is loaded is {', '.join(sorted(loaded)) or 'nothing'}"
+
+
+def _was_left_so(change: NodeChange) -> bool:
+    """Tell whether somebody else than an operator put a node that it knew nothing of into the state in which it was."""
+    sights = change.history.cordons(change.node, change.before.version)
+    *_, entered = takewhile(lambda sight: sight.state is change.before.state, sights)
+    return entered.writer is None and entered.memory() is None
 
 
 NODE_RULES: tuple[NodeRule, ...] = (
