@@ -38,7 +38,6 @@ replace = msgspec.structs.replace
         ([replace(DRIVER, ready=False, restarts=3), SEEN], Reason.DRIVER_FAILING),
         ([replace(DRIVER, orphan=True, owner=None), SEEN], Reason.DRIVER_ORPHANED),
         ([DRIVER], Reason.VALIDATOR_MISSING),
-        ([DRIVER, driver_pod(name="left-behind", orphan=True), SEEN], Reason.TWO_DRIVER_PODS),
         ([DRIVER, replace(SEEN, ready=False)], Reason.VALIDATOR_STARTING),
         ([DRIVER, SEEN], None),
     ],
@@ -50,6 +49,14 @@ def test_a_node_at_rest_says_what_keeps_it_from_being_up_to_date(
     assert answer.reason is reason
     assert answer.plan.counts.up_to_date == (reason is None)
     assert answer.plan.counts.total == 1
+    assert answer.others == ()
+
+
+@pytest.mark.parametrize("state", REST)
+def test_a_second_driver_pod_is_told_of_a_node_that_is_up_to_date(state: State) -> None:
+    """It takes the driver along when it goes, and nothing replaces it by itself."""
+    answer = ask(node(state=state), DRIVER, driver_pod(name="left-behind", orphan=True), SEEN, policy=policy())
+    assert answer.reason is Reason.TWO_DRIVER_PODS
     assert answer.others == ()
 
 
