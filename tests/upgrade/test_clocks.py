@@ -92,3 +92,12 @@ def test_a_node_that_may_not_be_changed_rests_and_takes_no_slot(count: int, rest
     assert hold_of(plan, "n0").until == plan.wake_at == NOW + rest
     assert plan.nodes["n1"].state is State.POD_RESTART_REQUIRED
     assert "n0" in {action.lane for action in decide(facts, policy(parallel=2), NOW + rest).actions}
+
+
+@pytest.mark.parametrize(("ago", "reason"), [(300, Reason.WRITE_REFUSED), (601, Reason.PARALLEL_LIMIT)])
+def test_a_refusal_of_long_ago_that_nothing_has_repeated_is_no_reason_of_now(ago: float, reason: Reason) -> None:
+    """Others keep the node from being written to: whether the server would refuse that still nobody knows."""
+    nodes = [build.under_way(State.POD_RESTART_REQUIRED), build.node("n1", State.UPGRADE_REQUIRED)]
+    facts = cluster(nodes, [driver_pod(ready=False), driver_pod("n1")])
+    facts = msgspec.structs.replace(facts, refused_writes={"uid-n1": Refusal(NOW - ago, 3, "denied")})
+    assert hold_of(decide(facts, policy(parallel=1), NOW), "n1").reason is reason

@@ -66,6 +66,7 @@ async def end(world: SimulatedWorld) -> None:
     if (lacking := incomplete(world)) is not None:
         world.watch.breach("the stack is complete", lacking)
     world.watch.resting, world.watch.complete = False, True
+    world.watch.refused = any(hold.reason is Reason.WRITE_REFUSED for hold in world.leader.operator.plan.holds.values())
     world.kill_all()
     world.begin_operator()
     await world.rest(FRESH)

@@ -66,6 +66,8 @@ class Watch:
         self.violations: list[Violation] = []
         self.met: Counter[str] = Counter()
         self.complete = False
+        self.refused = False
+        """Whether a node was held at the end by what the API server refused before."""
         """Whether a new process should find nothing that it would have to write, but who it is."""
         self.resting = False
         """Whether nothing should be written any more."""
@@ -126,7 +128,8 @@ class Watch:
             writer.writes += 1
             still = self.world.now() - self._stirred > STILL
             tells = event.resource_key in ("nodes", POLICIES, NVIDIA_DRIVERS)
-            stirred = tells and (not still or self.world.scenario.stays_broken)
+            # A refusal that others kept from being repeated is remembered by one process alone.
+            stirred = tells and (not still or self.world.scenario.stays_broken or self.refused)
             if self.complete and event.resource_key not in LEFT_OUT and not stirred:
                 self.breach("a new process finds nothing to do", _what(event))
             if self.resting and still:

@@ -16,7 +16,7 @@ from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.fleet import Fleet
 from gpuward.upgrade.fleet_gates import FLEET_GATES
 from gpuward.upgrade.idle_gate import idle_awaited
-from gpuward.upgrade.refused import refused, rests
+from gpuward.upgrade.refused import is_past, refused, rests
 
 _Held = tuple[Fleet, dict[str, tuple[NodeFacts, Hold]]]
 """What nodes were held for under a fleet."""
@@ -74,7 +74,10 @@ def held_by_the_fleet(node: NodeFacts, fleets: Fleets, policy: UpgradePolicy, *,
         hold = hold if hold is not None or granted else fleets.held_there(node, policy)
     except Exception as error:  # it is this node's trouble alone
         return undecided_for(node, error)
-    return hold if hold is None or node.refused is None else refused(node, node.refused, fleet.now)
+    # Whether the API server refuses still nobody knows where others kept the write from being repeated for long.
+    if hold is None or node.refused is None or is_past(node.refused, fleet.now):
+        return hold
+    return refused(node, node.refused, fleet.now)
 
 
 def undecided_for(node: NodeFacts, error: Exception) -> Hold:

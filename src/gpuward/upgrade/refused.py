@@ -23,6 +23,8 @@ FIRST_RETRY: Final = 1.0
 """Seconds until a refused write is repeated; it doubles up to LAST_RETRY."""
 LAST_RETRY: Final = 45.0
 FAILS_AFTER: Final = 5.0
+TOLD_FOR: Final = 600.0
+"""Seconds for which a refused write is the reason of a node that something else holds, too."""
 
 
 def retry_at(refusal: Refusal) -> float:
@@ -33,6 +35,11 @@ def retry_at(refusal: Refusal) -> float:
 def rests(refusal: Refusal | None, now: float) -> bool:
     """Tell whether a refused write is not repeated yet. A refusal to come was met before the clock was set back."""
     return refusal is not None and not is_to_come(refusal.at, now) and now < retry_at(refusal)
+
+
+def is_past(refusal: Refusal, now: float) -> bool:
+    """Tell whether a write was refused so long ago, and not repeated since, that it says nothing of now any more."""
+    return not is_to_come(refusal.at, now) and now > refusal.at + TOLD_FOR
 
 
 def may_fail(refusal: Refusal, now: float) -> bool:
