@@ -37,12 +37,14 @@ class Leaving:
         self._selecting: dict[str, str] = {}
         self._policies: set[str] = set()
         self._alone = float("-inf")
-        """When there may have been no ClusterPolicy last."""
+        """When there may have been no ClusterPolicy last, or one of which no operator knew."""
         self._emptied: dict[str, float] = {}
         """When people last took the operands off a node."""
 
     def changed(self, event: Event, actor: str) -> None:
         """Take a change of the store."""
+        if not self._world.running() and self._world.now() - self._alone < ALONE:
+            self._alone = self._world.now()
         if event.resource_key == "nodes":
             self._node_changed(event, actor)
         elif event.resource_key == DAEMONSETS and (event.old is None or _selector(event.old) != _selector(event.obj)):
