@@ -12,10 +12,11 @@ from gpuward.cli.look import Picture
 from gpuward.cli.podwords import PodWords
 from gpuward.cli.rollouts import PolicyRollout
 from gpuward.model.actions import PatchNode
-from gpuward.model.driver import driver_daemonsets, going
+from gpuward.model.driver import ANEW, driver_daemonsets, going
 from gpuward.model.explain import obstacle
 from gpuward.model.operand_pods import failing, unready_operands
 from gpuward.model.owners import Claim, NodeOwner, OwnedBy, OwnerConflict
+from gpuward.model.placement import is_made_anew
 from gpuward.model.plan import Hold, NodeStatus, Plan
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
@@ -24,7 +25,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, UNDISTURBED, State
 from gpuward.model.systems import system_of
 from gpuward.model.uncordoned import UNCORDONED, lacks_cordon
-from gpuward.model.views import NodeView, PodView
+from gpuward.model.views import DaemonSetView, NodeView, PodView
 from gpuward.model.waits import InvalidPolicy, OnPod
 from gpuward.model.withheld import is_withheld
 from gpuward.model.workloads import Workload, WorkloadKept, is_for_virtual_machines, workload_of
@@ -335,6 +336,11 @@ def _lacking(node: NodeView, picture: Picture) -> str:
     return missing_labels(node, driver_daemonsets(picture.snapshot))
 
 
+def _anew(ds: DaemonSetView, picture: Picture) -> str:
+    off = picture.drivers.policy.switched_off
+    return f": {ANEW}" if not off and is_made_anew(ds.node_selector, picture.drivers.placing) else ""
+
+
 def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[str]:
     """Tell what else a person may want to know."""
     view, driver = node.node, node.driver
@@ -349,7 +355,7 @@ def _notes(node: NodeFacts, picture: Picture, knows_budgets: bool) -> Iterator[s
                "loaded still and pods use it, the next driver pod would unload it under them")
     elif (driver is None or node.stranded) and node.unserved is None and (lacking := _lacking(view, picture)):
         yield f"no driver pod is made here: {lacking}"
-    yield from (f"DaemonSet {ds.name} {going(ds)}" for ds in driver_daemonsets(picture.snapshot)
+    yield from (f"DaemonSet {ds.name} {going(ds)}{_anew(ds, picture)}" for ds in driver_daemonsets(picture.snapshot)
                 if ds.deleting and (ds.node_selector.items() <= view.labels.items() or (driver and driver.is_owned_by(ds.uid))))
     if driver is not None and (how_far := _progress(driver)):
         yield f"driver pod {driver.name}: {how_far}"

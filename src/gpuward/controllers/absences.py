@@ -90,7 +90,7 @@ class AbsenceEvents:
         """Say why a policy cannot be followed, again only where that changes."""
         if not refused:
             self._refused.pop(about.uid, None)
-        elif "cannot be written: " not in message and self._refused.get(about.uid) != message:  # that has an event of its own
+        elif "cannot be written: " not in message and self._refused.get(about.uid) != message:  # that has one of its own
             self._refused[about.uid] = message
             self._recorder.record(about, WARNING, reason, message)
 

@@ -18,6 +18,7 @@ from gpuward.model.actions import (
     ReleasePod,
     SetOwner,
 )
+from gpuward.model.driver import driver_daemonsets
 from gpuward.model.passes import Outcome, Pass
 from gpuward.model.plan import Plan
 from gpuward.model.snapshot import Snapshot
@@ -26,6 +27,8 @@ from gpuward.operands.rollout import rollout_of, warned
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.upgrade.limits import unbounded
 
+_Seen = tuple[str, int, frozenset[str]]
+"""The ClusterPolicy in force, its generation, and the driver DaemonSets that stay."""
 ON_MANY: Final[Mapping[type, str]] = {
     PatchNode: "Changed labels of {n:node|nodes}",
     DeletePod: "Deleted {n:driver pod|driver pods}",
@@ -44,18 +47,29 @@ class ClusterPolicyController:
         self._memory = OperandMemory()
         self._plan: Plan | None = None
         """What the upgrade controller decided last, if it ever knew a node."""
+        self._seen: _Seen | None = None
+        """What it decided that on."""
 
     def follow(self, seen: Pass[PoliciesInForce, Plan]) -> None:
         """Let the status say how the driver upgrade stands under the plan of a pass, from the next pass here on."""
         if seen.decision is not None and (seen.decision.nodes or self._plan is not None):
-            self._plan = seen.decision
+            self._plan, self._seen = seen.decision, _seen(seen.snapshot, seen.policies)
 
     def decide(self, snapshot: Snapshot, policies: PoliciesInForce, now: float) -> Reconciliation:
         """Return the writes that the active policy needs, and the status of every policy."""
         rollout = None
-        if self._plan is not None:
+        if self._plan is not None and self._seen == _seen(snapshot, policies):
             rollout = warned(rollout_of(self._plan), unbounded(policies.upgrades, self._plan, snapshot))
         return decide(snapshot, policies.policy, rollout, self._images, now, self._memory)
+
+
+def _seen(snapshot: Snapshot, policies: PoliciesInForce) -> _Seen:
+    """Return what a plan has to be about for the status to tell of it: by an older one nodes would be up to date with a driver
+    that nobody asks for any more.
+    """
+    view = policies.policy.view
+    living = frozenset(ds.uid for ds in driver_daemonsets(snapshot) if not ds.deleting)
+    return ("", 0, living) if view is None else (view.uid, view.generation, living)
 
 
 class ClusterPolicyLog:

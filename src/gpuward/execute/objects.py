@@ -214,9 +214,15 @@ async def delete_object(world: World, action: DeleteObject) -> None:
     except errors.NotFound:
         if cache is not None:
             cache.gone(key, action.ref.uid)
+    except errors.GpuwardError as error:
+        if action.kind == "DaemonSet" and is_refusal(error):
+            world.cluster.wrote_daemonset(action.ref, action.ref.uid, str(error), deletion=True)
+        raise
     else:
         if cache is not None:
             cache.deleted(key, action.ref.uid, answer.body)
+    if action.kind == "DaemonSet":
+        world.cluster.wrote_daemonset(action.ref, action.ref.uid, "")
     world.cluster.applied(action.kind, action.ref, None)
 
 

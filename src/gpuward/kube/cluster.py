@@ -356,9 +356,9 @@ class Cluster:
         """Return what applying an object was answered last."""
         return self._applied.get((kind, ref.namespace, ref.name))
 
-    def wrote_daemonset(self, ref: Ref, digest: str, refusal: str) -> Untaken | None:
-        """Take it how writing a DaemonSet ended: with what it was refused, if it was; return what is known of that."""
-        if (found := self._memory.wrote_daemonset(str(ref), digest, refusal)) is not None:
+    def wrote_daemonset(self, ref: Ref, digest: str, refusal: str, *, deletion: bool = False) -> Untaken | None:
+        """Take it how a write or a deletion of a DaemonSet ended: refused with what, if it was; return what is known of that."""
+        if (found := self._memory.wrote_daemonset(str(ref), digest, refusal, deletion=deletion)) is not None:
             self.touch()
         return found
 

@@ -54,10 +54,13 @@ def driver_daemonsets(snapshot: Snapshot) -> list[DaemonSetView]:
     return [ds for ds in snapshot.daemonsets if is_driver_daemonset(ds, snapshot.namespace)]
 
 
+ANEW = "it is made anew once it is gone"
+
+
 def going(ds: DaemonSetView) -> str:
-    """Say that a DaemonSet is being deleted, what keeps it, and what becomes of it."""
+    """Say that a DaemonSet is being deleted, and what keeps it."""
     kept = f", and is kept by its finalizers {', '.join(ds.kept_by_finalizers)}" if ds.kept_by_finalizers else ""
-    return f"is being deleted{kept}: it is made anew once it is gone"
+    return f"is being deleted{kept}"
 
 
 def is_policys(ds: DaemonSetView) -> bool:

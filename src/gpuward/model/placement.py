@@ -236,6 +236,16 @@ class Placements:
         return selector if stays else {}
 
 
+def is_made_anew(selector: Mapping[str, str], placing: Placing | None) -> bool:
+    """Tell whether a driver DaemonSet that selects nodes so is made again once it is gone."""
+    if owner := selector.get(names.DRIVER_OWNER, ""):
+        claim = placing.claim(owner) if placing is not None else None
+        return claim is not None and claim.makes(selector)
+    if placing is not None and placing.claims is not None:
+        return False
+    return (names.DRIVER_KERNEL in selector) == (placing is not None and placing.precompiled)
+
+
 def _may_be_adopted(pod: PodView) -> bool:
     return pod.orphan and pod.labels.get("app") != names.LEFT_DRIVER_APP
 

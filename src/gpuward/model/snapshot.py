@@ -60,19 +60,23 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class Untaken(msgspec.Struct, frozen=True):
-    """Remember that the API server does not take a DaemonSet as it should be. Losing it costs an attempt: it lives in memory."""
+    """Remember that the API server does not take a DaemonSet as it should be, or does not let it go. Losing it costs an attempt:
+    it lives in memory.
+    """
 
     SURE: ClassVar = 2
     """How often in a row it is said before people are told: what passes at once is not worth a word."""
     hash: str
-    """Of what was to be applied."""
+    """Of what was to be applied; the uid of one that was to be deleted."""
     message: str
     count: int = 1
     """How often in a row."""
+    stays: bool = False
+    """Whether it was to be deleted."""
 
     def told(self, name: str) -> str:
         """Say it of the DaemonSet of a name."""
-        return f"DaemonSet {name} cannot be written: {self.message}"
+        return f"DaemonSet {name} cannot be {'deleted' if self.stays else 'written'}: {self.message}"
 
 
 class References(msgspec.Struct, frozen=True):
@@ -114,7 +118,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     applied: Mapping[tuple[str, str, str], Applied] = {}
     """What the API server last answered when gpuward wrote them; lost in a restart, which costs one read of each."""
     untaken: Mapping[str, Untaken] = {}
-    """DaemonSets that the API server does not take, by namespace and name with a slash between."""
+    """DaemonSets that the API server does not take, or does not let go, by namespace and name with a slash between."""
     refusals: Mapping[str, Refusal] = {}
     """Refused evictions by pod uid."""
     evicted: Mapping[str, Mapping[str, Evicted]] = {}

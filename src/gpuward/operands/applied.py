@@ -7,11 +7,11 @@ from typing import Any
 
 from gpuward import names
 from gpuward.crd.clusterpolicy import ClusterPolicy
-from gpuward.model.driver import driver_daemonsets
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.views import PolicyView
 from gpuward.operands.changes import Prepared
 from gpuward.operands.driver.withholding import told_otherwise
+from gpuward.operands.leaving import unsettled
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED, NOT_FOLLOWED
 from gpuward.operands.state import OperandState
 from gpuward.operands.statuses import refusal, unapplied
@@ -22,8 +22,7 @@ def not_applied(
     policy: ClusterPolicy, states: Sequence[OperandState], prepared: Sequence[Prepared], snapshot: Snapshot
 ) -> str:
     """Say why drivers are not even on the way to what people ask for, if they are not: nodes know the DaemonSets alone."""
-    unseen = next((ds.name for ds in driver_daemonsets(snapshot) if not ds.settled), "")
-    unseen = f"DaemonSet {unseen} is not taken up by its controller yet" if unseen else ""
+    unseen = unsettled(snapshot)
     if policy.spec.driver.is_left_to_nvidia_drivers:
         return next((why for view in snapshot.drivers if not view.deleting and (why := _error(view))), unseen)
     error = next((state.error for state in states if state.name == DRIVER_STATE and state.error is not None), None)

@@ -26,10 +26,11 @@ from gpuward.operands.driver.kernels import homeless, is_left_behind, left_daemo
 from gpuward.operands.driver.switched_off import switched_off, while_needed
 from gpuward.operands.driver.unwanted import ending
 from gpuward.operands.facts import ClusterFacts
+from gpuward.operands.leaving import kept, refused_to_go, yet_to_go
 from gpuward.operands.nvidiadriver.status import NOT_APPLIED
 from gpuward.operands.pod_security import labelled
 from gpuward.operands.render import render
-from gpuward.operands.rollout import Rollout, held_up, unchecked
+from gpuward.operands.rollout import Rollout, beside, held_up, unchecked
 from gpuward.operands.sandboxes.handing_over import behind_hosts, hand_over, waits_for_hosts
 from gpuward.operands.sandboxes.in_use import spare_drivers_in_use
 from gpuward.operands.state import OperandState
@@ -38,6 +39,7 @@ from gpuward.operands.statuses import Worded, lacking, refusal, status_write, wa
 from gpuward.policy.clusterpolicy import ActivePolicy
 from gpuward.policy.kept import remember
 from gpuward.policy.lastvalid import to_remember
+from gpuward.policy.unmade import NOT_FOLLOWED
 
 IGNORED = "ignored"
 KIND = "ClusterPolicy"
@@ -103,17 +105,22 @@ def decide(snapshot: Snapshot, active: ActivePolicy, rollout: Rollout | None, im
         return told(invalid([problem]), rollout)
     left = active.valid.spec.driver.is_left_to_nvidia_drivers
     waiting = waiting_states(states, snapshot, prepared) | waits_for_hosts(states, snapshot)
-    verdict = _judge(active.valid, states, prepared, waiting, snapshot, facts)
     behind = not_applied(active.valid, states, prepared, snapshot)
     emptying = frozenset({view.uid} if active.valid.spec.driver.is_upgraded else ())
     at_once = active.upgrades.rollout.remove_at_once
+    gone = _stale(active.valid, states, view, snapshot, at_once=at_once)
+    gone += _taken_back(active.valid, snapshot) if not behind else []
+    stays = refused_to_go(gone, snapshot)
+    verdict = _judge(active.valid, states, prepared, waiting, snapshot, facts)
+    verdict = failed(DRIVER_STATE, stays) if stays and verdict.reason != NOT_FOLLOWED else verdict
     wanted = while_needed(prepared, snapshot, left=left) if left or (active.switched_off and not at_once) else prepared
     writes = [*_remember(active), *labelled(active.valid, snapshot),
               *hand_over(spare_drivers_in_use(changes(wanted, snapshot, emptying), snapshot), states, snapshot, left=left),
-              *_stale(active.valid, states, view, snapshot, at_once=at_once), *homeless(snapshot), *ending(snapshot),
-              *(_taken_back(active.valid, snapshot) if not behind else ())]
+              *gone, *homeless(snapshot), *ending(snapshot)]
+    behind = stays or behind or yet_to_go(gone, snapshot)
     if rollout is not None:
         rollout = unchecked(rollout, snapshot.images)
+        rollout = rollout if (left_over := kept(snapshot)) in behind else beside(rollout, left_over)
     return told(verdict, _held_up(rollout, NOT_APPLIED, behind), writes, waiting)
 
 

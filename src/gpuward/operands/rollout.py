@@ -103,6 +103,11 @@ def unchecked(rollout: Rollout, images: DriverImages | None) -> Rollout:
     return msgspec.structs.replace(rollout, message=f"{rollout.message}; {told}")
 
 
+def beside(rollout: Rollout, told: str) -> Rollout:
+    """Return the condition with what holds no node up, and somebody may have to look at."""
+    return msgspec.structs.replace(rollout, message=f"{rollout.message}; {told}") if told else rollout
+
+
 def warned(rollout: Rollout, warnings: Sequence[str]) -> Rollout:
     """Return the condition with what people should know of their limits, while nodes are yet to get a driver."""
     if rollout.status != "False" or not warnings:

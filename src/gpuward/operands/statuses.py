@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuward.model.actions import Action, PatchStatus
-from gpuward.model.driver import going
+from gpuward.model.driver import ANEW, going
 from gpuward.model.snapshot import Snapshot
 from gpuward.model.stuck import stuck_pod
-from gpuward.model.views import DaemonSetView, PolicyView
+from gpuward.model.views import DaemonSetView, PolicyView, Ref
 from gpuward.operands.changes import Prepared, is_applied, is_missing, is_to_be_written
 from gpuward.operands.readiness import waits_for
 from gpuward.operands.state import OperandState, ref_of
@@ -94,17 +94,25 @@ def unapplied(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
     if ref is None:
         return ""
     ds = next((ds for ds in snapshot.daemonsets if (ds.namespace, ds.name) == (ref.namespace, ref.name)), None)
-    return f"{ref.name} {going(ds)}" if ds is not None and ds.deleting else f"{ref.name} is not applied yet"
+    return f"{ref.name} {going(ds)}: {ANEW}" if ds is not None and ds.deleting else f"{ref.name} is not applied yet"
 
 
 def refusal(prepared: Iterable[Prepared], snapshot: Snapshot) -> str:
-    """Say which DaemonSet the API server does not take as it is wanted, and why; empty if none. What was refused and is
-    as it is wanted now, by whomever, is told no longer.
+    """Say which DaemonSet the API server does not take as it is wanted, or does not let go, and why; empty if none. What was
+    refused and is as it is wanted now, by whomever, is told no longer.
     """
-    for obj in (obj for one in prepared for obj in one.objects if obj.key[0] == "DaemonSet"):
-        found = snapshot.untaken.get(str(obj.ref))
-        if found is not None and found.hash == obj.digest and found.count >= found.SURE and is_to_be_written(obj, snapshot):
-            return found.told(obj.ref.name)
+    for one in prepared:
+        for obj in (obj for obj in one.objects if obj.key[0] == "DaemonSet"):
+            found = snapshot.untaken.get(str(obj.ref))
+            if found is not None and found.hash == obj.digest and found.count >= found.SURE and is_to_be_written(obj, snapshot):
+                return found.told(obj.ref.name)
+        for ref in (ref for ref in one.absent if ref.kind == "DaemonSet"):
+            have = snapshot.owned.get((ref.kind, ref.namespace, ref.name))
+            found = snapshot.untaken.get(str(Ref(ref.namespace, ref.name)))
+            if have is None or found is None or have.deleting or not (found.stays and found.count >= found.SURE):
+                continue
+            if found.hash == have.uid:
+                return found.told(ref.name)
     return ""
 
 

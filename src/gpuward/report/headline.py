@@ -17,6 +17,7 @@ from gpuward.model.waits import FailureBudgetSpent, Limit, NewDriverFails, Start
 from gpuward.model.waves import Aborted, ApprovalRequired, WaveFailed
 from gpuward.model.windows import WindowShut
 from gpuward.operands.decide import has_nfd_labels
+from gpuward.operands.leaving import kept
 from gpuward.operands.rollout import goal, staged
 from gpuward.policy.nvidiadrivers import PoliciesInForce
 from gpuward.policy.refused import endings, refusal, refusals
@@ -45,7 +46,7 @@ def headline(plan: Plan, snapshot: Snapshot, policies: PoliciesInForce) -> str:
     counts = plan.counts
     done = f"{goal(counts)}{_bad(plan)}{_stopped(plan, policies)}"
     told = f"ClusterPolicy {active.view.name}: {done}{staged(counts)}{mode}"
-    of_drivers = (*refusals(policies), *endings(policies, snapshot))
+    of_drivers = (*refusals(policies), *endings(policies, snapshot), *filter(None, [kept(snapshot)]))
     if not of_drivers:
         return told
     left = len(of_drivers) - 1

@@ -45,6 +45,7 @@ class RolloutContext:
         self.driving = driving
         self.shapes = {} if policy.rollout.prestage.mode is PrestageMode.OFF else {
             ds.uid: (ds.shape, ds.pull_secrets, ds.account, ds.deleting) for ds in driver_daemonsets(snapshot)}
+        self.left = frozenset(ds.uid for ds in driver_daemonsets(snapshot) if ds.deleting and ds.leaves_pods)
         self.digests = {ds.uid: ds.config_digest for ds in driving}
         self.living = living_daemonsets(snapshot)
         self.unplaced = _unplaced(snapshot, self.daemonsets)
@@ -60,6 +61,7 @@ class RolloutContext:
             self.policy == other.policy and self.daemonsets == other.daemonsets and self.targets == other.targets
             and self.selectors == other.selectors and self.placements.selectors == other.placements.selectors
             and self.spared == other.spared and self.digests == other.digests and self.living == other.living
+            and self.left == other.left
             and self.shapes == other.shapes and self.snapshot.images == other.snapshot.images
             and self.snapshot.watched_since == other.snapshot.watched_since
             and self.holder_daemonsets == other.holder_daemonsets and self.device_plugins == other.device_plugins
@@ -143,7 +145,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
     record = node.record or Record(state=state)
     cordon_left_behind = node.unschedulable and record.cordon is CordonOwner.GPUWARD
     validators = tuple(pod for pod in pods if pod.namespace == snapshot.namespace and _app(pod) == names.VALIDATOR_APP)
-    driver = _the_driver(drivers)
+    driver = _as_left(_the_driver(drivers), common)
     served = with_driver(node) if is_withheld(node) else node
     withheld = served is not node and _would_be_replaced(served, pods, common)
     selected = any(selector.items() <= served.labels.items() for selector in common.selectors)
@@ -238,6 +240,13 @@ def _as_it_will_be(pod: PodView, node: NodeView, common: RolloutContext) -> PodV
     if pod.deleting or selector is None or selector.items() <= node.labels.items():
         return pod
     return msgspec.structs.replace(pod, deleting=True)
+
+
+def _as_left(driver: PodView | None, common: RolloutContext) -> PodView | None:
+    """Return a driver pod as nobody's where its DaemonSet goes, leaves it behind, and none comes after it."""
+    if driver is None or driver.owner is None or driver.owner.uid not in common.left or not common.policy.unowned:
+        return driver
+    return msgspec.structs.replace(driver, owner=None, orphan=True)
 
 
 def _the_driver(drivers: Iterable[PodView]) -> PodView | None:
