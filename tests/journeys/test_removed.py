@@ -14,6 +14,7 @@ from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.messages import Answer, Request, Stream, refusal
+from kubesandbox.sim.objects import is_terminating
 from kubesandbox.store import Event
 from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
@@ -403,3 +404,21 @@ def test_a_driver_goes_from_a_node_that_people_keep_validators_from(mode: str) -
         await removed(stage, watcher)
 
     scenario()
+
+
+@on_stage(gpu_nodes=4)
+async def test_a_node_is_cordoned_until_a_driver_pod_has_stopped_whose_daemonset_is_orphaned_meanwhile(stage: Stage) -> None:
+    watcher = await with_one_owner(stage)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+
+    def stopping() -> list[Object]:
+        return [pod for pod in driver_pods(stage) if is_terminating(pod)]
+
+    await stage.until(stopping)
+    (pod,) = stopping()
+    await stage.rest(0.3)
+    (owner,) = [owner["name"] for owner in pod["metadata"]["ownerReferences"]]
+    await stage.user.delete(resources.DAEMON_SETS, owner, names.DEFAULT_NAMESPACE, propagation="Orphan")
+    await stage.rest(120)
+    assert not driver_pods(stage, pod["spec"]["nodeName"])
+    assert (watcher.torn, stage.cordons()) == ([], [])

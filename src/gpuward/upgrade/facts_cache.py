@@ -221,8 +221,8 @@ def _app(pod: PodView) -> str:
 
 def _drives_for(pod: PodView, node: NodeView, common: RolloutContext) -> bool:
     """Tell whether a driver pod is a matter of the policy: one that nobody owns is not where none comes after it. One of another
-    policy's DaemonSet is not, while that lives and selects the node: else it is about to go, and the node is not rid of it until
-    then.
+    policy's DaemonSet is not, while that lives and selects the node: else it goes, or is about to, and the node is not rid of it
+    until then.
     """
     if not is_driver_pod(pod, common.snapshot.namespace):
         return False
@@ -231,7 +231,7 @@ def _drives_for(pod: PodView, node: NodeView, common: RolloutContext) -> bool:
     if pod.owner.uid in common.daemonsets:
         return True
     selector = common.placements.selectors.get(pod.owner.uid)
-    return selector is None or not selector.items() <= node.labels.items()
+    return pod.deleting or selector is None or not selector.items() <= node.labels.items()
 
 
 def _as_it_will_be(pod: PodView, node: NodeView, common: RolloutContext) -> PodView:
