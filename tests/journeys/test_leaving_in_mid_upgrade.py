@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from gpuward import names
+from gpuward.kube import resources
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from kubesandbox.sim.faults import Fault
+from kubesandbox.sim.objects import is_terminating
 from kubesandbox.store import Event
-from tests.journeys.looking import explanation_of, reason_of
+from tests.journeys.looking import condition_of, explanation_of, reason_of
 from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.test_hosts_left import OURS
 from tests.journeys.test_moves import with_one_owner, with_precompiled, with_workloads
-from tests.journeys.test_nvidiadriver import driver_pods, set_driver
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, set_driver
 
 Change = Callable[[Stage], Awaitable[Any]]
 
@@ -86,5 +89,51 @@ def test_no_pod_is_put_on_a_node_that_has_lost_its_driver(
             stage.sandbox.faults.clear()
         await stage.until(lambda: not stage.cordons() and not stage.state(node), within=600)
         assert found.pods == []
+
+    scenario()
+
+
+async def _to_one_for_hosts(stage: Stage) -> str:
+    if stage.sandbox.store.list("nvidiadrivers.nvidia.com"):
+        await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+    await make(stage, nvidia_driver("default", default=True, **OURS))
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    return "WrongDriverType"
+
+
+async def _to_nobody(stage: Stage) -> str:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    if stage.sandbox.store.list("nvidiadrivers.nvidia.com"):
+        await set_driver(stage, "default", {"default": None, "nodeSelector": {"pool": "nothing"}})
+    return "NotSelected"
+
+
+@pytest.mark.parametrize("leave", [_to_one_for_hosts, _to_nobody])
+@pytest.mark.parametrize("begin", [_by_policy, _precompiled, _by_nvidia_driver])
+def test_a_node_that_has_lost_its_driver_and_gets_no_other_stays_cordoned_and_says_why(
+        begin: Change, leave: Callable[[Stage], Awaitable[str]]) -> None:
+    @on_stage(gpu_nodes=3)
+    async def scenario(stage: Stage) -> None:
+        await begin(stage)
+        await stage.until(lambda: State.POD_RESTART_REQUIRED in stage.states().values(), within=900)
+        node = next(name for name, state in stage.states().items() if state == State.POD_RESTART_REQUIRED)
+        await stage.until(lambda: any(map(is_terminating, driver_pods(stage, node))))
+        found = Unserved(stage)
+        reason = await leave(stage)
+        await stage.rest(3600)
+        assert (found.pods, stage.cordons()) == ([], [node]), "it offers GPUs that no driver serves"
+        assert stage.hold(node) == reason
+        told = await explanation_of(stage, node)
+        assert told.status is not None
+        assert reason_of(told)
+        assert not driver_pods(stage, node)
+        await stage.restart_operator()
+        await stage.rest(600)
+        assert (stage.cordons(), stage.hold(node)) == ([node], reason)
+        await make(stage, nvidia_driver("b", version=NEW))
+        for name in stage.states():
+            await stage.label(name, "pool", "b")
+        await stage.until(lambda: stage.drivers() == [NEW] and condition_of(stage)[1] == "UpToDate", within=7200)
+        assert (found.pods, stage.cordons()) == ([], [])
 
     scenario()

@@ -199,6 +199,7 @@ def test_a_mistyped_label_takes_no_node_out_of_the_totals(crd: bool) -> None:
         if crd:
             await stage.patch_policy("driver/useNvidiaDriverCRD", True)
             await make(stage, nvidia_driver("a", ALL_AT_ONCE, default=True))
+            await stage.rest(30)
             await stage.until(lambda: condition_of(stage)[1] == "UpToDate", 3600)
         await stage.label("gpu-1", names.DEPLOY_DRIVER, "True")
         await stage.rest(300)

@@ -50,6 +50,7 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     selected: bool = True  # whether one does that is there now
     unserved: Unserved | None = None
     """Why no driver DaemonSet is for the node, though it should have a driver."""
+    departed: bool = False  # whether the NVIDIADriver is gone whose upgrade it is under
     validators: tuple[PodView, ...] = ()
     operands: tuple[PodView, ...] = ()  # those of others than the driver that are not ready, the one to look at first leading
     module_holders: ModuleHolders = NOBODY

@@ -184,6 +184,7 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         wanted=wanted,
         selected=selected,
         unserved=lacking,
+        departed=bool(record.driver) and policy.placing is not None and policy.placing.claim(record.driver) is None,
         validators=validators,
         operands=unready_operands(pods, snapshot.namespace),
         module_holders=module_holders_on(node, pods, common.holder_daemonsets),

@@ -40,6 +40,8 @@ def finish_only(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgr
         return msgspec.structs.replace(path, hold=path.hold or hold)
     if state not in IN_PROGRESS:
         return _at_rest(node, policy, paused, now)
+    if node.left and node.unserved is not None:
+        return pause(node, Hold(node.unserved, node.record.since), now)
     if node.state in MAINTENANCE:
         return pause(node, Hold(Plain(Reason.MAINTENANCE), node.record.since), now)
     if policy.unowned and node.state in UNDISTURBED and node.untouched and node.loaded:

@@ -81,12 +81,11 @@ def offers_gpus(node: NodeFacts, released: Move) -> Wait | None:
 
 
 def is_kept(node: NodeFacts) -> bool:
-    """Tell whether a node without a driver pod stays out of service: the ClusterPolicy's upgrade took its driver, and drivers
-    were left to NVIDIADrivers before it got the next. One whose NVIDIADriver is gone, or no longer selects it, is to have none.
+    """Tell whether a node without a driver pod stays out of service: an upgrade took its driver, and nobody brings the next one
+    now. It offers GPUs that no driver serves. One whose driver was to go, without another, is to have none.
     """
-    was_policys = not node.record.driver and names.DRIVER_OWNER not in node.node.labels and not node.arrived
-    was_policys = was_policys and node.record.target != NO_DRIVER
-    return node.unserved is not None and was_policys and _is_unvalidated(node) and node.unschedulable
+    gone = node.record.target == NO_DRIVER or node.departed or (bool(node.record.driver) and node.record.target.startswith("/"))
+    return node.unserved is not None and not gone and _is_unvalidated(node) and node.unschedulable
 
 
 def _is_unvalidated(node: NodeFacts) -> bool:
