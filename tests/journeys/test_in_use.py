@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from gpuward import names
@@ -12,7 +14,8 @@ from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
 from gpuward.upgrade.remedies import remedies
 from tests.journeys.stage import NEW, OLD, POLICY, Stage, on_stage, policy
 from tests.journeys.test_driver_truth import replace_driver_pod, rollout
-from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver
+from tests.journeys.test_moves import Watcher, with_one_owner, with_precompiled, with_workloads
+from tests.journeys.test_nvidiadriver import label_pools, make, nvidia_driver, set_driver
 
 ONE = {"maxParallelUpgrades": 1, "maxUnavailable": "100%"}
 
@@ -85,6 +88,52 @@ def test_a_node_that_registers_again_in_mid_upgrade_is_upgraded(state: State) ->
         stage.sandbox.register_node("gpu-1")
         await stage.until(lambda: stage.finished(NEW) and rollout(stage)[:2] == ("True", "UpToDate"), within=3600)
         assert not stage.cordons()
+
+    story()
+
+
+async def by_policy(stage: Stage) -> tuple[Watcher, str]:
+    await stage.installed()
+    watcher = await with_workloads(stage)
+    await stage.upgrade_to(NEW)
+    return watcher, NEW
+
+
+async def by_nvidia_driver(stage: Stage) -> tuple[Watcher, str]:
+    watcher = await with_one_owner(stage)
+    await set_driver(stage, "default", {"version": NEW})
+    return watcher, NEW
+
+
+async def for_one_kernel(stage: Stage) -> tuple[Watcher, str]:
+    watcher = await with_precompiled(stage)
+    await stage.patch_policy("driver/version", "590")
+    return watcher, "590"
+
+
+@pytest.mark.parametrize("begin", [by_policy, by_nvidia_driver, for_one_kernel])
+@pytest.mark.parametrize("state", [State.POD_DELETION_REQUIRED, State.POD_RESTART_REQUIRED])
+@pytest.mark.parametrize("operator", ["runs", "away"])
+def test_a_node_that_registers_again_a_while_later_is_emptied_before_its_driver_comes(
+    begin: Callable[[Stage], Awaitable[tuple[Watcher, str]]], state: State, operator: str
+) -> None:
+    """Its driver pod has gone with its Node, and the driver is still loaded: its GPU pod is back before the next one can come."""
+    @on_stage(gpu_nodes=3)
+    async def story(stage: Stage) -> None:
+        watcher, version = await begin(stage)
+        await stage.until(lambda: state in stage.states().values())
+        node = next(name for name, now in stage.states().items() if now == state)
+        if operator == "away":
+            await stage.kill_operator()
+        await stage.user.delete(resources.NODES, node)
+        await stage.rest(5)
+        stage.sandbox.register_node(node)
+        if operator == "away":
+            await stage.rest(20)
+            await stage.restart_operator()
+        await stage.until(lambda: stage.finished(version) and rollout(stage)[:2] == ("True", "UpToDate"), within=3600)
+        assert (stage.cordons(), watcher.torn) == ([], [])
+        assert all(said not in event for event in stage.events(node, "Warning") for said in ("does not start", "no node starts"))
 
     story()
 

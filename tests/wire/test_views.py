@@ -133,6 +133,12 @@ def test_since_when_its_containers_have_run() -> None:
     assert (view(status={"containerStatuses": [ended]}).started, view().started) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(("status", "bound"), [("True", 9.0), ("False", 0.0)])
+def test_when_a_pod_was_given_its_node(status: str, bound: float) -> None:
+    waited = {"type": "PodScheduled", "status": status, "lastTransitionTime": "1970-01-01T00:00:09Z"}
+    assert view(status={"conditions": [waited]}).bound == bound
+
+
 @pytest.mark.parametrize(("resources", "uses"), [
     ({"limits": {"nvidia.com/gpu": "1"}}, True),
     ({"requests": {"nvidia.com/gpu.shared": 2}}, True),

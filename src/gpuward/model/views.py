@@ -104,6 +104,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     begun: bool = False  # whether any of its containers has run, init containers included
     after_failed: bool = False  # whether it is a driver pod that came for one which the kubelet evicted
     created: float = 0.0
+    bound: float = 0.0  # when it was given its node; 0 where its conditions do not say
     deleting: bool = False
     kept_by_finalizers: tuple[str, ...] = ()
     uses_gpu: bool = False  # whether it asks for one: as an extended resource of a container, or by a claim on the DRA driver
@@ -165,8 +166,11 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
         return self.phase in ("Succeeded", "Failed")
 
     def was_left_by(self, node: NodeView) -> bool:
-        """Tell whether it was bound to an earlier Node of the name, and began on this machine: maybe before its device plugin."""
-        return self.created < node.created <= self.started
+        """Tell whether it was bound to an earlier Node of the name, and began on this machine: maybe before its device plugin.
+
+        One that only waited until the Node was there is none.
+        """
+        return (self.bound or self.created) < node.created <= self.started
 
     @property
     def evicted_freely(self) -> bool:

@@ -12,7 +12,7 @@ from gpuward.model.troubles import DriverNow
 from gpuward.model.waits import Failed, OperandPod, Plain, RetryLater, Starting, TwoDriverPods
 from gpuward.upgrade.driver_restart import replaced
 from gpuward.upgrade.facts import NodeFacts
-from gpuward.upgrade.in_use import had_the_target, has_the_target, in_the_way
+from gpuward.upgrade.in_use import had_the_target, in_the_way
 from gpuward.upgrade.node_gates import held_by_itself
 from gpuward.upgrade.recovery import needs_recovery, unvalidated
 from gpuward.upgrade.step import Move, Rest, Step, Wait, step
@@ -43,7 +43,7 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Move(State.UPGRADE_REQUIRED)
     placed = node.driver is not None and not node.unplaced
     if node.state is State.UNKNOWN and placed and (node.up_to_date or not left_unvalidated(node.record)):
-        return Move(State.DONE, annotations=leftovers(node), target=node.target if has_the_target(node) else "")
+        return Move(State.DONE, annotations=leftovers(node), target=node.target if node.driver_ready else "")
     hold = unfinished(node)
     if hold is not None:
         older = node.older_validators if hold.reason is Reason.VALIDATOR_REPLACING else ()

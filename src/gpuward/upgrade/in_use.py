@@ -28,8 +28,3 @@ def had_the_target(node: NodeFacts) -> bool:
     if node.node.record is None:
         return node.state is State.DONE
     return node.record.state in AT_REST and not node.record.forced and node.runs(node.record.target)
-
-
-def has_the_target(node: NodeFacts) -> bool:
-    """Tell whether no other driver than the target can be loaded on the node."""
-    return node.in_step and (node.up_to_date or node.to_evict.empty)

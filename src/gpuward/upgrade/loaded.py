@@ -20,7 +20,7 @@ def with_loaded(node: NodeFacts, now: float) -> Record:
         return node.record
     record, done = msgspec.structs.replace(node.record, loaded=node.loaded_digest), node.state is State.DONE
     if not new or node.just_entered:
-        known = done and node.up_to_date
+        known = done and node.driver_ready
     elif node.node.state not in AT_REST or _is_about_to_be_known(node):
         return node.record
     else:

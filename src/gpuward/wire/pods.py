@@ -108,6 +108,7 @@ def pod_view(raw: bytes | msgspec.Raw) -> PodView:
         started=min((one.timestamp() for one in map(_started, statuses) if one is not None), default=0.0),
         begun=any(map(_has_begun, every)),
         created=meta.created,
+        bound=_bound(status),
         deleting=meta.deletion_timestamp is not None,
         kept_by_finalizers=tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else (),
         uses_gpu=spec.uses_gpu,
@@ -189,6 +190,12 @@ def _is_not_ready(status: _Status) -> bool:
 
 def _turned(status: _Status) -> float:
     found = next((one.last_transition_time for one in status.conditions or () if one.type == "Ready"), None)
+    return found.timestamp() if found is not None else 0.0
+
+
+def _bound(status: _Status) -> float:
+    placed = (one for one in status.conditions or () if one.type == "PodScheduled" and one.status == "True")
+    found = next((one.last_transition_time for one in placed), None)
     return found.timestamp() if found is not None else 0.0
 
 
