@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from gpuward import names
 from gpuward.agents import machine
+from gpuward.agents.host import HostError
+from gpuward.agents.telling import Teller
+from gpuward.agents.validator.facts import ValidatorSettings
+from gpuward.agents.validator.look import gpus
+from gpuward.agents.validator.run import Validation
+from gpuward.agents.waiting import Patience
 from tests.agents.test_driver_manager import PATIENCE, PLUGIN, Node
+from tests.agents.test_driver_manager_evict import Server
 from tests.agents.test_driver_manager_pods import AS_VFIO_MANAGER, BY_OPERATOR, DEVICE, Place, by_operator
+from tests.agents.test_validator_vgpu import Quiet
 
 HANGS = f"#!{sys.executable}\nimport time\ntime.sleep(3600)\n"
 
@@ -81,6 +92,73 @@ def test_a_device_that_the_kernel_does_not_take_from_its_driver_is_named_and_giv
         child.wait()
         if child.stdout is not None:
             child.stdout.close()
+
+
+def mounted(place: Place) -> None:
+    """Let the driver's root be mounted."""
+    (place.folder / "proc/self").mkdir()
+    root = place.folder / "root/run/nvidia/driver"
+    (place.folder / "proc/self/mountinfo").write_text(f"36 35 98:0 / {root} rw - overlay none rw\n")
+
+
+def test_a_mount_that_the_kernel_does_not_detach_is_named_and_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "UNMOUNT", "import time\ntime.sleep(3600)\n")
+    mounted(place)
+    why = place.run(BY_OPERATOR)
+    assert why.startswith("the kernel has not detached the mount /run/nvidia/driver yet (process ")
+    assert why.endswith(": a file system does not answer; see `dmesg` on the node, or else restart the node")
+    assert len(place.machine._programs._begun) == 1, "no second one is started beside it"
+    assert place.server.node["metadata"]["labels"][names.DEPLOY_PLUGIN] == "true", "the node is given back"
+
+
+@pytest.mark.parametrize(("number", "words"), [
+    (errno.EPERM, "cannot unmount /run/nvidia/driver: Operation not permitted"), (errno.EINVAL, ""), (errno.ENOENT, "")])
+def test_a_mount_that_may_not_be_detached_is_an_error_and_one_that_is_gone_is_none(
+        place: Place, monkeypatch: pytest.MonkeyPatch, number: int, words: str) -> None:
+    monkeypatch.setattr(machine, "UNMOUNT", f"import sys\nsys.exit({number})\n")
+    with pytest.raises(HostError, match=words) if words else nullcontext():
+        place.machine.unmount("/run/nvidia/driver")
+
+
+@pytest.mark.parametrize(("code", "words"), [
+    ("import os\nos.kill(os.getpid(), 9)\n", "was ended by signal 9"),
+    ("raise MemoryError('no room')\n", "MemoryError: no room")])
+def test_a_process_that_could_not_ask_the_kernel_is_not_taken_for_its_answer(
+        place: Place, monkeypatch: pytest.MonkeyPatch, code: str, words: str) -> None:
+    """It ends with 1 then, which is the number of "Operation not permitted", or with no number of an error at all."""
+    monkeypatch.setattr(machine, "UNMOUNT", code)
+    with pytest.raises(HostError, match=f"^the kernel could not be asked: .*{words}$"):
+        place.machine.unmount("/run/nvidia/driver")
+
+
+def test_what_is_no_mount_is_detached_already(place: Place) -> None:
+    place.machine.unmount("/run/nvidia")
+    place.machine.unmount("/run/nvidia/none")
+
+
+def test_virtual_functions_that_the_kernel_does_not_tell_of_are_named(tmp_path: Path) -> None:
+    """It does not while a driver takes the device, or gives it up: whoever reads how many there are waits for that."""
+    device = tmp_path / "sys/bus/pci/devices" / DEVICE
+    device.mkdir(parents=True)
+    for name, text in (("vendor", "0x10de"), ("class", "0x030200"), ("sriov_totalvfs", "16")):
+        (device / name).write_text(f"{text}\n")
+    os.mkfifo(device / "sriov_numvfs")
+    smi = tmp_path / "root/host/usr/bin/nvidia-smi"
+    smi.parent.mkdir(parents=True)
+    smi.write_text("x")
+    smi.chmod(0o755)
+    host, server, said = Quiet(tmp_path / "root", tmp_path / "sys", tmp_path / "proc"), Server([]), io.StringIO()
+    server.node["metadata"]["labels"]["nvidia.com/gpu.workload.config"] = "vm-vgpu"
+
+    def told(seconds: float) -> None:
+        with open(device / "sriov_numvfs", "w", encoding="utf-8") as file:
+            file.write("16\n")
+
+    settings, teller = ValidatorSettings("vgpu-manager", node="gpu-1", wait=True), Teller(said)
+    Validation(settings, host, lambda: server, teller, Patience(teller, sleep=told)).run()
+    assert "waiting: the kernel has not told how many virtual functions of GPUs are enabled yet (process " in said.getvalue()
+    assert (tmp_path / "root/run/nvidia/validations/host-vgpu-manager-ready").exists()
+    assert [gpu.address for gpu in gpus(host)] == [DEVICE], "nobody waits for that who does not need it"
 
 
 def test_it_ends_when_told_to_while_the_kernel_does_not(tmp_path: Path) -> None:

@@ -74,6 +74,12 @@ class Host(Protocol):
         """Write to a file of the kernel. Raises KernelBusyError, HostError."""
         ...
 
+    def read_held(self, paths: Sequence[str], what: str) -> Sequence[str]:
+        """Return what files of the kernel say, nothing for one that cannot be read. They are of those that it reads only when a
+        driver lets go of their device. Raises KernelBusyError, which says what it has not told; HostError.
+        """
+        ...
+
     def symlink(self, path: str, target: str) -> None:
         """Make a symbolic link, in place of whatever is there. Raises HostError."""
         ...
@@ -99,7 +105,7 @@ class Host(Protocol):
         ...
 
     def unmount(self, path: str) -> None:
-        """Detach a mount point. Raises HostError."""
+        """Detach a mount point. Raises KernelBusyError, HostError."""
         ...
 
     def device_users(self, without: Set[str] = frozenset()) -> Sequence[DeviceUser]:

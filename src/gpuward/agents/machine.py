@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import re
 import stat
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from gpuward.agents.host import DeviceUser, HostError, KernelBusyError, ModuleInUseError, Ran
+from gpuward.agents.kernel import DELETE, DELETE_MODULE, MNT_DETACH, POKE, PYTHON, READ, UNMOUNT
 from gpuward.agents.processes import Processes
 from gpuward.agents.programs import Programs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+    from collections.abc import Iterator, Mapping, Sequence, Set
 
-MNT_DETACH: Final = 2
-DELETE_MODULE: Final = {"x86_64": 176, "aarch64": 106}
-"""The number of the system call, which the C library has no function for."""
 LONGEST_LINK: Final = 40
 UNUSABLE: Final = (errno.ENOENT, errno.ENOEXEC, errno.EACCES)
 """What the kernel says of a file that is no program, or whose interpreter is not there."""
 KERNEL_SECONDS: Final = 5.0
 """How long one look waits for the kernel to do what it was asked for. A wedged GPU keeps it from ever doing so."""
-PYTHON: Final = (sys.executable, "-I", "-S", "-c")
-DELETE: Final = """\
-import ctypes, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-sys.exit(libc.syscall(int(sys.argv[1]), os.fsencode(sys.argv[2]), os.O_NONBLOCK) and ctypes.get_errno())
-"""
-POKE: Final = """\
-import os, sys
-try:
-    file = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC)
-    os.write(file, os.fsencode(sys.argv[2]))
-    os.close(file)
-except OSError as error:
-    sys.exit(error.errno)
-"""
-"""What may hold its caller up in the kernel for ever is called by a process of its own, so that the agent can say so and end."""
 NOT_RUN: Final = 127
 """The code with which a shell ends where a program cannot be run."""
 
@@ -109,6 +89,14 @@ class Machine:
         number, _ = self._ask_kernel([*PYTHON, POKE, str(self._at(path)), text], f"taken {text.strip()!r} in {path}")
         if number:
             raise HostError(f"cannot write {text!r} to {path}: {os.strerror(number)}")
+
+    def read_held(self, paths: Sequence[str], what: str) -> Sequence[str]:
+        """Return what files of the kernel say that it may keep to itself for a while."""
+        _, said = self._ask_kernel([*PYTHON, READ, *(str(self._at(each)) for each in paths)], f"told {what}")
+        lines = [line.removeprefix("=") for line in said.splitlines()]
+        if len(lines) != len(paths):
+            raise HostError(f"the kernel could not be asked {what}: {said}")
+        return lines
 
     def symlink(self, path: str, target: str) -> None:
         """Make a symbolic link, in place of whatever is there."""
@@ -181,7 +169,12 @@ class Machine:
             raise HostError(f"the kernel could not be asked: {called[0]} cannot be run: {why}") from error
         if code is None:
             raise KernelBusyError(f"the kernel has not {done} yet (process {pid})")
-        return code, said.decode(errors="replace").strip()
+        words = said.decode(errors="replace").strip()
+        if code < 0:  # such as by the kernel, where memory is short
+            raise HostError(f"the kernel could not be asked: {called[0]} was ended by signal {-code}")
+        if code and words and called[0] == PYTHON[0]:  # else it is the number of the system's error, and nothing is said
+            raise HostError(f"the kernel could not be asked: {words.splitlines()[-1]}")
+        return code, words
 
     def mounts_below(self, path: str) -> Sequence[str]:
         """Return the mount points at and below a path, the deepest first."""
@@ -197,7 +190,7 @@ class Machine:
 
     def unmount(self, path: str) -> None:
         """Detach a mount point: what has it open keeps it until it closes it."""
-        number = _call(lambda libc: libc.umount2(os.fsencode(self._at(path)), MNT_DETACH))
+        number, _ = self._ask_kernel([*PYTHON, UNMOUNT, str(self._at(path)), str(MNT_DETACH)], f"detached the mount {path}")
         if number not in (0, errno.EINVAL, errno.ENOENT):
             raise HostError(f"cannot unmount {path}: {os.strerror(number)}")
 
@@ -275,11 +268,6 @@ def _refusals(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise HostError(f"{what}: {error.strerror or error}") from error
-
-
-def _call(call: Callable[[ctypes.CDLL], int]) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    return 0 if call(libc) == 0 else ctypes.get_errno()
 
 
 def _followed(base: Path, path: PurePosixPath) -> PurePosixPath | None:

@@ -65,7 +65,7 @@ class Facts:
     to_evict: EvictablePods = NOBODY
     to_drain: EvictablePods = NOBODY
     stuck: str = ""
-    """What the kernel was asked for last and has not done yet."""
+    """What the kernel was asked for last and has not done yet, and what may keep it from that."""
     reloaded: str = ""
     """What was loaded again right after it was unloaded, in words."""
     refused: Mapping[Ref, str] = field(default_factory=dict)

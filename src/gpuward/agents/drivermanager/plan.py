@@ -113,8 +113,7 @@ Step = Cordon | Evict | SetLabels | WaitFor | Unload | Clean | UnbindVfio | Fini
 def next_step(facts: Facts, settings: Settings, overdue: Set[Wait] = frozenset()) -> Step:
     """Return the next step. `overdue` are the waits whose time is up in this attempt."""
     if facts.stuck and Wait.KERNEL in overdue:
-        return GiveUp(f"{facts.stuck}: a GPU does not answer, or somebody does not give it up; see `dmesg` on the node, end "
-                      "what uses the GPU, or else restart the node")
+        return GiveUp(facts.stuck)
     replaced = facts.loaded and not stays(facts, settings)
     if replaced and (step := _empty(facts, settings, overdue)) is not None:
         return step

@@ -45,6 +45,10 @@ EVERY: Final = 2.0
 """Seconds between looks."""
 INSISTING: Final = 30
 """How often something is written again that somebody undoes, at most once a look."""
+GPU_HELD: Final = ("a GPU does not answer, or somebody does not give it up; see `dmesg` on the node, end what uses the GPU, "
+                   "or else restart the node")
+MOUNT_HELD: Final = "a file system does not answer; see `dmesg` on the node, or else restart the node"
+"""What may keep the kernel from doing what it was asked for, and what helps then."""
 LEAVING: Final = 60.0
 """Seconds in which the pod goes that is not for this node, before it counts as an error."""
 LOOKING_AGAIN: Final = 60.0
@@ -212,7 +216,7 @@ class DriverManager:
             try:
                 self.host.unload(module)
             except KernelBusyError as error:
-                self._wait_for_kernel(error)
+                self._wait_for_kernel(error, GPU_HELD)
                 return
             except ModuleInUseError as error:
                 self._wait(wait, f"waiting: {error}")
@@ -222,13 +226,17 @@ class DriverManager:
             self._reloaded = f"{', '.join(back)} was loaded again right after it was unloaded"
             self._wait(wait, f"waiting: {self._reloaded}")
 
-    def _wait_for_kernel(self, error: KernelBusyError) -> None:
-        self._stuck = str(error)
+    def _wait_for_kernel(self, error: KernelBusyError, why: str) -> None:
+        self._stuck = f"{error}: {why}"
         self._wait(Wait.KERNEL, f"waiting: {error}")
 
     def _clean(self) -> None:
         for point in self.host.mounts_below(DRIVER_ROOT):
-            self.host.unmount(point)
+            try:
+                self.host.unmount(point)
+            except KernelBusyError as error:
+                self._wait_for_kernel(error, MOUNT_HELD)
+                return
         self.host.remove(PID_FILE)
         if left := self.host.mounts_below(DRIVER_ROOT):
             self._wait(Wait.ROOT, f"waiting: {', '.join(left)} is still mounted")
@@ -243,7 +251,7 @@ class DriverManager:
                 self.host.poke(override, "\n")
                 self.host.poke(f"{driver}/unbind", device)
             except KernelBusyError as error:
-                self._wait_for_kernel(error)
+                self._wait_for_kernel(error, GPU_HELD)
                 return
             except HostError as error:  # what is left is told below, and tried again
                 self.teller.say(f"{device} stays with its driver for virtual machines: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -70,10 +71,21 @@ def gpus(host: Host) -> list[PciGpu]:
             continue
         if host.link(f"{folder}/physfn") is not None:
             continue
-        total, enabled = host.read(f"{folder}/sriov_totalvfs"), host.read(f"{folder}/sriov_numvfs")
-        found.append(PciGpu(address, (host.link(f"{folder}/driver") or "").rpartition("/")[2],
-                            _number(enabled) if total is not None else None, _number(total)))
+        found.append(PciGpu(address, (host.link(f"{folder}/driver") or "").rpartition("/")[2]))
     return found
+
+
+def gpus_with_functions(host: Host) -> list[PciGpu]:
+    """Return NVIDIA's GPUs with their virtual functions. Raises KernelBusyError while a driver takes one, or gives it up."""
+    found, totals = gpus(host), {}
+    for gpu in found:
+        if (total := host.read(f"{PCI}/{gpu.address}/sriov_totalvfs")) is not None:
+            totals[gpu.address] = _number(total)
+    if not totals:
+        return found
+    enabled = host.read_held([f"{PCI}/{each}/sriov_numvfs" for each in totals], "how many virtual functions of GPUs are enabled")
+    functions = dict(zip(totals, map(_number, enabled), strict=True))
+    return [replace(gpu, functions=functions.get(gpu.address), all_functions=totals.get(gpu.address, 0)) for gpu in found]
 
 
 def vgpu_parents(host: Host) -> list[str]:

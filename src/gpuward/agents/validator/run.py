@@ -9,7 +9,7 @@ from typing import Final
 
 from gpuward import names
 from gpuward.agents.api import ApiServer
-from gpuward.agents.host import Host, Ran
+from gpuward.agents.host import Host, KernelBusyError, Ran
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator import look, plan
 from gpuward.agents.validator.facts import WORKLOAD_TYPE, ValidatorSettings, status_files
@@ -129,7 +129,7 @@ class Validation:
     def _vgpu_manager(self) -> Verdict:
         on_host = look.program(self.host, "/host") is not None
         smi = self._smi("/host" if on_host else self.settings.install_dir_here)
-        return plan.vgpu_manager(smi, look.gpus(self.host), len(look.vgpu_parents(self.host)), host=on_host)
+        return plan.vgpu_manager(smi, look.gpus_with_functions(self.host), len(look.vgpu_parents(self.host)), host=on_host)
 
     def _mofed_ready(self) -> bool:
         return "mlx5_core" in self.host.modules() if self.settings.host_mofed else self.host.exists(MLX_READY)
@@ -150,7 +150,10 @@ class Validation:
         found = [Verdict()]
 
         def missing() -> str:
-            found[0] = judge()
+            try:
+                found[0] = judge()
+            except KernelBusyError as error:
+                return str(error)
             return found[0].missing
 
         seconds = VGPU_SECONDS if self.settings.component == "vgpu-manager" else AT_ONCE
