@@ -15,7 +15,7 @@ import pytest
 
 from gpuward.agents import processes
 from gpuward.agents.host import HostError, ModuleInUseError
-from gpuward.agents.machine import Machine
+from gpuward.agents.machine import LONGEST_FILE, Machine
 
 UID = "0c0f6c0e-4d0c-4f0a-8f0e-0c0f6c0e4d0c"
 
@@ -44,6 +44,17 @@ def test_what_cannot_be_written_is_said_with_its_path(machine: Machine) -> None:
     (machine.root / "run").write_text("a file")
     with pytest.raises(HostError, match=r"^cannot write /run/nvidia/x: (Not a directory|File exists)$"):
         machine.write("/run/nvidia/x", "")
+
+
+def test_what_is_no_file_holds_nobody_up_who_reads_it(machine: Machine) -> None:
+    """Whoever may write to a folder of the host can put a pipe there, or a link to a file without end."""
+    os.mkfifo(machine.root / "pipe")
+    (machine.root / "endless").symlink_to("/dev/zero")
+    (machine.root / "folder").mkdir()
+    assert machine.read("/pipe") == ""
+    assert len(machine.read("/endless") or "") == LONGEST_FILE
+    assert machine.read("/folder") is None
+    assert machine.read("/nowhere") is None
 
 
 def test_a_link_takes_the_place_of_another(machine: Machine) -> None:

@@ -71,6 +71,17 @@ def test_a_broken_driver_of_the_host_is_told_and_costs_the_server_little(tmp_pat
     assert server.asked < 30, "ten minutes, and a look each second"
 
 
+@pytest.mark.parametrize(("target", "well"), [("/etc/passwd", False), ("/opt/smi", True), ("../../../../opt/smi", True)])
+def test_a_link_of_the_hosts_leads_to_a_file_of_the_hosts(tmp_path: Path, target: str, well: bool) -> None:
+    """A host in WSL is known by a file; a link to one that only the validator's own container has is none."""
+    (tmp_path / "root/host/opt").mkdir(parents=True)
+    (tmp_path / "root/host/opt/smi").write_text("x")
+    smi = tmp_path / "root/host/usr/lib/wsl/lib/nvidia-smi"
+    smi.parent.mkdir(parents=True)
+    smi.symlink_to(target)
+    assert ("driver is well" in validate(tmp_path, DaemonSets([], pods=[]), 3.0, {})) is well
+
+
 @pytest.mark.parametrize("late", [2.0, 100.0])
 def test_nothing_is_called_well_by_what_was_so_a_while_ago(tmp_path: Path, late: float) -> None:
     """The operator brings a driver after all, and its nvidia-smi answers before all of it is there."""

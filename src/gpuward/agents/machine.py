@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence, Set
 
 LONGEST_LINK: Final = 40
+LONGEST_FILE: Final = 1 << 20
+"""Bytes of a file that are read."""
 UNUSABLE: Final = (errno.ENOENT, errno.ENOEXEC, errno.EACCES)
 """What the kernel says of a file that is no program, or whose interpreter is not there."""
 KERNEL_SECONDS: Final = 5.0
@@ -48,9 +50,10 @@ class Machine:
         return os.path.lexists(self._at(path))
 
     def read(self, path: str) -> str | None:
-        """Return a file's text without spaces around it."""
+        """Return a file's text without spaces around it. Of what is endless its beginning comes, and of a pipe what is in it."""
         try:
-            return self._at(path).read_text(encoding="utf-8", errors="replace").strip()
+            with open(self._at(path), "rb", opener=_without_waiting) as file:
+                return (file.read(LONGEST_FILE) or b"").decode(errors="replace").strip()
         except OSError:
             return None
 
@@ -242,7 +245,7 @@ class Machine:
 
     def is_folder(self, path: str) -> bool:
         """Tell whether a folder is at a path."""
-        return self._at(path).is_dir()
+        return os.path.isdir(self._at(path))
 
     def _below(self, root: str) -> Path:
         return self._at(root) if root else self.root
@@ -268,6 +271,10 @@ def _refusals(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise HostError(f"{what}: {error.strerror or error}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _followed(base: Path, path: PurePosixPath) -> PurePosixPath | None:

@@ -16,7 +16,7 @@ GPU_CLASSES: Final = ("0x0300", "0x0302")
 """How the class of a VGA or 3D controller begins."""
 MDEV: Final = "/sys/class/mdev_bus"
 MDEV_DEVICES: Final = "/sys/bus/mdev/devices"
-WSL_SMI: Final = "/host/usr/lib/wsl/lib/nvidia-smi"
+WSL_SMI: Final = PurePosixPath("/usr/lib/wsl/lib/nvidia-smi")
 PROGRAMS: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
 LIBRARIES: Final = ("/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64",
                     "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu")
@@ -27,6 +27,11 @@ SMI_SECONDS: Final = 60.0
 def program(host: Host, root: str, name: str = "nvidia-smi") -> str | None:
     """Return where a program is below a root, as a process there would find it."""
     return next((path for folder in PROGRAMS if (path := host.locate(PurePosixPath(folder, name), root))), None)
+
+
+def is_wsl(host: Host) -> bool:
+    """Tell whether the host is a Linux in Windows, whose driver is that of Windows."""
+    return host.locate_file(WSL_SMI, "/host") is not None
 
 
 def host_smi(host: Host, settings: ValidatorSettings) -> Ran | None:
@@ -42,7 +47,7 @@ def smi_arguments(settings: ValidatorSettings) -> list[str]:
 
 def driver_facts(host: Host, settings: ValidatorSettings, *, is_managed: Callable[[], bool]) -> DriverFacts:
     """Look at the driver. Whether the operator brings one is asked only where the host has none that works."""
-    if host.read(WSL_SMI):
+    if is_wsl(host):
         return DriverFacts(wsl=True)
     on_host = host_smi(host, settings)
     if on_host is not None and on_host.code == 0:

@@ -164,7 +164,7 @@ class Validation:
         return found[0]
 
     def _leave(self, verdict: Verdict) -> None:
-        if self.settings.component == "driver" and self.settings.dev_char and not self.host.read(look.WSL_SMI):
+        if self.settings.component == "driver" and self.settings.dev_char and not look.is_wsl(self.host):
             self._link_devices(verdict)
         for name, content in verdict.files.items():
             self.host.write(f"{self.settings.output}/{name}", content)
