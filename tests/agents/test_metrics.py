@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import socket
+import struct
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def exporter(host: Machine, node: Node, port: int, said: io.StringIO) -> metrics
     return metrics.NodeMetrics(ValidatorSettings("metrics", node="gpu-1", port=port), host, node, Teller(said))
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(host: Machine, node: Node, port: int) -> Iterator[io.StringIO]:
     """Serve meanwhile; yield what the exporter says."""
     said = io.StringIO()
@@ -157,6 +158,27 @@ def test_it_is_reached_on_both_families(tmp_path: Path, address: str) -> None:
         pytest.skip("this machine has no IPv6")
     with serving(machine(tmp_path), Node(), 18476):
         until(lambda: seen(18476, "gpu_operator_node_driver_ready", address) == "0.0")
+
+
+@pytest.mark.usefixtures("fast")
+def test_who_connects_and_says_nothing_keeps_nothing(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Such as whoever looks for open ports, or a Prometheus whose machine died; each would keep a thread and a file."""
+    monkeypatch.setattr(metrics, "CLIENT_SECONDS", 0.3)
+    with serving(machine(tmp_path), Node(), 18477), contextlib.ExitStack() as clients:
+        until(lambda: seen(18477, "gpu_operator_node_driver_ready") == "0.0")
+        before = threading.active_count()
+        for words in (b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: "):
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", 18477)))
+            client.sendall(words)
+        gone = socket.create_connection(("127.0.0.1", 18477))
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.sendall(b"GET /metrics HTTP/1.1\r\n")
+        gone.close()
+        until(lambda: threading.active_count() > before)
+        until(lambda: threading.active_count() <= before)
+        assert seen(18477, "gpu_operator_node_driver_ready") == "0.0"
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:

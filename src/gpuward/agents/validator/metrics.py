@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from socketserver import ThreadingMixIn
-from typing import Final
+from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Gauge, make_wsgi_app
@@ -27,6 +28,8 @@ FILES_EVERY, DRIVER_EVERY, PLUGIN_EVERY, PCI_EVERY = 30.0, 60.0, 30.0, 60.0
 OVERDUE = 150.0
 """Seconds after which a look that lasts counts as one that failed. The host's nvidia-smi and the container's have 60 each."""
 CHECK_EVERY = 5.0
+CLIENT_SECONDS = 10.0
+"""Seconds of silence after which a client is left."""
 NODE, PCI = "gpu_operator_node_", "gpu_operator_"
 GAUGES: Final = {
     f"{NODE}metrics_ready_ts_seconds": "When these metrics began.",
@@ -151,8 +154,18 @@ class NodeMetrics:
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that are silent, or have gone."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
 
 class _Silent(WSGIRequestHandler):
+    def setup(self) -> None:
+        """Wait for nobody for ever."""
+        self.request.settimeout(CLIENT_SECONDS)
+        super().setup()
+
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing of requests."""
 
