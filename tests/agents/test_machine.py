@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from gpuward.agents import processes
 from gpuward.agents.host import HostError, ModuleInUseError
 from gpuward.agents.machine import LONGEST_FILE, Machine
+from gpuward.agents.waiting import ToldToEndError
 
 UID = "0c0f6c0e-4d0c-4f0a-8f0e-0c0f6c0e4d0c"
 
@@ -214,6 +217,29 @@ def test_a_process_whose_memory_cannot_be_read_holds_nobody_up(machine: Machine,
     assert time.monotonic() - begun < 0.9, "it is left out from then on"
 
 
+def test_a_machine_that_starts_no_more_processes_says_so(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    process(machine, 80)
+    monkeypatch.setattr(subprocess, "Popen", full)
+    with pytest.raises(HostError, match=r"^the memory of processes cannot be looked at: Resource temporarily unavailable$"):
+        machine.device_users()
+
+
+def test_a_process_with_very_many_files_takes_little_memory(machine: Machine) -> None:
+    """A server may have a million; an agent that waits looks at them again and again."""
+    process(machine, 80)
+    for number in range(1, 20_000):
+        (machine.proc / f"80/fd/{number}").symlink_to("socket:[1]")
+    tracemalloc.start()
+    try:
+        assert list(machine.vfio_users()) == []
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_static_pod_is_known_by_the_hash_of_its_file(machine: Machine) -> None:
     number = UID.replace("-", "")
     group = f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{number}.slice/cri-containerd-ab.scope"
@@ -270,6 +296,27 @@ def test_a_program_that_cannot_be_killed_holds_nobody_up(monkeypatch: pytest.Mon
     assert len(begun) == 2
     kill(begun[1].pid, signal.SIGKILL)
     begun[1].wait()
+
+
+def test_who_is_told_to_end_does_not_wait_for_a_program_that_cannot_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, end = Machine(), signal.getsignal(signal.SIGALRM)
+
+    def told(*_: object) -> None:
+        raise ToldToEndError(signal.SIGALRM)
+
+    monkeypatch.setattr(os, "killpg", lambda *args: None)
+    signal.signal(signal.SIGALRM, told)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        since = time.monotonic()
+        with pytest.raises(ToldToEndError):
+            machine.run(held("begun"), timeout=30.0)
+        assert time.monotonic() - since < 1.2
+    finally:
+        signal.signal(signal.SIGALRM, end)
+        for child in machine._programs._hung.values():
+            child.kill()
+            child.wait()
 
 
 def test_a_program_has_ended_though_what_it_left_holds_its_output_open() -> None:

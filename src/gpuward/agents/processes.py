@@ -6,12 +6,12 @@ import contextlib
 import os
 import re
 import stat
-import sys
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpuward.agents.host import DeviceUser
+from gpuward.agents.host import DeviceUser, HostError
+from gpuward.agents.kernel import PYTHON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence, Set
@@ -74,8 +74,11 @@ class Processes:
 
     def _mapping(self, pids: Sequence[str]) -> Iterator[DeviceUser]:
         while pids:
-            code, output = self.programs.run(
-                [sys.executable, "-I", "-S", "-c", MAPS, DEVICE.pattern, str(self.proc), *pids], os.environ, MAPS_SECONDS, None)
+            called = [*PYTHON, MAPS, DEVICE.pattern, str(self.proc), *pids]
+            try:
+                code, output = self.programs.run(called, os.environ, MAPS_SECONDS, None)
+            except OSError as error:
+                raise HostError(f"the memory of processes cannot be looked at: {error.strerror or error}") from error
             pid, done = "", set()
             for line in output.decode(errors="replace").splitlines():
                 if not line.startswith(" "):
@@ -88,13 +91,13 @@ class Processes:
             self.unreadable.add(pid)
             pids = pids[pids.index(pid) + 1:]
 
-    def _nvidias(self, majors: Set[int], file: Path, link: str) -> str | None:
+    def _nvidias(self, majors: Set[int], file: str, link: str) -> str | None:
         """Return a device of NVIDIA's: it is known by its number, or by its name where it cannot be looked at."""
         # To look at a file of a file system that is away would hold us up; those of /dev are the machine's own.
         if not link.startswith("/dev/") and DEVICE.fullmatch(link) is None:
             return None
         try:
-            seen = file.stat()
+            seen = os.stat(file)
         except OSError:
             return self._named(link)
         if not stat.S_ISCHR(seen.st_mode):
@@ -122,12 +125,11 @@ class Processes:
         return {int(words[0]) for words in lines if len(words) == 2 and words[0].isdecimal()
                 and (words[1].startswith("nvidia") or words[1] == "gdrdrv")}
 
-    def _opened(self, pid: str, device: Callable[[Path, str], str | None]) -> Iterator[str]:
-        folder = self.proc / pid / "fd"
-        with contextlib.suppress(OSError):
-            for name in sorted(os.listdir(folder), key=lambda each: (len(each), each)):
+    def _opened(self, pid: str, device: Callable[[str, str], str | None]) -> Iterator[str]:
+        with contextlib.suppress(OSError), os.scandir(self.proc / pid / "fd") as files:
+            for file in files:  # one after the other: there may be a million
                 with contextlib.suppress(OSError):
-                    if (found := device(folder / name, os.readlink(folder / name))) is not None:
+                    if (found := device(file.path, os.readlink(file.path))) is not None:
                         yield found
 
     def _user(self, pid: str, device: str) -> DeviceUser:
@@ -136,7 +138,7 @@ class Processes:
         return DeviceUser(int(pid), _text(self.proc / pid / "comm").strip(), device, uid)
 
 
-def _vfios(file: Path, link: str) -> str | None:
+def _vfios(file: str, link: str) -> str | None:
     found = VFIO.fullmatch(link)
     return found[1] if found is not None else None
 

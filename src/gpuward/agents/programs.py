@@ -49,13 +49,18 @@ class Programs:
         try:
             said = _listen(child, until)
         except BaseException:
-            self._kill(key, child)
+            self._hung[key] = child
+            _kill(child)  # and wait for it no longer: who is told to end has a second
             raise
         finally:
             if child.stdout is not None:
                 child.stdout.close()
         if child.returncode is None:
-            self._kill(key, child)
+            _kill(child)
+            try:
+                child.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                self._hung[key] = child
             return None, said
         return child.returncode, said
 
@@ -79,13 +84,10 @@ class Programs:
                 child.stdout.close()
         return child.returncode, said, child.pid
 
-    def _kill(self, key: tuple[str, ...], child: subprocess.Popen[bytes]) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        try:
-            child.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self._hung[key] = child
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _ends_with_its_parent() -> None:
