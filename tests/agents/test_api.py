@@ -23,6 +23,9 @@ from gpuward.agents.api import KubernetesApi, PodAccess, find_access
 Answer = tuple[int, dict[str, Any] | str]
 
 
+NODE = {"kind": "Node", "metadata": {"name": "gpu-1"}}
+
+
 class Script(ThreadingHTTPServer):
     """Serve answers in turn, and keep what was asked."""
 
@@ -108,8 +111,8 @@ def test_a_patch_says_what_it_is_and_who_made_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "trouble", [refused(500, "InternalError"), refused(429, "TooManyRequests"), (0, ""), (503, "<html>busy</html>")])
 def test_what_passes_is_tried_again(tmp_path: Path, trouble: Answer) -> None:
-    with scripted(tmp_path, trouble, trouble, (200, {"kind": "Node"})) as (api, server):
-        assert api.get("/api/v1/nodes/gpu-1") == {"kind": "Node"}
+    with scripted(tmp_path, trouble, trouble, (200, NODE)) as (api, server):
+        assert api.get("/api/v1/nodes/gpu-1") == NODE
     assert len(server.asked) == 3
     assert server.tokens == ["first", "second", "second"]
 
@@ -117,12 +120,27 @@ def test_what_passes_is_tried_again(tmp_path: Path, trouble: Answer) -> None:
 @pytest.mark.parametrize(("code", "reason"), [(401, "Unauthorized"), (403, "Forbidden")])
 def test_a_server_that_has_just_started_may_refuse_what_it_allows(tmp_path: Path, code: int, reason: str) -> None:
     trouble = refused(code, reason)
-    with scripted(tmp_path, trouble, trouble, (200, {"kind": "Node"})) as (api, server):
-        assert api.get("/api/v1/nodes/gpu-1") == {"kind": "Node"}
+    with scripted(tmp_path, trouble, trouble, (200, NODE)) as (api, server):
+        assert api.get("/api/v1/nodes/gpu-1") == NODE
     assert server.tokens == ["first", "second", "second"]
     with scripted(tmp_path, *[trouble] * 9) as (api, server), pytest.raises(errors.ApiError, match=f"no: {reason}"):
         api.patch("/api/v1/nodes/gpu-1", {})
     assert len(server.asked) == 5
+
+
+ODD: tuple[Any, ...] = ({}, {"metadata": None, "items": {}}, {"metadata": [], "items": "pods"}, {"kind": "Status"})
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_object_and_no_list_is_no_answer(tmp_path: Path, odd: Any) -> None:
+    """A broken proxy may say that all is well, and nothing more. That a node has no pods would unload the driver under them."""
+    with scripted(tmp_path, (200, odd), (200, NODE), (200, odd), (200, {"items": None})) as (api, server):
+        assert api.get("/api/v1/nodes/gpu-1") == NODE
+        assert api.list("/api/v1/pods") == []
+    assert len(server.asked) == 4
+    with scripted(tmp_path, *[(200, odd)] * 9) as (api, server), pytest.raises(
+            errors.ServerError, match=r"^the answer of \S+/api/v1/pods has no items: something between"):
+        api.list("/api/v1/pods")
 
 
 def test_what_may_not_be_created_is_said_at_once(tmp_path: Path) -> None:
@@ -224,8 +242,8 @@ def test_an_answer_that_comes_byte_by_byte_does_not_hold_anybody_up(
 
 def test_an_answer_ends_with_its_connection(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
-    with speaking(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"kind": "Node"}', b"", 0.0) as address:
-        assert KubernetesApi(PodAccess(address, tmp_path), patience=0.0).get("/version") == {"kind": "Node"}
+    with speaking(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"metadata": {}}', b"", 0.0) as address:
+        assert KubernetesApi(PodAccess(address, tmp_path), patience=0.0).get("/version") == {"metadata": {}}
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ LIST_SECONDS: Final = 120.0
 """For all pages of a list."""
 LONGEST_LIST: Final = 20_000
 """Objects of a list: agents ask for what is on one node, or in one namespace."""
+BETWEEN: Final = "something between the API server and this program may be broken"
 LISTINGS: Final = 3
 """How often a list is begun anew whose next page is no longer kept."""
 
@@ -162,7 +163,7 @@ class KubernetesApi:
 
     def get(self, path: str) -> Object:
         """Return an object."""
-        return self._ask("GET", path)
+        return self._ask("GET", path, part="metadata")
 
     def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """Return the objects that selectors choose."""
@@ -178,7 +179,7 @@ class KubernetesApi:
         found: list[Object] = []
         until, read = self.monotonic() + LIST_SECONDS, {""}
         while True:
-            page = self._ask("GET", path, {key: value for key, value in chosen.items() if value})
+            page = self._ask("GET", path, {key: value for key, value in chosen.items() if value}, part="items")
             found += page.get("items") or []
             token = chosen["continue"] = (page.get("metadata") or {}).get("continue") or ""
             if not token:
@@ -204,13 +205,13 @@ class KubernetesApi:
         self._ask("DELETE", path, body=body)
 
     def _ask(self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None,
-             content_type: str = JSON) -> Object:
+             content_type: str = JSON, part: str = "") -> Object:
         target = quote(path) + (f"?{urlencode(query)}" if query else "")
         begun, attempt, why = self.monotonic(), 0, f"{self.access.server}: no answer yet"
         with told_of(self.tell, lambda: why):
             while True:
                 try:
-                    return self._object(self._once(method, target, body, content_type))
+                    return self._with(part, path, self._object(self._once(method, target, body, content_type)))
                 except (*PASSING, *STARTING) as error:
                     pause, why = PAUSES[min(attempt, len(PAUSES) - 1)], str(error)
                     if self.monotonic() + pause > min(begun + self._patience_with(error, method, path), self._until):
@@ -236,6 +237,12 @@ class KubernetesApi:
             return msgspec.json.decode(response.body or b"{}", type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise errors.ServerError(f"the answer cannot be read: {error}") from error
+
+    def _with(self, part: str, path: str, found: Object) -> Object:
+        """Return an answer that has what it is asked for. Else a node without pods would be one of which nothing was heard."""
+        if part and not isinstance(found.get(part, ""), dict if part == "metadata" else list | None):
+            raise errors.ServerError(f"the answer of {self.access.server}{path} has no {part}: {BETWEEN}")
+        return found
 
     def _once(self, method: str, target: str, body: object, content_type: str) -> Response:
         headers = {"Accept": JSON, "User-Agent": "gpuward", **self.access.headers()}
@@ -285,5 +292,4 @@ class KubernetesApi:
 
 
 def _endless(path: str, why: str) -> errors.ServerError:
-    return errors.ServerError(f"the list of {path} cannot be read to its end: {why}: "
-                              "something between the API server and this program may be broken")
+    return errors.ServerError(f"the list of {path} cannot be read to its end: {why}: {BETWEEN}")
