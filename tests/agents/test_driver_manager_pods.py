@@ -141,6 +141,20 @@ def test_a_process_of_a_static_pod_is_named_with_it(tmp_path: Path) -> None:
     assert why.startswith("the GPUs are in use by process 4711 (qemu-kvm) of pod kube-system/monitor-gpu-1: stop them")
 
 
+@pytest.mark.parametrize("said", ["", "0c0f6c0e-4d0c-4f0a-8f0e-0c0f6c0e4d0c"])
+def test_no_pod_passes_for_another_one_by_what_it_says_of_itself(tmp_path: Path, said: str) -> None:
+    """Everybody may write the annotation by which the kubelet knows static pods: it is a hash there, and the mirror's alone."""
+    place = Place(tmp_path, "nvidia")
+    by_operator(place)
+    meta = {**TRAIN["metadata"], "name": "odd", "annotations": {"kubernetes.io/config.hash": said}}
+    place.server.pods = [{**TRAIN, "metadata": meta}]
+    place.opens("/dev/nvidia0")
+    if said:
+        (tmp_path / "proc/4711/cgroup").write_text(f"0::/kubepods.slice/kubepods-burstable-pod{said}.slice/cri-1.scope\n")
+    where = f"pod {said}" if said else "the host"
+    assert place.run(BY_OPERATOR).startswith(f"the GPUs are in use by process 4711 (qemu-kvm) of {where}, ")
+
+
 class Faster(Server):
     """Be a cluster in which somebody is always faster."""
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from gpuward import errors
+from gpuward.agents.drivermanager.facts import Settings
+from gpuward.agents.drivermanager.run import DriverManager
+from gpuward.agents.signals import ENDING
+from gpuward.agents.telling import Teller
+from gpuward.agents.waiting import end_by_signals
+from tests.agents.test_driver_manager_evict import Server
+from tests.agents.test_driver_manager_pods import Place
 from tests.agents.test_validator import OUTPUT, PATIENCE, Machine
 
 STARTED_AND_TOLD = """
@@ -59,3 +71,34 @@ def test_a_driver_manager_says_why_it_ends(machine: Machine) -> None:
     code, said = ended(machine.begin("uninstall_driver", code=STARTED_AND_TOLD.format(
         module="gpuward.agents.drivermanager.command", program="driver-manager")))
     assert (code, machine.last_words()) == (128 + signal.SIGTERM, "told to end by SIGTERM"), said
+
+
+class Failing(Server):
+    """Be an API server that fails once the cordon is there, and is well again after that."""
+
+    def list(self, path: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
+        if self.cordons == [True]:
+            raise errors.ServerError("etcdserver: leader changed")
+        return super().list(path, labels=labels, fields=fields)
+
+
+def test_told_to_end_in_the_moment_in_which_it_fails_it_gives_the_node_back(tmp_path: Path) -> None:
+    """A signal that comes with the error is looked at when the next function begins: the one that is to ignore it."""
+    def trace(frame: FrameType, event: str, argument: object) -> None:
+        if frame.f_code.co_name == "no_more_signals":
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGTERM)
+
+    place, before = Place(tmp_path, "nvidia"), {number: signal.getsignal(number) for number in ENDING}
+    place.server = Failing([])
+    manager = DriverManager(Settings("gpu-1"), place.machine, place.server, Teller(io.StringIO()))
+    end_by_signals()
+    try:
+        sys.settrace(trace)
+        with pytest.raises(errors.ServerError, match="leader changed"):
+            manager.uninstall()
+    finally:
+        sys.settrace(None)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert place.server.cordons == [True, False]

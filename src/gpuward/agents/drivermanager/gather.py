@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -39,6 +40,8 @@ SMI: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/op
 SMI_SECONDS: Final = 30.0
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 """The annotation by which the kubelet knows a static pod: that which the API server has has a uid of its own."""
+CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+"""The annotation of what the API server has of such a pod."""
 CLAIMS: Final = ("v1", "v1beta2", "v1beta1")
 
 Object = Mapping[str, Any]
@@ -103,7 +106,7 @@ class Gatherer:
             return dataclasses.replace(facts, dra_plugins=self._dra_plugins(facts.labels))
         found = self.api.list("/api/v1/pods", fields=f"spec.nodeName={self.settings.node}")
         selected = {each["metadata"]["uid"]: (each.get("spec") or {}).get("nodeSelector") or {} for each in found}
-        hashes = {str((each["metadata"].get("annotations") or {}).get(CONFIG_HASH)): each["metadata"]["uid"] for each in found}
+        hashes = {number: each["metadata"]["uid"] for each in found if (number := _hash(each))}
         seen = [with_claims(pod, self._claim) for pod in (pod_view(msgspec.json.encode(each)) for each in found)]
         pods = [pod for pod in seen if not pod.finished]
         facts = dataclasses.replace(
@@ -203,6 +206,13 @@ def _is_of_others(meta: Object) -> bool:
     managers = {entry.get("manager") for entry in meta.get("managedFields") or ()
                 if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})}
     return bool(managers - {names.FIELD_MANAGER})
+
+
+def _hash(pod: Object) -> str:
+    """Return by what the kubelet knows a static pod; nothing for another pod, whatever it says of itself."""
+    annotations = pod["metadata"].get("annotations") or {}
+    number = annotations.get(CONFIG_HASH, "")
+    return number if number == annotations.get(CONFIG_MIRROR) and re.fullmatch("[0-9a-f]{32}", number) else ""
 
 
 def _runs(pod: Object) -> bool:
