@@ -19,6 +19,7 @@ from gpuward.agents import processes
 from gpuward.agents.host import HostError, ModuleInUseError
 from gpuward.agents.machine import LONGEST_FILE, Machine
 from gpuward.agents.waiting import ToldToEndError
+from tests.agents.silent_files import silent
 
 UID = "0c0f6c0e-4d0c-4f0a-8f0e-0c0f6c0e4d0c"
 
@@ -186,6 +187,24 @@ def test_a_device_that_is_no_special_file_is_known_by_its_name_unless_numbers_te
     assert [user.pid for user in machine.device_users()] == [80]
     (machine.proc / "devices").write_text("Character devices:\n195 nvidia\n\nBlock devices:\n")
     assert not machine.device_users()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not Path("/dev/fuse").exists(), reason="only root may mount")
+def test_a_file_of_a_file_system_that_does_not_answer_holds_nobody_up(machine: Machine, tmp_path: Path) -> None:
+    """Any pod that may mount one could keep the driver as it is by a file with the name of a device."""
+    process(machine, 70, opens="/dev/nvidia0")
+    (machine.proc / "80").mkdir()
+    (machine.proc / "80/fd").symlink_to("/proc/self/fd")
+    (machine.proc / "devices").write_text("Character devices:\n195 nvidia\n")
+    folder = tmp_path / "there/dev"
+    with silent(folder, finds=True):
+        number = os.open(folder / "nvidia0", os.O_RDONLY)
+        try:
+            since = time.monotonic()
+            assert [user.pid for user in machine.device_users()] == [70]
+            assert time.monotonic() - since < 5.0
+        finally:
+            os.close(number)
 
 
 def test_a_graphics_device_is_nvidias_where_its_driver_is(machine: Machine) -> None:

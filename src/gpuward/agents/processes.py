@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuward.agents.host import DeviceUser, HostError
 from gpuward.agents.kernel import PYTHON
+from gpuward.agents.looking import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence, Set
@@ -93,16 +94,14 @@ class Processes:
 
     def _nvidias(self, majors: Set[int], file: str, link: str) -> str | None:
         """Return a device of NVIDIA's: it is known by its number, or by its name where it cannot be looked at."""
-        # To look at a file of a file system that is away would hold us up; those of /dev are the machine's own.
         if not link.startswith("/dev/") and DEVICE.fullmatch(link) is None:
             return None
         try:
-            seen = os.stat(file)
+            mode, major, minor = kind_of(file)
         except OSError:
             return self._named(link)
-        if not stat.S_ISCHR(seen.st_mode):
+        if not stat.S_ISCHR(mode):
             return self._named(link) if not majors else None
-        major, minor = os.major(seen.st_rdev), os.minor(seen.st_rdev)
         if major == DRM:
             return link if self._is_driven(f"dev/char/{major}:{minor}") else None
         if not majors:
