@@ -10,18 +10,23 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
+from dataclasses import replace
+from itertools import count
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from gpuward import names
 from gpuward.agents import machine
 from gpuward.agents.host import HostError
+from gpuward.agents.machine import Machine
 from gpuward.agents.telling import Teller
 from gpuward.agents.validator.facts import ValidatorSettings
 from gpuward.agents.validator.look import gpus
 from gpuward.agents.validator.run import Validation
+from gpuward.agents.validator.workload import ValidationError
 from gpuward.agents.waiting import Patience
+from tests.agents.silent_files import silent
 from tests.agents.test_driver_manager import PATIENCE, PLUGIN, Node
 from tests.agents.test_driver_manager_evict import Server
 from tests.agents.test_driver_manager_pods import AS_VFIO_MANAGER, BY_OPERATOR, DEVICE, Place, by_operator
@@ -159,6 +164,40 @@ def test_virtual_functions_that_the_kernel_does_not_tell_of_are_named(tmp_path: 
     assert "waiting: the kernel has not told how many virtual functions of GPUs are enabled yet (process " in said.getvalue()
     assert (tmp_path / "root/run/nvidia/validations/host-vgpu-manager-ready").exists()
     assert [gpu.address for gpu in gpus(host)] == [DEVICE], "nobody waits for that who does not need it"
+
+
+NO_MOUNTS = pytest.mark.skipif(os.geteuid() != 0 or not Path("/dev/fuse").exists(), reason="only root may mount")
+
+
+@NO_MOUNTS
+def test_a_file_system_of_the_hosts_that_does_not_answer_is_named(tmp_path: Path, place: Place) -> None:
+    """On many a node /opt is of a server; nvidia-smi is looked for there, too."""
+    place.machine = replace(place.machine, proc=Path("/proc"))
+    with silent(tmp_path / "root/host/opt", finds=False):
+        since = time.monotonic()
+        what = r"^the kernel has not told whether /host/opt/bin/nvidia-smi is there yet \(process \d+\): "
+        with pytest.raises(HostError, match=f"{what}a file system does not answer; see `dmesg` on the node"):
+            place.run(BY_OPERATOR)
+        assert time.monotonic() - since < 5.0
+        said = io.StringIO()
+        with pytest.raises(ValidationError, match=f"{what}see `dmesg` on this node, for 15 s"):
+            Validation(ValidatorSettings("driver", namespace="g"), place.machine, lambda: place.server, Teller(said),
+                       Patience(Teller(said), monotonic=count(0.0, 5.0).__next__, sleep=lambda seconds: None)).run()
+        assert len(place.machine._programs._begun) == 1
+
+
+def test_a_file_system_of_a_server_that_answers_is_looked_at(tmp_path: Path) -> None:
+    host = Machine(tmp_path, proc=tmp_path)
+    for folder in ("server/bin", "self"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "opt").symlink_to("/server")
+    (tmp_path / "self/mountinfo").write_text(f"36 35 98:0 / {tmp_path}/server rw shared:1 - nfs4 server:/opt rw\n")
+    assert host.locate(PurePosixPath("/opt/bin/nvidia-smi")) is None
+    (tmp_path / "server/bin/nvidia-smi").write_text("x")
+    assert host.locate(PurePosixPath("/opt/bin/nvidia-smi")) is None
+    assert host.locate_file(PurePosixPath("/opt/bin/nvidia-smi")) == "/server/bin/nvidia-smi"
+    (tmp_path / "server/bin/nvidia-smi").chmod(0o755)
+    assert host.locate(PurePosixPath("/opt/bin/nvidia-smi")) == "/server/bin/nvidia-smi"
 
 
 def test_it_ends_when_told_to_while_the_kernel_does_not(tmp_path: Path) -> None:

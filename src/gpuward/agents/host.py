@@ -124,11 +124,17 @@ class Host(Protocol):
         ...
 
     def locate(self, path: PurePosixPath, root: str = "") -> str | None:
-        """Return the path, from a root, of an executable file that is not empty, links followed below that root; else None."""
+        """Return the path, from a root, of an executable file that is not empty, links followed below that root; else None.
+
+        Raises KernelBusyError where a file system does not answer; HostError.
+        """
         ...
 
     def locate_file(self, path: PurePosixPath, root: str = "") -> str | None:
-        """Return the path, from a root, of a file that is not empty, links followed below that root; else None."""
+        """Return the path, from a root, of a file that is not empty, links followed below that root; else None.
+
+        Raises KernelBusyError where a file system does not answer; HostError.
+        """
         ...
 
     def is_folder(self, path: str) -> bool:

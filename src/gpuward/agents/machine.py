@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from gpuward.agents import paths
 from gpuward.agents.host import DeviceUser, HostError, KernelBusyError, ModuleInUseError, Ran
 from gpuward.agents.kernel import DELETE, DELETE_MODULE, MNT_DETACH, POKE, PYTHON, READ, UNMOUNT
 from gpuward.agents.processes import Processes
@@ -21,7 +22,9 @@ from gpuward.agents.programs import Programs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence, Set
 
-LONGEST_LINK: Final = 40
+MAY_BE_AWAY: Final = re.compile(
+    r"autofs|fuse.*|nfs4?|cifs|smb3?|ceph|afs|9p|lustre|gpfs|beegfs.*|pvfs2|orangefs|wekafs|virtiofs")
+"""File systems of servers, and of programs."""
 LONGEST_FILE: Final = 1 << 20
 """Bytes of a file that are read."""
 UNUSABLE: Final = (errno.ENOENT, errno.ENOEXEC, errno.EACCES)
@@ -181,15 +184,19 @@ class Machine:
 
     def mounts_below(self, path: str) -> Sequence[str]:
         """Return the mount points at and below a path, the deepest first."""
-        place, found = str(self._at(path)), []
-        for line in (self._text(self.proc / "self" / "mountinfo")).splitlines():
-            columns = line.split(" ")
-            if len(columns) < 5:
-                continue
-            point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), columns[4])
-            if point == place or point.startswith(place.rstrip("/") + "/"):
-                found.append(point if self.root == Path("/") else "/" + str(Path(point).relative_to(self.root)))
-        return list(reversed(found))
+        place = str(self._at(path))
+        found = [point for point, _ in self._mounts() if point == place or point.startswith(place.rstrip("/") + "/")]
+        return [each if self.root == Path("/") else "/" + str(Path(each).relative_to(self.root)) for each in reversed(found)]
+
+    def _mounts(self) -> Iterator[tuple[str, str]]:
+        """Yield mount points with the kinds of their file systems."""
+        told = self.proc / "self/mountinfo"
+        with contextlib.suppress(OSError), open(told, encoding="utf-8", errors="surrogateescape") as lines:
+            for line in lines:
+                columns, _, source = line.partition(" - ")
+                words = columns.split(" ")
+                if len(words) >= 5:
+                    yield re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]), source.partition(" ")[0]
 
     def unmount(self, path: str) -> None:
         """Detach a mount point: what has it open keeps it until it closes it."""
@@ -228,27 +235,26 @@ class Machine:
 
     def locate(self, path: PurePosixPath, root: str = "") -> str | None:
         """Return the path, from a root, of an executable file that is not empty."""
-        found = self.locate_file(path, root)
-        return found if found is not None and os.access(self._below(root) / found[1:], os.X_OK) else None
+        found = self._located(path, root)
+        return found[0] if found is not None and found[1] else None
 
     def locate_file(self, path: PurePosixPath, root: str = "") -> str | None:
         """Return the path, from a root, of a file that is not empty."""
-        base = self._below(root)
-        found = _followed(base, path)
-        if found is None:
-            return None
+        found = self._located(path, root)
+        return found[0] if found is not None else None
+
+    def _located(self, path: PurePosixPath, root: str) -> tuple[str, bool] | None:
+        base = self._at(root) if root else self.root
         try:
-            here = base / found.relative_to("/")
-            return str(found) if here.is_file() and here.stat().st_size > 0 else None
+            return paths.located(base, path, frozenset(point for point, kind in self._mounts() if MAY_BE_AWAY.fullmatch(kind)))
         except OSError:
-            return None
+            asked = [*PYTHON[:-1], paths.__file__, str(base), str(path)]
+            _, said = self._ask_kernel(asked, f"told whether {root}{path} is there")
+            return (said[1:], said.startswith("x")) if said else None
 
     def is_folder(self, path: str) -> bool:
         """Tell whether a folder is at a path."""
         return os.path.isdir(self._at(path))
-
-    def _below(self, root: str) -> Path:
-        return self._at(root) if root else self.root
 
     def _at(self, path: str) -> Path:
         if path == "/sys" or path.startswith("/sys/"):
@@ -256,13 +262,6 @@ class Machine:
         if path == "/proc" or path.startswith("/proc/"):
             return self.proc / path[6:]
         return self.root / path.lstrip("/")
-
-    @staticmethod
-    def _text(path: Path) -> str:
-        try:
-            return path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
 
 
 @contextlib.contextmanager
@@ -275,26 +274,3 @@ def _refusals(what: str) -> Iterator[None]:
 
 def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _followed(base: Path, path: PurePosixPath) -> PurePosixPath | None:
-    """Resolve a path as a process below `base` would: an absolute link leads to that root, not to ours."""
-    rest, at, links = [*path.parts[1:]], PurePosixPath("/"), 0
-    while rest:
-        name = rest.pop(0)
-        if name in ("", "."):
-            continue
-        if name == "..":
-            at = at.parent
-            continue
-        try:
-            target = PurePosixPath(os.readlink(base / (at / name).relative_to("/")))
-        except OSError:
-            at /= name
-            continue
-        if (links := links + 1) > LONGEST_LINK:
-            return None
-        if target.is_absolute():
-            at, target = PurePosixPath("/"), target.relative_to("/")
-        rest = [*target.parts, *rest]
-    return at

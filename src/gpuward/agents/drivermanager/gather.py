@@ -16,7 +16,7 @@ from gpuward.agents.api import ApiServer
 from gpuward.agents.drivermanager.facts import Facts, Settings
 from gpuward.agents.drivermanager.operands import APPS, CLIENT, DRA, DRA_APP, is_operand, is_paused_by
 from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio, users_of_vfio
-from gpuward.agents.host import DeviceUser, Host, HostError
+from gpuward.agents.host import DeviceUser, Host, HostError, KernelBusyError
 from gpuward.model.claims import ClaimView
 from gpuward.model.driver import comes_with_driver
 from gpuward.model.pauses import MARKER
@@ -37,6 +37,7 @@ MODULES: Final = (
     "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia_fs", "nvidia_vgpu_vfio", "gdrdrv", "nvidia")
 """In the order in which they can be unloaded."""
 SMI: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/lib/wsl/lib", "/opt/bin")
+MOUNT_HELD: Final = "a file system does not answer; see `dmesg` on the node, or else restart the node"
 SMI_SECONDS: Final = 30.0
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 """The annotation by which the kubelet knows a static pod: that which the API server has has a uid of its own."""
@@ -49,7 +50,10 @@ Object = Mapping[str, Any]
 
 def host_driver(host: Host) -> str:
     """Return the version of a driver that the host has installed itself. Raises HostError where it does not say in time."""
-    found = next((path for folder in SMI if (path := host.locate(PurePosixPath(folder, "nvidia-smi"), HOST_ROOT))), None)
+    try:
+        found = next((path for folder in SMI if (path := host.locate(PurePosixPath(folder, "nvidia-smi"), HOST_ROOT))), None)
+    except KernelBusyError as error:
+        raise HostError(f"{error}: {MOUNT_HELD}") from error
     if found is None:
         return ""
     ran = host.run([found, "--query-gpu=driver_version", "--format=csv,noheader"], root=HOST_ROOT, timeout=SMI_SECONDS)

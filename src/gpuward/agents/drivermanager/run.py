@@ -14,7 +14,7 @@ from typing import Final
 from gpuward import errors, names
 from gpuward.agents.api import PASSING, ApiServer
 from gpuward.agents.drivermanager.facts import Settings
-from gpuward.agents.drivermanager.gather import DRIVER_ROOT, PID_FILE, Gatherer, host_driver
+from gpuward.agents.drivermanager.gather import DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
 from gpuward.agents.drivermanager.plan import (
     Clean,
     Cordon,
@@ -47,8 +47,7 @@ INSISTING: Final = 30
 """How often something is written again that somebody undoes, at most once a look."""
 GPU_HELD: Final = ("a GPU does not answer, or somebody does not give it up; see `dmesg` on the node, end what uses the GPU, "
                    "or else restart the node")
-MOUNT_HELD: Final = "a file system does not answer; see `dmesg` on the node, or else restart the node"
-"""What may keep the kernel from doing what it was asked for, and what helps then."""
+"""What may keep the kernel from doing what it was asked for, and what helps then; so MOUNT_HELD."""
 LEAVING: Final = 60.0
 """Seconds in which the pod goes that is not for this node, before it counts as an error."""
 LOOKING_AGAIN: Final = 60.0

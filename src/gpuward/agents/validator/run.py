@@ -153,7 +153,7 @@ class Validation:
             try:
                 found[0] = judge()
             except KernelBusyError as error:
-                return str(error)
+                return f"{error}: see `dmesg` on this node"
             return found[0].missing
 
         seconds = VGPU_SECONDS if self.settings.component == "vgpu-manager" else AT_ONCE
