@@ -11,7 +11,7 @@ from gpuward import names
 from gpuward.cli.leader import Leader
 from gpuward.cli.look import Look
 from gpuward.cli.status import Choice, as_json, screen
-from gpuward.cli.waiting import Waiting, stopped
+from gpuward.cli.waiting import Waiting, stopped, why_not
 from gpuward.errors import InputError, RolloutNotDone
 from gpuward.kube import resources
 from gpuward.model.states import State
@@ -192,6 +192,17 @@ async def test_without_an_operator_no_node_is_said_to_be_unknown_that_discovery_
     async with look.following() as observer:
         with pytest.raises(RolloutNotDone, match="no operator runs"):
             await Waiting(0.01).over(look, observer)
+
+
+@on_stage(gpu_nodes=2)
+async def test_who_waits_under_an_invalid_policy_is_told_of_it(stage: Stage) -> None:
+    await stage.installed()
+    await stage.patch_policy("driver/upgradePolicy/maxUnavailable", "abc")
+    await stage.rest(60)
+    async with looking(stage) as picture:
+        assert stopped(picture).startswith("InvalidPolicy: ClusterPolicy cluster-policy cannot be followed: ")
+        assert "maxUnavailable: 'abc'" in (told := why_not(picture, Leader("", 0.0)))
+        assert "; apart from that 2 of 2 nodes up to date" in told
 
 
 @pytest.mark.parametrize("timeout", [0.2, 1.0])

@@ -16,6 +16,7 @@ from gpuward.errors import RolloutNotDone, RolloutStopped
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS
 from gpuward.operands.rollout import CONDITION, rollout_of
+from gpuward.policy.refused import refusal, refusals
 from gpuward.ports import Observer
 
 STOPPED = frozenset({
@@ -61,7 +62,7 @@ class Waiting(msgspec.Struct, frozen=True):
             if told not in ("", "done") and now - since[told] >= patience:
                 raise RolloutStopped(f"stopped: {told}" + (f"; and {leader.message}" if leader.running is False else ""))
             if self.timeout and now - begun >= self.timeout:
-                raise RolloutNotDone(f"not done after {self.timeout:g} s: {_why_not(picture, leader)}")
+                raise RolloutNotDone(f"not done after {self.timeout:g} s: {why_not(picture, leader)}")
             left = begun + self.timeout - now if self.timeout else 1.0
             await observer.changed(max(min(1.0, left), 0.01))
             await asyncio.sleep(0.05)
@@ -84,6 +85,8 @@ def stopped(picture: Picture) -> str:
     if picture.elsewhere:
         return picture.elsewhere
     rollout = rollout_of(picture.plan)
+    if (why := refusal(picture.drivers)) and not any(status.state in IN_PROGRESS for status in picture.plan.nodes.values()):
+        return f"InvalidPolicy: {why}"
     again = any(hold.reason is Reason.RETRY_LATER for hold in picture.plan.holds.values())
     over = rollout.reason in STOPPED or _all_need_somebody(picture) or _never_opens(picture)
     return f"{rollout.reason}: {rollout.message}" if over and not again else ""
@@ -105,9 +108,13 @@ def _never_opens(picture: Picture) -> bool:
     return bool(shut) and shut[0].until is None and not under_way
 
 
-def _why_not(picture: Picture, leader: Leader) -> str:
+def why_not(picture: Picture, leader: Leader) -> str:
+    """Say how far it is when the time is up."""
     if leader.running is False:
         return leader.message
-    return rollout_of(picture.plan).message if picture.plan.nodes else headline(picture)
+    if not picture.plan.nodes:
+        return headline(picture)
+    told = rollout_of(picture.plan).message
+    return f"{why[0]}; apart from that {told}" if (why := refusals(picture.drivers)) else told
 
 
