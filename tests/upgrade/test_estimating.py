@@ -19,6 +19,7 @@ from gpuward.model.history import Ending, PastUpgrade, encode_history
 from gpuward.model.opportunities import OpportunisticSettings
 from gpuward.model.reading import format_time
 from gpuward.model.rollout import RolloutSettings
+from gpuward.model.snapshot import Refusal
 from gpuward.model.states import State
 from gpuward.model.views import NodeView
 from gpuward.upgrade.decide import decide
@@ -151,6 +152,19 @@ def test_jobs_that_may_run_for_ever_make_it_unknown() -> None:
     pods = [driver_pod("a0", "560"), validator("a0"), driver_pod("b0"), validator("b0"), job]
     told = decide(build.cluster([remembering("a0", 300.0), busy], pods), rules, NOW).estimate
     assert str(told) == "time left unknown: 1 node is waiting (JobsRunning)"
+
+
+@pytest.mark.parametrize("timeout", [0, 600])
+def test_pods_that_may_not_go_or_are_kept_make_it_unknown_whatever_the_deadline(timeout: int) -> None:
+    busy = under_way(State.POD_DELETION_REQUIRED, name="b0", since=NOW - 4)
+    others = [driver_pod("a0", "560"), validator("a0"), driver_pod("b0"), validator("b0")]
+    user = gpu_pod("b0")
+    kept = msgspec.structs.replace(user, deleting=True, kept_by_finalizers=("example.com/keep",))
+    for pod, refusals, reason in ((user, {user.uid: Refusal(NOW, 3, "no budget")}, "EvictionRefused"), (kept, {}, "Evicting")):
+        fleet = build.cluster([remembering("a0", 300.0), busy], [*others, pod], refusals=refusals)
+        told = decide(fleet, policy(timeout=timeout), NOW).estimate
+        assert str(told).startswith("time left unknown: 1 node is ")
+        assert str(told).endswith(f"({reason})")
 
 
 @pytest.mark.parametrize(("seconds", "told"), [

@@ -124,7 +124,7 @@ def estimate(
         kinds[kind] += 1
         stuck[hold.reason if hold is not None else Reason.FAILED] += kind is _Kind.HELD
     for node in under_way:
-        if (hold := node.path.hold) is not None and _is_open_ended(hold):
+        if (hold := node.path.hold) is not None and (_is_open_ended(hold) or _is_kept(node, hold)):
             stuck[hold.reason] += 1
     waiting = kinds[_Kind.IN_TURN] + kinds[_Kind.AFTER_OTHERS] + kinds[_Kind.LATER]
     if not (under_way or waiting or stuck.total()):
@@ -209,7 +209,13 @@ def _would_do(found: Estimate, samples: Samples, remaining: Remaining) -> int:
 
 
 def _is_open_ended(hold: Hold) -> bool:
-    return hold.reason.needs_person or (hold.reason in _OPEN_ENDED and hold.until is None)
+    refused = hold.reason is Reason.EVICTION_REFUSED  # at its deadline it fails, or pods are deleted
+    return hold.reason.needs_person or refused or (hold.reason in _OPEN_ENDED and hold.until is None)
+
+
+def _is_kept(node: NodeDecision, hold: Hold) -> bool:
+    """Tell whether a node waits for pods that end no sooner than somebody takes a finalizer away."""
+    return hold.reason is Reason.EVICTING and any(pod.kept_by_finalizers for pod in node.before.to_evict.pods)
 
 
 def _told(stuck: Counter[Reason]) -> str:
