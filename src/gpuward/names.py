@@ -92,6 +92,8 @@ DISCOVERY_LOST: Final = "gpuward.io/discovery-lost-since"
 DRIVER_MANAGER_CORDON: Final = "gpuward.io/driver-manager-cordon"
 """Annotation of a node that gpuward's driver manager has cordoned: only that cordon does it take off again. Whoever sees it on
 a node that is schedulable takes it away."""
+NVIDIAS_DRIVER_MANAGER: Final = "driver-manager"
+"""Who owns, by managedFields, a cordon of the driver manager in NVIDIA's image: client-go names a program so."""
 DRIVER_MANAGER_PAUSE: Final = "gpuward.io/driver-manager-pause"
 """Annotation of a node whose labels of operands gpuward's driver manager has paused: what others pause is theirs to give back."""
 NVSENTINEL_OPTED_OUT: Final = "gpuward.io/nvsentinel-opted-out"

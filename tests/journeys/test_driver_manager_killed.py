@@ -201,8 +201,8 @@ def test_it_is_told_whose_cordon_it_is() -> None:
         await stage.installed()
         await stage.kill_operator()
         await left(stage)
-        assert any("cordoned by gpuward's driver manager" in line for line in await shown(stage))
-        assert "by gpuward's driver manager: it lifts it" in (await explained(stage))["CORDONED"]
+        assert any("cordoned by the driver manager" in line for line in await shown(stage))
+        assert "by the driver manager: it lifts it" in (await explained(stage))["CORDONED"]
         found = await explanation_of(stage, "gpu-1")
         assert as_json(found, Leader("nobody", found.now))["cordonOwner"] == "driver-manager"
 

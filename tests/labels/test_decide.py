@@ -242,3 +242,11 @@ def test_each_changed_label_is_expected_as_it_was_read() -> None:
     node = NodeView("n0", labels={**READY, names.DEPLOY_DRIVER: ""})
     (patch,) = decide_labels(Snapshot("ns", {"n0": node}), LabelPolicy(), NOW).patches
     assert patch.expect_labels.items() >= {names.DEPLOY_DRIVER: ""}.items()
+
+
+def test_the_cordon_of_nvidias_driver_manager_is_lifted_from_no_node_that_an_upgrade_takes_over_meanwhile() -> None:
+    labels = {names.NFD_GPU_LABELS[0]: "true", names.UPGRADE_STATE: "upgrade-required"}
+    node = NodeView("n0", "uid", labels=labels, unschedulable=True, cordoners=("driver-manager",))
+    (patch,) = decide_labels(Snapshot("gpu-operator", {"n0": node}), LabelPolicy(driver_upgrades=True), NOW).patches
+    assert (patch.unschedulable, patch.expect_unschedulable) == (False, True)
+    assert patch.expect_labels[names.UPGRADE_STATE] == "upgrade-required"

@@ -9,6 +9,7 @@ import pytest
 
 from gpuward import names
 from gpuward.model.containers import PullProgress
+from gpuward.model.cordons import is_driver_managers
 from gpuward.model.record import Record, encode_record
 from gpuward.model.states import State
 from gpuward.model.taints import Taint, Toleration
@@ -70,6 +71,17 @@ def test_our_record_is_read_and_garbage_is_told_apart_from_nothing() -> None:
     assert spoilt.record is None
     assert spoilt.record_error
     assert not node_view(raw(metadata={"name": "n"})).record_error
+
+
+@pytest.mark.parametrize(("cordoners", "unschedulable", "nvidias"), [
+    (["driver-manager"], True, True), (["driver-manager", "kubectl-cordon"], True, False), (["kubectl-cordon"], True, False),
+    ([], True, False), (["driver-manager"], False, False),
+])
+def test_whose_a_cordon_without_a_note_is(cordoners: list[str], unschedulable: bool, nvidias: bool) -> None:
+    fields = [{"manager": each, "fieldsV1": {"f:spec": {"f:unschedulable": {}}}} for each in cordoners]
+    fields.append({"manager": "kubelet", "fieldsV1": {"f:spec": {"f:podCIDR": {}}}})
+    node = node_view(raw(metadata={"name": "n", "managedFields": fields}, spec={"unschedulable": unschedulable}))
+    assert is_driver_managers(node) is nvidias
 
 
 def pod(**change: Any) -> dict[str, Any]:

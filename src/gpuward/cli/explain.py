@@ -230,7 +230,7 @@ def _cordoned(found: Explanation) -> list[tuple[str, str]]:
     if not found.node.unschedulable:
         return []
     if _is_driver_managers(found):
-        told = "by gpuward's driver manager: it lifts it once it has made room for the driver, or the operator where none comes"
+        told = "by the driver manager: it lifts it once it has made room for the driver, or the operator where none comes"
     elif _is_doubtful(found):
         told = "by gpuward's driver manager, which left a note, or by somebody else since: it stays until somebody lifts it"
     else:

@@ -8,7 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.actions import PatchNode
-from gpuward.model.cordons import is_driver_managers, is_somebody_elses
+from gpuward.model.cordons import is_driver_managers, is_of_nvidias, is_somebody_elses
 from gpuward.model.driver import is_driver_daemonset, is_driver_pod, is_hosts_daemonset, is_hosts_driver_pod, owner_uid
 from gpuward.model.pauses import restore_labels
 from gpuward.model.record import CordonOwner
@@ -22,7 +22,7 @@ _HOSTS = frozenset({names.VFIO_MANAGER_APP, names.VGPU_MANAGER_APP})
 """DaemonSets for virtual machines whose pods begin with a driver manager, too."""
 
 _BEFORE_ADMISSION = AT_REST | {State.UPGRADE_REQUIRED}
-"""States in which no upgrade has taken the cordon over. One that starts meanwhile removes the note, so that the lifting fails."""
+"""States in which no upgrade has taken the cordon over. One that starts meanwhile leaves them, so that the lifting fails."""
 
 
 class DriverManagers:
@@ -36,7 +36,8 @@ class DriverManagers:
     @staticmethod
     def left_anything(node: NodeView) -> bool:
         """Tell whether something on a node is a driver manager's, which goes by more than the node and its pods."""
-        return names.DRIVER_MANAGER_CORDON in node.annotations or names.DRIVER_MANAGER_PAUSE in node.annotations
+        noted = names.DRIVER_MANAGER_CORDON in node.annotations or names.DRIVER_MANAGER_PAUSE in node.annotations
+        return noted or is_of_nvidias(node)
 
     def give_back(self, patch: PatchNode | None, node: NodeView, pods: Sequence[PodView]) -> PatchNode | None:
         """Return a node's patch with what is given back: labels that the driver manager has paused, and its cordon, where none is
@@ -52,7 +53,7 @@ class DriverManagers:
         over = {names.DRIVER_MANAGER_CORDON: lift or not node.unschedulable or is_somebody_elses(node),
                 names.DRIVER_MANAGER_PAUSE: gone or not _paused(node)}
         notes = [note for note, is_over in over.items() if is_over and note in node.annotations]
-        return _with(patch, node, pods, labels, lift=lift, notes=notes) if labels or notes else patch
+        return _with(patch, node, pods, labels, lift=lift, notes=notes) if labels or notes or lift else patch
 
     def _has_manager(self, ds: DaemonSetView) -> bool:
         managers = ds.name in _HOSTS and ds.namespace == self._namespace
@@ -87,8 +88,9 @@ def _with(patch: PatchNode | None, node: NodeView, pods: Sequence[PodView], labe
         labels={**labels, **base.labels},
         annotations={**base.annotations, **dict.fromkeys(notes)},
         unschedulable=False if lift else None,
-        expect_labels={**{key: node.labels[key] for key in read}, **base.expect_labels},
+        expect_labels={**({names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)} if lift else {}),
+                       **{key: node.labels[key] for key in read}, **base.expect_labels},
         expect_annotations={**base.expect_annotations, **{key: node.annotations[key] for key in notes}},
-        expect_unschedulable=node.unschedulable if names.DRIVER_MANAGER_CORDON in notes else None,
+        expect_unschedulable=node.unschedulable if lift or names.DRIVER_MANAGER_CORDON in notes else None,
         known_pods={pod.uid: owner_uid(pod) for pod in pods} if labels or lift else base.known_pods,
     )

@@ -44,7 +44,7 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     annotations: Mapping[str, str] = {}
     has_annotations: bool = True  # whether the object has an annotations map at all: a JSON patch must know
     unschedulable: bool = False
-    cordoners: tuple[str, ...] = ()  # who owns a cordon that has our driver manager's note; empty where managedFields are silent
+    cordoners: tuple[str, ...] = ()  # who owns a cordon that no upgrade remembers; empty where managedFields are silent
     ready: bool | None = None
     """None where the node reports no Ready condition, or Unknown."""
     created: float = 0.0

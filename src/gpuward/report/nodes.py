@@ -59,7 +59,7 @@ _WORDS: Final = {
 NOTHING_GOES_ON: Final = "nothing goes on until an operator runs"
 MOVING: Final = (Group.UNDER_WAY, Group.WAITING)
 CORDONED: Final = "cordoned by somebody else: no new pods are scheduled to it"
-BY_DRIVER_MANAGER: Final = "cordoned by gpuward's driver manager: no new pods are scheduled to it"
+BY_DRIVER_MANAGER: Final = "cordoned by the driver manager: no new pods are scheduled to it"
 
 
 class NodeReport(msgspec.Struct, frozen=True):

@@ -14,12 +14,14 @@ from gpuward.sandbox.gpus import gpus_wanted
 from gpuward.sandbox.machine import DRIVER_CONTAINER_READY
 from gpuward.sandbox.programs import GpuProgram
 from kubesandbox.errors import NotFound, TooManyRequests
-from kubesandbox.sim.objects import Object, annotations_of, is_terminating, labels_of, name_of, namespace_of
+from kubesandbox.sim.objects import Object, annotations_of, is_terminating, labels_of, name_of, namespace_of, stamp
 from kubesandbox.sim.programs import Pause, Pausing, Waits, Watch
+from kubesandbox.store import copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+FIELD_MANAGER: Final = "driver-manager"
 PAUSED: Final = "paused-for-driver-upgrade"
 ALWAYS_PAUSED: Final = (
     "operator-validator", "container-toolkit", "device-plugin", "gpu-feature-discovery", "dcgm-exporter", "dcgm", "nvsm",
@@ -132,13 +134,19 @@ class DriverManagerProgram(GpuProgram):
                       if namespace_of(pod) == own and labels_of(pod).get("app") in WAITED_FOR)
 
     def _cordon(self, wanted: bool) -> None:
-        if self.world.store.find("nodes", None, self.machine.node) is None:
+        """Cordon the node, or lift any cordon; API servers note who did, by the name of the program."""
+        node = self.world.store.find("nodes", None, self.machine.node)
+        if node is None or bool(node["spec"].get("unschedulable")) is wanted:
             return
-        def change(node: Object) -> None:
-            node["spec"].pop("unschedulable", None)
-            if wanted:
-                node["spec"]["unschedulable"] = True
-        self.world.store.modify("nodes", None, self.machine.node, change)
+        node = copy(node)
+        node["spec"].pop("unschedulable", None)
+        owners = [one for one in node["metadata"].get("managedFields", ()) if not _is_for_cordon(one)]
+        if wanted:
+            node["spec"]["unschedulable"] = True
+            owners.append({"manager": FIELD_MANAGER, "operation": "Update", "apiVersion": "v1", "time": stamp(self.world.now()),
+                           "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}})
+        node["metadata"]["managedFields"] = owners
+        self.world.store.update("nodes", node, decoded=True)
 
     def _evict_gpu_pods(self, now: float) -> Pausing:
         while pods := [pod for pod in self.world.pods.on_node(self.machine.node) if gpus_wanted(pod["spec"])]:
@@ -217,3 +225,7 @@ def _resumed(value: str) -> str:
     if value == PAUSED:
         return "true"
     return re.sub(f"{PAUSED}_?", "", value).strip("_")
+
+
+def _is_for_cordon(owner: Object) -> bool:
+    return "f:unschedulable" in (owner.get("fieldsV1") or {}).get("f:spec", {})

@@ -36,8 +36,8 @@ CAUSE_LENGTH = 1000
 
 
 def cordon_owner(node: NodeFacts) -> CordonOwner:
-    """Say whose cordon the node will carry: ours, unless somebody else's is there already. That of our driver manager becomes
-    the upgrade's: the driver manager that comes now would lift it before the driver is validated.
+    """Say whose cordon the node will carry: ours, unless somebody else's is there already. That of a driver manager becomes
+    the upgrade's: one that goes on would lift it before the driver is validated, and one that is killed never.
     """
     if not node.unschedulable or is_driver_managers(node.node):
         return CordonOwner.GPUWARD

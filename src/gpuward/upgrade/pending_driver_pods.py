@@ -12,6 +12,7 @@ from gpuward.model.actions import DeletePod
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.reasons import Reason
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.views import PodView
 from gpuward.model.waits import Starting
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.progress import NodeProgress
@@ -39,11 +40,19 @@ def _is_outdated(node: NodeFacts) -> bool:
     driver = node.driver
     if driver is None or not has_pending_driver(node) or driver.ready or driver.deleting or node.driver_pods != 1:
         return False
+    if _makes_room(driver):
+        return False
     if node.state in IN_PROGRESS and node.state is not State.POD_RESTART_REQUIRED:
         return False
     # What an earlier driver pod has loaded may be there still: pods that run on it have to leave first.
     replaced = bool(node.target) and node.wanted and node.moving is None and not node.in_step
     return replaced and node.to_evict.empty and not node.safe_load and _may_be_touched(node)
+
+
+def _makes_room(driver: PodView) -> bool:
+    """Tell whether the driver manager is at work: it may have cordoned the node, and only at its end it lifts that cordon."""
+    now = driver.progress
+    return driver.begun and now is not None and bool(now.init) and not now.reason
 
 
 def _may_be_touched(node: NodeFacts) -> bool:

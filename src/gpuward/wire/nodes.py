@@ -80,7 +80,7 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         annotations=with_prefix(meta.annotations, KEPT),
         has_annotations=meta.annotations is not None,
         unschedulable=node.spec.unschedulable,
-        cordoners=_cordoners(raw) if node.spec.unschedulable and names.DRIVER_MANAGER_CORDON in (meta.annotations or {}) else (),
+        cordoners=_cordoners(raw) if node.spec.unschedulable and _may_be_managers(meta, record) else (),
         ready=_ready(node.status),
         turned=_turned(node.status),
         created=meta.created,
@@ -93,6 +93,11 @@ def node_view(raw: bytes | msgspec.Raw) -> NodeView:
         record=record,
         record_error=error,
     )
+
+
+def _may_be_managers(meta: WireMeta, record: Record | None) -> bool:
+    noted = names.DRIVER_MANAGER_CORDON in (meta.annotations or {})
+    return noted or record is None or record.cordon is None
 
 
 def _cordoners(raw: bytes | msgspec.Raw) -> tuple[str, ...]:
