@@ -8,7 +8,9 @@ import pytest
 
 from gpuward.agents.drivermanager.facts import Facts, Settings
 from gpuward.agents.drivermanager.operands import pause_labels
-from gpuward.agents.drivermanager.plan import (
+from gpuward.agents.drivermanager.plan import next_step
+from gpuward.agents.drivermanager.settings import UnknownCommandError, read_settings
+from gpuward.agents.drivermanager.steps import (
     Clean,
     Cordon,
     Evict,
@@ -20,9 +22,7 @@ from gpuward.agents.drivermanager.plan import (
     Unload,
     Wait,
     WaitFor,
-    next_step,
 )
-from gpuward.agents.drivermanager.settings import UnknownCommandError, read_settings
 from gpuward.agents.host import DeviceUser
 from gpuward.errors import InputError
 from gpuward.model.obstacles import LosesData, NotStartedAgain

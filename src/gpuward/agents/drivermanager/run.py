@@ -15,7 +15,8 @@ from gpuward import errors, names
 from gpuward.agents.api import PASSING, ApiServer
 from gpuward.agents.drivermanager.facts import Settings
 from gpuward.agents.drivermanager.gather import DRIVER_ROOT, MOUNT_HELD, PID_FILE, Gatherer, host_driver
-from gpuward.agents.drivermanager.plan import (
+from gpuward.agents.drivermanager.plan import give_back, next_step
+from gpuward.agents.drivermanager.steps import (
     Clean,
     Cordon,
     Evict,
@@ -27,8 +28,6 @@ from gpuward.agents.drivermanager.plan import (
     Unload,
     Wait,
     WaitFor,
-    give_back,
-    next_step,
 )
 from gpuward.agents.drivermanager.vfio import PCI, bound_to_vfio
 from gpuward.agents.host import Host, HostError, KernelBusyError, ModuleInUseError
