@@ -100,11 +100,11 @@ def test_a_device_that_another_container_made_is_well(machine: Machine, monkeypa
 
 
 def test_modules_are_those_with_a_count(machine: Machine) -> None:
-    for name, count in (("nvidia", "3\n"), ("nvidia_uvm", "0\n"), ("odd", "a\n")):
+    for name, count in (("nvidia", "3\n"), ("nvidia_uvm", "0\n"), ("odd", "a\n"), ("odder", "9" * 5000)):
         (machine.sys / "module" / name).mkdir(parents=True)
         (machine.sys / "module" / name / "refcnt").write_text(count)
     (machine.sys / "module" / "printk").mkdir()
-    assert machine.modules() == {"nvidia": 3, "nvidia_uvm": 0, "odd": 0}
+    assert machine.modules() == {"nvidia": 3, "nvidia_uvm": 0, "odd": 0, "odder": 0}
 
 
 def tool(folder: Path, code: int) -> str:

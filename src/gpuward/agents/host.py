@@ -24,6 +24,11 @@ class KernelBusyError(GpuwardError):
     """Say what the kernel has begun and not done yet. Nobody can break that off; the same call waits on for it."""
 
 
+def whole(text: str | None) -> int | None:
+    """Return the whole number that a file of the kernel says; None for what is none, or has more digits than any has there."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """Hold how a program ended."""

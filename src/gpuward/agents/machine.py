@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from gpuward.agents import paths
-from gpuward.agents.host import DeviceUser, HostError, KernelBusyError, ModuleInUseError, Ran
+from gpuward.agents.host import DeviceUser, HostError, KernelBusyError, ModuleInUseError, Ran, whole
 from gpuward.agents.kernel import DELETE, DELETE_MODULE, MNT_DETACH, POKE, PYTHON, READ, UNMOUNT
 from gpuward.agents.processes import Processes
 from gpuward.agents.programs import Programs
@@ -150,7 +150,7 @@ class Machine:
         for name in self.entries("/sys/module"):
             count = self.read(f"/sys/module/{name}/refcnt")
             if count is not None:
-                found[name] = int(count) if count.isascii() and count.isdecimal() else 0
+                found[name] = whole(count) or 0
         return found
 
     def unload(self, module: str) -> None:

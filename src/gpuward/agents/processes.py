@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpuward.agents.host import DeviceUser, HostError
+from gpuward.agents.host import DeviceUser, HostError, whole
 from gpuward.agents.kernel import PYTHON
 from gpuward.agents.looking import kind_of
 
@@ -121,8 +121,8 @@ class Processes:
     def _majors(self) -> set[int]:
         characters = _text(self.proc / "devices").partition("Block devices:")[0]
         lines = (line.split() for line in characters.splitlines())
-        return {int(words[0]) for words in lines if len(words) == 2 and words[0].isdecimal()
-                and (words[1].startswith("nvidia") or words[1] == "gdrdrv")}
+        return {major for words in lines if len(words) == 2 and (words[1].startswith("nvidia") or words[1] == "gdrdrv")
+                and (major := whole(words[0])) is not None}
 
     def _opened(self, pid: str, device: Callable[[str, str], str | None]) -> Iterator[str]:
         with contextlib.suppress(OSError), os.scandir(self.proc / pid / "fd") as files:
@@ -144,7 +144,7 @@ def _vfios(file: str, link: str) -> str | None:
 
 def _numbers(folder: Path) -> list[str]:
     try:
-        return sorted((name for name in os.listdir(folder) if name.isdecimal()), key=int)
+        return sorted((name for name in os.listdir(folder) if whole(name) is not None), key=int)
     except OSError:
         return []
 

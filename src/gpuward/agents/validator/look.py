@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
-from gpuward.agents.host import Host, Ran
+from gpuward.agents.host import Host, Ran, whole
 from gpuward.agents.validator.facts import DeviceFacts, DriverFacts, PciGpu, ValidatorSettings
 
 PCI: Final = "/sys/bus/pci/devices"
@@ -85,11 +85,11 @@ def gpus_with_functions(host: Host) -> list[PciGpu]:
     found, totals = gpus(host), {}
     for gpu in found:
         if (total := host.read(f"{PCI}/{gpu.address}/sriov_totalvfs")) is not None:
-            totals[gpu.address] = _number(total)
+            totals[gpu.address] = whole(total) or 0
     if not totals:
         return found
     enabled = host.read_held([f"{PCI}/{each}/sriov_numvfs" for each in totals], "how many virtual functions of GPUs are enabled")
-    functions = dict(zip(totals, map(_number, enabled), strict=True))
+    functions = dict(zip(totals, (whole(each) or 0 for each in enabled), strict=True))
     return [replace(gpu, functions=functions.get(gpu.address), all_functions=totals.get(gpu.address, 0)) for gpu in found]
 
 
@@ -112,15 +112,11 @@ def device_facts(host: Host) -> DeviceFacts:
         number, _, name = line.strip().partition(" ")
         if line.endswith(":"):
             characters = line.startswith("Character")
-        elif characters and number.isdecimal():
-            majors[name] = int(number)
+        elif characters and (major := whole(number)) is not None:
+            majors[name] = major
     minors = {}
     for line in (host.read("/proc/driver/nvidia-caps/mig-minors") or "").splitlines():
         name, _, number = line.strip().rpartition(" ")
-        if number.isdecimal():
-            minors[name.removesuffix("/access")] = int(number)
+        if (minor := whole(number)) is not None:
+            minors[name.removesuffix("/access")] = minor
     return DeviceFacts(len(gpus(host)), majors, minors)
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isdecimal() else 0

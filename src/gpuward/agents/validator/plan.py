@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuward.agents.host import Ran
+from gpuward.agents.host import Ran, whole
 from gpuward.agents.validator.facts import DeviceFacts, DriverFacts, PciGpu, ValidatorSettings
 
 FEATURES: Final = {
@@ -193,7 +193,7 @@ def device_links(facts: DeviceFacts, root: str) -> dict[str, str]:
 
 def _is_capability(name: str, gpus: int) -> bool:
     gpu = name.partition("/")[0].removeprefix("gpu")
-    return name in ("config", "monitor") or (gpu.isdecimal() and int(gpu) < gpus)
+    return name in ("config", "monitor") or ((number := whole(gpu)) is not None and number < gpus)
 
 
 def control_devices(facts: DeviceFacts) -> dict[str, tuple[int, int]]:
