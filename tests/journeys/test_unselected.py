@@ -17,7 +17,7 @@ from kubesandbox.sim.objects import is_ready
 from tests.cli.test_check import checked, lines
 from tests.journeys.looking import condition_of, drivers_of, explanation_of, headline_of, obey, reason_of, row_of, status_of
 from tests.journeys.stage import NEW, OLD, POLICY, Object, Stage, on_stage
-from tests.journeys.test_moves import with_workloads
+from tests.journeys.test_moves import with_one_owner, with_workloads
 from tests.journeys.test_nvidiadriver import ALL_AT_ONCE, driver_pods, label_pools, make, nvidia_driver, set_driver
 
 NODES = ("gpu-3", "gpu-4")
@@ -116,6 +116,20 @@ class WithHostDrivers(Stage):
             if node["metadata"]["name"] in NODES:
                 node["metadata"].setdefault("annotations", {})[HOST_DRIVER_ANNOTATION] = OLD
         return nodes
+
+
+@on_stage(gpu_nodes=3)
+async def test_a_node_that_registers_again_as_its_nvidiadriver_s_drivers_go_stays_in_the_totals(stage: Stage) -> None:
+    """The driver that is left in its kernel is no driver of the host's."""
+    await with_one_owner(stage)
+    await stage.user.delete(resources.NVIDIA_DRIVERS, "default")
+    await stage.until(lambda: "upgrade-required" in stage.states().values())
+    await stage.user.delete(resources.NODES, "gpu-1")
+    await stage.rest(5)
+    stage.sandbox.register_node("gpu-1")
+    await stage.rest(900)
+    assert {stage.hold(node) for node in ("gpu-1", "gpu-2", "gpu-3")} == {"NotSelected"}
+    assert condition_of(stage)[2].startswith("0 of 3 nodes up to date")
 
 
 @on_stage(gpu_nodes=4, kind=WithHostDrivers)

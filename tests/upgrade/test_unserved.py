@@ -45,6 +45,14 @@ def test_a_validator_that_finds_a_driver_where_no_driver_pod_was_has_found_one_o
     assert decide(one(validator()), UNOWNED, NOW).nodes == {}
 
 
+@pytest.mark.parametrize(("bound", "found"), [(0.0, False), (NOW - 200, False), (NOW - 50, True)])
+def test_a_validator_from_before_the_node_was_registered_has_found_nothing(bound: float, found: bool) -> None:
+    """It may have seen a driver pod of ours, which nobody remembers any more."""
+    again = msgspec.structs.replace(node("n0", labels=LABELS), created=NOW - 100)
+    snapshot = msgspec.structs.replace(cluster([again], [validator(created=NOW - 300, bound=bound)]), daemonsets=())
+    assert (decide(snapshot, UNOWNED, NOW).nodes == {}) is found
+
+
 def test_without_a_cluster_policy_and_while_nvidia_drivers_are_not_known_nothing_is_said() -> None:
     snapshot = one()
     for changes in ({"absent": "no ClusterPolicy"}, {"placing": None}):

@@ -170,7 +170,11 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
 
         One that only waited until the Node was there is none.
         """
-        return (self.bound or self.created) < node.created <= self.started
+        return self.is_older_than(node) and node.created <= self.started
+
+    def is_older_than(self, node: NodeView) -> bool:
+        """Tell whether it was bound to an earlier Node of the name."""
+        return (self.bound or self.created) < node.created
 
     @property
     def evicted_freely(self) -> bool:

@@ -31,7 +31,7 @@ def unserved(
     pod = None if driver is None else driver.ref
     if not policy.unowned:
         return _refused(policy, pod)
-    if driver is None and (node.labels.get(names.UPGRADE_SKIP) == "true" or _has_own_driver(record, validators)):
+    if driver is None and (node.labels.get(names.UPGRADE_SKIP) == "true" or _has_own_driver(node, record, validators)):
         return None
     return _unowned(node, claims, pod)
 
@@ -58,9 +58,11 @@ def _unowned(node: NodeView, claims: tuple[Claim, ...], pod: Ref | None) -> Unse
     return None if isinstance(owner, OwnedBy) else NotSelected(pod, tuple(claim.name for claim in claims if not claim.valid))
 
 
-def _has_own_driver(record: Record, validators: Iterable[PodView]) -> bool:
+def _has_own_driver(node: NodeView, record: Record, validators: Iterable[PodView]) -> bool:
     """Tell whether a driver is there without a driver pod: installed on the host, a validator pod has found it.
 
-    One that stood beside a driver pod has seen that one's driver, and stays ready without it.
+    One that stood beside a driver pod has seen that one's driver, and stays ready without it; one from before the Node was
+    registered may have, as what was known of it is gone with the earlier Node.
     """
-    return any(pod.ready and not pod.deleting and pod.uid not in (record.pods or ()) for pod in validators)
+    there = (pod for pod in validators if pod.ready and not pod.deleting and not pod.is_older_than(node))
+    return any(pod.uid not in (record.pods or ()) for pod in there)
