@@ -42,6 +42,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for a process that answers, however busy this machine is."""
+    monkeypatch.setattr(machine, "KERNEL_SECONDS", PATIENCE)
+
+
+@pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     """Yield a machine whose kernel's processes end with the test."""
     made = Place(tmp_path, "nvidia")
@@ -116,6 +122,7 @@ def test_a_mount_that_the_kernel_does_not_detach_is_named_and_given_up(place: Pl
     assert place.server.node["metadata"]["labels"][names.DEPLOY_PLUGIN] == "true", "the node is given back"
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(("number", "words"), [
     (errno.EPERM, "cannot unmount /run/nvidia/driver: Operation not permitted"), (errno.EINVAL, ""), (errno.ENOENT, "")])
 def test_a_mount_that_may_not_be_detached_is_an_error_and_one_that_is_gone_is_none(
@@ -125,6 +132,7 @@ def test_a_mount_that_may_not_be_detached_is_an_error_and_one_that_is_gone_is_no
         place.machine.unmount("/run/nvidia/driver")
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(("code", "words"), [
     ("import os\nos.kill(os.getpid(), 9)\n", "was ended by signal 9"),
     ("raise MemoryError('no room')\n", "MemoryError: no room")])
@@ -136,12 +144,14 @@ def test_a_process_that_could_not_ask_the_kernel_is_not_taken_for_its_answer(
         place.machine.unmount("/run/nvidia/driver")
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_is_no_mount_is_detached_already(place: Place) -> None:
     place.machine.unmount("/run/nvidia")
     place.machine.unmount("/run/nvidia/none")
 
 
-def test_virtual_functions_that_the_kernel_does_not_tell_of_are_named(tmp_path: Path) -> None:
+def test_virtual_functions_that_the_kernel_does_not_tell_of_are_named(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not while a driver takes the device, or gives it up: whoever reads how many there are waits for that."""
     device = tmp_path / "sys/bus/pci/devices" / DEVICE
     device.mkdir(parents=True)
@@ -156,6 +166,7 @@ def test_virtual_functions_that_the_kernel_does_not_tell_of_are_named(tmp_path: 
     server.node["metadata"]["labels"]["nvidia.com/gpu.workload.config"] = "vm-vgpu"
 
     def told(seconds: float) -> None:
+        monkeypatch.setattr(machine, "KERNEL_SECONDS", PATIENCE)
         with open(device / "sriov_numvfs", "w", encoding="utf-8") as file:
             file.write("16\n")
 
@@ -186,6 +197,7 @@ def test_a_file_system_of_the_hosts_that_does_not_answer_is_named(tmp_path: Path
         assert len(place.machine._programs._begun) == 1
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_file_system_of_a_server_that_answers_is_looked_at(tmp_path: Path) -> None:
     host = Machine(tmp_path, proc=tmp_path)
     for folder in ("server/bin", "self"):
