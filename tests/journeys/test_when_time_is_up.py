@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from gpuward.cli.status import Choice
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import screen_of, status_of, told_of
-from tests.journeys.stage import NEW, Stage, on_stage
+from tests.journeys.looking import condition_of, headline_of, looking, screen_of, status_of, told_of
+from tests.journeys.stage import NEW, Stage, blind_to_budgets, on_stage
+from tests.journeys.test_rolloutpolicy import apply
 from tests.journeys.test_withheld import with_notebooks
 
 DRAINED = {"drain": {"enable": True, "force": True, "deleteEmptyDir": True, "timeoutSeconds": 300}}
@@ -48,3 +50,24 @@ def test_what_follows_at_the_deadline_is_said_and_follows(fault: FaultKind, roll
             assert (await until_of(stage)).endswith("; if it still waits then: its upgrade is tried again")
 
     story()
+
+
+async def refused(stage: Stage, **rollout: Any) -> None:
+    """Begin with a node whose pods a budget keeps until its time is up."""
+    await stage.installed()
+    await apply(stage, retries=0, **rollout)
+    await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+    await stage.upgrade_to(NEW)
+    await stage.until(lambda: stage.hold("gpu-1") == "EvictionRefused")
+    await stage.rest(30)
+
+
+@on_stage(gpu_nodes=2, interfere=blind_to_budgets)
+async def test_a_node_whose_evictions_are_refused_waits_by_every_word(stage: Stage) -> None:
+    await refused(stage)
+    message = condition_of(stage)[2]
+    assert "waiting: 1 EvictionRefused (gpu-1)" in message, message
+    assert "held" not in message
+    assert "held" not in await headline_of(stage)
+    async with looking(stage) as picture:
+        assert Choice(held=True).of(picture) == []

@@ -197,7 +197,7 @@ def test_what_a_budget_keeps_from_going_on_beside_others_goes_on_after_them() ->
     assert plan.estimate is not None
     assert plan.estimate.left == pytest.approx(800.0)
     alone = msgspec.structs.replace(snapshot, nodes={name: each for name, each in snapshot.nodes.items() if name != "b0"})
-    assert str(decide(alone, policy(parallel=4), NOW).estimate) == "time left unknown: 2 nodes are held (BudgetUsedUp)"
+    assert str(decide(alone, policy(parallel=4), NOW).estimate) == "time left unknown: 2 nodes are waiting (BudgetUsedUp)"
 
 
 def test_a_node_that_waits_for_idleness_makes_it_unknown_and_is_not_called_held() -> None:

@@ -108,8 +108,15 @@ class Reason(StrEnum):
 
     @property
     def ends_by_itself(self) -> bool:
-        """Tell whether it is over in time, if nothing goes wrong: a node that it keeps waits, and is not held."""
+        """Tell whether it is over in time, if nothing goes wrong."""
         return self in _WAITS
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Tell whether people are told that nodes wait for it, and not that it holds them: nobody has to act, or not yet, as a
+        deadline may make a failure of it.
+        """
+        return self in _WAITED_FOR
 
     @property
     def needs_person(self) -> bool:
@@ -142,6 +149,7 @@ _IN_PASSING: Final = frozenset({
 _WAITS: Final = _TURN | _IN_PASSING | {
     Reason.TEMPLATE_SETTLING, Reason.OPERANDS_STARTING, Reason.JOBS_RUNNING, Reason.RETRY_LATER, Reason.METADATA_BEHIND,
     Reason.DEVICE_PLUGIN_STOPPING, Reason.WINDOW_SHUT, Reason.WAVE_SOAKING, Reason.ANALYSIS_RUNNING, Reason.IMAGE_NOT_STAGED}
+_WAITED_FOR: Final = _WAITS | {Reason.EVICTION_REFUSED, Reason.KILLING, Reason.BUDGET_USED_UP, Reason.NODE_GONE}
 _NEEDS_PERSON: Final = frozenset({
     Reason.NODE_NOT_READY, Reason.HELD_DEVICES, Reason.PROTECTED_PODS, Reason.BUDGET_BLOCKS, Reason.FAILED, Reason.UNKNOWN_STATE,
     Reason.TWO_DRIVER_PODS, Reason.DRIVER_UNPLACED, Reason.DRIVER_FAILING, Reason.DRIVER_IN_USE, Reason.UNDECIDED,

@@ -156,7 +156,7 @@ def _message(plan: Plan) -> str:
     for name, hold in sorted(plan.holds.items()):
         held[hold.reason].append(name)
     for told, waits in (("waiting", True), ("held", False)):
-        parts = [_held(reason, held[reason]) for reason in Reason if reason in held and reason.ends_by_itself is waits]
+        parts = [_held(reason, held[reason]) for reason in Reason if reason in held and reason.is_waited_for is waits]
         text += f"; {told}: {', '.join(parts)}" if parts else ""
     quoted = min((hold for hold in plan.holds.values() if hold.reason in _QUOTED),
                  key=lambda hold: hold.reason is Reason.WAVE_NOT_DONE, default=None)

@@ -220,7 +220,7 @@ def _is_kept(node: NodeDecision, hold: Hold) -> bool:
 
 def _told(stuck: Counter[Reason]) -> str:
     """Say for how many nodes nobody knows when they go on, and for what reasons: those that somebody has to help first."""
-    held = {reason: count for reason, count in stuck.items() if not reason.ends_by_itself}
+    held = {reason: count for reason, count in stuck.items() if not reason.is_waited_for}
     nodes = sum((held or stuck).values())
     reasons = sorted((held or stuck).items(), key=lambda each: (-each[1], each[0]))
     named = ", ".join(f"{count} {reason}" for reason, count in reasons) if reasons[1:] else reasons[0][0]
