@@ -10,9 +10,9 @@ from gpuward.cli.status import Choice
 from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
-from tests.journeys.looking import condition_of, headline_of, looking, screen_of, status_of, told_of
+from tests.journeys.looking import condition_of, explanation_of, headline_of, looking, screen_of, status_of, told_of
 from tests.journeys.stage import NEW, Stage, blind_to_budgets, on_stage
-from tests.journeys.test_rolloutpolicy import apply
+from tests.journeys.test_rolloutpolicy import apply, edit
 from tests.journeys.test_withheld import with_notebooks
 
 DRAINED = {"drain": {"enable": True, "force": True, "deleteEmptyDir": True, "timeoutSeconds": 300}}
@@ -71,3 +71,21 @@ async def test_a_node_whose_evictions_are_refused_waits_by_every_word(stage: Sta
     assert "held" not in await headline_of(stage)
     async with looking(stage) as picture:
         assert Choice(held=True).of(picture) == []
+
+
+@on_stage(gpu_nodes=1, interfere=blind_to_budgets)
+async def test_who_looks_at_a_node_whose_pods_are_going_to_be_deleted_is_told_so_and_how_to_keep_them(stage: Stage) -> None:
+    await refused(stage, killAtDeadline=True)
+    then = "its pods are deleted whatever their budgets say (killAtDeadline)"
+    assert (await until_of(stage)).endswith(f"; if it still waits then: {then}")
+    (row,) = (line for line in await screen_of(stage, 300) if line.startswith("gpu-1"))
+    assert row.endswith(f": {then}"), row
+    keeps = ("killAtDeadline: false in the RolloutPolicy keeps pods that are still there then: the upgrade of this node fails "
+             "instead")
+    assert keeps in (await explanation_of(stage, "gpu-1")).notes
+    await edit(stage, killAtDeadline=False)
+    await stage.rest(10)
+    assert "its upgrade fails" in await until_of(stage)
+    before = [pod["metadata"]["uid"] for pod in stage.workload_pods("inference")]
+    await stage.until(lambda: stage.state("gpu-1") == State.FAILED, within=3600)
+    assert [pod["metadata"]["uid"] for pod in stage.workload_pods("inference")] == before

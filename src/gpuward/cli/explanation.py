@@ -307,18 +307,30 @@ def prospects(status: NodeStatus, policy: UpgradePolicy, leaving: Iterable[PodVi
                     "controller that set it" for pod in kept[:MOST_KEPT])
         if not kept:
             yield f"nothing has to be done yet: pods have their grace periods to end. {_at_the_end(status, policy)}"
+    if reason is Reason.EVICTION_REFUSED and policy.rollout.kill_at_deadline and _ends(status):
+        yield ("killAtDeadline: false in the RolloutPolicy keeps pods that are still there then: "
+               f"{_without_killing(status, policy)} instead")
     if reason is Reason.JOBS_RUNNING and status.hold is not None:
         end = " or their time is up" if status.hold.until is not None else ""
         yield f"nothing has to be done: the node goes on as soon as its jobs are complete{end}"
 
 
 def _at_the_end(status: NodeStatus, policy: UpgradePolicy) -> str:
-    if status.hold is None or status.hold.until is None:
+    if not _ends(status):
         return "They are waited for without limit"
     if policy.rollout.kill_at_deadline:
         return "Those that are still there when the time is up are deleted"
+    return f"If the time is up before they have gone, {_without_killing(status, policy)}"
+
+
+def _ends(status: NodeStatus) -> bool:
+    """Tell whether a node waits until a time."""
+    return status.hold is not None and status.hold.until is not None
+
+
+def _without_killing(status: NodeStatus, policy: UpgradePolicy) -> str:
     drained = status.state is State.POD_DELETION_REQUIRED and policy.drain.enable
-    return "If the time is up before they have gone, " + ("the node is drained" if drained else "the upgrade of this node fails")
+    return "the node is drained" if drained else "the upgrade of this node fails"
 
 
 def _progress(pod: PodView) -> str:
