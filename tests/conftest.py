@@ -1,4 +1,4 @@
-"""Print which tests show that which weakness of NVIDIA's upgrade is gone: `pytest --weaknesses`."""
+"""Print with `pytest --weaknesses` which tests show that which weakness of NVIDIA's upgrade is gone, and play samples."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if find_spec("kubesandbox") is None:
 from tools.controlplane.controlplane import RELEASE
 from tools.controlplane.programs import NEWEST, RELEASES
 
+from tests.sampling import WHOLE, left_out
 from tests.weaknesses import WEAKNESSES, WITHOUT_A_TEST
 
 _COLLECTED = pytest.StashKey[dict[int, set[str]]]()
@@ -33,12 +34,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Note the marks of all tests; a worker of pytest-xdist sends them to the process that prints."""
+    """Take a sample, and note the marks of all tests; a worker of pytest-xdist sends them to the process that prints."""
     for item in items:
         for mark in item.iter_markers("weakness"):
             _note(config, mark.args, item.nodeid.split("[")[0])
     if hasattr(config, "workeroutput"):
         config.workeroutput[_SENT] = {str(number): sorted(tests) for number, tests in config.stash[_COLLECTED].items()}
+    if not WHOLE and not any("::" in each for each in config.args):  # whoever names a test wants all of it
+        spared = left_out(item for item in items if "/journeys/" in item.nodeid)
+        config.hook.pytest_deselected(items=[item for item in items if item in spared])
+        items[:] = [item for item in items if item not in spared]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,4 +1,4 @@
-"""One rollout, disturbed at every moment there is: a sample here, all cases with `./dev test --reliability`.
+"""One rollout, disturbed at every moment there is: a sample here, all cases with `./dev test --whole`.
 
 Each enumeration runs in a process of its own, since it forks for every case: see `python -m tests.reliability --help`.
 """
@@ -15,8 +15,8 @@ import pytest
 
 from tests.reliability.cases import KINDS, Report
 from tests.reliability.setups import SETUPS
+from tests.sampling import WHOLE
 
-ALL = os.environ.get("GPUWARD_RELIABILITY") == "1"
 LAGS = ("--lags", "1-32")
 SAMPLES = {"cut": 37, "stale": 293, "unseen": 53}
 """Which of the cases are played: each so-manieth."""
@@ -31,10 +31,10 @@ ENOUGH = ("--pictures", "1")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rollout_ends_as_if_undisturbed(kind: str, mode: str) -> None:
     every = SAMPLES[kind] * (1 if mode == "clusterpolicy" else RARER)
-    chosen = ENOUGH if ALL else ("--every", str(every))
+    chosen = ENOUGH if WHOLE else ("--every", str(every))
     report = play(kind, "--mode", mode, *(LAGS if kind == "stale" else ()), *chosen)
     assert {result.case: result.wrong for result in report.results if result.wrong} == {}
-    assert len(report.results) >= (report.cases if ALL else LEAST)
+    assert len(report.results) >= (report.cases if WHOLE else LEAST)
 
 
 def play(kind: str, *options: str) -> Report:

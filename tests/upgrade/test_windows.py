@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from itertools import islice
 from random import Random
@@ -13,8 +12,8 @@ from crondst import CronDst, CronDstError
 
 from gpuward.model.windows import OPEN, Window, WindowState
 from gpuward.upgrade.windows import openings, window_state, with_room
+from tests.sampling import WHOLE
 
-ALL = os.environ.get("GPUWARD_RELIABILITY") == "1"
 ZONES = ("UTC", "Europe/Berlin", "Europe/Dublin", "America/New_York", "America/Sao_Paulo", "America/St_Johns", "Asia/Kolkata",
          "Africa/Casablanca", "Pacific/Apia")
 """Without Australia/Lord_Howe, whose clock is changed by half an hour: there `* 7 * * *` begins at 7:30 on such a day."""
@@ -61,7 +60,7 @@ def openings_are_those_of_another(seed: int) -> None:
 
 
 def test_schedules_open_when_another_implementation_says() -> None:
-    for seed in range(10_000 if ALL else 100):
+    for seed in range(10_000 if WHOLE else 100):
         openings_are_those_of_another(seed)
 
 
@@ -91,7 +90,7 @@ def may_start(windows: tuple[Window, ...], at: float) -> bool:
 
 def test_nodes_may_start_while_one_allows_it_and_none_denies_it() -> None:
     """The moment of the next change is no earlier than what it names, and nothing changes before it."""
-    for seed in range(2_000 if ALL else 25):
+    for seed in range(2_000 if WHOLE else 25):
         random = Random(seed)
         begin = near_a_change(random, "UTC").timestamp()
         windows = tuple(window(random, begin) for _ in range(random.randint(1, 4)))
@@ -192,7 +191,7 @@ def test_windows_of_which_nobody_can_tell_are_shut_however_long_an_upgrade_takes
 
 def test_a_node_that_would_start_is_back_before_the_window_shuts() -> None:
     """Whatever the windows are: the state with room is open just where each moment until the upgrade's end is in a window."""
-    for seed in range(1_000 if ALL else 20):
+    for seed in range(1_000 if WHOLE else 20):
         random = Random(seed)
         begin = near_a_change(random, "UTC").timestamp()
         windows = tuple(window(random, begin) for _ in range(random.randint(1, 4)))
