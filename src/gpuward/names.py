@@ -173,7 +173,8 @@ TOOLKIT_APP: Final = "nvidia-container-toolkit-daemonset"
 SET_AS_DEFAULT: Final = ("NVIDIA_RUNTIME_SET_AS_DEFAULT", "CONTAINERD_SET_AS_DEFAULT", "DOCKER_SET_AS_DEFAULT")
 DEVICE_PLUGIN: Final = "nvidia-device-plugin"
 DEVICE_PLUGIN_APP: Final = "nvidia-device-plugin-daemonset"
-OFFER_GPUS: Final = frozenset({DEVICE_PLUGIN_APP, "nvidia-dra-driver-kubelet-plugin"})
+OFFER_GPUS: Final = frozenset({DEVICE_PLUGIN_APP, "nvidia-dra-driver-kubelet-plugin", "nvidia-sandbox-device-plugin-daemonset",
+                               "nvidia-kata-sandbox-device-plugin-daemonset"})
 """Apps whose pods tell the kubelet of the GPUs that pods may be given."""
 DRIVER_CLIENTS: Final = ("nvidia-dcgm-exporter", "nvidia-dcgm-ctr")
 """Containers, beside the device plugin, that keep the driver open while they run."""

@@ -41,18 +41,18 @@ class Unserved:
             self.pods.append(f"{meta['name']} on {node}")
 
 
-async def _by_policy(stage: Stage) -> None:
+async def by_policy(stage: Stage) -> None:
     await stage.installed()
     await with_workloads(stage)
     await stage.upgrade_to(NEW)
 
 
-async def _precompiled(stage: Stage) -> None:
+async def precompiled(stage: Stage) -> None:
     await with_precompiled(stage)
     await stage.upgrade_to("590")
 
 
-async def _by_nvidia_driver(stage: Stage) -> None:
+async def by_nvidia_driver(stage: Stage) -> None:
     await with_one_owner(stage)
     await set_driver(stage, "default", {"version": NEW})
 
@@ -66,7 +66,7 @@ async def _without_operands(stage: Stage, node: str) -> None:
 
 
 @pytest.mark.parametrize("leave", [_to_virtual_machines, _without_operands])
-@pytest.mark.parametrize("begin", [_by_policy, _precompiled, _by_nvidia_driver])
+@pytest.mark.parametrize("begin", [by_policy, precompiled, by_nvidia_driver])
 @pytest.mark.parametrize("slow", [False, True], ids=["at once", "slow"])
 def test_no_pod_is_put_on_a_node_that_has_lost_its_driver(
         begin: Change, leave: Callable[[Stage, str], Awaitable[None]], slow: bool) -> None:
@@ -109,7 +109,7 @@ async def _to_nobody(stage: Stage) -> str:
 
 
 @pytest.mark.parametrize("leave", [_to_one_for_hosts, _to_nobody])
-@pytest.mark.parametrize("begin", [_by_policy, _precompiled, _by_nvidia_driver])
+@pytest.mark.parametrize("begin", [by_policy, precompiled, by_nvidia_driver])
 def test_a_node_that_has_lost_its_driver_and_gets_no_other_stays_cordoned_and_says_why(
         begin: Change, leave: Callable[[Stage], Awaitable[str]]) -> None:
     @on_stage(gpu_nodes=3)

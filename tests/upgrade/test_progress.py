@@ -10,6 +10,7 @@ from gpuward.errors import IllegalTransition
 from gpuward.model.actions import DeletePod, EvictPod, PatchNode
 from gpuward.model.record import CordonOwner, Record, decode_record, encode_record
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.workloads import HOST_DRIVERS
 from gpuward.upgrade.decide import decide
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, walk
 from gpuward.upgrade.step import STEPS, Move, Rest, step
@@ -57,7 +58,8 @@ def test_a_patch_is_made_on_what_was_read() -> None:
     view = under_way(State.VALIDATION_REQUIRED)
     patch = ask(view, NEW, FRESH).patch
     assert patch.node == view.ref
-    assert patch.expect_labels == {names.UPGRADE_STATE: "validation-required"}
+    brought = {key: view.labels.get(key) for key in HOST_DRIVERS | names.PLACED_BY}  # else its driver is about to go
+    assert patch.expect_labels == {names.UPGRADE_STATE: "validation-required", **brought}
     assert patch.expect_annotations == {names.UPGRADE_RECORD: encode_record(seen(State.VALIDATION_REQUIRED, ours=True))}
     assert patch.expect_unschedulable is True
 

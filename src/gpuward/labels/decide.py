@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuward import names
+from gpuward.labels.cordons import with_cordon
 from gpuward.labels.discovery import KeptOperands, Loss, busy, has_gpu, is_lost, is_outage, judge_loss
 from gpuward.labels.driver_managers import DriverManagers
 from gpuward.labels.drivers import DriverLabels, claim_of
@@ -16,6 +17,7 @@ from gpuward.labels.policy import KNOWN, MIG_MANAGER, LabelPolicy
 from gpuward.labels.settled import Settled
 from gpuward.model.actions import PatchNode
 from gpuward.model.driver import heeds_variable, owner_uid, spares_default_runtime, uses_driver
+from gpuward.model.leaving import Leaving, leaving_of
 from gpuward.model.record import format_time
 from gpuward.model.removal import DriverKept
 from gpuward.model.snapshot import Snapshot
@@ -51,7 +53,7 @@ def decide_labels(snapshot: Snapshot, policy: LabelPolicy, now: float, settled: 
     nodes = [node for name, node in sorted(snapshot.nodes.items()) if name not in snapshot.unsettled and not node.deleting]
     outage = cache(lambda: is_outage(snapshot.nodes.values()))
     rules = _Rules(snapshot.namespace, policy, now, outage, DriverLabels(snapshot, policy, now), spares_default_runtime(snapshot),
-                   WorkloadKeeper(snapshot, policy.workloads), DriverManagers(snapshot))
+                   WorkloadKeeper(snapshot, policy.workloads), DriverManagers(snapshot), leaving_of(snapshot))
     found: list[_Found] = []
     troubles: dict[str, str] = {}
     for node in nodes:
@@ -98,11 +100,17 @@ class _Rules(NamedTuple):
     spared: bool
     workloads: WorkloadKeeper
     managers: DriverManagers
+    leaving: Leaving
 
     def used(self, node: NodeView, pods: Sequence[PodView]) -> bool:
         """Tell whether pods of a node need its driver, whatever its GPUs are for."""
         variable = heeds_variable(node, self.spared)
         return any((pod.uses_vm_gpu and not pod.finished) or uses_driver(pod, self.namespace, variable=variable) for pod in pods)
+
+    def finished(self, patch: PatchNode | None, node: NodeView, pods: Sequence[PodView]) -> PatchNode | None:
+        """Return a node's patch with what a driver manager left given back, and with our cordon where its driver goes by it."""
+        patch = self.managers.give_back(patch, node, pods)
+        return patch if self.workloads.users(node, pods) else with_cordon(patch, node, pods, self.leaving, self.now)
 
 
 def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
@@ -111,11 +119,11 @@ def _decide(node: NodeView, pods: Sequence[PodView], rules: _Rules) -> _Found:
     if is_lost(node):
         grace = policy.discovery_grace
         loss = judge_loss(node, used=rules.used(node, pods), outage=rules.outage(), grace=grace, now=rules.now)
-        return _Found(node.name, _keep(node, loss) if loss.kept else rules.managers.give_back(
+        return _Found(node.name, _keep(node, loss) if loss.kept else rules.finished(
             _patch(node, policy, workload, pods, drivers), node, pods), loss)
     if has_gpu(node) or not busy(node, used=rules.used(node, pods)):
         operands = None if policy.remove_at_once else rules.workloads.operands(node, pods)
-        patch = rules.managers.give_back(_patch(node, policy, workload, pods, drivers, kept=operands is not None), node, pods)
+        patch = rules.finished(_patch(node, policy, workload, pods, drivers, kept=operands is not None), node, pods)
         settled = patch is None and kept is None and operands is None and not (
             drivers.is_open(node, pods) or rules.managers.left_anything(node))
         return _Found(node.name, patch, settled=settled, until=drivers.rests_until(node),

@@ -268,8 +268,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         Act.LATER, "The old driver pod has been deleted and unloads the driver, which takes up to some minutes.",
         "If it lasts, its log says what holds the kernel modules; a process outside of Kubernetes may."),
     Reason.DEVICE_PLUGIN_STOPPING: Advice(
-        Act.LATER, "No driver is to be on this node any more, and its device plugin is about to go with it. Until then the node "
-        "offers its GPUs, so that a pod could be put there which finds no driver.",
+        Act.LATER, "The driver goes from this node, for another kind of workload or for good, and its device plugin with "
+        "it. Until then the node offers its GPUs, so that a pod could be put there which finds no driver.",
         "If it lasts, `kubectl describe pod` of that pod says why it does not end. The cordon is lifted once it has."),
     Reason.REPLACEMENT_REFUSED: Advice(
         Act.YES, "The API server refuses the deletion of the driver pod, or the look before it. The driver is untouched.",

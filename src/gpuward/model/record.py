@@ -76,6 +76,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     driver: str = ""
     """The NVIDIADriver within whose limits the node was admitted: it counts there although it was moved to another one since."""
     cordon: CordonOwner | None = None
+    changing: float = 0.0
+    """Since when it has our cordon as its driver goes by a change of its labels, if it does; such a node has no upgrade."""
     forced: bool = False
     """Whether the driver is restarted or validated anew even if in step: somebody asked for it, or broke an upgrade off."""
     failure: Failure | None = None
@@ -142,6 +144,7 @@ class _Stored(msgspec.Struct, frozen=True, omit_defaults=True):
     target: str = ""
     driver: str = ""
     cordon: CordonOwner | None = None
+    changing: Moment | None = None
     forced: bool = False
     failure: _StoredFailure | None = None
     paused: Moment | None = None
@@ -170,6 +173,7 @@ def encode_record(record: Record) -> str:
         "target": record.target or None,
         "driver": record.driver or None,
         "cordon": record.cordon,
+        "changing": format_time(record.changing) if record.changing else None,
         "forced": record.forced or None,
         "failure": failure and _stored(failure),
         "paused": format_time(record.paused) if record.paused else None,
@@ -215,6 +219,7 @@ def decode_record(text: str) -> Record:
         target=stored.target,
         driver=stored.driver,
         cordon=stored.cordon,
+        changing=seconds(stored.changing) if stored.changing else 0.0,
         forced=stored.forced,
         failure=_failure(failure) if failure else None,
         paused=seconds(stored.paused) if stored.paused else 0.0,
@@ -239,8 +244,8 @@ def not_ahead(record: Record, now: float) -> Record:
     """Return a record whose times are past: what was written by a clock that was ahead counts from now on."""
     failure, course, given_up = record.failure, record.course, record.given_up
     failed = (failure.at, failure.first, failure.begun) if failure else ()
-    latest = max(record.since, record.started, record.paused, record.waiting, record.idle, record.proven, *failed,
-                 given_up.at if given_up else 0.0,
+    latest = max(record.since, record.started, record.paused, record.changing, record.waiting, record.idle, record.proven,
+                 *failed, given_up.at if given_up else 0.0,
                  *((course.began, course.out) if course else ()))
     if latest <= now + AGREEMENT:
         return record
@@ -250,6 +255,7 @@ def not_ahead(record: Record, now: float) -> Record:
     return msgspec.structs.replace(
         record, since=min(record.since, now), started=min(record.started, now), paused=min(record.paused, now), failure=failure,
         waiting=min(record.waiting, now), idle=min(record.idle, now), proven=min(record.proven, now),
+        changing=min(record.changing, now),
         course=course and course.not_ahead(now),
         given_up=given_up and msgspec.structs.replace(given_up, at=min(given_up.at, now)),
     )

@@ -81,7 +81,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.QUARANTINED: "quarantined with its driver, as its pods could not be moved, and others go on: {cause}; it goes back "
     "once they are gone, with `gpuward retry` or `gpuward skip`",
     Reason.DRIVER_STOPPING: "waits for driver pod {pod} to stop",
-    Reason.DEVICE_PLUGIN_STOPPING: "no driver is to be on this node any more: it is uncordoned once pod {pod}, which offers its "
+    Reason.DEVICE_PLUGIN_STOPPING: "its driver goes from this node: it is uncordoned once pod {pod}, which offers its "
     "GPUs, has stopped",
     Reason.REPLACEMENT_REFUSED: "waits until driver pod {pod} may be replaced ({attempts:attempt|attempts}): {message}",
     Reason.DRIVER_STARTING: "waits for driver pod {pod} to get ready{waiting}",

@@ -26,6 +26,7 @@ from gpuward.upgrade.admission import admit
 from gpuward.upgrade.analysis import note_analysis
 from gpuward.upgrade.approved_plan import what_differs
 from gpuward.upgrade.beside_the_driver import with_operands
+from gpuward.upgrade.changing import unless_changing
 from gpuward.upgrade.counts import count
 from gpuward.upgrade.destinations import Fleets, arriving
 from gpuward.upgrade.domain_survey import domain_use
@@ -82,7 +83,8 @@ def decide(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: Decisi
 def survey(snapshot: Snapshot, policy: UpgradePolicy, now: float, memory: DecisionCache | None = None) -> Survey:
     """Decide about each node of a policy by itself, and count them."""
     memory, policy = memory or DecisionCache(), believed(policy, now)
-    step = _not_labelled(_advance if policy.auto_upgrade else advance_without_policy if policy.absent else finish_only)
+    advance = _advance if policy.auto_upgrade else advance_without_policy if policy.absent else finish_only
+    step = _not_labelled(unless_changing(advance))
     granted = open_grants(snapshot, now)
 
     def decided(node: NodeFacts) -> NodeProgress:

@@ -8,6 +8,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.driver import driver_daemonsets, heeds_variable, is_driver_pod, spares_default_runtime
+from gpuward.model.leaving import leaving_of
 from gpuward.model.operand_pods import unready_operands
 from gpuward.model.orphans import is_without_driver
 from gpuward.model.placement import Placements
@@ -20,7 +21,6 @@ from gpuward.model.states import IN_PROGRESS, State
 from gpuward.model.unserved import DriverLabelUnknown
 from gpuward.model.views import NodeView, PodView
 from gpuward.model.withheld import is_withheld, living_daemonsets, loaded_alone, replaces, selecting, with_driver
-from gpuward.upgrade.device_plugin import device_plugins, going
 from gpuward.upgrade.driver_image import image_hold
 from gpuward.upgrade.evictable_pods import EvictablePods, pods_to_drain, pods_to_evict
 from gpuward.upgrade.facts import NodeFacts
@@ -51,7 +51,7 @@ class RolloutContext:
         self.unplaced = _unplaced(snapshot, self.daemonsets)
         self.targets = targets_of(snapshot, self.daemonsets, now)
         self.holder_daemonsets = holder_daemonsets(snapshot)
-        self.device_plugins = device_plugins(snapshot)
+        self.leaving = leaving_of(snapshot)
         self.spared = spares_default_runtime(snapshot)
         self.placements = Placements(snapshot, None if policy.unowned else policy.placing)
 
@@ -64,8 +64,7 @@ class RolloutContext:
             and self.left == other.left
             and self.shapes == other.shapes and self.snapshot.images == other.snapshot.images
             and self.snapshot.watched_since == other.snapshot.watched_since
-            and self.holder_daemonsets == other.holder_daemonsets and self.device_plugins == other.device_plugins
-            and self.snapshot.namespace == other.snapshot.namespace
+            and self.holder_daemonsets == other.holder_daemonsets and self.leaving == other.leaving
         )
 
 
@@ -188,7 +187,8 @@ def _node_facts(node: NodeView, on_node: Sequence[PodView], common: RolloutConte
         validators=validators,
         operands=unready_operands(pods, snapshot.namespace),
         module_holders=module_holders_on(node, pods, common.holder_daemonsets),
-        device_plugin_going=going(pods, node, snapshot.namespace, common.device_plugins),
+        device_plugin_going=common.leaving.device_plugin(node, pods),
+        leaving=common.leaving.from_node(node, pods) if record.changing else None,
         to_evict=pods_to_evict(pods, policy, snapshot.namespace, variable=variable),
         to_drain=pods_to_drain(pods, policy, snapshot.namespace, variable=variable) if policy.drain.enable else EvictablePods(),
         jobs=_running(pods, policy.wait_for_completion.pod_selector),

@@ -81,7 +81,7 @@ def given_back(path: NodeProgress, now: float) -> NodeProgress:
     if not is_ours(path.node):
         return path
     known = path.node.record
-    record = msgspec.structs.replace(known, cordon=None, course=known.course and known.course.uncordoned(now))
+    record = msgspec.structs.replace(known, cordon=None, changing=0.0, course=known.course and known.course.uncordoned(now))
     return msgspec.structs.replace(
         path, node=msgspec.structs.replace(path.node, unschedulable=False, record=record), adopted=True)
 

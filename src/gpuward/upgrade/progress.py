@@ -95,7 +95,7 @@ def remember(node: NodeFacts, now: float) -> NodeProgress:
         return NodeProgress(node)
     lifted = node.record.lifted + (node.state in UNDISTURBED or node.state is State.POD_RESTART_REQUIRED)
     course = node.record.course and node.record.course.uncordoned(now)
-    record = msgspec.structs.replace(node.record, cordon=None, lifted=lifted, course=course)
+    record = msgspec.structs.replace(node.record, cordon=None, changing=0.0, lifted=lifted, course=course)
     return NodeProgress(_changed(node, {}, record=record), adopted=True)
 
 

@@ -6,8 +6,12 @@ from gpuward import names
 from gpuward.model.actions import Action, PatchNode
 from gpuward.model.record import encode_record
 from gpuward.model.states import IN_PROGRESS, State
+from gpuward.model.workloads import HOST_DRIVERS
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.progress import NodeProgress
+
+_BRING = tuple(sorted(HOST_DRIVERS | names.PLACED_BY))
+"""The labels by which drivers come and go: where they change at this moment our cordon has to stay."""
 
 
 def actions_of(path: NodeProgress, before: NodeFacts) -> tuple[Action, ...]:
@@ -28,13 +32,14 @@ def patch_of(path: NodeProgress, before: NodeFacts) -> PatchNode | None:
     ends = path.node.state is State.DONE and before.state in IN_PROGRESS
     left, kept = bool(path.entered) and label is None, path.node.record
     forgotten = left and not (kept.forced or kept.loaded)
+    brought = _BRING if turned and not path.node.unschedulable else ()
     record = {names.UPGRADE_RECORD: None if forgotten else encode_record(kept)}
     return PatchNode(
         node=node.ref,
         labels={**path.labels, **({names.UPGRADE_STATE: label} if path.entered and label != before_label else {})},
         annotations={**annotations, **record},
         unschedulable=path.node.unschedulable if turned else None,
-        expect_labels={key: node.labels.get(key) for key in (names.UPGRADE_STATE, *path.labels)},
+        expect_labels={key: node.labels.get(key) for key in (names.UPGRADE_STATE, *path.labels, *brought)},
         expect_annotations={names.UPGRADE_RECORD: node.annotations.get(names.UPGRADE_RECORD)},
         expect_unschedulable=node.unschedulable,
         has_annotations=node.has_annotations,

@@ -1,0 +1,51 @@
+"""Our cordon on a node whose driver goes by a change of its labels: it goes on offering its GPUs until its device plugin has
+stopped. The cordon comes in the patch of the labels. The upgrade lifts it (`upgrade/changing.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.actions import PatchNode
+from gpuward.model.leaving import Leaving
+from gpuward.model.placement import after
+from gpuward.model.record import CordonOwner, Record, encode_record
+from gpuward.model.states import MAINTENANCE, State
+from gpuward.model.views import NodeView, PodView
+from gpuward.model.workloads import HOST_DRIVERS
+
+_BRING: Final = HOST_DRIVERS | names.PLACED_BY
+"""The labels by which drivers come and go."""
+_THEIRS: Final = (names.INITIALLY_UNSCHEDULABLE, names.DRIVER_MANAGER_CORDON)
+"""Notes that say that a cordon is not the operator's."""
+
+
+def with_cordon(
+    patch: PatchNode | None, node: NodeView, pods: Sequence[PodView], leaving: Leaving, now: float
+) -> PatchNode | None:
+    """Return the patch of a node that nothing uses, with our cordon if its driver goes by that. A cordon that is there stays as
+    it is: whoever lifts it at this moment has the patch decided anew.
+    """
+    if patch is None or node.state in MAINTENANCE or not any(key in _BRING and key in node.labels for key in patch.labels):
+        return patch
+    changed = msgspec.structs.replace(node, labels=after(node.labels, patch.labels))
+    if leaving.from_node(changed, pods) is None:
+        return patch
+    if node.unschedulable and patch.unschedulable is None:
+        return msgspec.structs.replace(patch, expect_unschedulable=True)
+    known = node.record or Record(state=node.state or State.UNKNOWN)
+    record = msgspec.structs.replace(known, cordon=CordonOwner.GPUWARD, changing=now)
+    notes = {key: None for key in _THEIRS if key in node.annotations}
+    read = (names.UPGRADE_RECORD, *notes)
+    return msgspec.structs.replace(
+        patch,
+        annotations={**patch.annotations, **notes, names.UPGRADE_RECORD: encode_record(record)},
+        unschedulable=None if node.unschedulable else True,  # that of a driver manager, which was to be lifted
+        expect_labels={**patch.expect_labels, names.UPGRADE_STATE: node.labels.get(names.UPGRADE_STATE)},
+        expect_annotations={**patch.expect_annotations, **{key: node.annotations.get(key) for key in read}},
+        expect_unschedulable=node.unschedulable,
+    )

@@ -1,0 +1,55 @@
+"""What is about to go from a node: its driver, and what offers its GPUs, on which the scheduler counts until it has stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gpuward import names
+from gpuward.model.driver import has_hosts_driver_labels, is_driver_pod
+from gpuward.model.orphans import unwanted
+from gpuward.model.snapshot import Snapshot
+from gpuward.model.views import NodeView, PodView
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    """Know which pods are about to go, as their DaemonSets do not select their nodes, or go."""
+
+    namespace: str
+    selectors: Mapping[str, Mapping[str, str]]
+    """Which nodes the DaemonSets select that are not about to go, by uid."""
+
+    def device_plugin(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
+        """Return a pod on a node that offers its GPUs, and is about to stop."""
+        return next((pod for pod in pods if self._offers_gpus(pod) and not self._stays(pod, node)), None)
+
+    def from_node(self, node: NodeView, pods: Iterable[PodView]) -> PodView | None:
+        """Return a pod on a node that offers its GPUs, or else one that has brought a driver, and is about to stop."""
+        there = tuple(pods)
+        return self.device_plugin(node, there) or next(
+            (pod for pod in there if self._brings_driver(pod) and not self._stays(pod, node)), None)
+
+    def _offers_gpus(self, pod: PodView) -> bool:
+        return (pod.namespace == self.namespace and pod.of_daemonset and not pod.finished
+                and pod.labels.get("app") in names.OFFER_GPUS)
+
+    def _brings_driver(self, pod: PodView) -> bool:
+        if pod.namespace != self.namespace or pod.finished or not (pod.of_daemonset or pod.orphan):
+            return False
+        return (is_driver_pod(pod, self.namespace) or has_hosts_driver_labels(pod.labels)
+                or pod.labels.get("name") == names.VFIO_MANAGER_APP)
+
+    def _stays(self, pod: PodView, node: NodeView) -> bool:
+        if pod.deleting:
+            return False
+        if pod.owner is None:
+            return not unwanted(node, (pod,), self.namespace)
+        selector = self.selectors.get(pod.owner.uid)
+        return selector is not None and selector.items() <= node.labels.items()
+
+
+def leaving_of(snapshot: Snapshot) -> Leaving:
+    """Return what is known by the DaemonSets of a snapshot."""
+    return Leaving(snapshot.namespace, {ds.uid: ds.node_selector for ds in snapshot.daemonsets
+                                        if not ds.deleting and ds.namespace == snapshot.namespace})

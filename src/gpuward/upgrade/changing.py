@@ -1,0 +1,36 @@
+"""Nodes that are cordoned as their driver goes by a change of their labels, see `labels/cordons.py`: they have no upgrade."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpuward.model.plan import Hold
+from gpuward.model.policy import UpgradePolicy
+from gpuward.model.reasons import Reason
+from gpuward.model.states import IN_PROGRESS
+from gpuward.model.waits import OperandPod
+from gpuward.upgrade.facts import NodeFacts
+from gpuward.upgrade.pausing import given_back, is_ours
+from gpuward.upgrade.progress import NodeProgress
+from gpuward.upgrade.refused import refused, rests
+from gpuward.upgrade.uncordon import release
+
+Step = Callable[[NodeFacts, UpgradePolicy, float], NodeProgress]
+
+
+def unless_changing(step: Step) -> Step:
+    """Return a step before which such a node waits until its driver has gone, and nothing offers its GPUs for that any more."""
+    def told(node: NodeFacts, policy: UpgradePolicy, now: float) -> NodeProgress:
+        if not node.record.changing or node.state in IN_PROGRESS or not is_ours(node):
+            return step(node, policy, now)
+        if node.leaving is not None:
+            offers = node.leaving == node.device_plugin_going
+            what = OperandPod(node.leaving.ref, Reason.DEVICE_PLUGIN_STOPPING if offers else Reason.DRIVER_STOPPING)
+            return NodeProgress(node, hold=Hold(what, node.record.changing))
+        if node.refused is not None and rests(node.refused, now):
+            hold = refused(node, node.refused, now)
+            return NodeProgress(node, hold=hold, retry_at=hold.until)
+        if node.node.state is not None and release(node) is not None:
+            return step(node, policy, now)
+        return given_back(NodeProgress(node), now)
+    return told

@@ -1,0 +1,196 @@
+"""Idle nodes that lose their driver by a change of their labels: they offer their GPUs until their device plugin has stopped, so
+that they are cordoned for that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from gpuward import names
+from gpuward.kube import resources
+from gpuward.model.states import State
+from gpuward.sandbox.fleet import WORKLOAD_NAMESPACE
+from gpuward.sandbox.hosts import VM_RESOURCE
+from kubesandbox.builders import deployment
+from tests.journeys.looking import condition_of
+from tests.journeys.stage import NEW, OLD, POLICY, Stage, gpu_template, on_stage
+from tests.journeys.test_leaving_in_mid_upgrade import Unserved, by_nvidia_driver, by_policy, precompiled
+from tests.journeys.test_moves import be_precompiled
+from tests.journeys.test_node_workload import PASSTHROUGH, is_host, runs, torn
+from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver
+
+Begin = Callable[[Stage], Awaitable[Any]]
+Change = Callable[[Stage, str], Awaitable[Any]]
+NODE = "gpu-1"
+
+
+async def _policys(stage: Stage) -> None:
+    await stage.installed()
+
+
+async def _nvidia_drivers(stage: Stage) -> None:
+    await stage.patch_policy("driver/useNvidiaDriverCRD", True)
+    await make(stage, nvidia_driver("default", default=True))
+    await stage.until(lambda: stage.policy_status().get("state") == "ready" and stage.drivers() == [OLD])
+    await stage.rest(60)
+
+
+async def _to_a_host(stage: Stage, node: str) -> None:
+    await stage.label(node, names.WORKLOAD_CONFIG, PASSTHROUGH)
+
+
+async def _to_containers(stage: Stage, node: str) -> None:
+    await stage.label(node, names.WORKLOAD_CONFIG, None)
+
+
+async def _without_operands(stage: Stage, node: str) -> None:
+    await stage.label(node, names.DEPLOY_OPERANDS, "false")
+
+
+def ask_for_a_gpu(stage: Stage, node: str, name: str = "late", resource: str = "nvidia.com/gpu") -> None:
+    """Run a pod of a Deployment that fits on one node alone, as soon as the scheduler lets it."""
+    template = gpu_template(name)
+    template["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    template["spec"]["containers"][0]["resources"] = {"limits": {resource: "1"}, "requests": {resource: "1"}}
+    stage.sandbox.apply(deployment(name, WORKLOAD_NAMESPACE, 1, template))
+
+
+def where(stage: Stage, app: str) -> list[str]:
+    return [pod["spec"].get("nodeName", "") for pod in stage.workload_pods(app)]
+
+
+async def _hosts_allowed(stage: Stage) -> None:
+    await stage.patch_policy("sandboxWorkloads", {"enabled": True})
+    await stage.rest(60)
+
+
+@pytest.mark.parametrize("gap", [0.03, 0.5, 1.8])
+@pytest.mark.parametrize("leave", [_to_a_host, _without_operands])
+@pytest.mark.parametrize("begin", [_policys, _nvidia_drivers, be_precompiled])
+def test_no_pod_is_put_on_an_idle_node_whose_driver_goes(begin: Begin, leave: Change, gap: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await begin(stage)
+        if leave is _to_a_host:
+            await _hosts_allowed(stage)
+        found = Unserved(stage)
+        await leave(stage, NODE)
+        await stage.rest(gap)
+        ask_for_a_gpu(stage, NODE)
+        await stage.until(lambda: not driver_pods(stage, NODE) and not stage.pods(names.DEVICE_PLUGIN_APP, NODE))
+        await stage.rest(60)
+        assert (torn(stage), found.pods, where(stage, "late"), stage.cordons()) == ([], [], [""], [])
+        assert names.UPGRADE_STATE not in stage.labels(NODE)
+        assert is_host(stage, NODE) is (leave is _to_a_host)
+
+    scenario()
+
+
+@pytest.mark.parametrize("gap", [0.03, 0.5, 1.5])
+def test_no_virtual_machine_is_put_on_an_idle_host_that_becomes_a_node_for_containers(gap: float) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await _hosts_allowed(stage)
+        await _to_a_host(stage, NODE)
+        await stage.until(lambda: is_host(stage, NODE))
+        await stage.rest(100)
+        await _to_containers(stage, NODE)
+        await stage.rest(gap)
+        ask_for_a_gpu(stage, NODE, "vm", VM_RESOURCE)
+        await stage.until(lambda: stage.driver(NODE) == OLD and not stage.cordons())
+        assert (torn(stage), where(stage, "vm")) == ([], [""])
+        ask_for_a_gpu(stage, NODE)
+        await stage.until(lambda: runs(stage, "late"))
+        await stage.until(lambda: condition_of(stage)[1] == "UpToDate")
+
+    scenario()
+
+
+@pytest.mark.parametrize("leave", [_to_a_host, _without_operands])
+@pytest.mark.parametrize("begin", [by_policy, precompiled, by_nvidia_driver])
+def test_no_pod_is_put_on_a_node_that_changes_in_the_moment_in_which_it_is_validated(begin: Begin, leave: Change) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await begin(stage)
+        await stage.until(lambda: State.VALIDATION_REQUIRED in stage.states().values(), within=900)
+        node = next(name for name, state in stage.states().items() if state == State.VALIDATION_REQUIRED)
+        await stage.kill_operator()
+        if leave is _to_a_host:
+            await _hosts_allowed(stage)
+        await leave(stage, node)
+        await stage.rest(120)
+        found = Unserved(stage)
+        stage.operator = stage.new_operator()
+        stage.begin_operator()
+        await stage.until(lambda: not driver_pods(stage, node) and node not in stage.cordons(), within=900)
+        await stage.rest(60)
+        assert (torn(stage), found.pods, where(stage, f"train-{node}")) == ([], [], [""])
+
+    scenario()
+
+
+@pytest.mark.parametrize("leave", [_to_a_host, _without_operands])
+def test_a_cordon_of_somebody_else_stays_and_one_of_ours_is_theirs_to_lift(leave: Change) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        await _hosts_allowed(stage)
+        await stage.cordon("gpu-2")
+        for node in ("gpu-1", "gpu-2"):
+            await leave(stage, node)
+        await stage.until(lambda: stage.cordoned("gpu-1"))
+        await stage.cordon("gpu-1", False)
+        await stage.until(lambda: not driver_pods(stage))
+        await stage.rest(60)
+        assert stage.cordons() == ["gpu-2"]
+        records = [stage.node(node)["metadata"]["annotations"][names.UPGRADE_RECORD] for node in ("gpu-1", "gpu-2")]
+        assert not any("cordon" in record or "changing" in record for record in records)
+
+    scenario()
+
+
+async def _restarted(stage: Stage) -> None:
+    await stage.restart_operator()
+
+
+async def _taken_back(stage: Stage) -> None:
+    await stage.label(NODE, names.DEPLOY_OPERANDS, None)
+    await stage.label(NODE, names.WORKLOAD_CONFIG, None)
+
+
+async def _without_a_policy(stage: Stage) -> None:
+    await stage.user.delete(resources.CLUSTER_POLICIES, POLICY)
+
+
+async def _paused(stage: Stage) -> None:
+    await stage.patch_policy("driver/upgradePolicy/autoUpgrade", False)
+
+
+async def _another_driver(stage: Stage) -> None:
+    await stage.patch_policy("driver/version", NEW)
+
+
+@pytest.mark.parametrize("meanwhile", [_restarted, _taken_back, _without_a_policy, _paused, _another_driver])
+@pytest.mark.parametrize("leave", [_to_a_host, _without_operands])
+def test_our_cordon_does_not_stay_whatever_comes_meanwhile(leave: Change, meanwhile: Begin) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await stage.installed()
+        if leave is _to_a_host:
+            await _hosts_allowed(stage)
+        found = Unserved(stage)
+        await leave(stage, NODE)
+        await stage.until(lambda: stage.cordoned(NODE))
+        ask_for_a_gpu(stage, NODE)
+        await meanwhile(stage)
+        await stage.rest(1800)
+        assert (torn(stage), found.pods, stage.cordons()) == ([], [], [])
+        if meanwhile is _taken_back:
+            assert (runs(stage, "late"), stage.driver(NODE)) == (True, OLD)
+            assert condition_of(stage)[1] == "UpToDate"
+
+    scenario()
