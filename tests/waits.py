@@ -73,6 +73,7 @@ _EXAMPLES: tuple[waits.WaitsFor, ...] = (
     DriverLabelUnknown(POD, "yes"),
     DriverRefused(POD, "a", OwnerConflict(("a", "b"), "n1")),
     WrongDriverType(POD, "a", "vgpu-host-manager"),
+    WrongDriverType(POD, "a", "vgpu-host-manager", "b"),
     waits.Failed(State.POD_RESTART_REQUIRED, "it broke", DriverNow()),
     waits.RetryLater(State.POD_RESTART_REQUIRED, "it broke", 1, 3, DriverNow("driver", False, TROUBLE)),
     waits.UnknownState("bogus"),

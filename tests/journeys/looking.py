@@ -32,7 +32,7 @@ from gpuward.report.nodes import node_reports
 from gpuward.report.pools import pool_reports
 from tests.journeys.stage import Stage
 
-_KINDS = {"clusterpolicy": resources.CLUSTER_POLICIES, "nvidiadriver": resources.NVIDIA_DRIVERS,
+_KINDS = {"node": resources.NODES, "clusterpolicy": resources.CLUSTER_POLICIES, "nvidiadriver": resources.NVIDIA_DRIVERS,
           "rolloutpolicy": resources.ROLLOUT_POLICIES}
 
 
@@ -89,14 +89,25 @@ async def explanation_of(stage: Stage, node: str) -> Explanation:
 
 
 async def obey(stage: Stage, command: str) -> None:
-    """Do what a command of `gpuward explain` does: kubectl patch, or echo to kubectl apply, of a resource without a namespace."""
+    """Do what a command of `gpuward explain` does: kubectl patch, label or delete, or echo to kubectl apply, of what has
+    no namespace.
+    """
     words = shlex.split(command)
     if words[0] == "echo":
         body = json.loads(words[1])
         await stage.user.create(_KINDS[body["kind"].lower()], body)
         return
+    kind = _KINDS[words[2]]
+    if words[1] == "delete":
+        await stage.user.delete(kind, words[3])
+        return
+    if words[1] == "label":
+        labels = {key.removesuffix("-"): value or None for word in words[4:] if not word.startswith("--")
+                  for key, _, value in (word.partition("="),)}
+        await stage.user.patch_merge(kind, words[3], {"metadata": {"labels": labels}})
+        return
     assert words[:2] == ["kubectl", "patch"]
-    await stage.user.patch_merge(_KINDS[words[2]], words[3], json.loads(words[words.index("-p") + 1]))
+    await stage.user.patch_merge(kind, words[3], json.loads(words[words.index("-p") + 1]))
 
 
 def reason_of(told: Explanation) -> str:

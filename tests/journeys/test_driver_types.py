@@ -38,7 +38,7 @@ async def serves_on(stage: Stage, watch: Watcher) -> None:
         assert stage.states()[node] == ""
     assert condition_of(stage)[:2] == ("False", "DriversNotReady")
     assert "3 WrongDriverType (gpu-1, gpu-2, gpu-3)" in condition_of(stage)[2]
-    assert "3 that get no driver pod" in condition_of(stage)[2]
+    assert "3 that no driver is for" in condition_of(stage)[2]
     assert stage.policy_status()["state"] == "ready"
 
 

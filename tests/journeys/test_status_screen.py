@@ -265,7 +265,7 @@ async def test_nodes_that_no_driver_is_for_are_not_said_to_be_on_another_one(sta
     await stage.patch_policy("driver/useNvidiaDriverCRD", True)
     await stage.rest(120)
     told = condition_of(stage)[2]
-    assert "2 that get no driver pod" in told
+    assert "2 that no driver is for" in told
     assert "another driver" not in told
     assert "not ready" not in told
 

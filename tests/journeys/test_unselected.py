@@ -286,7 +286,7 @@ async def test_two_nvidia_drivers_on_one_node_are_told_of_where_people_look(stag
             "driver is replaced, or goes",
             "delete NVIDIADriver two: one then has the node in question"]
         assert told.remedies[5].commands == ("kubectl delete nvidiadriver two",)
-    assert "2 that get no driver pod" in condition_of(stage)[2]
+    assert "2 that no driver is for" in condition_of(stage)[2]
     assert f"{conflict} (and 1 more problem)" in await headline_of(stage)
     found = [line for line in lines(await checked(stage.sandbox), "fail") if line.startswith("fail policy")]
     assert found == [f"fail policy NVIDIADriver {name} cannot be followed: {conflict} -> kubectl edit nvidiadriver {name}"

@@ -18,6 +18,7 @@ GATE_OF: Mapping[Reason, str] = {
     Reason.INVALID_POLICY: "invalid_policy",
     Reason.NODE_GONE: "node_gone",
     Reason.NODE_NOT_READY: "not_ready",
+    Reason.WRONG_DRIVER_TYPE: "driver_type",
     Reason.DRIVER_POD_MISSING: "driver_pod_missing",
     Reason.DRIVER_UNPLACED: "driver_pod_missing",
     Reason.TWO_DRIVER_PODS: "two_driver_pods",
@@ -78,6 +79,7 @@ UNMET: Mapping[str, str] = {
     "gate rollout_aborted": "nobody aborts a rollout",
     "reason ImageNotStaged": "the runs bring no images onto nodes",
     "reason WrongDriverType": "the runs have no NVIDIADrivers for hosts of virtual machines",
+    "gate driver_type": "the runs have no NVIDIADrivers for hosts of virtual machines",
     "reason StagingFailed": "the runs bring no images onto nodes",
     "gate image_not_staged": "the runs bring no images onto nodes",
 }

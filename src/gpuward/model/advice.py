@@ -72,7 +72,8 @@ ADVICE: Final[dict[Reason, Advice]] = {
         "`kubectl get nvidiadrivers` and the condition say which field or which other NVIDIADriver is in the way. Correct that."),
     Reason.WRONG_DRIVER_TYPE: Advice(
         Act.YES, "The NVIDIADriver that selects this node brings the driver of hosts of vGPUs, and this node runs containers. A "
-        "driver pod that runs here runs on; no other comes.",
+        "driver pod that runs here runs on; no other comes. One of another NVIDIADriver, whose the node is no more, stays "
+        "until that is deleted, and is not upgraded.",
         "Select the node by an NVIDIADriver with `driverType: gpu` or `vgpu`, and by no other. If it is to be a host of vGPUs, "
         "enable `sandboxWorkloads` in the ClusterPolicy and label it `nvidia.com/gpu.workload.config=vm-vgpu`. `driverType` "
         "cannot be edited: make another NVIDIADriver."),

@@ -210,6 +210,8 @@ def _unserved(what: Unserved) -> dict[str, object]:
         refused = "".join(f"; NVIDIADriver {name} cannot be followed, see its condition" for name in what.refused)
         return {**told, "refused": refused}
     if isinstance(what, WrongDriverType):
+        kept = f" but those of NVIDIADriver {what.kept}, which is not for it any more, and no upgrade"
+        told = {"then": kept} if what.kept else told
         return {**told, "driver": what.driver, "driver_type": what.driver_type}
     if isinstance(what, DriverLabelUnknown):
         return {**told, "label": names.DEPLOY_DRIVER, "value": what.value}

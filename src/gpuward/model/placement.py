@@ -13,6 +13,7 @@ import msgspec
 
 from gpuward import names
 from gpuward.model.driver import is_driver_pod, is_hosts_driver_pod
+from gpuward.model.driver_types import kept_owner
 from gpuward.model.hosts import LeftHosts
 from gpuward.model.owners import Claim, name_of, owner_of
 from gpuward.model.removal import DriverKept
@@ -73,7 +74,7 @@ def wanted_placement(node: str, labels: Mapping[str, str], placing: Placing, *, 
         stays = serves and kernel == current.kernel
         system = current.os if current.os and stays else system or current.os
         return Placement(current.owner, system, kernel) if placing.precompiled else Placement(current.owner)
-    owner = name_of(owner_of(node, labels, placing.claims), current.owner)
+    owner = kept_owner(name_of(owner_of(node, labels, placing.claims), current.owner), labels, placing.claims, placing.departing)
     claim = placing.claim(owner)
     if claim is None or not claim.valid or (owner == current.owner and not claim.able):
         return Placement(owner, current.os, current.kernel)
@@ -187,17 +188,25 @@ class Placements:
         living = (pod for pod in pods if not (pod.deleting or pod.finished) and is_driver_pod(pod, self._namespace))
         return any(self._loses(pod, labels, after(labels, change)) for pod in living if pod.ready or not rebooted)
 
-    def _restored(self, labels: Mapping[str, str], change: Iterable[str], pods: Iterable[PodView]) -> dict[str, str | None]:
+    def _restored(
+        self, labels: Mapping[str, str], change: Mapping[str, str | None], pods: Iterable[PodView]
+    ) -> dict[str, str | None]:
         """Return the labels by which the DaemonSet of a driver pod selects the node again, where somebody has changed them, or
         they went while none of its kind was wanted: only a node that is an NVIDIADriver's can be upgraded within its limits.
         """
         for pod in pods:
             selector = self._selected_by(pod)
-            if selector is not None and not selector.items() <= labels.items():
+            if selector is not None and not selector.items() <= labels.items() and not self._goes(selector, change):
                 back = {key: selector[key] for key in change if key in selector and labels.get(key) != selector[key]}
                 if selector.items() <= {**labels, **back}.items():
                     return {**back}
         return {}
+
+    def _goes(self, selector: Mapping[str, str], change: Mapping[str, str | None]) -> bool:
+        """Tell whether a driver is to go, and its node gets none from the NVIDIADriver that it is about to be labelled for."""
+        claim = self.placing.claim(change.get(names.DRIVER_OWNER) or "") if self.placing is not None else None
+        departing = self.placing.departing if self.placing is not None else ()
+        return claim is not None and claim.is_for_hosts and selector.get(names.DRIVER_OWNER) in departing
 
     def _selected_by(self, pod: PodView) -> Mapping[str, str] | None:
         """Return by what the DaemonSet of a driver pod that stays selects nodes; of one without, once that is made again."""

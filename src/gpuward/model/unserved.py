@@ -41,6 +41,8 @@ class WrongDriverType(_Unserved, frozen=True):
     reason: ClassVar = Reason.WRONG_DRIVER_TYPE
     driver: str = ""
     driver_type: str = ""
+    kept: str = ""
+    """The NVIDIADriver that the node has its driver of, and to which it belongs no more."""
 
 
 class DriverLabelUnknown(_Unserved, frozen=True):

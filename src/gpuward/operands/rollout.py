@@ -122,7 +122,7 @@ def progress(counts: Counts) -> str:
     text = f"{goal(counts)}, {counts.in_progress} in progress"
     text += f", {counts.pending} pending, {counts.failed} failed"
     text += f", {counts.outdated} on another driver" if counts.outdated else ""
-    text += f", {counts.unserved} that get no driver pod" if counts.unserved else ""
+    text += f", {counts.unserved} that no driver is for" if counts.unserved else ""
     return text + (f", {rest} not ready" if rest > 0 else "")
 
 

@@ -33,6 +33,8 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
         return Rest()
     if _lost_in_a_pause(node):
         return Move(State.FAILED, failure=node.record.failure, forced=node.record.forced)
+    if (kept := kept_driver(node)) is not None:
+        return Wait(kept, annotations=leftovers(node))
     if node.asked or needs_recovery(node):
         forced = node.requested or needs_recovery(node) or left_unvalidated(node.record)
         return Move(State.UPGRADE_REQUIRED, forced=forced)
@@ -51,6 +53,13 @@ def watch_over(node: NodeFacts, policy: UpgradePolicy, now: float) -> Step:
     if node.driver_ready and node.driver is not None and node.driver.revision != node.target:
         return Wait(Hold(Plain(Reason.METADATA_BEHIND), node.record.since), annotations=leftovers(node))
     return Rest(leftovers(node))
+
+
+def kept_driver(node: NodeFacts) -> Hold | None:
+    """Say that a node keeps the driver that serves it, and why no other comes; None where something else is wrong."""
+    if node.unserved is None or not (node.keeps_driver and node.loaded) or node.driver_pods > 1:
+        return None
+    return Hold(node.unserved, node.record.since)
 
 
 def unfinished(node: NodeFacts) -> Hold | None:

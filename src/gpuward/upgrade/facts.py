@@ -14,7 +14,7 @@ from gpuward.model.record import UNTOLD_DRIVER, CordonOwner, Record
 from gpuward.model.snapshot import Evicted, Refusal
 from gpuward.model.states import State
 from gpuward.model.troubles import PodTrouble, trouble_of
-from gpuward.model.unserved import Unserved
+from gpuward.model.unserved import Unserved, WrongDriverType
 from gpuward.model.views import NodeView, PodView
 from gpuward.upgrade.evictable_pods import EvictablePods
 from gpuward.upgrade.module_holders import NOBODY, ModuleHolders
@@ -117,6 +117,13 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
         """Tell whether its driver pod belongs to nobody, and no DaemonSet would make another one."""
         alone = self.driver is not None and self.driver.orphan and not self.driver.deleting
         return alone and not (self.selected or self.removing or self.moving is not None)
+
+    @property
+    def keeps_driver(self) -> bool:
+        """Tell whether it keeps the driver that it has, and is not upgraded: its NVIDIADriver is not for it any more, and the one
+        that is brings no driver for containers.
+        """
+        return isinstance(self.unserved, WrongDriverType) and bool(self.unserved.kept)
 
     @property
     def driver_ready(self) -> bool:

@@ -102,7 +102,7 @@ def node_decision(before: NodeFacts, path: NodeProgress, policy: UpgradePolicy) 
         hold=hold,
         shown=NodeStatus(
             state, node.record.since, path.hold, node.node.upgrade_label,
-            up_to_date=state in AT_REST and node.up_to_date,
+            up_to_date=state in AT_REST and node.up_to_date and not node.keeps_driver,
             failure=None if state in AT_REST else node.record.failure,
             cordoned=state in AT_REST and node.unschedulable and node.record.cordon is not CordonOwner.GPUWARD,
             outdated=state in AT_REST and node.loaded and not node.in_step and node.unserved is None,

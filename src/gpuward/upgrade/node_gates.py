@@ -44,6 +44,11 @@ def not_ready(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | No
     return None if node.node.ready else Hold(Plain(Reason.NODE_NOT_READY), node.node.turned or node.record.since)
 
 
+def driver_type(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
+    """Hold a node that is another NVIDIADriver's now, which brings no driver for containers: it keeps the one that it has."""
+    return Hold(node.unserved, node.record.since) if node.unserved is not None and node.keeps_driver else None
+
+
 def driver_pod_missing(node: Candidate, fleet: Fleet, policy: UpgradePolicy) -> Hold | None:
     """Hold a node that has no driver pod, or one that goes or finds no place, or after which none comes: it would keep a slot
     until one turned up, which may be never. One from which the driver is withheld gets it once it is emptied.
@@ -133,6 +138,7 @@ NODE_GATES: tuple[Gate, ...] = (
     invalid_policy,
     node_gone,
     not_ready,
+    driver_type,
     driver_pod_missing,
     two_driver_pods,
     template_settling,

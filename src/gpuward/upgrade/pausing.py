@@ -18,7 +18,7 @@ from gpuward.model.snapshot import Snapshot
 from gpuward.model.states import AT_REST, IN_PROGRESS, MAINTENANCE, UNDISTURBED, State
 from gpuward.model.views import NodeView
 from gpuward.model.waits import MovePaused, Paused, Plain
-from gpuward.upgrade.done_or_failed import is_outdated, remembered_failure, unfinished
+from gpuward.upgrade.done_or_failed import is_outdated, kept_driver, remembered_failure, unfinished
 from gpuward.upgrade.facts import NodeFacts
 from gpuward.upgrade.node_decision import NodeDecision
 from gpuward.upgrade.progress import NodeProgress, apply_move, begin, pause, remember, remember_driver, walk
@@ -116,6 +116,8 @@ def _at_rest(node: NodeFacts, policy: UpgradePolicy, paused: Hold, now: float) -
         hold = paused
     if node.moving is not None:
         hold = Hold(MovePaused(placement_of(node.node.labels), node.moving), node.record.since)
+    if node.node.state in AT_REST and (kept := kept_driver(node)) is not None:
+        hold = kept
     if policy.unseen and node.driver is not None:
         hold = Hold(DeletionUnseen(policy.driver, policy.unseen), node.record.since)
     return msgspec.structs.replace(path, hold=hold)

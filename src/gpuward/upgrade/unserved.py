@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuward import names
+from gpuward.model.driver_types import selected_for_hosts
 from gpuward.model.owners import Claim, OwnedBy, OwnerConflict, name_of, owner_of
 from gpuward.model.policy import UpgradePolicy
 from gpuward.model.record import Record
@@ -24,6 +25,8 @@ def unserved(
     if (value := unknown_value(node)) and not (policy.absent or policy.off):
         return _unlabelled(node, driver, value)
     claims = policy.placing.claims if policy.placing is not None else None
+    if claims is not None and driver is not None and (wrong := _of_hosts(node, policy, claims, driver)) is not None:
+        return wrong
     if claims is None or policy.absent or selected or not is_to_have_driver(node):
         return None
     if driver is not None and not driver.orphan:
@@ -34,6 +37,16 @@ def unserved(
     if driver is None and (node.labels.get(names.UPGRADE_SKIP) == "true" or _has_own_driver(node, record, validators)):
         return None
     return _unowned(node, claims, pod)
+
+
+def _of_hosts(node: NodeView, policy: UpgradePolicy, claims: tuple[Claim, ...], driver: PodView) -> WrongDriverType | None:
+    """Return that a node keeps the driver of an NVIDIADriver that is there, as the one that selects it has none for it."""
+    departing = policy.placing.departing if policy.placing is not None else frozenset()
+    owned = policy.driver and policy.driver not in departing
+    if not owned or policy.absent or driver.deleting or not is_to_have_driver(node):
+        return None
+    hosts = selected_for_hosts(node.name, node.labels, claims, policy.workloads)
+    return None if hosts is None else WrongDriverType(driver.ref, hosts.name, hosts.driver_type, policy.driver)
 
 
 def _unlabelled(node: NodeView, driver: PodView | None, value: str) -> DriverLabelUnknown | None:

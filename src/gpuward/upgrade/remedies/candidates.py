@@ -30,7 +30,7 @@ from gpuward.upgrade.remedies.driver_pod import (
 )
 from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.operand_pod import mend_operand
-from gpuward.upgrade.remedies.owners import follow_driver
+from gpuward.upgrade.remedies.owners import be_rightly_selected, be_selected, follow_driver
 from gpuward.upgrade.remedies.pods import (
     end_or_keep_away,
     finish_jobs,
@@ -159,20 +159,6 @@ def _relabel(question: Question) -> Iterator[Candidate]:
     yield fixes.start_anew(question.view, "ask for an upgrade of this node").risking(_evicts(question))
 
 
-def _be_selected(question: Question) -> Iterator[Candidate]:
-    placing = question.case.policy.placing
-    for claim in placing.claims or () if placing is not None else ():
-        lacking = {key: value for key, value in claim.selector.items() if question.view.labels.get(key) != value}
-        if claim.able and claim.valid and not (claim.default or claim.is_for_hosts) and all(map(_is_peoples, lacking)):
-            yield fixes.label_node_with(question.view, lacking, f"label the node such that NVIDIADriver {claim.name} selects it")
-
-
-def _is_peoples(label: str) -> bool:
-    """Tell whether people set a label, and not Kubernetes or what discovers what a node has."""
-    domain = f".{label.partition('/')[0]}" if "/" in label else ""
-    return not domain.endswith((".nvidia.com", ".kubernetes.io", ".k8s.io", ".gpuward.io"))
-
-
 def _mend_label(question: Question) -> Iterator[Candidate]:
     yield fixes.label_node_with(question.view, {names.DEPLOY_DRIVER: "true"}, "say by its label that it is to have a driver")
 
@@ -278,9 +264,9 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.UNAVAILABLE_LIMIT: _more_unavailable,
     Reason.NO_NODE_MAY_START: _more_unavailable,
     Reason.PARALLEL_LIMIT: _more_parallel,
-    Reason.NOT_SELECTED: _be_selected,
+    Reason.NOT_SELECTED: be_selected,
     Reason.DRIVER_REFUSED: follow_driver,
-    Reason.WRONG_DRIVER_TYPE: _be_selected,
+    Reason.WRONG_DRIVER_TYPE: be_rightly_selected,
     Reason.DRIVER_LABEL_UNKNOWN: _mend_label,
     Reason.VALIDATION_OFF: _let_validate,
     Reason.DRIVER_POD_MISSING: make_driver_pod,

@@ -1,4 +1,6 @@
-"""What helps nodes whose NVIDIADriver cannot be followed: to part those that are in each other's way, or to correct the one."""
+"""What helps nodes to which no NVIDIADriver can bring a driver: to have one select them, to part those that are in each other's
+way, or to correct the one that cannot be followed.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,38 @@ from shlex import quote
 import msgspec
 
 from gpuward.model.owners import Claim, NoOwner, OwnedBy, OwnerConflict, conflicts, name_of, owner_of
-from gpuward.model.unserved import DriverRefused
+from gpuward.model.unserved import DriverRefused, WrongDriverType
+from gpuward.upgrade.remedies import fixes
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.policy_fixes import as_json
 from gpuward.upgrade.remedies.question import Candidate, Question
 
 replace = msgspec.structs.replace
+
+
+def be_selected(question: Question) -> Iterator[Candidate]:
+    """Label a node such that an NVIDIADriver for containers selects it."""
+    placing = question.case.policy.placing
+    for claim in placing.claims or () if placing is not None else ():
+        lacking = {key: value for key, value in claim.selector.items() if question.view.labels.get(key) != value}
+        if claim.able and claim.valid and not (claim.default or claim.is_for_hosts) and all(map(_is_peoples, lacking)):
+            yield fixes.label_node_with(question.view, lacking, f"label the node such that NVIDIADriver {claim.name} selects it")
+
+
+def be_rightly_selected(question: Question) -> Iterator[Candidate]:
+    """Let an NVIDIADriver for containers have the node: another one, or the default once the one for hosts does not select it."""
+    yield from be_selected(question)
+    what, placing = question.hold.what, question.case.policy.placing
+    claim = placing.claim(what.driver) if placing is not None and isinstance(what, WrongDriverType) else None
+    if claim is not None:
+        do = f"remove the label by which NVIDIADriver {claim.name} selects the node"
+        yield from (fixes.label_node(question.view, key, None, do) for key in claim.selector if _is_peoples(key))
+
+
+def _is_peoples(label: str) -> bool:
+    """Tell whether people set a label, and not Kubernetes or what discovers what a node has."""
+    domain = f".{label.partition('/')[0]}" if "/" in label else ""
+    return not domain.endswith((".nvidia.com", ".kubernetes.io", ".k8s.io", ".gpuward.io"))
 
 
 def follow_driver(question: Question) -> Iterator[Candidate]:
