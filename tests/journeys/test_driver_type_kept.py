@@ -10,9 +10,11 @@ from gpuward.kube import resources
 from gpuward.model.states import State
 from tests.journeys.looking import condition_of, explanation_of, headline_of, obey, reason_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
+from tests.journeys.test_driver_types import recreated
 from tests.journeys.test_hosts_left import OURS
 from tests.journeys.test_moves import Watcher, with_one_owner
 from tests.journeys.test_node_workload import torn
+from tests.journeys.test_not_removed import DENIED, keep_daemonsets
 from tests.journeys.test_nvidiadriver import driver_pods, make, nvidia_driver, owners, set_driver
 
 NODE = "gpu-1"
@@ -125,3 +127,22 @@ async def test_its_driver_goes_with_the_nvidiadriver_that_it_is_of(stage: Stage)
     (label, *_) = (await explanation_of(stage, NODE)).remedies
     await obey(stage, label.commands[0])
     await stage.until(lambda: stage.driver(NODE) == OLD and stage.state(NODE) == State.DONE, within=1800)
+
+
+@on_stage(gpu_nodes=3)
+async def test_nodes_are_not_up_to_date_by_a_daemonset_that_may_not_be_deleted(stage: Stage) -> None:
+    watch = await with_one_owner(stage)
+    stage.transport.interfere = keep_daemonsets
+    await recreated(stage)
+    await stage.rest(3600)
+    status, _, message = condition_of(stage)
+    assert (status, DENIED in message) == ("False", True)
+    assert "apart from that 0 of 3 nodes up to date" in message
+    assert reason_of(await explanation_of(stage, NODE)) == (
+        "this node gets no driver pod but those of an earlier NVIDIADriver default, and no upgrade: NVIDIADriver default is of "
+        "type vgpu-host-manager, and this node runs containers")
+    stage.transport.interfere = lambda request, proceed: proceed()
+    await stage.rest(1800)
+    assert [stage.hold(node) for node in (NODE, *OTHERS)] == ["WrongDriverType"] * 3
+    assert "which runs on: NVIDIADriver default" in reason_of(await explanation_of(stage, NODE))
+    assert (stage.drivers(), stage.cordons(), watch.torn, torn(stage)) == ([OLD], [], [], [])

@@ -210,8 +210,7 @@ def _unserved(what: Unserved) -> dict[str, object]:
         refused = "".join(f"; NVIDIADriver {name} cannot be followed, see its condition" for name in what.refused)
         return {**told, "refused": refused}
     if isinstance(what, WrongDriverType):
-        kept = f" but those of NVIDIADriver {what.kept}, which is not for it any more, and no upgrade"
-        told = {"then": kept} if what.kept else told
+        told = {"then": _kept(what)} if what.kept else told
         return {**told, "driver": what.driver, "driver_type": what.driver_type}
     if isinstance(what, DriverLabelUnknown):
         return {**told, "label": names.DEPLOY_DRIVER, "value": what.value}
@@ -219,6 +218,12 @@ def _unserved(what: Unserved) -> dict[str, object]:
     if what.conflict is None:
         return {**told, "why": f"{why}, see its condition"}
     return {**told, "why": f"{why}, {what.conflict}" if what.driver else str(what.conflict)}
+
+
+def _kept(what: WrongDriverType) -> str:
+    if what.kept == what.driver:
+        return f" but those of an earlier NVIDIADriver {what.kept}, and no upgrade"
+    return f" but those of NVIDIADriver {what.kept}, which is not for it any more, and no upgrade"
 
 
 def _starting(what: Starting) -> dict[str, object]:

@@ -42,7 +42,7 @@ class WrongDriverType(_Unserved, frozen=True):
     driver: str = ""
     driver_type: str = ""
     kept: str = ""
-    """The NVIDIADriver that the node has its driver of, and to which it belongs no more."""
+    """The NVIDIADriver that the node has its driver of, and whose it is no more; or an earlier one of the name."""
 
 
 class DriverLabelUnknown(_Unserved, frozen=True):

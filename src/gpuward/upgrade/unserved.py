@@ -40,10 +40,17 @@ def unserved(
 
 
 def _of_hosts(node: NodeView, policy: UpgradePolicy, claims: tuple[Claim, ...], driver: PodView) -> WrongDriverType | None:
-    """Return that a node keeps the driver of an NVIDIADriver that is there, as the one that selects it has none for it."""
+    """Return that a node keeps the driver of an NVIDIADriver that is there, as the one that selects it has none for it; or that
+    of a DaemonSet which is to go, and is there yet: an earlier one of the name has left it.
+    """
     departing = policy.placing.departing if policy.placing is not None else frozenset()
-    owned = policy.driver and policy.driver not in departing
-    if not owned or policy.absent or driver.deleting or not is_to_have_driver(node):
+    if policy.absent or driver.deleting or policy.driver in departing or not is_to_have_driver(node):
+        return None
+    if policy.unowned and not driver.orphan:
+        name = node.labels.get(names.DRIVER_OWNER, "")
+        later = next((claim for claim in claims if claim.name == name and claim.is_for_hosts), None)
+        return None if later is None else WrongDriverType(driver.ref, name, later.driver_type, name)
+    if not policy.driver:
         return None
     hosts = selected_for_hosts(node.name, node.labels, claims, policy.workloads)
     return None if hosts is None else WrongDriverType(driver.ref, hosts.name, hosts.driver_type, policy.driver)
