@@ -23,6 +23,7 @@ from gpuward.upgrade.facts_cache import gather
 from gpuward.upgrade.remedies.candidates import candidates
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Dial, Fix
 from gpuward.upgrade.remedies.question import Question
+from gpuward.upgrade.remedies.whose import spoils
 
 MOST_REMEDIES = 6
 MOST_PAIRS = 10
@@ -97,10 +98,10 @@ class _Trial:
         for fix in fixes:
             case = fix.change(case)
         after = decide(case.snapshot, case.policy, self.now)
-        if not helps(self.before, after, self.name):
+        if not helps(self.before, after, self.name) or spoils(self.case, case, self.name):
             return None
         then = outlook(self.before.nodes[self.name], after.nodes[self.name])
-        do = ", and ".join(fix.do for fix in fixes)
+        do = ", and ".join(fix.do for fix in fixes) + (f": {fixes[0].alone}" if len(fixes) == 1 and fixes[0].alone else "")
         risk = "; ".join(dict.fromkeys(fix.risk for fix in fixes if fix.risk))
         return Remedy(do, then, tuple(command for fix in fixes for command in fix.commands), case, risk)
 

@@ -37,6 +37,8 @@ class Fix(msgspec.Struct, frozen=True):
     """What is lost by it."""
     looks: tuple[str, ...] = ()
     """Commands that show what is wrong, where no command can do it."""
+    alone: str = ""
+    """What becomes of other nodes, if nothing else is done."""
 
     @property
     def commands(self) -> tuple[str, ...]:

@@ -4,19 +4,29 @@ way, or to correct the one that cannot be followed.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from shlex import quote
 
 import msgspec
 
-from gpuward.model.owners import Claim, NoOwner, OwnedBy, OwnerConflict, conflicts, name_of, owner_of
+from gpuward.model.owners import Claim, NoOwner, OwnedBy, OwnerConflict
 from gpuward.model.unserved import DriverRefused, WrongDriverType
 from gpuward.upgrade.remedies import fixes
 from gpuward.upgrade.remedies.fixes import DecisionFacts, Fix
 from gpuward.upgrade.remedies.policy_fixes import as_json
 from gpuward.upgrade.remedies.question import Candidate, Question
+from gpuward.upgrade.remedies.whose import (
+    IN_QUESTION,
+    After,
+    after,
+    claims_of,
+    counted,
+    evicts,
+    judged,
+    owner_named,
+    owners_of,
+)
 
 replace = msgspec.structs.replace
 
@@ -61,97 +71,96 @@ def follow_driver(question: Question) -> Iterator[Candidate]:
 
 def _part(question: Question, conflict: OwnerConflict) -> Iterator[Fix]:
     """Part those that are in each other's way: narrow one, make one the default, or delete one."""
-    labels = question.view.labels
-    for name in conflict.names:
-        others = " or ".join(each for each in conflict.names if each != name)
+    labels, found = question.view.labels, _connected(question, conflict)
+    everybody = sorted({name for each in found for name in each.names})
+    for name in everybody:
+        others = " or ".join(sorted({other for each in found if name in each.names for other in each.names} - {name}))
         do = (f"let spec.nodeSelector of NVIDIADriver {name} select no node that {others} selects" if conflict.node
               else f"give NVIDIADriver {name} a spec.nodeSelector in place of spec.default")
         yield Fix(do, partial(_parted, name=name, labels=labels), f"kubectl edit nvidiadriver {quote(name)}")
-    for name in conflict.names if conflict.node else ():
-        change = partial(_as_default, name=name)
-        patch = as_json({"spec": {"default": True, "nodeSelector": None}})
-        do = f"make NVIDIADriver {name} the default, without a nodeSelector: {_then_have(_owners_after(question, change, ''))}"
-        yield Fix(do, change, f"kubectl patch nvidiadriver {quote(name)} --type merge -p '{patch}'")
-    for name in conflict.names:
+    for name in everybody if conflict.node else ():
+        yield _make_default(question, name)
+    for name in everybody:
         yield _delete(question, name)
+
+
+def _connected(question: Question, conflict: OwnerConflict) -> list[OwnerConflict]:
+    """Return a conflict and all those, on whichever nodes, by which the same NVIDIADrivers cannot be followed."""
+    every = {owner for _, owner in owners_of(question.case, claims_of(question.case)) if isinstance(owner, OwnerConflict)}
+    found, names = [conflict], {*conflict.names}
+    while more := [each for each in every if each not in found and not names.isdisjoint(each.names)]:
+        found += more
+        names.update(name for each in more for name in each.names)
+    return found
+
+
+def _make_default(question: Question, name: str) -> Fix:
+    """Make an NVIDIADriver the default, and say which nodes become its own by that."""
+    change, case = partial(_as_default, name=name), question.case
+    patch = as_json({"spec": {"default": True, "nodeSelector": None}})
+    found = after(case, change)
+    told, taken = _then_have(found, case), [each for each in found if isinstance(each.before, NoOwner) and each.key == name]
+    if taken:
+        told += f"; of the nodes that no NVIDIADriver selects now, {counted(taken, case, drivers=True)}"
+    emptied = any(evicts(each, case, None) for each in taken)
+    risk = "pods that use the GPUs of nodes that no NVIDIADriver selects now are evicted, node after node" if emptied else ""
+    return Fix(f"make NVIDIADriver {name} the default, without a nodeSelector", change,
+               f"kubectl patch nvidiadriver {quote(name)} --type merge -p '{patch}'", risk, alone=told)
 
 
 def _delete(question: Question, name: str) -> Fix:
     """Delete an NVIDIADriver, and say what becomes of its nodes that are not in question."""
-    change = partial(_deleted, name=name)
-    do = f"delete NVIDIADriver {name}: {_then_have(_owners_after(question, change, ''))}"
-    if others := _owners_after(question, change, name):
-        do += f"; of its other nodes, {_counted(others)}, and their driver is replaced, or goes"
+    change, case = partial(_deleted, name=name), question.case
+    found = after(case, change)
+    told = _then_have(found, case)
+    others = [each for each in found if isinstance(each.before, OwnedBy) and each.before.name == name]
+    if others:
+        told += f"; of its other nodes, {counted(others, case, drivers=True)}"
+    claim = next((each for each in claims_of(case) if each.name == name), None)
     risk = f"what it says is lost: kubectl get nvidiadriver {quote(name)} -o yaml shows it"
-    evicts = "; pods that use the GPUs of its other nodes are evicted, node after node" if others else ""
-    return Fix(do, change, f"kubectl delete nvidiadriver {quote(name)}", risk + evicts)
+    emptied = any(evicts(each, case, claim) for each in others)
+    risk += "; pods that use the GPUs of its other nodes are evicted, node after node" if emptied else ""
+    return Fix(f"delete NVIDIADriver {name}", change, f"kubectl delete nvidiadriver {quote(name)}", risk, alone=told)
 
 
-def _owners_after(question: Question, change: Callable[[DecisionFacts], DecisionFacts], before: str) -> Counter[str]:
-    """Count by owner after a change the nodes that an NVIDIADriver has now or, without a name, that are in question."""
-    now, then = _claims(question.case), _claims(change(question.case))
-    found: Counter[str] = Counter()
-    for node in question.case.snapshot.nodes.values():
-        owner = owner_of(node.name, node.labels, now) if node.gpu_present else NoOwner()
-        asked = isinstance(owner, OwnedBy) and owner.name == before if before else isinstance(owner, OwnerConflict)
-        if asked:
-            found[name_of(owner_of(node.name, node.labels, then), "")] += 1
-    return found
-
-
-def _then_have(owners: Counter[str]) -> str:
-    total = owners.total()
-    nodes = f"the {total} nodes" if total > 1 else "the node"
-    if len(owners) == 1 and (only := next(iter(owners))):
-        return f"{only} then has {nodes} in question"
-    return f"of {nodes} in question, {_counted(owners)}"
-
-
-def _counted(owners: Counter[str]) -> str:
-    named = sorted((name, count) for name, count in owners.items() if name)
-    left = [f"{owners['']} {'have' if owners[''] > 1 else 'has'} no NVIDIADriver"] if owners[""] else []
-    return " and ".join([*(f"{name} then has {count}" for name, count in named), *left])
+def _then_have(found: list[After], case: DecisionFacts) -> str:
+    """Say who has the nodes that are in question."""
+    asked = [each for each in found if isinstance(each.before, OwnerConflict)]
+    nodes, owners = f"the {len(asked)} nodes" if len(asked) > 1 else "the node", {each.key for each in asked}
+    if len(owners) == 1 and (only := next(iter(owners))) and only != IN_QUESTION:
+        claim = asked[0].claim
+        return f"{owner_named(only, hosts=claim is not None and claim.is_for_hosts)} then has {nodes} in question"
+    return f"of {nodes} in question, {counted(asked, case)}"
 
 
 def _as_default(case: DecisionFacts, name: str) -> DecisionFacts:
-    changed = tuple(replace(each, default=True, selector={}) if each.name == name else each for each in _claims(case))
+    changed = tuple(replace(each, default=True, selector={}) if each.name == name else each for each in claims_of(case))
     return _admitting(case, _judged(case, changed))
 
 
 def _deleted(case: DecisionFacts, name: str) -> DecisionFacts:
-    return _admitting(case, _judged(case, tuple(each for each in _claims(case) if each.name != name)))
+    return _admitting(case, _judged(case, tuple(each for each in claims_of(case) if each.name != name)))
 
 
 def _judged(case: DecisionFacts, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
     """Return claims with the conflicts that they have on the nodes as these are."""
-    nodes = (node for node in case.snapshot.nodes.values() if node.gpu_present)
-    found = conflicts((owner_of(node.name, node.labels, claims) for node in nodes), claims)
+    found = judged(case, claims)
     return tuple(replace(each, able=each.name not in found and (each.able or each.conflict is not None),
                          conflict=found.get(each.name)) for each in claims)
 
 
-def _claims(case: DecisionFacts) -> tuple[Claim, ...]:
-    return (case.policy.placing.claims if case.policy.placing is not None else None) or ()
-
-
 def _parted(case: DecisionFacts, name: str, labels: Mapping[str, str]) -> DecisionFacts:
     """Return the facts where an NVIDIADriver is in no other's way: a node that others select too is theirs."""
-    claims = [_without(each, name) for each in _claims(case)]
-    others = any(each.name != name and (each.selects(labels) or (each.default and each.valid)) for each in claims)
-    left = tuple(each for each in claims if each.name != name or not others)
-    return _admitting(case, left)
-
-
-def _without(claim: Claim, name: str) -> Claim:
-    if claim.conflict is None or name not in claim.conflict.names:
-        return claim
-    left = tuple(each for each in claim.conflict.names if each != name)
-    apart = claim.name == name or not left[1:]
-    return replace(claim, able=apart, conflict=None if apart else OwnerConflict(left, claim.conflict.node))
+    claims = claims_of(case)
+    rest = tuple(each for each in claims if each.name != name)
+    others = any(each.selects(labels) or (each.default and each.valid) for each in rest)
+    its = () if others else (replace(each, able=True, conflict=None) for each in claims if each.name == name)
+    return _admitting(case, (*_judged(case, rest), *its))
 
 
 def _corrected(case: DecisionFacts, name: str) -> DecisionFacts:
-    return _admitting(case, tuple(replace(each, able=True, valid=True) if each.name == name else each for each in _claims(case)))
+    claims = claims_of(case)
+    return _admitting(case, tuple(replace(each, able=True, valid=True) if each.name == name else each for each in claims))
 
 
 def _admitting(case: DecisionFacts, claims: tuple[Claim, ...]) -> DecisionFacts:
