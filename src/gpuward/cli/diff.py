@@ -11,7 +11,7 @@ import structlog
 
 from gpuward.cli.connect import connected
 from gpuward.cli.differences import Difference, differences, images_of, looked_at, with_references
-from gpuward.cli.manifests import policy_views, read_objects, without_objects
+from gpuward.cli.manifests import not_in_force, policy_views, read_objects, without_objects
 from gpuward.cli.misspelt import warn_of
 from gpuward.cli.terminal import in_words, say
 from gpuward.errors import GpuwardError
@@ -52,8 +52,8 @@ async def _show(policies: Sequence[str], kubeconfig: str | None, context: str | 
     for difference in found:
         for line in difference.lines():
             say(line)
-    for problem in written.problems:
-        say(problem, err=True)
+    for line in (*not_in_force(written.snapshot), *written.problems):
+        say(line, err=True)
     if written.problems:
         sys.exit(FAILED)
     if found:

@@ -117,6 +117,13 @@ def left_to_nobody(snapshot: Snapshot) -> str:
     return "drivers are the ClusterPolicy's: no NVIDIADriver counts until spec.driver.useNvidiaDriverCRD is true"
 
 
+def not_in_force(snapshot: Snapshot) -> Iterator[str]:
+    """Yield a line for each policy that does not count beside an older one."""
+    for kind, views in (("ClusterPolicy", snapshot.policies), ("RolloutPolicy", snapshot.rollout_policies)):
+        living = [view for view in views if not view.deleting]
+        yield from (f"{kind} {view.name} is not in force: {living[0].name} is older, and one counts" for view in living[1:])
+
+
 def _node(obj: Object) -> NodeView:
     meta = {"uid": NO_UID, **obj["metadata"]}
     try:

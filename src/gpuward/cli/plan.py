@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gpuward.cli.connect import connected
 from gpuward.cli.foresight import Foresight, Wanted, foresee
+from gpuward.cli.manifests import not_in_force
 from gpuward.cli.overview import warnings_of
 from gpuward.cli.savedplan import SavedPlan, differing, read_plan, saved_plan, told_of_saved, write_plan
 from gpuward.cli.targets import check_version
@@ -29,6 +30,8 @@ from gpuward.report.waves import approvals_to_come
 
 TITLES: Final = ("NODE", "DRIVER", "WHEN", "PODS")
 INDENT: Final = "     "
+FAILED: Final = 1
+"""What the command ends with where a policy cannot be followed: what it shows is the plan under what was valid last."""
 CHANGES: Final = 2
 """What the command ends with, if asked to, where something would change; as terraform's."""
 _COLOURS: Final = {When.UNDER_WAY: "cyan", When.NOW: "green", When.NEXT: "yellow", When.WAITS: "yellow",
@@ -71,6 +74,8 @@ def show_plan(connection: Connection, wanted: Wanted, output: str, *, detailed: 
         write_plan(plan, save)
         for line in told_of_saved(plan, save) if output != "json" else ():
             say(line)
+    if found.written.problems:
+        sys.exit(FAILED)
     if detailed and changes(found):
         sys.exit(CHANGES)
 
@@ -103,7 +108,7 @@ def as_json(found: Foresight) -> dict[str, Any]:
                    for one in found.differences],
         "approvals": [{"wave": wave, "driver": driver or None} for driver, wave in approvals(found)],
         "problems": [*found.written.problems, *found.picture.plan.troubles.values()],
-        "warnings": list(warnings_of(found.picture)),
+        "warnings": [*not_in_force(found.picture.snapshot), *warnings_of(found.picture)],
         "nodes": [_node(one) for one in found.nodes],
     }
 
@@ -145,8 +150,8 @@ def lines(found: Foresight) -> Iterator[str]:
     yield f"{nodes}: {told}." if told else (
         f"There is nothing to do: {headline(picture.plan, picture.snapshot, picture.drivers)}")
     yield found.operator
-    yield from (f"problem: {problem}" for problem in (*found.written.problems, *found.picture.plan.troubles.values()))
-    yield from (f"warning: {told}" for told in warnings_of(found.picture))
+    yield from (f"problem: {problem}" for problem in (*found.written.problems, *picture.plan.troubles.values()))
+    yield from (f"warning: {told}" for told in (*not_in_force(picture.snapshot), *warnings_of(picture)))
     for driver, wave in approvals(found):
         whose, option = (f" of NVIDIADriver {driver}", f" --driver {quote(driver)}") if driver else ("", "")
         yield f"wave {wave}{whose} asks for an approval once it is done: later waves wait for `gpuward approve{option}`"

@@ -14,6 +14,7 @@ from gpuward.cli.manifests import (
     cluster_of,
     left_to_nobody,
     manifest,
+    not_in_force,
     operator_images,
     policy_views,
     read_objects,
@@ -43,8 +44,8 @@ def render_policies(policies: Sequence[str], nodes: Sequence[str], namespace: st
         _save(folder, made)
     if hint := without_objects(given) or left_to_nobody(snapshot):
         say(hint, err=True)
-    for problem in written.problems:
-        say(problem, err=True)
+    for line in (*not_in_force(snapshot), *written.problems):
+        say(line, err=True)
     if written.problems:
         sys.exit(1)
 

@@ -6,7 +6,7 @@ spec. It can come from an operator of another version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -61,6 +61,19 @@ def typed(obj: Mapping[str, Any], kind: type[Resource]) -> tuple[Resource | None
     status = schema_for_reading(kind)["properties"]["status"]
     readable = not any(violations(obj.get("status"), status))
     return msgspec.convert(_without_nulls(obj if readable else _without_status(obj)), kind), []
+
+
+def in_part(obj: Mapping[str, Any], problems: Sequence[PolicyError], kind: type[Resource]) -> Resource | None:
+    """Return an object without the fields that it cannot be decoded for, so that what else is wrong is found at the same time."""
+    rest = _without_nulls(_without_status(obj))
+    for problem in problems:
+        *parents, last = problem.field.partition("[")[0].split(".")
+        inner = rest
+        for key in parents:
+            inner = inner.get(key) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner.pop(last, None)
+    return typed(rest, kind)[0]
 
 
 def violations_of(obj: Mapping[str, Any], kind: Kind) -> list[PolicyError]:

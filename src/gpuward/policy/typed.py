@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Generic, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from gpuward.crd import decode
 from gpuward.crd.clusterpolicy import ClusterPolicy
@@ -33,11 +33,31 @@ class TypedOnce(Generic[R]):
             resource, problems = decode.typed(view.body, self._kind)
             if resource is not None:
                 problems = self._rules(resource)
+            else:
+                problems.extend(self._besides(view, tuple(problems)))
             known = self._known[view.uid] = (view.generation, (resource, tuple(problems)))
         return known[1]
+
+    def _besides(self, view: PolicyView, problems: Sequence[PolicyError]) -> Iterator[PolicyError]:
+        """Yield what else is wrong with an object that cannot be decoded, as far as that does not follow from what is missing."""
+        part = decode.in_part(view.body, problems, self._kind)
+        sections = {problem.field.rpartition(".")[0] for problem in problems}
+        for problem in self._rules(part) if part is not None else ():
+            if problem.field.rpartition(".")[0] not in sections and _is_written(view.body, problem.field):
+                yield problem
 
     def forget_all_but(self, views: Collection[PolicyView]) -> None:
         """Forget objects that are gone."""
         if len(self._known) > len(views):
             there = {view.uid for view in views}
             self._known = {uid: known for uid, known in self._known.items() if uid in there}
+
+
+def _is_written(body: Mapping[str, Any], field: str) -> bool:
+    """Tell whether a field has a value in an object."""
+    inner: object = body
+    for key in field.split("."):
+        if not isinstance(inner, Mapping) or key not in inner:
+            return False
+        inner = inner[key]
+    return True
