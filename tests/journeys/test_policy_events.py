@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gpuward import names
 from gpuward.kube import resources
+from gpuward.model.states import State
 from gpuward.sandbox.faults import FaultKind
 from kubesandbox.sim.faults import Fault
-from tests.journeys.stage import POLICY, Stage, on_stage
+from tests.journeys.stage import NEW, POLICY, Stage, on_stage
 
 
 def told(stage: Stage) -> list[tuple[str, str]]:
@@ -32,6 +33,29 @@ async def test_a_rollout_s_begin_pause_and_end_are_events_of_the_policy(stage: S
     await stage.until(lambda: ("Normal", "GPUDriverUpgradeUpToDate") in told(stage))
     await stage.rest(600)
     assert len(told(stage)) == 3, "that it goes on again is counted on the first"
+
+
+@on_stage(gpu_nodes=2, upgrade={"maxUnavailable": "100%"})
+async def test_a_standstill_is_told_once_it_has_lasted_and_not_again_and_again(stage: Stage) -> None:
+    await stage.installed()
+    await stage.deploy("inference", node="gpu-1", max_unavailable=0)
+    await stage.rest(60)
+    await stage.upgrade_to()
+    await stage.until(lambda: stage.state("gpu-2") == State.DONE and stage.driver("gpu-2") == NEW)
+    blocked, goes = ("Warning", "GPUDriverUpgradeBlocked"), ("Normal", "GPUDriverUpgradeProgressing")
+    await stage.rest(45)
+    assert told(stage)[-1] == goes
+    await stage.rest(60)
+    assert told(stage)[-1] == blocked
+    (event,) = (each for each in stage.sandbox.store.list("events", "default") if each["reason"] == blocked[1])
+    assert "held: 1 BudgetBlocks (gpu-1)" in event["message"]
+    await stage.rest(2 * 3600)
+    assert told(stage)[-1] == blocked
+    (event,) = (each for each in stage.sandbox.store.list("events", "default") if each["reason"] == blocked[1])
+    assert event["count"] == 1
+    stage.set_budget("inference", 1)
+    await stage.upgraded()
+    await stage.until(lambda: told(stage)[-1] == ("Normal", "GPUDriverUpgradeUpToDate"))
 
 
 @on_stage(gpu_nodes=2)

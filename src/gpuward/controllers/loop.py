@@ -83,6 +83,8 @@ class Loop(Generic[D]):
         self._shared = shared
         self._clock = shared.clock
         self.pace = pace
+        self.alarms: list[Callable[[], float | None]] = []
+        """When listeners want to hear of a pass though nothing has changed."""
         self.passes = 0
         self._busy = 0.0
         """Seconds that the last pass decided and told."""
@@ -137,7 +139,8 @@ class Loop(Generic[D]):
         self._tell(msgspec.structs.replace(seen, decision=decision, outcomes=tuple(outcomes)))
         self._busy += self._clock.now() - ended
         # A rest may end while a pass goes on that did not try the lane: it counts from the beginning of the pass.
-        return min((at for at in (decision.wake_at, self._failures.retry_at(now)) if at is not None), default=None)
+        times = (decision.wake_at, self._failures.retry_at(now), *(alarm() for alarm in self.alarms))
+        return min((at for at in times if at is not None), default=None)
 
     def _tell(self, seen: Pass[PoliciesInForce, D]) -> None:
         for listener in self.listeners:

@@ -117,13 +117,15 @@ class Operator:
         """What the last pass of the upgrade decided."""
         shared = Shared(self.policies.read, self.executor, clock, self.leads, self.cluster.late, self.metrics.passed)
         policies, watcher = ClusterPolicyController(settings.images), self.cluster.watcher()
+        policy_events = PolicyEvents(self.events)
         self.upgrades = Loop(
             UpgradeController(), self.cluster.watcher(counts=False), shared,
-            self._planned, HoldEvents(self.events), PolicyEvents(self.events), self.metrics.planned, UpgradeLog(),
+            self._planned, HoldEvents(self.events), policy_events, self.metrics.planned, UpgradeLog(),
             self._checks.planned,
             policies.follow, lambda _: watcher.wake(),
         )
         """The loop of the upgrade; whoever wants to know of its passes is one of its listeners."""
+        self.upgrades.alarms.append(policy_events.due)
         absences = AbsenceEvents(self.events)
         self.operands = Loop(policies, watcher, shared, ClusterPolicyLog(), absences.applied,
                              UnknownWorkloadEvents(self.events), self.metrics.applied, pace=SLOW)
