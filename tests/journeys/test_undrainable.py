@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gpuward import names
 from gpuward.cli.nodes import retry_nodes, skip_nodes
 from gpuward.kube import resources
 from gpuward.model.states import State
-from tests.journeys.looking import status_of
+from tests.journeys.looking import explanation_of, status_of
 from tests.journeys.stage import NEW, OLD, Stage, on_stage
 from tests.journeys.test_removed import COMPILED, MODES, NVIDIADRIVER, installed, users
 from tests.journeys.test_rolloutpolicy import apply
@@ -56,6 +58,25 @@ def test_a_node_that_is_skipped_serves_on_and_the_others_are_upgraded(mode: str)
         assert (stage.driver("gpu-1"), stage.cordons(), stage.hold("gpu-1")) == (old, [], "Undrainable")
         await free(stage, "gpu-1")
         await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=HOUR)
+
+    scenario()
+
+
+@pytest.mark.parametrize(("behaviour", "reason"), [
+    ("Skip", "Undrainable"), ("Quarantine", "Quarantined"), ("Hold", "Evicting")])
+def test_who_asks_about_a_node_with_pods_that_do_not_end_is_told_what_would_help(behaviour: str, reason: str) -> None:
+    @on_stage(gpu_nodes=2)
+    async def scenario(stage: Stage) -> None:
+        await unending(stage, COMPILED, behaviour=behaviour)
+        await stage.until(lambda: stage.hold("gpu-1") == reason, within=2 * HOUR)
+        await stage.rest(45)
+        first, *others = (await explanation_of(stage, "gpu-1")).remedies
+        assert "finalizer example.com/kept keeps it until whoever set it takes it off" in first.do
+        assert first.commands[0].startswith("kubectl describe pod ")
+        commands = [command for remedy in others for command in remedy.commands]
+        assert commands == ([] if behaviour == "Hold" else ["gpuward retry gpu-1", "gpuward skip gpu-1"])
+        await free(stage, "gpu-1")
+        await stage.until(lambda: stage.all_are(State.DONE), within=HOUR)
 
     scenario()
 

@@ -158,6 +158,8 @@ def outlook(before: NodeStatus, after: NodeStatus) -> str:
         return "this node starts at once"
     if after.hold is None:
         return "this node goes on at once"
+    if after.hold.reason is Reason.SKIPPED:
+        return "this node keeps the driver that it has, and no rollout waits for it"
     if after.hold.reason.is_turn:
         place = f" ({ordinal(after.turn)})" if after.turn else ""
         return f"this node then waits for its turn{place}"

@@ -32,6 +32,7 @@ from gpuward.upgrade.remedies.fixes import Dial, Fix
 from gpuward.upgrade.remedies.operand_pod import mend_operand
 from gpuward.upgrade.remedies.owners import be_rightly_selected, be_selected, follow_driver
 from gpuward.upgrade.remedies.pods import (
+    after_giving_up,
     end_or_keep_away,
     finish_jobs,
     free_devices,
@@ -257,6 +258,8 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.GROWTH_LIMIT: waves.grow,
     Reason.HELD_DEVICES: free_devices,
     Reason.PROTECTED_PODS: unprotect,
+    Reason.UNDRAINABLE: after_giving_up,
+    Reason.QUARANTINED: after_giving_up,
     Reason.BUDGET_BLOCKS: unblock,
     Reason.BUDGET_USED_UP: more_budget,
     Reason.DOMAIN_LIMIT: _more_of_domain,

@@ -56,6 +56,10 @@ class Fix(msgspec.Struct, frozen=True):
         """Return this fix in other words."""
         return replace(self, do=do)
 
+    def retold(self, command: str) -> Fix:
+        """Return this fix with another command that does it."""
+        return replace(self, command=command)
+
     def risking(self, risk: str) -> Fix:
         """Return this fix with what is lost by it."""
         return replace(self, risk=risk)
@@ -182,12 +186,13 @@ def remove_static_pod(node: NodeView, pod: PodView) -> Fix:
 
 def end_pods(pods: Collection[PodView]) -> Fix:
     """Return the fix for pods that were asked to end and do not."""
-    listed = " and ".join(str(pod.ref) for pod in pods)
+    refs = [str(pod.ref) for pod in pods]
+    named = " and ".join(refs) if len(refs) <= MOST_NAMED else listed(refs, MOST_NAMED)
     first = next(iter(pods))
     what = "pods" if len(pods) > 1 else "pod"
     kept = ", ".join(dict.fromkeys(finalizer for pod in pods for finalizer in pod.kept_by_finalizers))
     by = f"finalizer {kept} keeps it until whoever set it takes it off" if kept else "a process that does not stop may keep it"
-    do = f"get {what} {listed} to end: {by}"
+    do = f"get {what} {named} to end: {by}"
     risk = "a finalizer that is removed, or a pod that is deleted with --force, leaves undone what it was there for"
     return Fix(do, partial(without, gone=places(pods)), risk=risk, looks=(described(first),))
 

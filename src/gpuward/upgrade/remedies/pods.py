@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from shlex import quote
 
 import msgspec
 
+from gpuward import names
 from gpuward.model.budgets import BudgetView
 from gpuward.model.driver import is_driver_pod
 from gpuward.model.policy import DrainSettings, PodDeletionSettings
@@ -135,9 +137,23 @@ def push_out(question: Question) -> Iterator[Candidate]:
 def end_pods(question: Question) -> Iterator[Candidate]:
     """End pods that should have ended by now: nothing but their grace periods takes time."""
     evictable = question.node.to_drain if question.node.state is State.DRAIN_REQUIRED else question.node.to_evict
-    overdue = [pod for pod in evictable.pods if pod.deleting and question.now >= question.hold.since + pod.grace + SOON]
+    overdue = [pod for pod in evictable.pods if pod.deleting
+               and question.now >= question.hold.since + pod.grace + (0.0 if pod.kept_by_finalizers else SOON)]
     if overdue:
         yield fixes.end_pods(overdue[:MOST_PODS])
+
+
+def after_giving_up(question: Question) -> Iterator[Candidate]:
+    """Get a node on that was given up as its pods could not be moved, or leave it out."""
+    leaving = [*question.node.to_evict.pods, *(held.pod for held in question.node.to_evict.blocked)]
+    if ending := [pod for pod in leaving if pod.deleting]:
+        yield fixes.end_pods(ending)
+    yield from _removal(question, (pod for pod in leaving if not pod.deleting))
+    again = fixes.request_upgrade(question.view, "have it tried again now, once its pods can go")
+    yield again.retold(f"gpuward retry {quote(question.view.name)}").risking(fixes.evicts(leaving))
+    do = "leave it out of the upgrade: it serves with its driver"
+    skipped = fixes.label_node(question.view, names.UPGRADE_SKIP, "true", do)
+    yield skipped.retold(f"gpuward skip {quote(question.view.name)}")
 
 
 def keep_away(question: Question) -> Iterator[Fix]:
