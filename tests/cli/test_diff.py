@@ -65,3 +65,9 @@ def test_shadow_asks_for_no_right_but_to_read_and_for_no_secrets() -> None:
     resources = {resource for rule in role["rules"] for resource in rule["resources"]}
     assert {"nodes", "pods", "daemonsets", "clusterpolicies", "nvidiadrivers", "leases"} <= resources
     assert "secrets" not in resources
+
+
+def test_a_selector_that_cannot_be_read_is_one_of_the_command_line() -> None:
+    wrong = ran("status", "-l", "a=b,,c=(")
+    assert wrong.returncode == 2
+    assert "write one as for kubectl" in wrong.stderr

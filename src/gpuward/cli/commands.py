@@ -288,7 +288,7 @@ def check(kubeconfig: str | None, context: str | None, namespace: str, output: s
     check_cluster(kubeconfig, context, namespace, output)
 
 
-@commands.command("bug-report")
+@commands.command("bug-report", cls=Checked)
 @click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE",
               help="Write to this file. Without it the name has the time, in this folder.")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")

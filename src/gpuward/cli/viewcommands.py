@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
+from gpuward.cli.checked import Checked
 from gpuward.cli.options import connection_options, namespace_option, nodes_begun, output_option
 from gpuward.cli.values import Duration, OutputForm
 
 
-@click.command()
+@click.command(cls=Checked)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=nodes_begun)
 @connection_options
 @namespace_option
