@@ -66,6 +66,8 @@ def test_another_order_other_limits_and_other_nodes_are_told_apart(tmp_path: Pat
         await apply(stage, waves=[{"name": "canary", "nodes": 1}])
         await stage.rest(10)
         plan = await approved(stage, tmp_path, NEW)
+        (first, *_) = differing(plan, saved_plan(await plan_of(stage, "575.57.08")))
+        assert first == f"the ClusterPolicy: node gpu-1 would get another driver (575.57.08, not {NEW})"
         await stage.patch_policy("driver/upgradePolicy/maxParallelUpgrades", 2)
         await stage.upgrade_to(NEW)
         await stage.until(lambda: stage.hold("gpu-1") == "PlanDiffers")

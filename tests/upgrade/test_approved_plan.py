@@ -48,6 +48,16 @@ def test_each_difference_is_named() -> None:
     ]
 
 
+@pytest.mark.parametrize(("versions", "told"), [
+    ({"d1": "595.91.07", "d2": "595.91.08"}, "595.91.08, not 595.91.07"),
+    ({"d1": "595.91.07", "d2": "595.91.07"}, "595.91.07 with another template: d2, not d1"),
+    ({"d2": "595.91.08"}, "595.91.08, not d1"),
+])
+def test_drivers_are_named_by_their_versions_where_these_are_known(versions: dict[str, str], told: str) -> None:
+    found = list(differences(PLAN, PLAN.limits, {"n1": PlannedPlace("d2")}, versions))
+    assert found == [f"node n1 would get another driver ({told})"]
+
+
 def test_what_people_say_or_measurements_tell_of_a_rollout_changes_no_limit() -> None:
     usual = policy()
     said = RolloutSettings(approved=Word(1.0, "a", ()), aborted=Word(1.0, "a", ()), resumed_at=5.0, approved_plan=PLAN,

@@ -114,7 +114,8 @@ def differing(saved: SavedPlan, now: SavedPlan) -> Iterator[str]:
             yield f"{_title(driver)} is {'in the cluster' if driver in after else 'in the file'} alone"
             continue
         was, new = before[driver].plan, after[driver].plan
-        yield from (f"{_title(driver)}: {text}" for text in differences(was, new.limits, new.nodes))
+        versions = {**before[driver].versions, **after[driver].versions}
+        yield from (f"{_title(driver)}: {text}" for text in differences(was, new.limits, new.nodes, versions))
         yield from (f"{_title(driver)}: node {name} is not there any more (which holds nothing)"
                     for name in sorted(was.nodes.keys() - new.nodes.keys()))
 

@@ -76,8 +76,11 @@ class PlanDiffers(msgspec.Struct, frozen=True):
     differences: int = 1
 
 
-def differences(approved: ApprovedPlan, limits: Mapping[str, str], starting: Mapping[str, PlannedPlace]) -> Iterator[str]:
-    """Say in what a rollout differs from the one that was approved of, by the nodes that have yet to start."""
+def differences(approved: ApprovedPlan, limits: Mapping[str, str], starting: Mapping[str, PlannedPlace],
+                versions: Mapping[str, str] = {}) -> Iterator[str]:
+    """Say in what a rollout differs from the one that was approved of, by the nodes that have yet to start. Drivers are named by
+    their `versions`, where these are known and tell them apart.
+    """
     if approved.unreadable:
         yield f"the annotation {names.APPROVED_PLAN} is none that gpuward wrote"
         return
@@ -90,9 +93,16 @@ def differences(approved: ApprovedPlan, limits: Mapping[str, str], starting: Map
         if planned is None:
             yield f"node {node} is not in it"
         elif planned.driver != place.driver:
-            yield f"node {node} would get another driver ({place.driver[:12]}, not {planned.driver[:12]})"
+            yield f"node {node} would get another driver ({_told_apart(place.driver, planned.driver, versions)})"
         elif planned.wave != place.wave:
             yield f"node {node} would be in {_wave(place.wave)}, not in {_wave(planned.wave)}"
+
+
+def _told_apart(now: str, planned: str, versions: Mapping[str, str]) -> str:
+    after, before = versions.get(now, ""), versions.get(planned, "")
+    if after and after == before:
+        return f"{after} with another template: {now[:12]}, not {planned[:12]}"
+    return f"{after or now[:12]}, not {before or planned[:12]}"
 
 
 def _wave(name: str) -> str:
