@@ -185,7 +185,8 @@ def test_a_resumed_rollout_has_a_failed_check_measured_anew_and_an_abort_ends_it
             await stage.rest(40)
             assert condition_of(stage)[1] == "AnalysisFailed"
             asked = len(server.asked)
-            await resume(stage)
+            said = await resume(stage)
+            assert said[0].endswith("; the check that failed is measured anew, and later waves start if it passes"), said
             await stage.rest(5)
             assert len(server.asked) == asked + 1
             assert holds(stage, "AnalysisFailed")()

@@ -28,6 +28,8 @@ class Resumed(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]
     driver: bool = False
     """Whether it is an NVIDIADriver, and not the ClusterPolicy."""
+    checked: bool = False
+    """Whether a check of one of its waves had failed."""
 
     @property
     def title(self) -> str:
@@ -48,10 +50,10 @@ async def resume_paused(client: Client, driver: str, *, dry_run: bool) -> Lines:
     failed = sorted(_failed(nodes, driver, before))
     if failed or _may_be_held(nodes):
         if dry_run:
-            yield f"{target.title}: would be resumed; {forgiven(failed)}; a dry run writes nothing"
+            yield f"{target.title}: would be resumed; {forgiven(failed, checked=_failed_check(target, before))}; a dry run writes nothing"
         else:
             done = await resume_rollout(client, time_of(client), driver)
-            yield f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes)}"
+            yield f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes, checked=done.checked)}"
     elif not (paused or aborted or _serves_machines(rollouts)):
         yield f"{target.title}: there is nothing to resume, as no node waits or has failed{_since(before)}: nothing is written"
     for line in _stays_off(rollouts, target, driver, paused):
@@ -99,7 +101,7 @@ async def resume_rollout(client: Client, now: float, driver: str = "") -> Resume
     at = max([now, *(time for time in (*failed.values(), before, checked) if time <= now + CLOCKS_DIFFER)])
     patch = {"metadata": {"uid": target.view.uid, "annotations": {names.RESUMED_AT: format_time(at)}}}
     await client.patch_merge(target.resource, target.view.name, patch)
-    return Resumed(target.view.name, at, tuple(sorted(failed)), bool(driver))
+    return Resumed(target.view.name, at, tuple(sorted(failed)), bool(driver), _failed_check(target, before))
 
 
 def _on(rollout: PolicyRollout) -> Patch | None:
@@ -154,8 +156,17 @@ def failed_at(node: NodeView) -> float:
     return node.record.failure.at if node.record is not None and node.record.failure is not None else 0.0
 
 
-def forgiven(nodes: Sequence[str]) -> str:
-    """Say in a few words how many failures no longer count."""
+def _failed_check(target: PolicyRollout, before: float) -> bool:
+    """Tell whether a check of a wave has failed since failures were forgiven last."""
+    verdict = read_analysis(annotation(target.view.body, names.ANALYSIS)).failed
+    return verdict is not None and verdict.at > before
+
+
+def forgiven(nodes: Sequence[str], *, checked: bool = False) -> str:
+    """Say in a few words what begins anew, and how many failures no longer count."""
+    if checked:
+        anew = "the check that failed is measured anew, and later waves start if it passes"
+        return f"{anew}; {forgiven(nodes)}" if nodes else anew
     if not nodes:
         return "no node has failed since it was resumed last; a new driver's trouble up to now holds no node any more"
     count = "1 failed node no longer counts" if len(nodes) == 1 else f"{len(nodes)} failed nodes no longer count"
