@@ -129,9 +129,9 @@ def test_a_wave_whose_check_passes_lets_the_next_one_go_after_its_time(mode: str
             began = stage.clock.now()
             lines = await shown(stage)
             assert not any("stopped" in line for line in lines), "it goes on by itself"
-            assert any("canary: 1 of 1 done, check slo passes (0 {" in line for line in lines)
+            assert any("canary: 1 of 1 done, check slo passes (the query xids{" in line for line in lines)
             assert "wave canary is done, and its check slo has to pass for 5m: it passes since" in told(stage)
-            assert 'with 0 {gpu="0"} of query xids' in told(stage)
+            assert ': the query xids{Hostname=~"gpu-1"} gave 0 {gpu="0"}' in told(stage)
             await stage.until(lambda: old not in stage.drivers() and stage.all_are(State.DONE), within=3000)
             assert stage.clock.now() - began >= 230
             assert set(server.asked) == {'xids{Hostname=~"gpu-1"}'}
@@ -151,10 +151,13 @@ def test_a_canary_that_fails_by_promql_stops_the_rollout_until_somebody_says_som
         async def scenario(stage: Stage) -> None:
             old = await begin(stage, mode, *wave(check(server.address, failures=3)))
             await stage.until(holds(stage, "AnalysisRunning"), within=1800)
-            await stage.until(lambda: "1 of 3 failures are counted, the last with 3 " in told(stage))
+            await stage.until(lambda: "1 of 3 failures are counted, the last: the query xids" in told(stage))
             await stage.until(holds(stage, "AnalysisFailed"))
             assert told(stage).startswith("no later wave starts: check slo of wave canary failed 3 times: ")
-            assert '3 {gpu="1"} is > 0 (of query xids{Hostname=~"{{nodes}}"}); see `gpuward explain`' in told(stage)
+            assert 'the query xids{Hostname=~"gpu-1"} gave 3 {gpu="1"}, and > 0 fails; see `gpuward explain`' in told(stage)
+            helping = [(one.commands, one.risk) for one in (await explanation_of(stage, "gpu-2")).remedies]
+            assert (("gpuward resume",), "") in helping
+            assert (("gpuward promote",), "the check has failed: later waves get this driver all the same") in helping
             server.samples = [0.0]
             await stage.restart_operator()
             await stage.rest(3600)
@@ -162,7 +165,7 @@ def test_a_canary_that_fails_by_promql_stops_the_rollout_until_somebody_says_som
             assert on_new(stage, old) == ["gpu-1"]
             assert stage.cordons() == []
             driver = DEFAULT if mode == NVIDIADRIVER else ""
-            assert any("check slo fails (3 " in line for line in await shown(stage))
+            assert any("check slo fails (the query xids" in line for line in await shown(stage))
             (rollout,) = (await status_of(stage))["waves"]
             assert rollout["waves"][0]["state"] == "AnalysisFailed"
             assert rollout["waves"][0]["checks"][0]["result"] == "Failed"
@@ -232,10 +235,10 @@ def test_an_unreachable_prometheus_holds_later_waves_and_is_named(mode: str) -> 
         old = await begin(stage, mode, *wave(check(f"http://127.0.0.1:{port}")))
         await stage.until(holds(stage, "AnalysisUnknown"), within=1800)
         await stage.rest(7200)
-        assert told(stage) == ("wave canary is done, and no later one starts while its check slo says nothing: "
+        assert told(stage) == ("wave canary is done, and no later one starts while nothing is known of its check slo: "
                                f"http://127.0.0.1:{port}: it cannot be reached (Connection refused)")
         assert on_new(stage, old) == ["gpu-1"]
-        assert any("says nothing (http://127.0.0.1" in line for line in await shown(stage))
+        assert any("is not known (http://127.0.0.1" in line for line in await shown(stage))
 
     scenario()
 
@@ -249,10 +252,10 @@ def test_no_data_neither_passes_nor_fails_and_goes_on_when_there_is_some() -> No
             await begin(stage, COMPILED, *wave(check(server.address, failures=1)))
             await stage.until(holds(stage, "AnalysisUnknown"), within=1800)
             await stage.rest(7200)
-            assert f"{server.address} has no data of query xids" in told(stage)
+            assert f"{server.address} has no data for the query xids" in told(stage)
             await stage.rest(30)
             assert condition_of(stage)[1] == "AnalysisUnknown"
-            assert "has no data of query xids" in condition_of(stage)[2]
+            assert "has no data for the query xids" in condition_of(stage)[2]
             assert on_new(stage) == ["gpu-1"]
             server.samples = [0.0]
             await stage.upgraded(NEW)

@@ -50,7 +50,8 @@ async def resume_paused(client: Client, driver: str, *, dry_run: bool) -> Lines:
     failed = sorted(_failed(nodes, driver, before))
     if failed or _may_be_held(nodes):
         if dry_run:
-            yield f"{target.title}: would be resumed; {forgiven(failed, checked=_failed_check(target, before))}; a dry run writes nothing"
+            told = forgiven(failed, checked=_failed_check(target, before))
+            yield f"{target.title}: would be resumed; {told}; a dry run writes nothing"
         else:
             done = await resume_rollout(client, time_of(client), driver)
             yield f"{done.title}: resumed at {format_time(done.at)}; {forgiven(done.nodes, checked=done.checked)}"

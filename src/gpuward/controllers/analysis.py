@@ -58,7 +58,7 @@ class Measuring:
         except (errors.ApiError, errors.Unreachable, ValueError) as error:
             told = str(error) if isinstance(error, ValueError) else type(error).__name__
             return Measurement(now, Result.UNKNOWN, f"{promql.server}: Secret {promql.secret} cannot be used: {told}")
-        return of_samples(promql, await self._prometheus.ask(promql.server, query_of(promql, run.nodes), access), now)
+        return of_samples(promql, await self._prometheus.ask(promql.server, query_of(promql, run.nodes), access), now, run.nodes)
 
     async def _access(self, promql: Promql) -> Access:
         if not promql.secret:

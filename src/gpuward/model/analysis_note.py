@@ -1,7 +1,7 @@
 """What is remembered of the analyses of a rollout: an annotation of its ClusterPolicy or NVIDIADriver.
 
     gpuward.io/analysis: {"targets":["6f9c7d5b4"],"passed":"2026-01-02T03:04:05.000Z","last":{"a1b2c3d4e5f60718":{
-        "result":"Passed","told":"0 of query ...","at":"2026-01-02T03:04:05.000Z"}}}
+        "result":"Passed","told":"the query ... gave 0","at":"2026-01-02T03:04:05.000Z"}}}
 
 Anybody may edit it. Garbage is as good as nothing: the wave is measured anew, and has not passed meanwhile.
 """

@@ -164,9 +164,9 @@ def _of_wave(what: Aborted | ApprovalRequired | WaveSoaking) -> dict[str, object
 def _analysed(what: WaveAnalysis) -> dict[str, object]:
     now = "it has not been measured yet"
     if what.good:
-        now = f"it passes since {moment_in(what.good, what.zone)}, with {what.told}"
+        now = f"it passes since {moment_in(what.good, what.zone)}: {what.told}"
     elif what.failures:
-        now = f"{what.failures} of {what.limit} failures are counted, the last with {what.told}"
+        now = f"{what.failures} of {what.limit} failures are counted, the last: {what.told}"
     return {"wave": what.wave, "check": what.check, "told": what.told, "failures": what.failures, "lasts": _span(what.lasts),
             "now": now, "resume": command_for("resume", what.driver), "promote": command_for("promote", what.driver)}
 

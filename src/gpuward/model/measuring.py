@@ -41,23 +41,23 @@ def query_of(promql: Promql, nodes: Sequence[str]) -> str:
     return promql.query.replace(NODES, names)
 
 
-def of_samples(promql: Promql, answer: Answer, at: float) -> Measurement:
+def of_samples(promql: Promql, answer: Answer, at: float, nodes: Sequence[str] = ()) -> Measurement:
     """Return what the answer to a query comes to. One sample that fails is enough, whatever else is missing."""
-    asked = f"of query {_shown(promql.query)}"
+    asked = f"the query {_told(promql, nodes)}"
     if answer.samples is None:
         return Measurement(at, Result.UNKNOWN, f"{promql.server}: {answer.why}")
     failing = [sample for sample in answer.samples if promql.fail_when.fails(sample.value)]
     if failing:
         worst = _worst(promql.fail_when, failing)
         more = f", and {len(failing) - 1} more" if len(failing) > 1 else ""
-        return Measurement(at, Result.FAILED, f"{_value(worst)}{more} is {promql.fail_when} ({asked})")
+        return Measurement(at, Result.FAILED, f"{asked} gave {_value(worst)}{more}, and {promql.fail_when} fails")
     if not answer.samples:
-        return Measurement(at, Result.UNKNOWN, f"{promql.server} has no data {asked}")
+        return Measurement(at, Result.UNKNOWN, f"{promql.server} has no data for {asked}")
     if answer.why:
         return Measurement(at, Result.UNKNOWN, f"{promql.server} warns: {answer.why}")
     if any(math.isnan(sample.value) for sample in answer.samples):
-        return Measurement(at, Result.UNKNOWN, f"{promql.server} answers NaN, which is no number, {asked}")
-    return Measurement(at, Result.PASSED, f"{_value(_worst(promql.fail_when, answer.samples))} {asked}")
+        return Measurement(at, Result.UNKNOWN, f"{promql.server} answers NaN, which is no number, to {asked}")
+    return Measurement(at, Result.PASSED, f"{asked} gave {_value(_worst(promql.fail_when, answer.samples))}")
 
 
 def of_conditions(wanted: Iterable[NodeCondition], nodes: Sequence[NodeView], at: float) -> Measurement:
@@ -76,6 +76,12 @@ def of_conditions(wanted: Iterable[NodeCondition], nodes: Sequence[NodeView], at
             return Measurement(at, Result.UNKNOWN, f"condition {one.type} is not reported, or Unknown, by "
                                f"{listed(silent, MOST_NAMED)}")
     return Measurement(at, Result.PASSED, f"no node has {' or '.join(map(str, wanted))}")
+
+
+def _told(promql: Promql, nodes: Sequence[str]) -> str:
+    """Return the query as it was asked, or with the place of the nodes where these would leave no room for the rest of it."""
+    asked = query_of(promql, nodes)
+    return _shown(asked if nodes and len(asked) <= SHOWN else promql.query)
 
 
 def _worst(fails: FailWhen, samples: Sequence[Sample]) -> Sample:

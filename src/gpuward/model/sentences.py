@@ -38,7 +38,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.WAVE_SOAKING: "wave {wave} is done and soaks until {until}{then}",
     Reason.ANALYSIS_FAILED: "no later wave starts: check {check} of wave {wave} failed {failures:time|times}: {told}; see "
     "`gpuward explain`, then `{resume}` to measure anew, or `{promote}`",
-    Reason.ANALYSIS_UNKNOWN: "wave {wave} is done, and no later one starts while its check {check} says nothing: {told}",
+    Reason.ANALYSIS_UNKNOWN: "wave {wave} is done, and no later one starts while nothing is known of its check {check}: {told}",
     Reason.ANALYSIS_RUNNING: "wave {wave} is done, and its check {check} has to pass for {lasts}: {now}",
     Reason.APPROVAL_REQUIRED: "wave {wave} {state}: waits for approval: {command}",
     Reason.WAVE_LIMIT: "waits for its turn: {used} of {limit} nodes that may be out of service in its wave ({nodes})",

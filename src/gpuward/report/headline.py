@@ -103,7 +103,7 @@ def _why_after_wave(what: WaveFailed | WaveAnalysis | ApprovalRequired) -> str:
         return f"{what.failed} of {what.total} nodes of wave {what.wave} failed"
     if isinstance(what, ApprovalRequired):
         return f"wave {what.wave} waits for approval"
-    ends = {Reason.ANALYSIS_FAILED: "failed", Reason.ANALYSIS_UNKNOWN: "says nothing"}.get(what.reason, "")
+    ends = {Reason.ANALYSIS_FAILED: "failed", Reason.ANALYSIS_UNKNOWN: "is not known"}.get(what.reason, "")
     return f"check {what.check} of wave {what.wave} {ends}" if ends else ""
 
 

@@ -63,7 +63,7 @@ def _result(measured: Measured | None) -> str:
         return "is not measured yet"
     if measured.result is Result.PASSED:
         return f"passes ({measured.told})"
-    return f"says nothing ({measured.told})" if measured.result is Result.UNKNOWN else f"fails ({measured.told})"
+    return f"is not known ({measured.told})" if measured.result is Result.UNKNOWN else f"fails ({measured.told})"
 
 
 def _check(one: CheckStatus) -> dict[str, Any]:

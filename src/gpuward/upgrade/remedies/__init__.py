@@ -158,6 +158,8 @@ def outlook(before: NodeStatus, after: NodeStatus) -> str:
         return "this node starts at once"
     if after.hold is None:
         return "this node goes on at once"
+    if after.hold.reason is Reason.ANALYSIS_RUNNING:
+        return f"then this node waits: {sentence(after.hold)}"
     if after.hold.reason is Reason.SKIPPED:
         return "this node keeps the driver that it has, and no rollout waits for it"
     if after.hold.reason.is_turn:

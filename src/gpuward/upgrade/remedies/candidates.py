@@ -251,7 +251,7 @@ _CANDIDATES: dict[Reason, Callable[[Question], Iterator[Candidate]]] = {
     Reason.WAVE_NOT_DONE: waves.go_without,
     Reason.WAVE_SOAKING: waves.end_soak,
     Reason.ANALYSIS_FAILED: waves.after_analysis,
-    Reason.ANALYSIS_UNKNOWN: waves.promote,
+    Reason.ANALYSIS_UNKNOWN: waves.without_analysis,
     Reason.ANALYSIS_RUNNING: waves.promote,
     Reason.APPROVAL_REQUIRED: waves.approve,
     Reason.WAVE_LIMIT: waves.widen,

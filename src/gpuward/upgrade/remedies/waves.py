@@ -9,6 +9,7 @@ from shlex import quote
 import msgspec
 
 from gpuward import names
+from gpuward.model.analysis import WaveAnalysis
 from gpuward.model.rollout import RolloutSettings
 from gpuward.model.waves import WaveFailed, WaveNotDone, WaveSoaking, WaveStatus, Word, command_for
 from gpuward.upgrade.remedies import fixes, policy_fixes
@@ -53,9 +54,17 @@ def look_at_failures(question: Question) -> Iterator[Candidate]:
 
 
 def after_analysis(question: Question) -> Iterator[Candidate]:
-    """Go back to the driver before, or go on although a check failed."""
+    """Go back to the driver before, have the check measured anew, or go on although it failed."""
     yield from take_back(question)
-    yield from promote(question)
+    what = question.hold.what
+    at = max(question.now, what.at) if isinstance(what, WaveAnalysis) else question.now
+    yield policy_fixes.resume(question.case, at).told("have the check measured anew, once what is wrong is mended")
+    yield from (fix.risking("the check has failed: later waves get this driver all the same") for fix in promote(question))
+
+
+def without_analysis(question: Question) -> Iterator[Candidate]:
+    """Go on although nothing is known of a check."""
+    yield from (fix.risking("nobody knows whether the check would pass") for fix in promote(question))
 
 
 def go_without(question: Question) -> Iterator[Candidate]:
