@@ -111,6 +111,7 @@ def test_one_node_is_one_node() -> None:
 @pytest.mark.parametrize(("nodes", "most", "told"), [
     (12, None, ""), (500, 0, ""), (500, 100, ""),
     (500, None, " With 1 at a time that takes some 23 minutes; --max-parallel 20 is faster."),
+    (5000, 20, " With 20 at a time that takes some 11 minutes."),
 ])
 def test_a_demo_that_takes_long_says_so_before(nodes: int, most: int | None, told: str) -> None:
     assert how_long(Options(sample_policy(), nodes, max_parallel=most), 20.0) == told

@@ -27,6 +27,8 @@ FAULTS_TAKE = 3 * 3600.0
 
 NODE_TAKES = 55.0
 """Seconds of the sandbox's time in which a node gets another driver, about."""
+FASTER = 20
+"""Nodes at once that are advised where an upgrade takes long."""
 LONG = 2.0
 """Minutes from which people are told how long it takes."""
 
@@ -90,7 +92,8 @@ def how_long(options: Options, speed: float) -> str:
     minutes = options.nodes / at_once * NODE_TAKES / speed / 60 if at_once else 0
     if minutes < LONG:
         return ""
-    return f" With {at_once} at a time that takes some {round(minutes)} minutes; --max-parallel 20 is faster."
+    faster = f"; --max-parallel {FASTER} is faster" if at_once < FASTER else ""
+    return f" With {at_once} at a time that takes some {round(minutes)} minutes{faster}."
 
 
 async def _open_doors(story: Story, stack: contextlib.AsyncExitStack) -> None:
